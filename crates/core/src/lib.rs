@@ -1,1 +1,33 @@
-//! core
+//! weir's inside language: the canonical call and its reply, principals, names, the catalog, cursors, routing,
+//! failures, and the ports (traits) that other crates implement.
+//!
+//! A canonical call is shaped like the newest protocol revision, in which a request carries everything it needs.
+//! This crate knows no HTTP, no config format, and not that protocol eras exist.
+
+pub mod admit;
+pub mod call;
+pub mod capability;
+pub mod catalog;
+pub mod cursor;
+pub mod endpoint;
+pub mod failure;
+pub mod names;
+pub mod port;
+pub mod principal;
+pub mod reply;
+pub mod route;
+pub mod schema;
+pub mod seal;
+pub mod telemetry;
+pub mod upstream;
+
+pub use admit::{Admitted, Authenticated, admit, authenticate};
+pub use call::{Call, SessionKey};
+pub use capability::CapabilityClass;
+pub use catalog::Catalog;
+pub use endpoint::Endpoint;
+pub use failure::{Failure, FailureKind};
+pub use names::{EndpointId, UpstreamId};
+pub use principal::Principal;
+pub use reply::{End, Event, Note, Payload, Reply};
+pub use route::Router;

@@ -1,0 +1,76 @@
+//! The canonical call: one client request, with all that is needed to answer it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use weir_wire::log_level::LogLevel;
+use weir_wire::method::Method;
+use weir_wire::params::Params;
+
+use crate::capability::CapabilityClass;
+use crate::names::EndpointId;
+
+/// A canonical call. It is shaped like the newest revision: whatever a session or a header said is on the call itself.
+#[derive(Debug)]
+pub struct Call {
+    /// Where the client sent it.
+    pub endpoint: EndpointId,
+    /// What it asks for.
+    pub method: Method,
+    /// The client's own `params`, byte for byte, with a view of the members weir knows.
+    pub params: Params,
+    /// What the client can be asked for during this call.
+    pub capabilities: Capabilities,
+    /// True if the client gave a progress token. The token itself stays in front: every hop mints its own.
+    pub wants_progress: bool,
+    /// The least severe log messages the client wants to see with this call; `None`: none at all.
+    pub log_level: Option<LogLevel>,
+    /// The client's session, where it has one: upstream sessions of the `session` kind are keyed by it.
+    pub session: Option<SessionKey>,
+    /// weir's id of this HTTP request, in every error and log line about it.
+    pub request: RequestName,
+    /// The trace this call belongs to.
+    pub trace: Trace,
+}
+
+/// What a client declared that it can be asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Capabilities {
+    /// As a class, not yet cut to what weir carries.
+    pub class: CapabilityClass,
+    /// The client's own words (a `ClientCapabilities` object), where it said any on this call.
+    pub raw: Option<Bytes>,
+}
+
+/// A legacy client's session as other crates see it: an opaque key without power.
+///
+/// It is a digest of the session id, so that the id itself (which opens the session) never leaves front.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionKey(pub [u8; 16]);
+
+/// weir's own id of a request: 16 hexadecimal characters.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct RequestName(Arc<str>);
+
+impl RequestName {
+    /// Makes a name from 64 random bits.
+    #[must_use]
+    pub fn from_bits(bits: u64) -> Self {
+        Self(format!("{bits:016x}").into())
+    }
+
+    /// The name as it stands in errors and logs.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// W3C trace context of a call, as the client gave it (checked) or as weir began it.
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    /// A valid `traceparent`, if any.
+    pub parent: Option<Arc<str>>,
+    /// A valid `tracestate`, if any.
+    pub state: Option<Arc<str>>,
+}

@@ -1,0 +1,116 @@
+//! Endpoints: the paths clients connect to, and what each shows.
+
+use std::time::Duration;
+
+use crate::names::{EndpointId, Naming, UpstreamId};
+use crate::schema::Validation;
+use crate::upstream::Deadlines;
+
+/// What one path shows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Endpoint {
+    /// Its path.
+    pub id: EndpointId,
+    /// Which upstreams, and how their tools are named.
+    pub mode: Mode,
+    /// How lists are cut into pages.
+    pub page: PageSize,
+}
+
+/// Aggregating or transparent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mode {
+    /// Many upstreams behind one list, in config order.
+    Aggregate {
+        /// Which, in config order.
+        upstreams: Vec<UpstreamId>,
+        /// How names are made.
+        naming: Naming,
+        /// Whether names carry the upstream's id.
+        prefix: Prefix,
+    },
+    /// One upstream; nothing is renamed.
+    Transparent(UpstreamId),
+}
+
+/// `prefix:` of an aggregating endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Prefix {
+    /// Every name carries its upstream's id.
+    #[default]
+    Always,
+    /// The first upstream in config order keeps the bare name; the others that have it appear prefixed.
+    None,
+}
+
+/// How much of a list one page holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageSize {
+    /// Items.
+    pub items: usize,
+    /// Bytes of items; a page always holds at least one.
+    pub bytes: usize,
+}
+
+impl Default for PageSize {
+    /// Well-known clients read page one only, so one page holds what a large federation has.
+    fn default() -> Self {
+        Self { items: 1000, bytes: 4 << 20 }
+    }
+}
+
+/// What the operator says of one upstream that concerns the catalog and routing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UpstreamRules {
+    /// Time limits of its calls.
+    pub deadlines: Deadlines,
+    /// Schema validation of its tools.
+    pub validation: Validation,
+    /// Per-tool exceptions, by native name.
+    pub tools: Vec<(String, ToolRules)>,
+    /// How often its lists are polled where it does not tell of changes; jittered.
+    pub poll: Duration,
+    /// How long its last good items stay while it is down.
+    pub grace: Duration,
+    /// Guards of a walk over its pages.
+    pub walk: WalkLimits,
+}
+
+/// What the operator says of one tool.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct ToolRules {
+    /// Time limits of its calls.
+    pub deadlines: Option<Deadlines>,
+    /// Schema validation.
+    pub validation: Option<Validation>,
+}
+
+/// Guards against endless and giant lists (faults B18, B25).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalkLimits {
+    /// Pages of one walk.
+    pub pages: usize,
+    /// Items of one walk.
+    pub items: usize,
+    /// Bytes of one item.
+    pub item_bytes: usize,
+}
+
+impl Default for WalkLimits {
+    fn default() -> Self {
+        Self { pages: 200, items: 10_000, item_bytes: 256 << 10 }
+    }
+}
+
+impl Default for UpstreamRules {
+    fn default() -> Self {
+        Self {
+            deadlines: Deadlines::CALL,
+            validation: Validation::default(),
+            tools: Vec::new(),
+            poll: Duration::from_secs(60),
+            grace: Duration::from_secs(300),
+            walk: WalkLimits::default(),
+        }
+    }
+}

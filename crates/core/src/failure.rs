@@ -1,0 +1,191 @@
+//! Everything that can go wrong with a request, with whom to blame and what to do about it.
+//!
+//! A failure says what happened; only front's `rescue` knows how it looks to a client.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::names::UpstreamId;
+
+/// Why a request did not get a result.
+#[derive(Debug)]
+pub struct Failure {
+    kind: FailureKind,
+    message: Cow<'static, str>,
+    upstream: Option<UpstreamId>,
+    retry_after: Option<Duration>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// The kinds of failures. `rescue` matches them one by one, without a wildcard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FailureKind {
+    // -- weir's own codes, 1001 to 1006 --
+    /// 1001: a deadline passed. The upstream was told.
+    TimedOut,
+    /// 1002: the upstream cannot be reached or does not serve; the tool did not run.
+    Unavailable,
+    /// 1003: the upstream's answer is not valid.
+    BadAnswer,
+    /// 1004: the connection was lost after the request went out; the tool may have run.
+    ResultUnknown,
+    /// 1005: a rate or quota limit.
+    Limit,
+    /// 1006: too much in flight now.
+    Busy,
+    // -- the protocol's codes --
+    /// -32601.
+    MethodNotFound,
+    /// -32602 about what the request asks for (unknown tool, bad cursor, bad level): HTTP 200 in both eras.
+    InvalidParams,
+    /// The tool's arguments do not match its input schema. Never reached the upstream.
+    BadArguments,
+    /// -32021: the client did not declare a capability this call needs. Holds the `ClientCapabilities` object to declare.
+    MissingCapability(Bytes),
+    /// An error object that the upstream answered with; its code, message and data pass through.
+    Upstream(UpstreamError),
+    /// -32603: a bug of weir's.
+    Internal,
+    // -- refusals --
+    /// No or bad credentials: 401.
+    Unauthenticated,
+    /// The service is draining or shedding load: 503.
+    Overloaded,
+}
+
+/// A JSON-RPC error as an upstream sent it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamError {
+    /// Its code.
+    pub code: i64,
+    /// Its message.
+    pub message: String,
+    /// Its `data`, raw, where it had any.
+    pub data: Option<Bytes>,
+}
+
+impl Failure {
+    /// A failure with the text a client may read: what happened, and what to do. Never a secret, never an address.
+    #[must_use]
+    pub fn new(kind: FailureKind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, message: message.into(), upstream: None, retry_after: None, source: None }
+    }
+
+    /// A bug of weir's. The text goes to the log; the client sees only that it is weir's fault.
+    #[must_use]
+    pub fn internal(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(FailureKind::Internal, message)
+    }
+
+    /// -32602 about what the request asks for.
+    #[must_use]
+    pub fn invalid_params(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(FailureKind::InvalidParams, message)
+    }
+
+    /// The one answer to a tool that does not exist, or that the principal may not see: there is no telling them apart.
+    #[must_use]
+    pub fn unknown_tool(name: &str) -> Self {
+        Self::invalid_params(format!("Unknown tool: {}", shorten(name)))
+    }
+
+    /// The one answer to a cursor that does not open, is another's, or is too old.
+    #[must_use]
+    pub fn bad_cursor() -> Self {
+        Self::invalid_params("This cursor is not valid any more: start the list again without a cursor")
+    }
+
+    /// Says which upstream it is about.
+    #[must_use]
+    pub fn at(mut self, upstream: &UpstreamId) -> Self {
+        self.upstream = Some(upstream.clone());
+        self
+    }
+
+    /// Says when trying again may help.
+    #[must_use]
+    pub fn retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
+    }
+
+    /// Keeps the cause for the log.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub fn kind(&self) -> &FailureKind {
+        &self.kind
+    }
+
+    /// The text for the client.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The upstream it is about.
+    #[must_use]
+    pub fn upstream(&self) -> Option<&UpstreamId> {
+        self.upstream.as_ref()
+    }
+
+    /// When to try again, where known.
+    #[must_use]
+    pub fn wait(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// A word for metrics and for `data.reason`: one of a fixed, small set.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match &self.kind {
+            FailureKind::TimedOut => "timed_out",
+            FailureKind::Unavailable => "unavailable",
+            FailureKind::BadAnswer => "bad_answer",
+            FailureKind::ResultUnknown => "result_unknown",
+            FailureKind::Limit => "limit",
+            FailureKind::Busy => "busy",
+            FailureKind::MethodNotFound => "method_not_found",
+            FailureKind::InvalidParams => "invalid_params",
+            FailureKind::BadArguments => "bad_arguments",
+            FailureKind::MissingCapability(_) => "missing_capability",
+            FailureKind::Upstream(_) => "upstream_error",
+            FailureKind::Internal => "internal",
+            FailureKind::Unauthenticated => "unauthenticated",
+            FailureKind::Overloaded => "overloaded",
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(upstream) = &self.upstream {
+            write!(f, "upstream {upstream}: ")?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|e| e as &(dyn std::error::Error + 'static))
+    }
+}
+
+/// A client's own text, cut so that an error never grows with its input.
+fn shorten(text: &str) -> String {
+    const MOST: usize = 128;
+    if text.chars().count() <= MOST {
+        text.to_owned()
+    } else {
+        text.chars().take(MOST).chain(['…']).collect()
+    }
+}

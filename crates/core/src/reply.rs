@@ -1,0 +1,218 @@
+//! What comes back for a call: notes, and then exactly one end.
+//!
+//! A [`Reply`] has one owner. Dropping it cancels the call, down to the upstream socket.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use weir_wire::log_level::LogLevel;
+use weir_wire::method::Method;
+
+use crate::failure::Failure;
+
+/// One thing that happened during a call.
+#[derive(Debug)]
+pub enum Event {
+    /// Something to tell the client while the call runs.
+    Note(Note),
+    /// The call is over; nothing follows.
+    End(End),
+}
+
+/// A notification that belongs to a call.
+#[derive(Debug, Clone)]
+pub struct Note {
+    /// What it is about.
+    pub kind: NoteKind,
+    /// The notification's `params` object as the upstream wrote it. Its `progressToken`, if any, is the upstream hop's.
+    pub params: Bytes,
+}
+
+/// The kinds of notes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoteKind {
+    /// `notifications/progress`, already known to belong to this call and to increase.
+    Progress,
+    /// `notifications/message` of this level.
+    Log(LogLevel),
+    /// Any other notification.
+    Other(Method),
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub enum End {
+    /// A complete result: the `result` object as the upstream wrote it.
+    Complete(Payload),
+    /// The upstream wants input first (`resultType: "input_required"`): the `result` object as the upstream wrote it.
+    InputRequired(Payload),
+    /// No result.
+    Failed(Box<Failure>),
+}
+
+impl From<Failure> for End {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(Box::new(failure))
+    }
+}
+
+/// The bytes of a result: whole where they fitted a small buffer, else a stream of chunks.
+pub enum Payload {
+    /// All of it.
+    Whole(Bytes),
+    /// More than weir buffers.
+    Stream(Box<dyn PayloadSource>),
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(bytes) => write!(f, "Whole({} bytes)", bytes.len()),
+            Self::Stream(_) => f.write_str("Stream"),
+        }
+    }
+}
+
+/// A result that is still arriving. Dropping it cancels the call.
+pub trait PayloadSource: Send {
+    /// The next bytes of the `result` object; `None` after its closing brace. A failure ends it.
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>>;
+}
+
+/// Where a reply's events come from. Dropping it cancels the call.
+pub trait ReplySource: Send {
+    /// The next event. After [`Event::End`] it is not polled again.
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event>;
+}
+
+/// The answer to a call, as it happens. It ends exactly once.
+pub struct Reply(State);
+
+enum State {
+    Ended(End),
+    Live(Box<dyn ReplySource>),
+    Over,
+}
+
+impl Reply {
+    /// A reply that is already over: the usual case of a small result.
+    #[must_use]
+    pub fn ended(end: impl Into<End>) -> Self {
+        Self(State::Ended(end.into()))
+    }
+
+    /// A reply whose events come from `source`.
+    #[must_use]
+    pub fn live(source: impl ReplySource + 'static) -> Self {
+        Self(State::Live(Box::new(source)))
+    }
+
+    /// True if the next event is at hand and is the end.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        matches!(self.0, State::Ended(_))
+    }
+
+    /// The next event, or `None` after the end.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        match std::mem::replace(&mut self.0, State::Over) {
+            State::Over => Poll::Ready(None),
+            State::Ended(end) => Poll::Ready(Some(Event::End(end))),
+            State::Live(mut source) => match source.poll_event(cx) {
+                Poll::Pending => {
+                    self.0 = State::Live(source);
+                    Poll::Pending
+                }
+                Poll::Ready(Event::Note(note)) => {
+                    self.0 = State::Live(source);
+                    Poll::Ready(Some(Event::Note(note)))
+                }
+                Poll::Ready(end) => Poll::Ready(Some(end)),
+            },
+        }
+    }
+
+    /// The next event, or `None` after the end. Cancel safe.
+    pub async fn next(&mut self) -> Option<Event> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// Passes every event through `change`, for layers that look at a reply on its way.
+    #[must_use]
+    pub fn map(self, mut change: impl FnMut(Event) -> Event + Send + 'static) -> Self {
+        match self.0 {
+            State::Over => self,
+            State::Ended(end) => match change(Event::End(end)) {
+                Event::End(end) => Self::ended(end),
+                // A layer that turns the end into a note would leave the reply without one.
+                Event::Note(_) => Self(State::Over),
+            },
+            State::Live(inner) => Self::live(Mapped { inner, change }),
+        }
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            State::Ended(end) => f.debug_tuple("Ended").field(end).finish(),
+            State::Live(_) => f.write_str("Live"),
+            State::Over => f.write_str("Over"),
+        }
+    }
+}
+
+struct Mapped<F> {
+    inner: Box<dyn ReplySource>,
+    change: F,
+}
+
+impl<F: FnMut(Event) -> Event + Send> ReplySource for Mapped<F> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        self.inner.poll_event(cx).map(&mut self.change)
+    }
+}
+
+impl<S> ReplySource for Pin<Box<S>>
+where
+    S: futures_core::Stream<Item = Event> + Send + ?Sized,
+{
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        self.as_mut().poll_next(cx).map(|event| {
+            event.unwrap_or_else(|| Event::End(Failure::internal("a reply's source ended without an end").into()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    struct Two(u8);
+    impl ReplySource for Two {
+        fn poll_event(&mut self, _cx: &mut Context<'_>) -> Poll<Event> {
+            self.0 += 1;
+            Poll::Ready(if self.0 == 1 {
+                Event::Note(Note { kind: NoteKind::Progress, params: Bytes::new() })
+            } else {
+                Event::End(End::Complete(Payload::Whole(Bytes::from_static(b"{}"))))
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reply_ends_exactly_once() {
+        let mut reply = Reply::live(Two(0)).map(|event| event);
+        assert!(matches!(reply.next().await, Some(Event::Note(_))));
+        assert!(matches!(reply.next().await, Some(Event::End(End::Complete(_)))));
+        assert!(reply.next().await.is_none());
+        let mut ended = Reply::ended(Failure::internal("x"));
+        assert!(ended.is_ended());
+        assert!(matches!(ended.next().await, Some(Event::End(End::Failed(_)))));
+        assert!(ended.next().await.is_none());
+    }
+}

@@ -1,0 +1,144 @@
+//! Sealing: what a client has to bring back (cursors, states) is encrypted and authenticated, bound to a purpose.
+
+use std::sync::Arc;
+
+use chacha20poly1305::aead::{Aead, KeyInit, Payload};
+use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+use data_encoding::BASE64URL_NOPAD;
+
+use crate::port::Random;
+
+const NONCE: usize = 24;
+/// A sealed text longer than this is refused before it is decoded.
+const LONGEST: usize = 64 << 10;
+
+/// A sealing key: an id that names it in what was sealed, and 32 secret bytes.
+pub struct Key {
+    id: u8,
+    cipher: XChaCha20Poly1305,
+}
+
+impl Key {
+    /// Makes a key of 32 secret bytes. The id is their public fingerprint's first byte or a configured number.
+    #[must_use]
+    pub fn new(id: u8, secret: &[u8; 32]) -> Self {
+        Self { id, cipher: XChaCha20Poly1305::new(secret.into()) }
+    }
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Key({}, <secret>)", self.id)
+    }
+}
+
+/// The keys: the first seals, all open.
+#[derive(Clone, Debug)]
+pub struct Sealer {
+    keys: Arc<[Key]>,
+}
+
+/// What was brought back does not open: changed, foreign, or sealed by a key that is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("sealed text does not open")]
+pub struct NotOpened;
+
+impl Sealer {
+    /// Takes the keys, newest first.
+    ///
+    /// # Panics
+    /// If there is none: the config's checks see to that.
+    #[must_use]
+    pub fn new(keys: Vec<Key>) -> Self {
+        assert!(!keys.is_empty(), "a sealer needs a key");
+        Self { keys: keys.into() }
+    }
+
+    /// One fresh random key: what is sealed with it opens in this process only.
+    #[must_use]
+    pub fn ephemeral(random: &dyn Random) -> Self {
+        let mut secret = [0; 32];
+        random.fill(&mut secret);
+        Self::new(vec![Key::new(0, &secret)])
+    }
+
+    /// Seals `plain` for `purpose` (who, where and for what: it must be said again to open).
+    #[must_use]
+    pub fn seal(&self, random: &dyn Random, purpose: &[u8], plain: &[u8]) -> String {
+        let key = &self.keys[0];
+        let mut nonce = [0; NONCE];
+        random.fill(&mut nonce);
+        let mut sealed = Vec::with_capacity(1 + NONCE + plain.len() + 16);
+        sealed.push(key.id);
+        sealed.extend_from_slice(&nonce);
+        // Encryption of a buffer this small cannot fail; an empty body would not open, which is the safe side.
+        if let Ok(body) = key.cipher.encrypt(&XNonce::from(nonce), Payload { msg: plain, aad: purpose }) {
+            sealed.extend_from_slice(&body);
+        }
+        BASE64URL_NOPAD.encode(&sealed)
+    }
+
+    /// Opens what [`Self::seal`] made for the same purpose.
+    ///
+    /// # Errors
+    /// [`NotOpened`], whatever the reason.
+    pub fn open(&self, purpose: &[u8], text: &str) -> Result<Vec<u8>, NotOpened> {
+        if text.len() > LONGEST {
+            return Err(NotOpened);
+        }
+        let sealed = BASE64URL_NOPAD.decode(text.as_bytes()).map_err(|_| NotOpened)?;
+        let (id, rest) = sealed.split_first().ok_or(NotOpened)?;
+        let (nonce, body) = rest.split_at_checked(NONCE).ok_or(NotOpened)?;
+        let nonce: [u8; NONCE] = nonce.try_into().map_err(|_| NotOpened)?;
+        self.keys
+            .iter()
+            .filter(|key| key.id == *id)
+            .find_map(|key| key.cipher.decrypt(&XNonce::from(nonce), Payload { msg: body, aad: purpose }).ok())
+            .ok_or(NotOpened)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    struct Counting;
+    impl Random for Counting {
+        fn fill(&self, buffer: &mut [u8]) {
+            for (i, b) in buffer.iter_mut().enumerate() {
+                *b = i as u8;
+            }
+        }
+    }
+
+    #[test]
+    fn opens_for_the_same_purpose_with_any_kept_key() {
+        let old = Sealer::new(vec![Key::new(1, &[1; 32])]);
+        let text = old.seal(&Counting, b"who", b"what");
+        let new = Sealer::new(vec![Key::new(2, &[2; 32]), Key::new(1, &[1; 32])]);
+        assert_eq!(new.open(b"who", &text).unwrap(), b"what");
+        assert_eq!(new.open(b"else", &text), Err(NotOpened));
+        assert_eq!(Sealer::new(vec![Key::new(1, &[3; 32])]).open(b"who", &text), Err(NotOpened));
+        assert_eq!(old.open(b"who", ""), Err(NotOpened));
+        assert_eq!(old.open(b"who", &"A".repeat(70_000)), Err(NotOpened));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn b16_any_changed_byte_is_refused(plain in prop::collection::vec(any::<u8>(), 0..100), at in any::<prop::sample::Index>(), bit in 0..8) {
+            let sealer = Sealer::ephemeral(&Counting);
+            let text = sealer.seal(&Counting, b"p", &plain);
+            prop_assert_eq!(sealer.open(b"p", &text), Ok(plain));
+            let mut bytes = text.into_bytes();
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+            if let Ok(changed) = String::from_utf8(bytes) {
+                prop_assert_eq!(sealer.open(b"p", &changed), Err(NotOpened));
+            }
+        }
+    }
+}

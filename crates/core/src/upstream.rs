@@ -1,0 +1,146 @@
+//! What core asks of an upstream server: the port that the upstream crate implements, one object for each server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::call::Call;
+use crate::capability::CapabilityClass;
+use crate::catalog::Tool;
+use crate::failure::Failure;
+use crate::names::UpstreamId;
+use crate::port::Fut;
+use crate::principal::Principal;
+use crate::reply::Reply;
+
+/// A call that has found its upstream.
+#[derive(Debug)]
+pub struct Outbound {
+    /// Who makes it.
+    pub principal: Principal,
+    /// The call as the client made it.
+    pub call: Call,
+    /// The upstream's own name for the tool.
+    pub native: Arc<str>,
+    /// What the catalog knows of the tool.
+    pub tool: Option<Arc<Tool>>,
+    /// How long each part of it may take.
+    pub deadlines: Deadlines,
+}
+
+/// The time limits of one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlines {
+    /// To get a connection.
+    pub connect: Duration,
+    /// Between two signs of life: bytes of an answer, progress, log messages. Comments do not count.
+    pub idle: Duration,
+    /// Altogether, whatever progress is reported.
+    pub hard: Duration,
+}
+
+impl Deadlines {
+    /// For `tools/call`: tools may be slow as long as they show life.
+    pub const CALL: Self =
+        Self { connect: Duration::from_secs(2), idle: Duration::from_secs(300), hard: Duration::from_secs(3600) };
+    /// For lists and probes.
+    pub const LIST: Self =
+        Self { connect: Duration::from_secs(2), idle: Duration::from_secs(10), hard: Duration::from_secs(10) };
+}
+
+/// One upstream server.
+pub trait Upstream: Send + Sync {
+    /// Its configured id.
+    fn id(&self) -> &UpstreamId;
+
+    /// Makes a call. The reply is given as soon as its first event is known or the wait begins; dropping the future or
+    /// the reply cancels the call at the server.
+    fn call(self: Arc<Self>, outbound: Outbound) -> Fut<'static, Reply>;
+
+    /// Opens a watch: a connection of its own that lists and hears of changes, carries no calls and refuses every
+    /// request of the server. Includes finding out which protocol the server speaks.
+    ///
+    /// # Errors
+    /// The server cannot be reached or does not speak MCP.
+    fn watch(self: Arc<Self>, class: CapabilityClass) -> Fut<'static, Result<Box<dyn Watch>, Failure>>;
+
+    /// The part of a client's class that weir carries to this server as it is now known to be. Classes that are cut to
+    /// the same rest share a watch.
+    fn carries(&self) -> CapabilityClass;
+
+    /// How it is doing.
+    fn health(&self) -> Health;
+
+    /// Ends what it holds (sessions, children) once its running calls are done, at most `grace` from now.
+    fn retire(self: Arc<Self>, grace: Duration) -> Fut<'static, ()>;
+}
+
+/// How an upstream is doing, for the admin view and the metrics.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    /// The protocol revision it was found to speak.
+    pub revision: Option<&'static str>,
+    /// True while the breaker is open or the last attempt to reach it failed.
+    pub down: bool,
+    /// The last failure's text, for operators.
+    pub last_error: Option<String>,
+    /// Calls in flight now.
+    pub in_flight: usize,
+    /// Sessions or child processes held open now.
+    pub sessions: usize,
+}
+
+/// A watch on an upstream's lists. Dropping it closes its connection.
+pub trait Watch: Send {
+    /// What the server says of itself.
+    fn about(&self) -> &About;
+
+    /// One page. The cursor is the upstream's own, unaltered; the empty string is a cursor.
+    ///
+    /// # Errors
+    /// As for any request to the upstream.
+    fn list(&mut self, kind: ListKind, cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>>;
+
+    /// Waits until the server says that a list changed. Changes during a walk are kept, never more than one a kind.
+    /// Where the server tells nothing ([`About::pushes`] is false) this waits only for the connection's end.
+    ///
+    /// # Errors
+    /// The watch is lost: changes may have been missed, and a new watch is needed. Cancel safe.
+    fn changed(&mut self) -> Fut<'_, Result<ListKind, Failure>>;
+}
+
+/// The lists a server may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ListKind {
+    /// `tools/list`.
+    Tools,
+}
+
+/// What a server said of itself when the watch opened.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// `serverInfo`, raw.
+    pub server_info: Option<Bytes>,
+    /// `instructions`.
+    pub instructions: Option<String>,
+    /// `capabilities`, raw.
+    pub capabilities: Option<Bytes>,
+    /// True if it offers tools.
+    pub tools: bool,
+    /// True if it tells when its lists change.
+    pub pushes: bool,
+}
+
+/// One page of an upstream's list.
+#[derive(Clone, Debug, Default)]
+pub struct ListPage {
+    /// The items' own bytes, in the upstream's order.
+    pub items: Vec<Bytes>,
+    /// Where the next page starts.
+    pub next_cursor: Option<String>,
+    /// `ttlMs`; absent or negative is 0.
+    pub ttl_ms: u64,
+    /// True if the page may be shown to everybody (`cacheScope: "public"`); absent is private.
+    pub public: bool,
+}
