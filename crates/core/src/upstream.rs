@@ -19,8 +19,8 @@ use crate::reply::Reply;
 pub struct Outbound {
     /// Who makes it.
     pub principal: Principal,
-    /// The call as the client made it.
-    pub call: Call,
+    /// The call as the client made it. Shared with the record that is written when it ends.
+    pub call: Arc<Call>,
     /// The upstream's own name for the tool.
     pub native: Arc<str>,
     /// What the catalog knows of the tool.
@@ -141,6 +141,9 @@ pub struct ListPage {
     pub next_cursor: Option<String>,
     /// `ttlMs`; absent or negative is 0.
     pub ttl_ms: u64,
+    /// True if this server's protocol revision has cache hints at all. Where it has none, `ttl_ms` says nothing and the
+    /// catalog makes its own small promise for a list it watches.
+    pub hinted: bool,
     /// True if the page may be shown to everybody (`cacheScope: "public"`); absent is private.
     pub public: bool,
 }
