@@ -1,0 +1,168 @@
+// What the Node client drivers share: the command line, the scenarios, and one JSON object a line of what was seen.
+//
+// node client_vN.mjs URL SCENARIO [TOOL] [ARGUMENTS as JSON] [--level L] [--timeout MS] [--trigger TOOL]
+// node client_vN.mjs URL SCENARIO ... --stdio   (URL is then a command line, split at spaces)
+//
+// Exits 0 when the scenario went as its name says, 1 with an `error` line when not, 2 on a wrong command line.
+
+import { parseArgs } from 'node:util';
+
+/** Longest wait of a whole scenario unless the command line says otherwise, in milliseconds. */
+const TIMEOUT_MS = 30_000;
+
+const scenarios = {
+    list: async peer => print({ event: 'tools', names: await names(peer) }),
+    call: async (peer, { tool, args }) => print({ event: 'result', result: await peer.call(tool, args) }),
+    'call-progress': async (peer, { tool, args }) => {
+        const onprogress = ({ progress, total, message }) => print({ event: 'progress', progress, total, message });
+        print({ event: 'result', result: await peer.call(tool, args, { onprogress }) });
+    },
+    watch,
+    'unknown-tool': unknownTool,
+    structured,
+    logs: async (peer, { tool, args, level }) => {
+        await peer.logAt(level, ({ level, logger, data }) => print({ event: 'log', level, logger, data }));
+        print({ event: 'result', result: await peer.call(tool, args) });
+    },
+    cancel
+};
+
+/**
+ * Runs the scenario the command line names.
+ *
+ * @param {(given: object) => Promise<Peer>} connect opens the client; `given` has url, stdio and the driver's own flags
+ * @param {object} ownFlags further options of this driver, as parseArgs takes them
+ *
+ * A Peer has `about` (what was negotiated), `pages()`, `call(tool, args, options)`, `onToolsChanged(then)`,
+ * `logAt(level, then)`, `checkFailed(error)` and `close()`.
+ */
+export async function run(connect, ownFlags = {}) {
+    const given = commandLine(ownFlags);
+    const late = setTimeout(() => {
+        print({ event: 'error', message: `not done after ${given.timeout} ms` });
+        process.exit(1);
+    }, given.timeout);
+    try {
+        const peer = await connect(given);
+        print({ event: 'connected', ...peer.about });
+        await scenarios[given.scenario](peer, given);
+        await peer.close();
+    } catch (error) {
+        print({ event: 'error', code: error.code, message: error.message, data: error.data });
+        process.exitCode = 1;
+    } finally {
+        clearTimeout(late);
+    }
+    // A client may keep a stream open that would hold the process.
+    process.exit();
+}
+
+/**
+ * A fetch that knows when the standing GET stream of a legacy session was answered. Only from then on can the server
+ * tell this client that a list changed, and no SDK says when that is.
+ */
+export function streamWatch() {
+    const { promise: opened, resolve } = resolvers();
+    const watchingFetch = async (url, init) => {
+        const response = await fetch(url, init);
+        if (init?.method === 'GET') resolve();
+        return response;
+    };
+    return { fetch: watchingFetch, opened };
+}
+
+function commandLine(ownFlags) {
+    const { values, positionals } = parseArgs({
+        allowPositionals: true,
+        options: {
+            level: { type: 'string', default: 'info' },
+            timeout: { type: 'string', default: `${TIMEOUT_MS}` },
+            trigger: { type: 'string' },
+            stdio: { type: 'boolean', default: false },
+            ...ownFlags
+        }
+    });
+    const [url, scenario, tool, args = '{}'] = positionals;
+    if (url === undefined || !Object.hasOwn(scenarios, scenario ?? '')) {
+        console.error(`usage: URL (${Object.keys(scenarios).join(' | ')}) [TOOL] [JSON]`);
+        process.exit(2);
+    }
+    return { ...values, timeout: Number(values.timeout), url, scenario, tool, args: JSON.parse(args) };
+}
+
+function print(seen) {
+    console.log(JSON.stringify(seen));
+}
+
+/** Walks all pages; prints one line for each. */
+async function names(peer) {
+    const all = [];
+    for await (const page of peer.pages()) {
+        const onPage = page.map(tool => tool.name);
+        print({ event: 'page', count: onPage.length });
+        all.push(...onPage);
+    }
+    return all;
+}
+
+/** Waits for list_changed. `--trigger TOOL` is called once the client listens, else the change comes from elsewhere. */
+async function watch(peer, { trigger }) {
+    print({ event: 'tools', names: await names(peer) });
+    const { promise: changed, resolve } = resolvers();
+    await peer.onToolsChanged(resolve);
+    print({ event: 'watching' });
+    if (trigger !== undefined) await peer.call(trigger, {});
+    await changed;
+    print({ event: 'list_changed', kind: 'tools' });
+    print({ event: 'tools', names: await names(peer) });
+}
+
+/** `Promise.withResolvers` for a Node that has none yet. */
+function resolvers() {
+    let resolve;
+    const promise = new Promise(settle => (resolve = settle));
+    return { promise, resolve };
+}
+
+/** A server refuses either by a JSON-RPC error or by an `isError` result; anything else is a failure. */
+async function unknownTool(peer, { tool = 'no_such_tool' }) {
+    try {
+        const result = await peer.call(tool, {});
+        if (!result.isError) throw new Error(`the tool ${tool} answered`);
+        print({ event: 'refused', isError: true, message: result.content?.[0]?.text });
+    } catch (error) {
+        if (error.code === undefined) throw error;
+        print({ event: 'refused', isError: false, code: error.code, message: error.message });
+    }
+}
+
+/** The SDK checks structured content against the output schema it saw in the list. */
+async function structured(peer, { tool, args }) {
+    await names(peer);
+    try {
+        const result = await peer.call(tool, args);
+        print({ event: 'accepted', structuredContent: result.structuredContent });
+    } catch (error) {
+        if (!peer.checkFailed(error)) throw error;
+        print({ event: 'rejected', message: error.message });
+    }
+}
+
+/** Aborts a call at its first note and then shows that the connection still serves. */
+async function cancel(peer, { tool, args, level }) {
+    const abort = new AbortController();
+    const note = kind => {
+        print({ event: kind });
+        abort.abort('the user changed their mind');
+    };
+    await peer.logAt(level, () => note('log'));
+    try {
+        await peer.call(tool, args, { signal: abort.signal, onprogress: () => note('progress') });
+    } catch (error) {
+        if (!abort.signal.aborted) throw error;
+        print({ event: 'cancelled', message: error.message });
+        print({ event: 'tools', names: await names(peer) });
+        return;
+    }
+    throw new Error('the call ended before it was cancelled');
+}

@@ -1,0 +1,87 @@
+"""The client of the Python SDK 1.x. See driver.py for the command line."""
+
+import argparse
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import httpx
+import mcp.types as types
+from mcp import ClientSession, McpError
+from mcp.client.streamable_http import streamable_http_client
+
+from driver import CheckFailed, Refused, StreamWatch, run
+
+
+class Peer:
+    def __init__(self) -> None:
+        self.session: ClientSession
+        self.stream = StreamWatch()
+        self.about: dict[str, Any] = {}
+        self.changed: anyio.Event | None = None
+        self.logged: Callable[[dict[str, Any]], None] = lambda _: None
+
+    async def heard(self, message: Any) -> None:
+        note = message.root if isinstance(message, types.ServerNotification) else None
+        if isinstance(note, types.ToolListChangedNotification) and self.changed:
+            self.changed.set()
+
+    async def log(self, note: types.LoggingMessageNotificationParams) -> None:
+        self.logged(note.model_dump(mode="json", include={"level", "logger", "data"}))
+
+    async def pages(self) -> AsyncIterator[list[str]]:
+        cursor: str | None = None
+        while True:
+            page = await self.session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
+            yield [tool.name for tool in page.tools]
+            cursor = page.nextCursor
+            if cursor is None:
+                return
+
+    async def call(self, tool: str, args: dict[str, Any], progress: Any = None) -> dict[str, Any]:
+        try:
+            result = await self.session.call_tool(tool, args, progress_callback=progress)
+        except McpError as error:
+            raise Refused(error.error.code, error.error.message) from error
+        except RuntimeError as error:
+            if "structured content" in str(error).lower():
+                raise CheckFailed(str(error)) from error
+            raise
+        return result.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    @asynccontextmanager
+    async def watching(self, changed: anyio.Event) -> AsyncIterator[None]:
+        self.changed = changed
+        await self.stream.opened.wait()
+        yield
+
+    async def log_at(self, level: types.LoggingLevel, then: Callable[[dict[str, Any]], None]) -> None:
+        self.logged = then
+        capabilities = self.session.get_server_capabilities()
+        if capabilities and capabilities.logging is not None:
+            await self.session.set_logging_level(level)
+
+
+@asynccontextmanager
+async def connect(given: argparse.Namespace) -> AsyncIterator[Peer]:
+    peer = Peer()
+    hooks = {"response": [peer.stream.answered]}
+    async with (
+        httpx.AsyncClient(event_hooks=hooks, timeout=given.timeout / 1000) as http,
+        streamable_http_client(given.url, http_client=http) as (reading, writing, session_id),
+        ClientSession(reading, writing, logging_callback=peer.log, message_handler=peer.heard) as session,
+    ):
+        peer.session = session
+        opened = await session.initialize()
+        peer.about = {
+            "era": "legacy",
+            "protocolVersion": opened.protocolVersion,
+            "server": opened.serverInfo.model_dump(mode="json", exclude_none=True),
+            "session": session_id() is not None,
+        }
+        yield peer
+
+
+if __name__ == "__main__":
+    run(connect)

@@ -1,0 +1,112 @@
+"""The client of the Python SDK 2.x, in either era. See driver.py for the command line; here also
+`--era modern|legacy|auto`: a pinned modern version, the legacy handshake, or whatever the probe finds."""
+
+import argparse
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import httpx2
+import mcp_types as types
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+
+from driver import CheckFailed, Refused, StreamWatch, run
+
+MODERN = "2026-07-28"
+LOG_LEVEL = "io.modelcontextprotocol/logLevel"
+
+
+class Peer:
+    def __init__(self) -> None:
+        self.client: Client
+        self.stream = StreamWatch()
+        self.about: dict[str, Any] = {}
+        self.changed: anyio.Event | None = None
+        self.logged: Callable[[dict[str, Any]], None] = lambda _: None
+        self.meta: dict[str, Any] | None = None
+
+    @property
+    def modern(self) -> bool:
+        return self.client.protocol_version == MODERN
+
+    async def heard(self, message: Any) -> None:
+        if isinstance(message, types.ToolListChangedNotification) and self.changed:
+            self.changed.set()
+
+    async def log(self, note: types.LoggingMessageNotificationParams) -> None:
+        self.logged(note.model_dump(mode="json", include={"level", "logger", "data"}))
+
+    async def pages(self) -> AsyncIterator[list[str]]:
+        cursor: str | None = None
+        while True:
+            # What is seen must come from the server, not from the client's cache.
+            page = await self.client.list_tools(cursor=cursor, cache_mode="bypass")
+            yield [tool.name for tool in page.tools]
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def call(self, tool: str, args: dict[str, Any], progress: Any = None) -> dict[str, Any]:
+        try:
+            result = await self.client.call_tool(tool, args, progress_callback=progress, meta=self.meta)
+        except MCPError as error:
+            raise Refused(error.error.code, error.error.message) from error
+        except RuntimeError as error:
+            if "structured content" in str(error).lower():
+                raise CheckFailed(str(error)) from error
+            raise
+        return result.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    @asynccontextmanager
+    async def watching(self, changed: anyio.Event) -> AsyncIterator[None]:
+        if not self.modern:
+            self.changed = changed
+            await self.stream.opened.wait()
+            yield
+            return
+        async with self.client.listen(tools_list_changed=True) as stream, anyio.create_task_group() as tasks:
+
+            async def first() -> None:
+                async for _ in stream:
+                    changed.set()
+
+            tasks.start_soon(first)
+            yield
+            tasks.cancel_scope.cancel()
+
+    async def log_at(self, level: types.LoggingLevel, then: Callable[[dict[str, Any]], None]) -> None:
+        self.logged = then
+        if self.modern:
+            self.meta = {LOG_LEVEL: level}
+        elif self.client.server_capabilities.logging is not None:
+            await self.client.set_logging_level(level)
+
+
+@asynccontextmanager
+async def connect(given: argparse.Namespace) -> AsyncIterator[Peer]:
+    peer = Peer()
+    mode = MODERN if given.era == "modern" else given.era
+    hooks = {"response": [peer.stream.answered]}
+    async with (
+        httpx2.AsyncClient(event_hooks=hooks, timeout=given.timeout / 1000) as http,
+        Client(
+            streamable_http_client(given.url, http_client=http),
+            mode=mode,
+            logging_callback=peer.log,
+            message_handler=peer.heard,
+        ) as client,
+    ):
+        peer.client = client
+        server = client.server_info
+        peer.about = {
+            "era": "modern" if peer.modern else "legacy",
+            "protocolVersion": client.protocol_version,
+            "server": server and server.model_dump(mode="json", exclude_none=True),
+        }
+        yield peer
+
+
+if __name__ == "__main__":
+    run(connect, era={"choices": ["modern", "legacy", "auto"], "default": "auto"})

@@ -1,0 +1,192 @@
+"""What the Python client drivers share: the command line, the scenarios, and one JSON object a line of what was seen.
+
+    client_vN.py URL SCENARIO [TOOL] [ARGUMENTS as JSON] [--level L] [--timeout MS] [--trigger TOOL]
+
+Exits 0 when the scenario went as its name says, 1 with an `error` line when not, 2 on a wrong command line.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+import anyio
+
+SCENARIOS = ["list", "call", "call-progress", "watch", "unknown-tool", "structured", "logs", "cancel"]
+
+
+class Refused(Exception):
+    """A JSON-RPC error, whatever the SDK calls it."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class CheckFailed(Exception):
+    """The SDK's own check of structured content said no."""
+
+
+class StreamWatch:
+    """Knows when the standing GET stream of a legacy session was answered. Only from then on can the server tell this
+    client that a list changed, and no SDK says when that is."""
+
+    def __init__(self) -> None:
+        self.opened = anyio.Event()
+
+    async def answered(self, response: Any) -> None:
+        """A response hook for the HTTP client."""
+        if response.request.method == "GET":
+            self.opened.set()
+
+
+class Peer(Protocol):
+    """One connected client of some SDK."""
+
+    about: dict[str, Any]
+
+    def pages(self) -> AsyncIterator[list[str]]: ...
+
+    async def call(
+        self, tool: str, args: dict[str, Any], progress: Callable[..., Awaitable[None]] | None = None
+    ) -> dict[str, Any]: ...
+
+    def watching(self, changed: anyio.Event) -> AbstractAsyncContextManager[None]: ...
+
+    async def log_at(self, level: str, then: Callable[[dict[str, Any]], None]) -> None: ...
+
+
+def show(event: str, **seen: Any) -> None:
+    known = {key: value for key, value in seen.items() if value is not None}
+    print(json.dumps({"event": event, **known}), flush=True)
+
+
+def command_line(**own: dict[str, Any]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("url")
+    parser.add_argument("scenario", choices=SCENARIOS)
+    parser.add_argument("tool", nargs="?")
+    parser.add_argument("args", nargs="?", type=json.loads, default={})
+    parser.add_argument("--level", default="info")
+    parser.add_argument("--timeout", type=int, default=30_000, help="longest wait of the scenario, in milliseconds")
+    parser.add_argument("--trigger")
+    for name, settings in own.items():
+        parser.add_argument(f"--{name}", **settings)
+    return parser.parse_args()
+
+
+def run(connect: Callable[[argparse.Namespace], AbstractAsyncContextManager[Peer]], **own: dict[str, Any]) -> None:
+    """Runs the scenario that the command line names on the peer that `connect` opens."""
+    given = command_line(**own)
+
+    async def whole() -> None:
+        with anyio.fail_after(given.timeout / 1000):
+            async with connect(given) as peer:
+                show("connected", **peer.about)
+                await scenario(peer, given)
+
+    try:
+        anyio.run(whole)
+    except BaseException as raised:  # noqa: BLE001 - whatever went wrong is the line the test reads
+        error = innermost(raised)
+        message = str(error) or type(error).__name__
+        show("error", code=getattr(error, "code", None), message=message)
+        sys.exit(1)
+
+
+def innermost(error: BaseException) -> BaseException:
+    """The first error inside nested groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def scenario(peer: Peer, given: argparse.Namespace) -> None:
+    match given.scenario:
+        case "list":
+            show("tools", names=await names(peer))
+        case "call":
+            show("result", result=await peer.call(given.tool, given.args))
+        case "call-progress":
+            show("result", result=await peer.call(given.tool, given.args, on_progress))
+        case "logs":
+            await peer.log_at(given.level, lambda note: show("log", **note))
+            show("result", result=await peer.call(given.tool, given.args))
+        case "watch":
+            await watch(peer, given.trigger)
+        case "unknown-tool":
+            await unknown_tool(peer, given.tool or "no_such_tool")
+        case "structured":
+            await structured(peer, given.tool, given.args)
+        case "cancel":
+            await cancel(peer, given)
+
+
+async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+    show("progress", progress=progress, total=total, message=message)
+
+
+async def names(peer: Peer) -> list[str]:
+    """Walks all pages; prints one line for each."""
+    found: list[str] = []
+    async for page in peer.pages():
+        show("page", count=len(page))
+        found.extend(page)
+    return found
+
+
+async def watch(peer: Peer, trigger: str | None) -> None:
+    """Waits for list_changed. `--trigger TOOL` is called once the client listens."""
+    show("tools", names=await names(peer))
+    changed = anyio.Event()
+    async with peer.watching(changed):
+        show("watching")
+        if trigger is not None:
+            await peer.call(trigger, {})
+        await changed.wait()
+    show("list_changed", kind="tools")
+    show("tools", names=await names(peer))
+
+
+async def unknown_tool(peer: Peer, tool: str) -> None:
+    """A server refuses either by a JSON-RPC error or by an `isError` result; anything else is a failure."""
+    try:
+        result = await peer.call(tool, {})
+    except Refused as refused:
+        show("refused", isError=False, code=refused.code, message=str(refused))
+        return
+    if not result.get("isError"):
+        raise AssertionError(f"the tool {tool} answered")
+    show("refused", isError=True, message=result["content"][0]["text"])
+
+
+async def structured(peer: Peer, tool: str, args: dict[str, Any]) -> None:
+    """The SDK checks structured content against the output schema it saw in the list."""
+    await names(peer)
+    try:
+        result = await peer.call(tool, args)
+    except CheckFailed as failed:
+        show("rejected", message=str(failed))
+        return
+    show("accepted", structuredContent=result.get("structuredContent"))
+
+
+async def cancel(peer: Peer, given: argparse.Namespace) -> None:
+    """Gives a call up at its first note and then shows that the connection still serves."""
+    with anyio.CancelScope() as scope:
+
+        def note(kind: str) -> None:
+            show(kind)
+            scope.cancel()
+
+        async def progressed(*_: Any) -> None:
+            note("progress")
+
+        await peer.log_at(given.level, lambda _: note("log"))
+        await peer.call(given.tool, given.args, progressed)
+    if not scope.cancelled_caught:
+        raise AssertionError("the call ended before it was cancelled")
+    show("cancelled")
+    show("tools", names=await names(peer))
