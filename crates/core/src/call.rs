@@ -27,6 +27,9 @@ pub struct Call {
     pub log_level: Option<LogLevel>,
     /// The client's session, where it has one: upstream sessions of the `session` kind are keyed by it.
     pub session: Option<SessionKey>,
+    /// The upstream's own `requestState`, where the client brought back a sealed one and it opened for this very call. What stands in
+    /// `params` is weir's sealed text and means nothing to the upstream.
+    pub resume: Option<String>,
     /// weir's id of this HTTP request, in every error and log line about it.
     pub request: RequestName,
     /// The trace this call belongs to.
