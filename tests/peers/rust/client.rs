@@ -1,0 +1,150 @@
+//! The client driver on `rmcp`.
+
+use anyhow::{Context as _, bail};
+use rmcp::model::{
+    CallToolRequestParams, ClientRequest, LoggingLevel, LoggingMessageNotificationParam, NumberOrString,
+    PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion, Request, RequestMetaObject, SubscriptionFilter,
+};
+use rmcp::service::{NotificationContext, PeerRequestOptions, RunningService};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, RoleClient};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::Flags;
+
+type Connected = RunningService<RoleClient, Listener>;
+
+/// Runs one scenario.
+pub(crate) async fn run(words: &[String], flags: &Flags) -> anyhow::Result<()> {
+    let [url, scenario, rest @ ..] = words else { bail!("client URL SCENARIO [TOOL] [JSON]") };
+    let tool = rest.first().map_or("", String::as_str);
+    let arguments: Value = serde_json::from_str(rest.get(1).map_or("{}", String::as_str)).context("arguments")?;
+    let (told, mut heard) = mpsc::unbounded_channel();
+    let client = connect(url, flags.text("era", "auto"), told).await?;
+    match scenario.as_str() {
+        "list" => list(&client).await?,
+        "call" => print(json!({ "event": "result", "result": call(&client, tool, &arguments, flags).await? })),
+        "call-progress" | "logs" => {
+            let result = call(&client, tool, &arguments, flags).await?;
+            // The client's handlers run beside the call: what belongs to it was sent before its result.
+            tokio::task::yield_now().await;
+            while let Ok(seen) = heard.try_recv() {
+                print(seen);
+            }
+            print(json!({ "event": "result", "result": result }));
+        }
+        "watch" => watch(&client, &mut heard, flags).await?,
+        "unknown-tool" => match call(&client, "no_such_tool", &arguments, flags).await {
+            Err(error) => print(json!({ "event": "refused", "isError": false, "message": format!("{error:#}") })),
+            Ok(result) if result["isError"] == true => print(json!({ "event": "refused", "isError": true })),
+            Ok(_) => bail!("the tool answered"),
+        },
+        other => bail!("no scenario {other}"),
+    }
+    client.cancel().await?;
+    Ok(())
+}
+
+async fn connect(url: &str, era: &str, told: mpsc::UnboundedSender<Value>) -> anyhow::Result<Connected> {
+    let modern = vec![ProtocolVersion::V_2026_07_28];
+    let lifecycle = match era {
+        "modern" => ClientLifecycleMode::Discover { preferred_versions: modern },
+        "legacy" => ClientLifecycleMode::Initialize,
+        "auto" => ClientLifecycleMode::Auto { preferred_versions: modern, legacy_version: None },
+        other => bail!("--era {other}: modern, legacy or auto"),
+    };
+    let transport = StreamableHttpClientTransport::from_uri(url.to_owned());
+    let client = Listener(told).serve_with_lifecycle(transport, lifecycle).await.context("connect")?;
+    let about = client.peer_info();
+    print(json!({
+        "event": "connected",
+        "protocolVersion": about.as_ref().map(|about| about.protocol_version.as_str()),
+        "server": about.as_ref().and_then(|about| about.server_info.as_ref()).map(|info| json!({ "name": info.name })),
+    }));
+    Ok(client)
+}
+
+async fn list(client: &Connected) -> anyhow::Result<()> {
+    let mut names = Vec::new();
+    let mut cursor = None;
+    loop {
+        let page = client.list_tools(Some(PaginatedRequestParams::default().with_cursor(cursor.take()))).await?;
+        print(json!({ "event": "page", "count": page.tools.len() }));
+        names.extend(page.tools.into_iter().map(|tool| tool.name.into_owned()));
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    print(json!({ "event": "tools", "names": names }));
+    Ok(())
+}
+
+async fn call(client: &Connected, tool: &str, arguments: &Value, flags: &Flags) -> anyhow::Result<Value> {
+    let mut params = CallToolRequestParams::new(tool.to_owned());
+    params.arguments = arguments.as_object().cloned();
+    let mut options = PeerRequestOptions::no_options();
+    if let Some(level) = flags.maybe("level") {
+        let level: LoggingLevel = serde_json::from_value(json!(level)).context("--level")?;
+        let mut meta = RequestMetaObject::new();
+        meta.set_log_level(level);
+        options = options.with_meta(meta);
+    }
+    let request = ClientRequest::CallToolRequest(Request::new(params));
+    let answer = client.send_request_with_option(request, options).await?.await_response().await?;
+    Ok(serde_json::to_value(answer)?)
+}
+
+async fn watch(client: &Connected, heard: &mut mpsc::UnboundedReceiver<Value>, flags: &Flags) -> anyhow::Result<()> {
+    list(client).await?;
+    let filter = SubscriptionFilter::builder().tools_list_changed().build();
+    // A legacy server knows no `listen`: its notifications come to the handler.
+    let mut subscription = client.listen(filter).await.ok();
+    print(json!({ "event": "watching" }));
+    if let Some(tool) = flags.maybe("trigger") {
+        call(client, tool, &json!({}), flags).await?;
+    }
+    match &mut subscription {
+        Some(subscription) => {
+            subscription.next().await?.context("the subscription ended")?;
+        }
+        None => loop {
+            let seen = heard.recv().await.context("the client ended")?;
+            if seen["event"] == "list_changed" {
+                break;
+            }
+        },
+    }
+    print(json!({ "event": "list_changed", "kind": "tools" }));
+    list(client).await
+}
+
+struct Listener(mpsc::UnboundedSender<Value>);
+
+impl ClientHandler for Listener {
+    async fn on_progress(&self, note: ProgressNotificationParam, _context: NotificationContext<RoleClient>) {
+        let token = match note.progress_token.0 {
+            NumberOrString::Number(number) => json!(number),
+            NumberOrString::String(text) => json!(text),
+        };
+        let seen = json!({ "event": "progress", "progress": note.progress, "total": note.total, "token": token });
+        let _ = self.0.send(seen);
+    }
+
+    async fn on_logging_message(
+        &self,
+        note: LoggingMessageNotificationParam,
+        _context: NotificationContext<RoleClient>,
+    ) {
+        let _ = self.0.send(json!({ "event": "log", "level": note.level, "data": note.data }));
+    }
+
+    async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
+        let _ = self.0.send(json!({ "event": "list_changed" }));
+    }
+}
+
+fn print(seen: Value) {
+    println!("{seen}");
+}
