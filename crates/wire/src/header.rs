@@ -1,0 +1,161 @@
+//! The text codec of `Mcp-Name` and `Mcp-Param-*` values (2026-07-28, Streamable HTTP, "Value encoding").
+//!
+//! A header carries visible ASCII as it is and anything else as `=?base64?...?=`. Which header mirrors what, and what a mismatch means,
+//! is decided elsewhere.
+
+use std::borrow::Cow;
+
+use data_encoding::BASE64;
+
+/// The longest header value that is looked at, in bytes.
+pub const MAX_LEN: usize = 8 * 1024;
+
+const PREFIX: &[u8] = b"=?base64?";
+const SUFFIX: &[u8] = b"?=";
+
+/// Why a header value is malformed (all are -32020).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderTextError {
+    /// Longer than [`MAX_LEN`].
+    #[error("the header value is longer than {MAX_LEN} bytes")]
+    TooLong,
+    /// A byte outside printable ASCII; such text has to come as base64.
+    #[error("the header value holds a control or non-ASCII character: send it as =?base64?...?=")]
+    NotPrintable,
+    /// Alphabet or padding between the markers is wrong.
+    #[error("the header value is not valid base64 between its markers")]
+    BadBase64,
+    /// The decoded bytes are not UTF-8.
+    #[error("the header value does not decode to UTF-8")]
+    NotUtf8,
+}
+
+/// The header value for `text`: as it is where that is safe, else base64 between markers. The empty text is the empty value.
+#[must_use]
+pub fn encode(text: &str) -> Cow<'_, str> {
+    let bytes = text.as_bytes();
+    let edges = [bytes.first(), bytes.last()];
+    let plain =
+        bytes.iter().all(|byte| is_printable(*byte)) && !edges.contains(&Some(&b' ')) && marked(bytes).is_none();
+    if plain { Cow::Borrowed(text) } else { Cow::Owned(format!("=?base64?{}?=", BASE64.encode(bytes))) }
+}
+
+/// The text of a header value. Spaces and tabs around it do not count; a value without both markers, in their exact case, is literal.
+///
+/// # Errors
+/// When the value is too long, not printable ASCII, or not what its markers promise.
+pub fn decode(value: &[u8]) -> Result<Cow<'_, str>, HeaderTextError> {
+    if value.len() > MAX_LEN {
+        return Err(HeaderTextError::TooLong);
+    }
+    let value = trim(value);
+    if !value.iter().all(|byte| is_printable(*byte)) {
+        return Err(HeaderTextError::NotPrintable);
+    }
+    let Some(encoded) = marked(value) else {
+        return std::str::from_utf8(value).map(Cow::Borrowed).map_err(|_| HeaderTextError::NotUtf8);
+    };
+    let decoded = BASE64.decode(encoded).map_err(|_| HeaderTextError::BadBase64)?;
+    String::from_utf8(decoded).map(Cow::Owned).map_err(|_| HeaderTextError::NotUtf8)
+}
+
+fn marked(value: &[u8]) -> Option<&[u8]> {
+    value.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)
+}
+
+const fn is_printable(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~')
+}
+
+fn trim(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn r018_b10_decode_undoes_encode(text in any::<String>()) {
+            let value = encode(&text).into_owned();
+            prop_assert!(value.bytes().all(is_printable));
+            if value.len() <= MAX_LEN {
+                prop_assert_eq!(decode(value.as_bytes()).unwrap(), text);
+            }
+        }
+
+        #[test]
+        fn b10_decoding_never_panics_and_ascii_is_literal(value in proptest::collection::vec(any::<u8>(), 0..64)) {
+            if let Ok(text) = decode(&value) {
+                let again = encode(&text);
+                prop_assert_eq!(decode(again.as_bytes()).unwrap(), &*text);
+            }
+        }
+    }
+
+    #[test]
+    fn r018_text_that_a_header_cannot_carry_is_base64() {
+        assert_eq!(encode("get_weather"), "get_weather");
+        assert_eq!(encode(""), "");
+        assert_eq!(encode("a b"), "a b");
+        assert_eq!(encode("w\u{e9}"), "=?base64?d8Op?=");
+        for text in [" a", "a ", "\ta", "a\tb", "a\r\nX: y", "\0", "=?base64?SGVsbG8=?=", "=?base64??="] {
+            let value = encode(text);
+            assert!(value.starts_with("=?base64?"), "{text:?}");
+            assert_eq!(decode(value.as_bytes()).unwrap(), text);
+        }
+        assert_eq!(decode(b"=?base64??=").unwrap(), "");
+    }
+
+    #[test]
+    fn r015_whitespace_around_a_value_does_not_count() {
+        assert_eq!(decode(b" \t foo\t ").unwrap(), "foo");
+        assert_eq!(decode(b"  =?base64?Zm9v?= ").unwrap(), "foo");
+    }
+
+    #[test]
+    fn r019_broken_padding_or_alphabet_is_malformed() {
+        for value in [
+            "=?base64?SGVsbG8?=",
+            "=?base64?SGVs!!!?=",
+            "=?base64?SGVsbG8==?=",
+            "=?base64?SGVs bG8=?=",
+            "=?base64?SGVsbG9=?=",
+        ] {
+            assert_eq!(decode(value.as_bytes()), Err(HeaderTextError::BadBase64), "{value}");
+        }
+        assert_eq!(decode(b"=?base64?/w==?="), Err(HeaderTextError::NotUtf8));
+    }
+
+    #[test]
+    fn r020_a_value_without_both_exact_markers_is_literal() {
+        for value in ["=?base64?SGVsbG8=", "SGVsbG8=?=", "=?BASE64?SGVsbG8=?=", "=?Base64?SGVsbG8=?=", "=?base64?="] {
+            assert_eq!(decode(value.as_bytes()).unwrap(), value);
+        }
+    }
+
+    #[test]
+    fn b10_a_nested_sentinel_is_decoded_once() {
+        let inner = "=?base64?SGVsbG8=?=";
+        assert_eq!(decode(encode(inner).as_bytes()).unwrap(), inner);
+    }
+
+    #[test]
+    fn b11_control_characters_and_long_values_are_refused() {
+        for value in [&b"a\rb"[..], b"a\nb", b"a\0b", b"a\x7fb", b"a\xc3\xa9"] {
+            assert_eq!(decode(value), Err(HeaderTextError::NotPrintable));
+        }
+        assert!(decode(&[b'a'; MAX_LEN]).is_ok());
+        assert_eq!(decode(&[b'a'; MAX_LEN + 1]), Err(HeaderTextError::TooLong));
+    }
+}

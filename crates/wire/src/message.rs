@@ -1,0 +1,225 @@
+//! JSON-RPC messages: the envelope read once, everything inside left as bytes.
+//!
+//! A message is sorted into request, notification and response by its members alone; what a method or a result means is for others.
+//! Parsing touches each byte once ([`crate::scan`]) and copies none.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::error_object::ErrorObject;
+use crate::id::IdError;
+use crate::method::MethodName;
+use crate::scan::{self, Limits, ScanError};
+use crate::{RequestId, code};
+
+/// What one HTTP body, SSE event or stdio line holds.
+#[derive(Clone, Debug)]
+pub enum Incoming {
+    /// A single message.
+    One(Message),
+    /// A batch (2025-03-26): each item unparsed, so that one bad item does not spoil the others; give each to [`Message::parse`].
+    Batch(Vec<Bytes>),
+}
+
+/// A JSON-RPC message.
+#[derive(Clone, Debug)]
+pub enum Message {
+    /// Wants an answer.
+    Request(Request),
+    /// Wants none.
+    Notification(Notification),
+    /// Answers.
+    Response(Response),
+}
+
+/// A call that wants an answer.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Echoed in the answer.
+    pub id: RequestId,
+    /// What is called.
+    pub method: MethodName,
+    /// The `params` object, as it came.
+    pub params: Option<Bytes>,
+    /// The whole message, as it came.
+    pub raw: Bytes,
+}
+
+/// A message that wants no answer.
+#[derive(Clone, Debug)]
+pub struct Notification {
+    /// What is told.
+    pub method: MethodName,
+    /// The `params` object, as it came.
+    pub params: Option<Bytes>,
+    /// The whole message, as it came.
+    pub raw: Bytes,
+}
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct Response {
+    /// Whose answer it is; `None` only for an error to a request whose id could not be read.
+    pub id: Option<RequestId>,
+    /// The `result` object or the `error` object, as it came.
+    pub outcome: Result<Bytes, Bytes>,
+}
+
+impl Response {
+    /// The error object in parts, if this is an error.
+    ///
+    /// # Errors
+    /// When the error object has no integer `code` or no string `message`.
+    pub fn error(&self) -> Option<Result<ErrorObject, MessageError>> {
+        self.outcome.as_ref().err().map(|raw| {
+            ErrorObject::parse(raw).map_err(|error| MessageError::invalid(error.to_string(), self.id.clone()))
+        })
+    }
+}
+
+/// A refused message: everything its error response needs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct MessageError {
+    /// [`code::PARSE_ERROR`] or [`code::INVALID_REQUEST`].
+    pub code: i64,
+    /// What is wrong and what to send instead; safe to show to the peer.
+    pub text: String,
+    /// The id, where it could be read.
+    pub id: Option<RequestId>,
+}
+
+impl MessageError {
+    fn invalid(text: impl Into<String>, id: Option<RequestId>) -> Self {
+        Self { code: code::INVALID_REQUEST, text: text.into(), id }
+    }
+
+    fn scan(error: ScanError, raw: &[u8]) -> Self {
+        let code = if error.kind.is_json() { code::INVALID_REQUEST } else { code::PARSE_ERROR };
+        // A text that breaks only a limit of ours still has a readable id, unless the id itself is what occurs twice.
+        let id = error.kind.is_json().then(|| sole_id(raw)).flatten();
+        Self { code, text: error.to_string(), id }
+    }
+}
+
+impl Incoming {
+    /// Reads a whole body. Upstream replies take [`Limits::upstream`].
+    ///
+    /// # Errors
+    /// -32700 for text that is not JSON; -32600 for JSON beyond `limits`, an empty or too long batch, or a message with a wrong shape.
+    pub fn parse(raw: Bytes, limits: &Limits) -> Result<Self, MessageError> {
+        if scan::trim(&raw).first() != Some(&b'[') {
+            return Message::parse(raw, limits).map(Self::One);
+        }
+        scan::check(&raw, limits).map_err(|error| MessageError::scan(error, &raw))?;
+        let items: Vec<Bytes> = scan::elements(&raw).take(limits.max_batch + 1).map(|range| raw.slice(range)).collect();
+        if items.is_empty() {
+            return Err(MessageError::invalid("the batch is empty: send at least one message", None));
+        }
+        if items.len() > limits.max_batch {
+            let text = format!("the batch has more than {} messages: send smaller ones", limits.max_batch);
+            return Err(MessageError::invalid(text, None));
+        }
+        Ok(Self::Batch(items))
+    }
+}
+
+impl Message {
+    /// Reads one message.
+    ///
+    /// # Errors
+    /// As [`Incoming::parse`]; an array is refused.
+    pub fn parse(raw: Bytes, limits: &Limits) -> Result<Self, MessageError> {
+        let mut envelope = Envelope::default();
+        let base = raw.as_ref();
+        scan::check_members(base, limits, |member| envelope.note(&member))
+            .map_err(|error| MessageError::scan(error, base))?;
+        if !scan::is_object(base) {
+            return Err(MessageError::invalid("the message is not a JSON object: send one JSON-RPC message", None));
+        }
+        envelope.sort(raw)
+    }
+}
+
+/// Where the members JSON-RPC knows stand. All others, case variants included, are unknown and ignored.
+#[derive(Default)]
+struct Envelope {
+    jsonrpc: Option<Range<usize>>,
+    id: Option<Range<usize>>,
+    method: Option<Range<usize>>,
+    params: Option<Range<usize>>,
+    result: Option<Range<usize>>,
+    error: Option<Range<usize>>,
+}
+
+impl Envelope {
+    fn note(&mut self, member: &scan::Member<'_>) {
+        let names = ["jsonrpc", "id", "method", "params", "result", "error"];
+        let slots =
+            [&mut self.jsonrpc, &mut self.id, &mut self.method, &mut self.params, &mut self.result, &mut self.error];
+        if let Some((_, slot)) = names.into_iter().zip(slots).find(|(name, _)| member.key.eq_str(name)) {
+            *slot = Some(member.value.clone());
+        }
+    }
+
+    fn sort(self, raw: Bytes) -> Result<Message, MessageError> {
+        let id = self.id.clone().map(|range| RequestId::from_json(&raw[range])).transpose();
+        let known = id.as_ref().ok().cloned().flatten();
+        let refuse = |text: &str| Err(MessageError::invalid(text, known.clone()));
+        if !self.jsonrpc.clone().and_then(|range| scan::string(&raw[range])).is_some_and(|version| version == "2.0") {
+            return refuse("`jsonrpc` is not \"2.0\": send JSON-RPC 2.0");
+        }
+        match (&self.method, &self.result, &self.error) {
+            (Some(_), None, None) => self.call(id, raw),
+            (None, Some(_), None) | (None, None, Some(_)) => self.response(id, &raw),
+            (None, None, None) => refuse("the message has neither `method` nor `result` nor `error`"),
+            _ => refuse("the message has more than one of `method`, `result` and `error`: send one of them"),
+        }
+    }
+
+    fn call(self, id: Result<Option<RequestId>, IdError>, raw: Bytes) -> Result<Message, MessageError> {
+        let id = id.map_err(|error| MessageError::invalid(error.to_string(), None))?;
+        let refuse = |text: &str| MessageError::invalid(text, id.clone());
+        let name = self.method.and_then(|range| scan::string(&raw[range]).map(|name| MethodName::new(&name)));
+        let method = name.ok_or_else(|| refuse("`method` is not a string"))?;
+        let params = self.params.map(|range| raw.slice(range));
+        if params.as_ref().is_some_and(|params| !scan::is_object(params)) {
+            return Err(refuse("`params` is not an object: send an object or leave it out"));
+        }
+        Ok(match id {
+            Some(id) => Message::Request(Request { id, method, params, raw }),
+            None => Message::Notification(Notification { method, params, raw }),
+        })
+    }
+
+    fn response(self, id: Result<Option<RequestId>, IdError>, raw: &Bytes) -> Result<Message, MessageError> {
+        let id = match id {
+            // JSON-RPC answers with a null id what it could not read.
+            Err(IdError::Null) if self.error.is_some() => None,
+            Err(error) => return Err(MessageError::invalid(error.to_string(), None)),
+            Ok(id) => id,
+        };
+        let (range, outcome): (_, fn(Bytes) -> Result<Bytes, Bytes>) = match (self.result, self.error) {
+            (Some(range), _) if id.is_some() => (range, Ok),
+            (Some(_), _) => return Err(MessageError::invalid("the response has no `id`", None)),
+            (None, Some(range)) => (range, Err),
+            (None, None) => return Err(MessageError::invalid("the response has neither `result` nor `error`", id)),
+        };
+        let value = raw.slice(range);
+        if !scan::is_object(&value) {
+            return Err(MessageError::invalid("`result` or `error` is not an object", id));
+        }
+        Ok(Message::Response(Response { id, outcome: outcome(value) }))
+    }
+}
+
+/// The id of JSON that failed a limit, if there is exactly one.
+fn sole_id(raw: &[u8]) -> Option<RequestId> {
+    let mut ids = scan::members(raw).filter(|member| member.key.eq_str("id"));
+    let id = ids.next()?;
+    ids.next().is_none().then(|| RequestId::from_json(&raw[id.value]).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests;

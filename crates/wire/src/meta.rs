@@ -1,0 +1,69 @@
+//! Names of the `_meta` keys weir reads, writes or keeps to itself.
+//!
+//! The typed view of a `_meta` object is [`crate::params::Meta`]; here are the names, and the rule which of them belong to one hop.
+
+/// The modern revision of this request.
+pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+/// Name and version of the client (optional, self-reported).
+pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+/// Capabilities of the client for this request.
+pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+/// The least severe log message the client wants for this request.
+pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+/// Name and version of the server, on results.
+pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+/// The JSON-RPC id of the `subscriptions/listen` a message belongs to.
+pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+/// The task a message belongs to (2025-11-25).
+pub const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+/// The token that progress notifications name.
+pub const PROGRESS_TOKEN: &str = "progressToken";
+/// W3C trace context.
+pub const TRACEPARENT: &str = "traceparent";
+/// W3C trace state.
+pub const TRACESTATE: &str = "tracestate";
+/// W3C baggage.
+pub const BAGGAGE: &str = "baggage";
+/// Which upstreams are missing, stale or truncated in this answer.
+pub const WEIR_UPSTREAMS: &str = "dev.weir/upstreams";
+/// The error object of a failure that weir reports inside an `isError` result.
+pub const WEIR_ERROR: &str = "dev.weir/error";
+
+const OWNED_PREFIXES: [&str; 2] = ["io.modelcontextprotocol/", "dev.weir/"];
+const OWNED_KEYS: [&str; 4] = [PROGRESS_TOKEN, TRACEPARENT, TRACESTATE, BAGGAGE];
+
+/// Whether this key describes one hop, so that weir takes it off and sets its own: `io.modelcontextprotocol/*`, `progressToken`, the
+/// trace keys and `dev.weir/*`. Everything else passes as it is.
+#[must_use]
+pub fn is_owned_by_weir(key: &str) -> bool {
+    OWNED_PREFIXES.iter().any(|prefix| key.starts_with(prefix)) || OWNED_KEYS.contains(&key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_one_hop_are_ours_and_vendor_keys_are_not() {
+        let ours = [
+            PROTOCOL_VERSION,
+            CLIENT_INFO,
+            CLIENT_CAPABILITIES,
+            LOG_LEVEL,
+            SERVER_INFO,
+            SUBSCRIPTION_ID,
+            RELATED_TASK,
+            PROGRESS_TOKEN,
+            TRACEPARENT,
+            TRACESTATE,
+            BAGGAGE,
+            WEIR_UPSTREAMS,
+            WEIR_ERROR,
+        ];
+        assert!(ours.iter().all(|key| is_owned_by_weir(key)));
+        for key in ["ui", "com.example/x", "progresstoken", "Traceparent", "io.modelcontextprotocol", "dev.weird/x", ""]
+        {
+            assert!(!is_owned_by_weir(key), "{key}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The protocol revisions, and what each can say.
+//!
+//! Code asks a revision about a feature by name, never by comparing dates, so that a new revision is one new row here. Which revision a
+//! peer speaks is decided elsewhere.
+
+use std::fmt;
+
+/// A published revision of MCP, oldest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(non_camel_case_types, reason = "the dates are the names of the revisions")]
+pub enum Revision {
+    /// 2024-11-05: HTTP+SSE, the first.
+    V2024_11_05,
+    /// 2025-03-26: Streamable HTTP, batches.
+    V2025_03_26,
+    /// 2025-06-18: structured content, elicitation, the version header.
+    V2025_06_18,
+    /// 2025-11-25: tasks, URL elicitation; the last with sessions.
+    V2025_11_25,
+    /// 2026-07-28: no session, everything on each request.
+    V2026_07_28,
+}
+
+impl Revision {
+    /// Every revision, oldest first.
+    pub const ALL: [Self; 5] =
+        [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25, Self::V2026_07_28];
+    /// The revisions that open a session with `initialize`, oldest first.
+    pub const LEGACY: [Self; 4] = [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25];
+    /// What an `initialize` for an unknown version is offered instead.
+    pub const NEWEST_LEGACY: Self = Self::V2025_11_25;
+    /// The revision without sessions.
+    pub const MODERN: Self = Self::V2026_07_28;
+
+    /// The revision with exactly this date, or `None`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|revision| revision.as_str() == text)
+    }
+
+    /// The date as it stands on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::V2024_11_05 => "2024-11-05",
+            Self::V2025_03_26 => "2025-03-26",
+            Self::V2025_06_18 => "2025-06-18",
+            Self::V2025_11_25 => "2025-11-25",
+            Self::V2026_07_28 => "2026-07-28",
+        }
+    }
+
+    /// Whether each request carries version and capabilities in `_meta`, without a session.
+    #[must_use]
+    pub const fn is_modern(self) -> bool {
+        matches!(self, Self::V2026_07_28)
+    }
+
+    /// Whether a body may be a JSON array of messages (2025-03-26 alone).
+    #[must_use]
+    pub const fn has_batches(self) -> bool {
+        matches!(self, Self::V2025_03_26)
+    }
+
+    /// Whether clients send `MCP-Protocol-Version` (2025-06-18 and later).
+    #[must_use]
+    pub const fn has_version_header(self) -> bool {
+        self.at_least(Self::V2025_06_18)
+    }
+
+    /// Whether results carry `structuredContent` and tools `outputSchema` (2025-06-18 and later).
+    #[must_use]
+    pub const fn has_structured_content(self) -> bool {
+        self.at_least(Self::V2025_06_18)
+    }
+
+    /// Whether `structuredContent` may be any JSON value and not only an object (2026-07-28).
+    #[must_use]
+    pub const fn has_any_structured_content(self) -> bool {
+        self.is_modern()
+    }
+
+    /// Whether content may be of type `audio` (2025-03-26 and later).
+    #[must_use]
+    pub const fn has_audio(self) -> bool {
+        self.at_least(Self::V2025_03_26)
+    }
+
+    /// Whether content may be of type `resource_link` (2025-06-18 and later).
+    #[must_use]
+    pub const fn has_resource_link(self) -> bool {
+        self.at_least(Self::V2025_06_18)
+    }
+
+    /// Whether tools have `annotations` (2025-03-26 and later).
+    #[must_use]
+    pub const fn has_annotations(self) -> bool {
+        self.at_least(Self::V2025_03_26)
+    }
+
+    /// Whether listed items have `title` and `_meta` (2025-06-18 and later).
+    #[must_use]
+    pub const fn has_title(self) -> bool {
+        self.at_least(Self::V2025_06_18)
+    }
+
+    /// Whether listed items have `icons` (2025-11-25 and later).
+    #[must_use]
+    pub const fn has_icons(self) -> bool {
+        self.at_least(Self::V2025_11_25)
+    }
+
+    /// Whether tools have `execution.taskSupport` (2025-11-25 alone).
+    #[must_use]
+    pub const fn has_execution(self) -> bool {
+        matches!(self, Self::V2025_11_25)
+    }
+
+    /// Whether progress notifications may carry `message` (2025-03-26 and later).
+    #[must_use]
+    pub const fn has_progress_message(self) -> bool {
+        self.at_least(Self::V2025_03_26)
+    }
+
+    /// Whether servers declare `completions` (2025-03-26 and later).
+    #[must_use]
+    pub const fn has_completions_capability(self) -> bool {
+        self.at_least(Self::V2025_03_26)
+    }
+
+    /// Whether `elicitation/create` exists in some form (2025-06-18 and later).
+    #[must_use]
+    pub const fn has_elicitation(self) -> bool {
+        self.at_least(Self::V2025_06_18)
+    }
+
+    /// Whether elicitation has modes, `url` among them (2025-11-25 and later).
+    #[must_use]
+    pub const fn has_elicitation_modes(self) -> bool {
+        self.at_least(Self::V2025_11_25)
+    }
+
+    /// Whether bad tool arguments are an `isError` result that the model can read, and not -32602 (2025-11-25 and later).
+    #[must_use]
+    pub const fn has_tool_error_for_bad_arguments(self) -> bool {
+        self.at_least(Self::V2025_11_25)
+    }
+
+    /// Whether a stream opens with an empty event that has an id, and may be polled (2025-11-25 alone).
+    #[must_use]
+    pub const fn has_stream_polling(self) -> bool {
+        matches!(self, Self::V2025_11_25)
+    }
+
+    /// Whether an error to an unreadable request leaves `id` out instead of sending null (2025-11-25 and later).
+    #[must_use]
+    pub const fn has_optional_error_id(self) -> bool {
+        self.at_least(Self::V2025_11_25)
+    }
+
+    /// Whether results carry `resultType` (2026-07-28).
+    #[must_use]
+    pub const fn has_result_type(self) -> bool {
+        self.is_modern()
+    }
+
+    /// Whether list and read results carry `ttlMs` and `cacheScope` (2026-07-28).
+    #[must_use]
+    pub const fn has_cache_hints(self) -> bool {
+        self.is_modern()
+    }
+
+    const fn at_least(self, other: Self) -> bool {
+        self as u8 >= other as u8
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_revision_parses_back_and_nothing_else_does() {
+        for revision in Revision::ALL {
+            assert_eq!(Revision::parse(revision.as_str()), Some(revision));
+        }
+        for text in ["", "2026-07-28 ", "2024-10-07", "v999", "2026-07-29", "2026-7-28"] {
+            assert_eq!(Revision::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn order_is_by_age_and_one_is_modern() {
+        assert!(Revision::ALL.is_sorted());
+        assert_eq!(
+            Revision::ALL.into_iter().filter(|revision| revision.is_modern()).collect::<Vec<_>>(),
+            [Revision::MODERN]
+        );
+        assert_eq!(Revision::LEGACY.last(), Some(&Revision::NEWEST_LEGACY));
+    }
+
+    #[test]
+    fn r032_batches_belong_to_one_revision() {
+        let with: Vec<_> = Revision::ALL.into_iter().filter(|revision| revision.has_batches()).collect();
+        assert_eq!(with, [Revision::V2025_03_26]);
+    }
+}

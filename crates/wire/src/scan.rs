@@ -1,0 +1,208 @@
+//! The linear scan that stands before everything else, and cheap access to members of checked JSON.
+//!
+//! [`check`] bounds what later code may meet: valid UTF-8, strict JSON, depth, tokens, number length, and no duplicate keys in the levels
+//! a gateway decides by. [`members`], [`elements`], [`find`] and [`string`] then read single members without building a tree. They expect
+//! checked input; on anything else they stop early, but never panic, recurse or loop.
+
+mod keys;
+mod view;
+
+use std::ops::Range;
+
+use crate::lexer::{Event, Lexer};
+use keys::KeySet;
+
+pub use view::{Elements, Key, Member, Members, elements, find, integer, is_object, members, skip_value, string, trim};
+
+/// Bounds of one JSON text. The defaults suit a client's request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Open brackets at one time; more than [`Limits::DEPTH_CEILING`] counts as that.
+    pub max_depth: u32,
+    /// Keys and values together, each container counting as one.
+    pub max_tokens: u32,
+    /// Bytes of one number.
+    pub max_number_len: u32,
+    /// Messages in a batch.
+    pub max_batch: usize,
+}
+
+impl Limits {
+    /// The depth no limit can exceed.
+    pub const DEPTH_CEILING: u32 = 256;
+
+    /// Bounds for what a configured upstream answers: as deep, but with room for very long lists.
+    #[must_use]
+    pub fn upstream() -> Self {
+        Self { max_tokens: 20_000_000, ..Self::default() }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_depth: 64, max_tokens: 100_000, max_number_len: 64, max_batch: 50 }
+    }
+}
+
+/// Why a text was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScanErrorKind {
+    /// Not UTF-8.
+    #[error("the text is not valid UTF-8")]
+    NotUtf8,
+    /// Begins with a byte order mark.
+    #[error("the text begins with a byte order mark: send JSON without it")]
+    ByteOrderMark,
+    /// A byte that the grammar does not allow here.
+    #[error("the JSON is malformed: unexpected character")]
+    Unexpected,
+    /// The text stops in the middle of a value.
+    #[error("the JSON is incomplete: it ends in the middle of a value")]
+    UnexpectedEnd,
+    /// Something follows the value.
+    #[error("more text follows the JSON value: send exactly one")]
+    TrailingBytes,
+    /// A raw control character inside a string.
+    #[error("a string holds a raw control character: escape it")]
+    ControlCharacter,
+    /// An escape that JSON does not have.
+    #[error("a string holds an escape that JSON does not have")]
+    BadEscape,
+    /// A number that JSON does not have.
+    #[error("a number is malformed")]
+    BadNumber,
+    /// A number longer than the limit.
+    #[error("a number has too many digits")]
+    NumberTooLong,
+    /// Nested deeper than the limit.
+    #[error("the JSON is nested too deeply: flatten it")]
+    TooDeep,
+    /// More keys and values than the limit.
+    #[error("the JSON has too many keys and values: send less at once")]
+    TooManyTokens,
+    /// The same key twice in one object.
+    #[error("an object has the same key twice: send each key once")]
+    DuplicateKey,
+}
+
+impl ScanErrorKind {
+    /// Whether the text is JSON (so the fault is a limit of ours, -32600) rather than not JSON at all (-32700).
+    #[must_use]
+    pub const fn is_json(self) -> bool {
+        matches!(self, Self::TooDeep | Self::TooManyTokens | Self::DuplicateKey)
+    }
+}
+
+/// A refused text: why, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} (at byte {offset})")]
+pub struct ScanError {
+    /// Why.
+    pub kind: ScanErrorKind,
+    /// Byte offset of the first offending byte.
+    pub offset: u64,
+}
+
+/// Duplicate keys are refused in objects up to this depth: the envelope, `params` or `result`, and their `_meta` and `arguments`.
+const UNIQUE_DEPTH: usize = 3;
+
+/// Checks one JSON text in one pass, without recursion and, up to sixteen keys an object, without allocation.
+///
+/// Lone surrogate escapes (`\ud800`) are legal in RFC 8259 and pass; [`string`] refuses to decode them.
+///
+/// # Errors
+/// The first fault, with its byte offset.
+pub fn check(bytes: &[u8], limits: &Limits) -> Result<(), ScanError> {
+    walk(bytes, limits, UNIQUE_DEPTH, |_| {})
+}
+
+/// Like [`check`], and refuses duplicate keys at every depth. For values that a policy or a validator reads as a tree: what it sees must
+/// be what the upstream sees, whichever of two equal keys that one prefers.
+///
+/// # Errors
+/// The first fault, with its byte offset.
+pub fn check_unique(bytes: &[u8], limits: &Limits) -> Result<(), ScanError> {
+    walk(bytes, limits, Limits::DEPTH_CEILING as usize, |_| {})
+}
+
+/// [`check`], handing each member of the top-level object to `visit` on the way.
+pub(crate) fn check_members<'a>(
+    bytes: &'a [u8],
+    limits: &Limits,
+    visit: impl FnMut(Member<'a>),
+) -> Result<(), ScanError> {
+    walk(bytes, limits, UNIQUE_DEPTH, visit)
+}
+
+fn walk<'a>(
+    bytes: &'a [u8],
+    limits: &Limits,
+    unique: usize,
+    mut visit: impl FnMut(Member<'a>),
+) -> Result<(), ScanError> {
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        return Err(ScanError { kind: ScanErrorKind::ByteOrderMark, offset: 0 });
+    }
+    if let Err(error) = std::str::from_utf8(bytes) {
+        return Err(ScanError { kind: ScanErrorKind::NotUtf8, offset: error.valid_up_to() as u64 });
+    }
+    let mut lexer = Lexer::new(*limits, u32::try_from(unique).unwrap_or(u32::MAX));
+    let mut seen = Seen::default();
+    let (mut pos, mut key_start, mut member) = (0, 0, None);
+    loop {
+        let (consumed, event) = lexer.advance(&bytes[pos..])?;
+        pos += consumed;
+        let Some(event) = event else { break };
+        let depth = lexer.depth() as usize;
+        match event {
+            Event::Open => seen.open(depth),
+            Event::KeyStart => key_start = pos,
+            Event::KeyEnd => {
+                let key = Key::new(&bytes[key_start..pos - 1]);
+                if !seen.insert(depth, key) {
+                    return Err(ScanError { kind: ScanErrorKind::DuplicateKey, offset: key_start as u64 });
+                }
+                if depth == 1 {
+                    member = Some((key, pos));
+                }
+            }
+            Event::ValueStart(_) if depth == 1 => member = member.map(|(key, _)| (key, pos)),
+            // Elements of a top-level array have no key and are nobody's member.
+            Event::ValueEnd if depth == 1 => {
+                if let Some((key, start)) = member.take() {
+                    visit(Member { key, value: Range { start, end: pos } });
+                }
+            }
+            Event::ValueStart(_) | Event::ValueEnd | Event::Closing => {}
+        }
+    }
+    lexer.finish()
+}
+
+/// The keys met so far in each open object: the outer levels in place, deeper ones (only where asked for) on the heap.
+#[derive(Default)]
+struct Seen<'a> {
+    outer: [KeySet<'a>; UNIQUE_DEPTH],
+    inner: Vec<KeySet<'a>>,
+}
+
+impl<'a> Seen<'a> {
+    fn open(&mut self, depth: usize) {
+        if let Some(set) = self.outer.get_mut(depth - 1) {
+            set.clear();
+        } else {
+            self.inner.truncate(depth - UNIQUE_DEPTH - 1);
+            self.inner.push(KeySet::default());
+        }
+    }
+
+    fn insert(&mut self, depth: usize, key: Key<'a>) -> bool {
+        match self.outer.get_mut(depth - 1) {
+            Some(set) => set.insert(key),
+            None => self.inner[depth - UNIQUE_DEPTH - 1].insert(key),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! Editing one JSON object while its bytes pass.
+//!
+//! A gateway changes a few members of a message and must leave the rest alone, byte for byte, whatever its size. [`Edits`] says what to
+//! change at the top level and inside `_meta`; [`Rewriter`] does it in bounded memory over chunks of any size; [`Edits::apply`] does it
+//! to a whole object at once. Nothing deeper is touched, and values are replaced, never interpreted.
+
+mod edits;
+mod rewriter;
+
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+
+pub use edits::{Edits, MetaEdits};
+pub use rewriter::{Observed, Rewriter, SpliceError};
+
+/// Where rewritten bytes go.
+pub trait Sink {
+    /// `range` of `chunk` passes unchanged.
+    fn pass(&mut self, chunk: &Bytes, range: Range<usize>);
+    /// New or copied bytes.
+    fn put(&mut self, bytes: &[u8]);
+}
+
+/// Copies everything into one buffer: best for small objects.
+impl Sink for BytesMut {
+    fn pass(&mut self, chunk: &Bytes, range: Range<usize>) {
+        self.extend_from_slice(&chunk[range]);
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+/// Keeps slices of the input: best for large ones.
+impl Sink for Vec<Bytes> {
+    fn pass(&mut self, chunk: &Bytes, range: Range<usize>) {
+        self.push(chunk.slice(range));
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.push(Bytes::copy_from_slice(bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,384 @@
+//! The streaming engine.
+
+use std::ops::{ControlFlow, Range};
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::Sink;
+use super::edits::{Action, Edits};
+use crate::lexer::{Event, Lexer};
+use crate::scan::{Key, Limits, ScanError, ScanErrorKind};
+use crate::write;
+
+/// A key longer than this is nobody's we know: it passes unread. White space between members is cut down to this much.
+const HELD_MAX: usize = 1024;
+/// Bytes of an observed value that are kept.
+const OBSERVED_MAX: usize = 256;
+
+/// Why an object could not be edited. What was emitted before is to be thrown away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpliceError {
+    /// Not JSON, or beyond the limits.
+    #[error(transparent)]
+    Scan(#[from] ScanError),
+    /// JSON, but not an object.
+    #[error("the value is not a JSON object")]
+    NotAnObject,
+}
+
+/// Values of the members that [`Edits::observe`] named, as far as they were seen.
+#[derive(Clone, Debug, Default)]
+pub struct Observed(Vec<(&'static str, Vec<u8>)>);
+
+impl Observed {
+    /// Whether the member was there at all, whatever its type.
+    #[must_use]
+    pub fn saw(&self, name: &str) -> bool {
+        self.0.iter().any(|(seen, _)| *seen == name)
+    }
+
+    /// The JSON text of an observed scalar; at most its first 256 bytes. `None` for objects and arrays.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&[u8]> {
+        let (_, value) = self.0.iter().find(|(seen, _)| *seen == name)?;
+        (!value.is_empty()).then_some(value)
+    }
+}
+
+/// What becomes of the bytes the lexer consumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// They go on.
+    Pass,
+    /// They wait for a decision: white space, comma and key before a member's value.
+    Hold,
+    /// They go.
+    Drop,
+}
+
+/// What to do when the value of the current top-level member comes.
+#[derive(Clone, Debug)]
+enum Plan {
+    Keep,
+    Replace(Bytes),
+    Meta,
+}
+
+/// Edits one JSON object whose bytes come in chunks. The input must be UTF-8; this is not checked here.
+///
+/// Holds at most a key and a little white space, whatever the chunks. Duplicate top-level keys that an edit or an observation names are
+/// refused, so that nobody is told another value than the peer reads.
+#[derive(Debug)]
+pub struct Rewriter {
+    lexer: Lexer,
+    edits: Edits,
+    mode: Mode,
+    plan: Plan,
+    held: Held,
+    /// Whether a member was emitted at the top level and in `_meta`, so that the next one there needs a comma.
+    occupied: [bool; 2],
+    met: Vec<bool>,
+    meta_met: bool,
+    observing: Option<&'static str>,
+    capturing: bool,
+    observed: Observed,
+}
+
+impl Rewriter {
+    /// A rewriter for objects within [`Limits::upstream`].
+    #[must_use]
+    pub fn new(edits: Edits) -> Self {
+        Self::with_limits(edits, Limits::upstream())
+    }
+
+    /// A rewriter for objects within `limits`.
+    #[must_use]
+    pub fn with_limits(edits: Edits, limits: Limits) -> Self {
+        let met = vec![false; edits.members.len()];
+        Self {
+            lexer: Lexer::new(limits, 1),
+            edits,
+            mode: Mode::Pass,
+            plan: Plan::Keep,
+            held: Held::default(),
+            occupied: [false; 2],
+            met,
+            meta_met: false,
+            observing: None,
+            capturing: false,
+            observed: Observed::default(),
+        }
+    }
+
+    /// Takes the next chunk and emits what is decided.
+    ///
+    /// # Errors
+    /// When the bytes so far are not the beginning of one JSON object within the limits.
+    pub fn feed(&mut self, chunk: &Bytes, out: &mut impl Sink) -> Result<(), SpliceError> {
+        let mut port = Port { chunk, passed: 0..0, out };
+        let mut pos = 0;
+        while pos < chunk.len() {
+            let (consumed, event) = self.lexer.advance(&chunk[pos..])?;
+            self.consume(pos..pos + consumed, &mut port);
+            pos += consumed;
+            if let Some(event) = event {
+                self.react(event, &mut port)?;
+            }
+        }
+        port.flush();
+        Ok(())
+    }
+
+    /// Ends the object: what was observed.
+    ///
+    /// # Errors
+    /// When the object is incomplete.
+    pub fn finish(mut self) -> Result<Observed, SpliceError> {
+        self.lexer.finish()?;
+        Ok(self.observed)
+    }
+
+    fn consume<S: Sink>(&mut self, range: Range<usize>, port: &mut Port<'_, S>) {
+        if self.capturing
+            && let Some((_, value)) = self.observed.0.last_mut()
+        {
+            let room = OBSERVED_MAX - value.len();
+            value.extend(port.chunk[range.clone()].iter().take(room));
+        }
+        match self.mode {
+            Mode::Pass => port.pass(range),
+            Mode::Drop => {}
+            Mode::Hold => {
+                // A key too long to be one of ours is decided before its end.
+                if self.held.extend(&port.chunk[range]).is_break() {
+                    self.keep(port);
+                }
+            }
+        }
+    }
+
+    fn react<S: Sink>(&mut self, event: Event, port: &mut Port<'_, S>) -> Result<(), SpliceError> {
+        let depth = self.lexer.depth();
+        match event {
+            Event::ValueStart(byte) if depth == 0 && byte != b'{' => return Err(SpliceError::NotAnObject),
+            Event::ValueStart(byte) if depth == 1 => self.value_starts(byte, port),
+            Event::Open => self.await_member(),
+            Event::KeyStart => self.held.key_starts(),
+            Event::KeyEnd => self.key_ends(port)?,
+            Event::ValueEnd => {
+                if depth == 1 {
+                    self.lexer.set_report(1);
+                    self.capturing = false;
+                }
+                self.await_member();
+                if depth == 0 {
+                    self.mode = Mode::Pass;
+                }
+            }
+            Event::Closing => {
+                let added = if depth == 1 { self.missing_members() } else { self.added_meta() };
+                if !added.is_empty() {
+                    let comma: &[u8] = if self.occupied[depth as usize - 1] { b"," } else { b"" };
+                    port.put(comma);
+                    port.put(&added);
+                }
+                port.put(self.held.take(true));
+                self.mode = Mode::Pass;
+            }
+            Event::ValueStart(_) => {}
+        }
+        Ok(())
+    }
+
+    fn await_member(&mut self) {
+        self.held.clear();
+        self.mode = Mode::Hold;
+    }
+
+    fn key_ends<S: Sink>(&mut self, port: &mut Port<'_, S>) -> Result<(), SpliceError> {
+        self.plan = Plan::Keep;
+        let Some(key) = self.held.key() else { return Ok(()) };
+        if self.lexer.depth() == 2 {
+            let drops = self.edits.meta.as_ref().is_some_and(|meta| meta.drops(key));
+            self.keep_or_drop(drops, port);
+            return Ok(());
+        }
+        let duplicate = SpliceError::Scan(ScanError { kind: ScanErrorKind::DuplicateKey, offset: self.lexer.offset() });
+        self.observing = self.edits.observe.iter().copied().find(|name| key.eq_str(name));
+        if self.observing.is_some_and(|name| self.observed.saw(name)) {
+            return Err(duplicate);
+        }
+        if self.edits.meta.is_some() && key.eq_str("_meta") {
+            if std::mem::replace(&mut self.meta_met, true) {
+                return Err(duplicate);
+            }
+            self.plan = Plan::Meta;
+        }
+        let mut drops = false;
+        if let Some(index) = self.edits.members.iter().position(|(name, _)| key.eq_str(name)) {
+            if std::mem::replace(&mut self.met[index], true) {
+                return Err(duplicate);
+            }
+            match &self.edits.members[index].1 {
+                Action::Remove => drops = true,
+                Action::Replace(value) | Action::Set(value) => self.plan = Plan::Replace(value.clone()),
+                Action::Ensure(_) => {}
+            }
+        }
+        self.keep_or_drop(drops, port);
+        Ok(())
+    }
+
+    fn keep_or_drop<S: Sink>(&mut self, drops: bool, port: &mut Port<'_, S>) {
+        if drops {
+            self.held.clear();
+            self.mode = Mode::Drop;
+        } else {
+            self.keep(port);
+        }
+    }
+
+    fn keep<S: Sink>(&mut self, port: &mut Port<'_, S>) {
+        let occupied = std::mem::replace(&mut self.occupied[self.lexer.depth() as usize - 1], true);
+        port.put(self.held.take(occupied));
+        self.mode = Mode::Pass;
+    }
+
+    fn value_starts<S: Sink>(&mut self, byte: u8, port: &mut Port<'_, S>) {
+        if let Some(name) = self.observing.take() {
+            self.capturing = !matches!(byte, b'{' | b'[');
+            self.observed.0.push((name, Vec::new()));
+        }
+        match std::mem::replace(&mut self.plan, Plan::Keep) {
+            Plan::Keep => {}
+            Plan::Replace(value) => {
+                port.put(&value);
+                self.mode = Mode::Drop;
+            }
+            Plan::Meta if byte == b'{' => {
+                self.occupied[1] = false;
+                self.lexer.set_report(2);
+            }
+            Plan::Meta => {
+                let added = self.added_meta();
+                if !added.is_empty() {
+                    port.put(&braced(&added));
+                    self.mode = Mode::Drop;
+                }
+            }
+        }
+    }
+
+    /// The members to add before the closing brace, with commas between them.
+    fn missing_members(&self) -> BytesMut {
+        let missing = self.edits.members.iter().zip(&self.met).filter(|(_, met)| !**met);
+        let values = missing.filter_map(|((name, action), _)| match action {
+            Action::Set(value) | Action::Ensure(value) => Some((name.as_ref(), value.clone())),
+            Action::Remove | Action::Replace(_) => None,
+        });
+        let meta = Some(self.added_meta()).filter(|added| !self.meta_met && !added.is_empty());
+        joined(values.chain(meta.map(|added| ("_meta", braced(&added)))))
+    }
+
+    /// The members to add to `_meta`, with commas between them.
+    fn added_meta(&self) -> BytesMut {
+        let added = self.edits.meta.iter().flat_map(|meta| &meta.add);
+        joined(added.map(|(name, value)| (name.as_ref(), value.clone())))
+    }
+}
+
+fn joined<'a>(members: impl Iterator<Item = (&'a str, Bytes)>) -> BytesMut {
+    let mut out = BytesMut::new();
+    for (name, value) in members {
+        if !out.is_empty() {
+            out.put_u8(b',');
+        }
+        write::string(&mut out, name);
+        out.put_u8(b':');
+        out.put_slice(&value);
+    }
+    out
+}
+
+fn braced(members: &[u8]) -> Bytes {
+    [b"{", members, b"}"].concat().into()
+}
+
+/// White space, comma and key in front of a value, until it is decided what becomes of them.
+#[derive(Debug, Default)]
+struct Held {
+    bytes: Vec<u8>,
+    /// Where the text of the key begins.
+    key_at: Option<usize>,
+    /// White space has grown beyond the cap and is dropped.
+    squeezing: bool,
+}
+
+impl Held {
+    fn clear(&mut self) {
+        *self = Self { bytes: std::mem::take(&mut self.bytes), ..Self::default() };
+        self.bytes.clear();
+    }
+
+    fn key_starts(&mut self) {
+        self.key_at = Some(self.bytes.len());
+    }
+
+    /// The complete key, its closing quote being the last byte held. `None` if it was too long and is gone already.
+    fn key(&self) -> Option<Key<'_>> {
+        Some(Key::new(&self.bytes[self.key_at?..self.bytes.len() - 1]))
+    }
+
+    /// Breaks when the key has grown too long to hold.
+    fn extend(&mut self, bytes: &[u8]) -> ControlFlow<()> {
+        self.bytes.extend_from_slice(bytes);
+        if let Some(at) = self.key_at {
+            return if self.bytes.len() - at > HELD_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        }
+        self.squeezing |= self.bytes.len() > HELD_MAX;
+        if self.squeezing {
+            self.bytes.retain(|byte| matches!(byte, b',' | b'"'));
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Gives the bytes up, without their comma where no member precedes.
+    fn take(&mut self, occupied: bool) -> &[u8] {
+        let gap = self.key_at.take().map_or(self.bytes.len(), |at| at - 1);
+        if !occupied && let Some(comma) = self.bytes[..gap].iter().position(|&byte| byte == b',') {
+            self.bytes.remove(comma);
+        }
+        &self.bytes
+    }
+}
+
+/// The way out: joins neighbouring runs of a chunk into one piece.
+struct Port<'a, S> {
+    chunk: &'a Bytes,
+    passed: Range<usize>,
+    out: &'a mut S,
+}
+
+impl<S: Sink> Port<'_, S> {
+    fn pass(&mut self, range: Range<usize>) {
+        if self.passed.end != range.start {
+            self.flush();
+            self.passed.start = range.start;
+        }
+        self.passed.end = range.end;
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.flush();
+            self.out.put(bytes);
+        }
+    }
+
+    fn flush(&mut self) {
+        if !self.passed.is_empty() {
+            self.out.pass(self.chunk, self.passed.clone());
+        }
+        self.passed.start = self.passed.end;
+    }
+}

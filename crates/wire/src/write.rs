@@ -1,0 +1,212 @@
+//! Writing JSON without a tree: strings, objects and JSON-RPC envelopes straight into a buffer.
+//!
+//! Raw values given here must be JSON already; nothing is checked.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::{ErrorObject, RequestId};
+
+/// Appends `text` as a JSON string.
+pub fn string(out: &mut BytesMut, text: &str) {
+    out.reserve(text.len() + 2);
+    out.put_u8(b'"');
+    let mut rest = text.as_bytes();
+    while let Some(at) = rest.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20) {
+        out.put_slice(&rest[..at]);
+        escape(out, rest[at]);
+        rest = &rest[at + 1..];
+    }
+    out.put_slice(rest);
+    out.put_u8(b'"');
+}
+
+fn escape(out: &mut BytesMut, byte: u8) {
+    let short = match byte {
+        b'"' => b'"',
+        b'\\' => b'\\',
+        b'\n' => b'n',
+        b'\r' => b'r',
+        b'\t' => b't',
+        8 => b'b',
+        12 => b'f',
+        _ => {
+            const HEX: &[u8; 16] = b"0123456789abcdef";
+            out.put_slice(&[b'\\', b'u', b'0', b'0', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+            return;
+        }
+    };
+    out.put_slice(&[b'\\', short]);
+}
+
+/// Writes one JSON object member by member. Keys are the caller's to keep unique. Nothing closes the object but [`ObjectWriter::end`].
+#[derive(Debug)]
+pub struct ObjectWriter<'a> {
+    out: &'a mut BytesMut,
+    empty: bool,
+}
+
+impl<'a> ObjectWriter<'a> {
+    /// Opens an object at the end of `out`.
+    pub fn new(out: &'a mut BytesMut) -> Self {
+        out.put_u8(b'{');
+        Self { out, empty: true }
+    }
+
+    /// A member whose value is JSON already.
+    pub fn raw(&mut self, key: &str, value: &[u8]) -> &mut Self {
+        self.key(key).put_slice(value);
+        self
+    }
+
+    /// A string member.
+    pub fn string(&mut self, key: &str, value: &str) -> &mut Self {
+        string(self.key(key), value);
+        self
+    }
+
+    /// An integer member.
+    pub fn integer(&mut self, key: &str, value: i64) -> &mut Self {
+        self.raw(key, value.to_string().as_bytes())
+    }
+
+    /// A boolean member.
+    pub fn boolean(&mut self, key: &str, value: bool) -> &mut Self {
+        self.raw(key, if value { b"true" } else { b"false" })
+    }
+
+    /// A member whose value `write` appends.
+    pub fn with(&mut self, key: &str, write: impl FnOnce(&mut BytesMut)) -> &mut Self {
+        write(self.key(key));
+        self
+    }
+
+    /// A member as it stands in other JSON: `key` is the bytes between its quotes, escapes and all ([`crate::scan::Key::raw`]).
+    pub fn raw_member(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
+        if !std::mem::take(&mut self.empty) {
+            self.out.put_u8(b',');
+        }
+        self.out.put_u8(b'"');
+        self.out.put_slice(key);
+        self.out.put_slice(b"\":");
+        self.out.put_slice(value);
+        self
+    }
+
+    /// Writes the key and leaves the value to the caller.
+    pub fn key(&mut self, key: &str) -> &mut BytesMut {
+        if !std::mem::take(&mut self.empty) {
+            self.out.put_u8(b',');
+        }
+        string(self.out, key);
+        self.out.put_u8(b':');
+        self.out
+    }
+
+    /// Closes the object.
+    pub fn end(&mut self) {
+        self.out.put_u8(b'}');
+    }
+}
+
+/// A whole request message.
+#[must_use]
+pub fn request(id: &RequestId, method: &str, params: Option<&[u8]>) -> Bytes {
+    call(Some(id), method, params)
+}
+
+/// A whole notification message.
+#[must_use]
+pub fn notification(method: &str, params: Option<&[u8]>) -> Bytes {
+    call(None, method, params)
+}
+
+fn call(id: Option<&RequestId>, method: &str, params: Option<&[u8]>) -> Bytes {
+    let mut out = BytesMut::with_capacity(64 + method.len() + params.map_or(0, <[u8]>::len));
+    let mut object = ObjectWriter::new(&mut out);
+    object.raw("jsonrpc", b"\"2.0\"");
+    if let Some(id) = id {
+        object.raw("id", id.as_json());
+    }
+    object.string("method", method);
+    if let Some(params) = params {
+        object.raw("params", params);
+    }
+    object.end();
+    out.freeze()
+}
+
+/// A whole response message with a result, a JSON object.
+#[must_use]
+pub fn response(id: &RequestId, result: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(64 + result.len());
+    out.put_slice(&response_head(id));
+    out.put_slice(result);
+    out.put_u8(b'}');
+    out.freeze()
+}
+
+/// The beginning of a response message up to where the bytes of its result follow; `}` ends it. For results that are streamed.
+#[must_use]
+pub fn response_head(id: &RequestId) -> Bytes {
+    let mut out = BytesMut::with_capacity(64);
+    let mut object = ObjectWriter::new(&mut out);
+    object.raw("jsonrpc", b"\"2.0\"").raw("id", id.as_json()).key("result");
+    out.freeze()
+}
+
+/// A whole error response message. Without an id the member is left out, or null where `null_id` (revisions before 2025-11-25) says so.
+#[must_use]
+pub fn error_response(id: Option<&RequestId>, null_id: bool, error: &ErrorObject) -> Bytes {
+    let mut out = BytesMut::with_capacity(128 + error.message.len());
+    let mut object = ObjectWriter::new(&mut out);
+    object.raw("jsonrpc", b"\"2.0\"");
+    match id {
+        Some(id) => object.raw("id", id.as_json()),
+        None if null_id => object.raw("id", b"null"),
+        None => &mut object,
+    };
+    object.with("error", |out| error.write(out)).end();
+    out.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+
+        #[test]
+        fn a_written_string_reads_back(text in any::<String>()) {
+            let mut out = BytesMut::new();
+            string(&mut out, &text);
+            prop_assert_eq!(serde_json::from_slice::<String>(&out).unwrap(), text.clone());
+            prop_assert_eq!(crate::scan::string(&out).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn r034_envelopes_echo_the_id_with_its_type() {
+        for json in ["7", r#""7""#] {
+            let id = RequestId::from_json(json.as_bytes()).unwrap();
+            assert_eq!(response(&id, b"{}"), format!(r#"{{"jsonrpc":"2.0","id":{json},"result":{{}}}}"#));
+            let error = error_response(Some(&id), false, &ErrorObject::new(-32601, "no"));
+            assert_eq!(error, format!(r#"{{"jsonrpc":"2.0","id":{json},"error":{{"code":-32601,"message":"no"}}}}"#));
+        }
+        let error = ErrorObject::new(-32700, "x");
+        assert_eq!(error_response(None, false, &error), r#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"x"}}"#);
+        assert_eq!(
+            error_response(None, true, &error),
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"x"}}"#
+        );
+        assert_eq!(
+            notification("notifications/x", Some(b"{}")),
+            r#"{"jsonrpc":"2.0","method":"notifications/x","params":{}}"#
+        );
+        assert_eq!(request(&RequestId::from(1_u64), "ping", None), r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
+    }
+}
