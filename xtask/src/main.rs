@@ -1,2 +1,46 @@
-//! xtask
-fn main() {}
+//! weir's developer commands. What CI runs is a list of these, so a developer and CI never do different things.
+//!
+//! Each command is a file; `run` starts programs, `peers` installs what was written by others. Not a place for checks
+//! of weir's behaviour: those are tests.
+
+mod bench;
+mod conformance;
+mod lint;
+mod peers;
+mod prove;
+mod run;
+mod test;
+
+use clap::{Parser, Subcommand};
+
+/// weir's developer commands.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run all tests, then the conformance suite
+    Test(test::Options),
+    /// Run the official conformance suite against the fixture, directly and through weir
+    Conformance(conformance::Options),
+    /// Check format, lints, licences and borders
+    Lint,
+    /// Run the benchmarks; arguments go to them
+    Bench(bench::Options),
+    /// Run the long proofs: timings, capacity, chaos
+    Prove(prove::Options),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Test(options) => test::run(&options),
+        Command::Conformance(options) => conformance::run(&options),
+        Command::Lint => lint::run(),
+        Command::Bench(options) => bench::run(&options),
+        Command::Prove(options) => prove::run(&options),
+    }
+}

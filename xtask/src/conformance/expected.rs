@@ -1,0 +1,98 @@
+//! What may fail through weir for now, each with the later work that will cover it.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+/// Expected failures by revision: a scenario, or `scenario/check-id` for one check of it, and the work it waits for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Expected(BTreeMap<String, BTreeMap<String, Work>>);
+
+/// The work that a failure waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub(super) enum Work {
+    #[serde(rename = "auth and limits")]
+    AuthAndLimits,
+    #[serde(rename = "whole protocol bridge")]
+    WholeProtocolBridge,
+    #[serde(rename = "operations")]
+    Operations,
+}
+
+impl Work {
+    /// As the file names it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::AuthAndLimits => "auth and limits",
+            Self::WholeProtocolBridge => "whole protocol bridge",
+            Self::Operations => "operations",
+        }
+    }
+}
+
+impl Expected {
+    /// Reads the file; an unknown name of later work is an error.
+    pub(super) fn read(file: &Path) -> anyhow::Result<Self> {
+        let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        serde_saphyr::from_str(&text).with_context(|| format!("cannot parse {}", file.display()))
+    }
+
+    /// Refuses revisions that are not run: their lines would never be looked at.
+    pub(super) fn name_only(&self, revisions: &[&str]) -> anyhow::Result<()> {
+        match self.0.keys().find(|revision| !revisions.contains(&revision.as_str())) {
+            Some(other) => bail!("expected failures name revision {other}, which is not run"),
+            None => Ok(()),
+        }
+    }
+
+    /// The lines of one revision.
+    pub(super) fn of(&self, revision: &str) -> Lines {
+        Lines(self.0.get(revision).cloned().unwrap_or_default())
+    }
+}
+
+/// The lines of one revision.
+#[derive(Debug, Default)]
+pub(super) struct Lines(BTreeMap<String, Work>);
+
+impl Lines {
+    /// The work a whole scenario waits for.
+    pub(super) fn scenario(&self, scenario: &str) -> Option<Work> {
+        self.0.get(scenario).copied()
+    }
+
+    /// Every line: the scenario and, where it is about one, the check.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.0.keys().map(|line| match line.split_once('/') {
+            Some((scenario, check)) => (scenario, Some(check)),
+            None => (line.as_str(), None),
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn from_yaml(text: &str) -> Self {
+        Self(serde_saphyr::from_str(text).expect("lines as the file has them"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_must_name_known_later_work() {
+        let known: Result<Expected, _> = serde_saphyr::from_str("\"2025-11-25\":\n  ping: operations\n");
+        assert_eq!(known.expect("known work").of("2025-11-25").scenario("ping"), Some(Work::Operations));
+        let unknown: Result<Expected, _> = serde_saphyr::from_str("\"2025-11-25\":\n  ping: some day\n");
+        assert!(unknown.is_err(), "a failure that waits for nothing is no expected failure");
+    }
+
+    #[test]
+    fn a_revision_that_is_not_run_is_refused() {
+        let expected: Expected = serde_saphyr::from_str("\"2024-11-05\":\n  ping: operations\n").expect("well formed");
+        assert!(expected.name_only(&["2025-11-25"]).is_err());
+        assert!(expected.name_only(&["2024-11-05"]).is_ok());
+    }
+}

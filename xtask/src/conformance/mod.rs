@@ -1,0 +1,93 @@
+//! `cargo xtask conformance`: the official suite's server scenarios against the fixture, directly and through weir.
+//!
+//! The direct run shows what a good server reaches; through weir nothing that passed directly may fail, but for what
+//! the file of expected failures hands to later work. The suite's own exit code is not used: it counts a scenario whose
+//! checks were all skipped as passed.
+
+mod expected;
+mod servers;
+mod suite;
+mod table;
+mod verdict;
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, bail};
+use clap::Args;
+
+use crate::{
+    conformance::{
+        expected::Expected,
+        servers::Server,
+        suite::{Run, Suite},
+        verdict::Judgement,
+    },
+    peers::{self, Peers},
+    run::{build_weir, target_dir},
+};
+
+/// The revisions whose requirement sets are run. The set also decides what the suite speaks on the wire.
+const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
+
+/// What to run.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Run against the fixture only, without weir
+    #[arg(long)]
+    direct: bool,
+}
+
+/// Installs the peers, builds weir and runs the suite.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let peers = peers::install()?;
+    if options.direct {
+        return check(None, &peers);
+    }
+    through(&build_weir(&[])?, &peers)
+}
+
+/// Runs the suite directly and through the given binary.
+///
+/// # Errors
+/// When a required scenario fails directly, when one fails through weir and nothing says that it may, or when what the
+/// file of expected failures says is no longer so.
+pub(crate) fn through(weir: &Path, peers: &Peers) -> anyhow::Result<()> {
+    check(Some(weir), peers)
+}
+
+fn check(weir: Option<&Path>, peers: &Peers) -> anyhow::Result<()> {
+    let output = target_dir()?.join("conformance");
+    if output.exists() {
+        fs::remove_dir_all(&output).with_context(|| format!("cannot empty {}", output.display()))?;
+    }
+    fs::create_dir_all(&output)?;
+    let suite = Suite::new(peers, &output);
+    let expected = Expected::read(&peers.dir.join("conformance-expected-failures.yaml"))?;
+    expected.name_only(&REVISIONS)?;
+
+    let fixture = Server::fixture(peers, &output)?;
+    let weir = weir.map(|binary| Server::weir(binary, &fixture.url, &output)).transpose()?;
+    let mut judgements = Vec::new();
+    for revision in REVISIONS {
+        let requirements = suite.requirements(revision)?;
+        let direct = suite.run(&fixture.url, revision, "direct")?;
+        let through = weir.as_ref().map(|weir| suite.run(&weir.url, revision, "weir")).transpose()?;
+        judgements.push(verdict::judge(requirements, &direct, through.as_ref().map(Run::view), expected.of(revision)));
+    }
+    report(&judgements, &output)
+}
+
+fn report(judgements: &[Judgement], output: &Path) -> anyhow::Result<()> {
+    for judgement in judgements {
+        println!("{}", table::render(judgement));
+    }
+    let wrong: Vec<_> = judgements.iter().flat_map(Judgement::wrong).collect();
+    for problem in &wrong {
+        println!("wrong: {problem}");
+    }
+    println!("{}", table::closing(judgements));
+    if !wrong.is_empty() {
+        bail!("{} conformance problem(s); every message and answer is under {}", wrong.len(), output.display());
+    }
+    Ok(())
+}

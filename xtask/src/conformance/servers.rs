@@ -1,0 +1,131 @@
+//! The two servers of a run, on free loopback ports: the fixture, and weir in front of it. Both end with their handle.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader},
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use serde_json::json;
+
+use crate::peers::Peers;
+
+/// How long a server may take until it serves.
+const START: Duration = Duration::from_secs(30);
+
+/// The pause between two looks at something that will happen soon.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// A running server; dropping it ends the process.
+pub(super) struct Server {
+    pub(super) url: String,
+    _process: Bounded,
+}
+
+impl Server {
+    /// Starts the dual-era fixture.
+    pub(super) fn fixture(peers: &Peers, output: &Path) -> anyhow::Result<Self> {
+        let log = File::create(output.join("fixture.log"))?;
+        let mut child = Command::new(&peers.node)
+            .arg(peers.dir.join("node/fixture/main.mjs"))
+            .args(["--port", "0", "--era", "both"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .context("cannot start the conformance fixture")?;
+        let lines = BufReader::new(child.stdout.take().context("the fixture has no standard output")?).lines();
+        let process = Bounded::new(child);
+        let (tell, told) = mpsc::channel();
+        // The thread ends with the fixture's standard output, so with the fixture.
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if let Some(url) = line.strip_prefix("listening ") {
+                    let _ = tell.send(url.to_owned());
+                }
+            }
+        });
+        let url = told.recv_timeout(START).context("the conformance fixture did not start, see fixture.log")?;
+        Ok(Self { url, _process: process })
+    }
+
+    /// Starts weir with one transparent endpoint in front of `upstream`.
+    pub(super) fn weir(binary: &Path, upstream: &str, output: &Path) -> anyhow::Result<Self> {
+        let (listen, admin) = (free_address()?, free_address()?);
+        let config = json!({
+            "listen": listen,
+            "admin": { "listen": admin },
+            "upstreams": { "fixture": { "url": upstream } },
+            "endpoints": { "/mcp": { "upstream": "fixture" } },
+        });
+        let file = output.join("weir.json");
+        fs::write(&file, config.to_string())?;
+        let log = output.join("weir.log");
+        let written = File::create(&log)?;
+        let child = Command::new(binary)
+            .args(["serve", "--config"])
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(written.try_clone()?)
+            .stderr(written)
+            .spawn()
+            .with_context(|| format!("cannot start {}", binary.display()))?;
+        let mut process = Bounded::new(child);
+        let deadline = Instant::now() + START;
+        while TcpStream::connect(&listen).is_err() {
+            if let Some(status) = process.ended()? {
+                bail!("weir ended before it served ({status}), see {}", log.display());
+            }
+            if Instant::now() > deadline {
+                bail!("weir did not serve after {START:?}, see {}", log.display());
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
+        Ok(Self { url: format!("http://{listen}/mcp"), _process: process })
+    }
+}
+
+/// A loopback address whose port was free a moment ago.
+fn free_address() -> anyhow::Result<String> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free loopback port")?;
+    Ok(listener.local_addr()?.to_string())
+}
+
+/// A child process that does not outlive its handle.
+pub(super) struct Bounded(Child);
+
+impl Bounded {
+    pub(super) fn new(child: Child) -> Self {
+        Self(child)
+    }
+
+    /// Waits until the process ends, or gives `None` after `longest`.
+    pub(super) fn wait(mut self, longest: Duration) -> anyhow::Result<Option<ExitStatus>> {
+        let deadline = Instant::now() + longest;
+        loop {
+            let ended = self.ended()?;
+            if ended.is_some() || Instant::now() > deadline {
+                return Ok(ended);
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    fn ended(&mut self) -> anyhow::Result<Option<ExitStatus>> {
+        self.0.try_wait().context("cannot look after a child process")
+    }
+}
+
+impl Drop for Bounded {
+    fn drop(&mut self) {
+        // Both fail only for a process that has ended and was waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,165 @@
+//! Runs the suite and reads what each scenario found from the files it writes.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+use crate::{conformance::servers::Bounded, peers::Peers};
+
+/// The longest one requirement set may take; on a good day it takes seconds.
+const LONGEST_RUN: Duration = Duration::from_secs(300);
+
+/// The suite, ready to run.
+pub(super) struct Suite<'a> {
+    peers: &'a Peers,
+    package: PathBuf,
+    output: &'a Path,
+}
+
+/// The server scenarios of one requirement set, in the suite's order.
+#[derive(Debug)]
+pub(super) struct Requirements {
+    pub(super) revision: &'static str,
+    pub(super) scored: Vec<String>,
+    pub(super) not_scored: Vec<String>,
+}
+
+/// What one run found: the checks of each scenario. A scenario that broke off has none.
+pub(super) struct Run(BTreeMap<String, Vec<Check>>);
+
+/// One check of a scenario.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Check {
+    pub(super) id: String,
+    pub(super) status: Status,
+    #[serde(default)]
+    pub(super) error_message: Option<String>,
+}
+
+/// How a check ended, in the suite's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(super) enum Status {
+    Success,
+    Failure,
+    Warning,
+    Skipped,
+    Info,
+}
+
+impl Run {
+    /// The checks by scenario.
+    pub(super) fn view(&self) -> &BTreeMap<String, Vec<Check>> {
+        &self.0
+    }
+}
+
+impl<'a> Suite<'a> {
+    /// The installed suite; logs and results go below `output`.
+    pub(super) fn new(peers: &'a Peers, output: &'a Path) -> Self {
+        let package = peers.dir.join("node/node_modules/@modelcontextprotocol/conformance");
+        Self { peers, package, output }
+    }
+
+    /// Reads the frozen list of a revision's scenarios from the suite.
+    pub(super) fn requirements(&self, revision: &'static str) -> anyhow::Result<Requirements> {
+        let file = self.package.join(format!("requirements/{revision}.yaml"));
+        let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let raw: RawRequirements =
+            serde_saphyr::from_str(&text).with_context(|| format!("cannot parse {}", file.display()))?;
+        let server = raw.not_scored.into_iter().filter(|entry| entry.leg == "server");
+        Ok(Requirements { revision, scored: raw.server, not_scored: server.map(|entry| entry.scenario).collect() })
+    }
+
+    /// Runs a revision's set against `url`. `leg` names the run's log and its folder of results.
+    ///
+    /// # Errors
+    /// When the suite cannot start, takes too long or leaves results that cannot be read.
+    pub(super) fn run(&self, url: &str, revision: &str, leg: &str) -> anyhow::Result<Run> {
+        let name = format!("{revision}-{leg}");
+        let results = self.output.join(&name);
+        let log = self.output.join(format!("{name}.log"));
+        eprintln!("conformance: {revision}, {leg}, {url}");
+        let written = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let child = Command::new(&self.peers.node)
+            .arg(self.package.join("dist/index.js"))
+            .args(["server", "--url", url, "--requirements", revision, "--output-dir"])
+            .arg(&results)
+            .stdin(Stdio::null())
+            .stdout(written.try_clone()?)
+            .stderr(written)
+            .spawn()
+            .context("cannot start the conformance suite")?;
+        if Bounded::new(child).wait(LONGEST_RUN)?.is_none() {
+            bail!("the conformance suite was not done after {LONGEST_RUN:?}, see {}", log.display());
+        }
+        let run = read(&results).with_context(|| format!("the suite left no results, see {}", log.display()))?;
+        Ok(run)
+    }
+}
+
+#[derive(Deserialize)]
+struct RawRequirements {
+    server: Vec<String>,
+    #[serde(default)]
+    not_scored: Vec<NotScored>,
+}
+
+#[derive(Deserialize)]
+struct NotScored {
+    scenario: String,
+    leg: String,
+}
+
+/// Reads `server-<scenario>-<time>/checks.json` of every scenario.
+fn read(results: &Path) -> anyhow::Result<Run> {
+    let mut scenarios = BTreeMap::new();
+    for entry in fs::read_dir(results)? {
+        let folder = entry?.path();
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Some(scenario) = scenario_of(&name) else { continue };
+        let checks = match fs::read(folder.join("checks.json")) {
+            Ok(json) => serde_json::from_slice(&json).with_context(|| format!("{name}: unreadable checks"))?,
+            // The scenario threw before it could write any.
+            Err(_) => Vec::new(),
+        };
+        scenarios.insert(scenario.to_owned(), checks);
+    }
+    Ok(Run(scenarios))
+}
+
+/// The scenario in a folder name such as `server-tools-list-2026-11-21T03-56-23-272Z`.
+fn scenario_of(folder: &str) -> Option<&str> {
+    const TIME: usize = "-2026-11-21T03-56-23-272Z".len();
+    let rest = folder.strip_prefix("server-")?;
+    rest.get(..rest.len().checked_sub(TIME)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scenario_is_what_stands_between_prefix_and_time() {
+        assert_eq!(scenario_of("server-tools-list-2026-11-21T03-56-23-272Z"), Some("tools-list"));
+        assert_eq!(scenario_of("server-server-stateless-2026-11-21T03-56-23-272Z"), Some("server-stateless"));
+        assert_eq!(scenario_of("something-else"), None);
+        assert_eq!(scenario_of("server-x"), None);
+    }
+
+    #[test]
+    fn checks_of_the_suite_are_read() {
+        let json = r#"[{"id":"ping","name":"Ping","status":"FAILURE","errorMessage":"no","timestamp":"t"}]"#;
+        let checks: Vec<Check> = serde_json::from_str(json).expect("the suite's form");
+        assert_eq!(checks[0].status, Status::Failure);
+        assert_eq!(checks[0].error_message.as_deref(), Some("no"));
+    }
+}

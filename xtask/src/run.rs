@@ -1,0 +1,81 @@
+//! Starting programs: where the work tree is, and commands that must succeed.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+/// The root of the work tree.
+pub(crate) fn root() -> anyhow::Result<PathBuf> {
+    // Cargo says at run time where xtask is, so that a binary built in another tree never works on that one.
+    let own = env::var_os("CARGO_MANIFEST_DIR").context("start this with `cargo xtask`")?;
+    let parent = Path::new(&own).parent().context("xtask has no parent folder")?;
+    Ok(parent.to_owned())
+}
+
+/// The folder that build output goes to.
+pub(crate) fn target_dir() -> anyhow::Result<PathBuf> {
+    let root = root()?;
+    Ok(env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir)))
+}
+
+/// Cargo, working in the root of the tree.
+pub(crate) fn cargo() -> anyhow::Result<Command> {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root()?);
+    Ok(command)
+}
+
+/// Shows `command`, runs it without standard input and fails unless it succeeds.
+pub(crate) fn checked(command: &mut Command) -> anyhow::Result<()> {
+    let shown = shown(command);
+    eprintln!("$ {shown}");
+    let status = command.stdin(Stdio::null()).status().with_context(|| format!("cannot start `{shown}`"))?;
+    if !status.success() {
+        bail!("`{shown}` failed: {status}");
+    }
+    Ok(())
+}
+
+/// What `command` prints, or `None` where the program is missing or fails.
+pub(crate) fn output_of(command: &mut Command) -> Option<String> {
+    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Whether `cargo NAME` exists on this machine.
+pub(crate) fn has_cargo_command(name: &str) -> anyhow::Result<bool> {
+    Ok(output_of(cargo()?.args([name, "--version"])).is_some())
+}
+
+/// Builds the binary `weir` and says where it is. `flags` choose the profile.
+pub(crate) fn build_weir(flags: &[&str]) -> anyhow::Result<PathBuf> {
+    let mut build = cargo()?;
+    build.args(["build", "--locked", "--package", "weir-gateway", "--bin", "weir"]).args(flags);
+    build.arg("--message-format=json-render-diagnostics");
+    eprintln!("$ {}", shown(&build));
+    let output = build.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot start cargo")?;
+    if !output.status.success() {
+        bail!("weir does not build");
+    }
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Artifact>(line).ok())
+        .find_map(|artifact| artifact.executable)
+        .context("cargo built no binary `weir`")
+}
+
+/// The part of a cargo message that names a finished program.
+#[derive(Deserialize)]
+struct Artifact {
+    executable: Option<PathBuf>,
+}
+
+fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
