@@ -1,0 +1,199 @@
+//! The modern server: revision 2026-07-28, where every request carries all it needs, no session exists, and closing the
+//! response stream is what cancels a call.
+
+mod envelope;
+mod expression;
+mod time;
+mod tools;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::{Stream, StreamExt as _, stream};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+use weir_wire::log_level::LogLevel;
+use weir_wire::{code, meta};
+
+use crate::host::{Serve, Signals};
+use crate::http::{self as web, Body};
+use crate::rpc::{self, Fault, Message};
+use tools::{Countdown, Watching};
+
+/// Countdowns at one time: each holds a timer and a connection.
+const MAX_COUNTDOWNS: usize = 64;
+/// How long a list may be kept by those who do not listen for changes, in milliseconds.
+const LIST_TTL_MS: u64 = 5_000;
+
+/// The state of the server: it has next to none.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    signals: Signals,
+    countdowns: Arc<AtomicUsize>,
+}
+
+impl Desk {
+    pub(crate) fn new(signals: Signals) -> Self {
+        Self { signals, countdowns: Arc::default() }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Box<Response<Body>>> {
+        web::guard(&request, &[Method::POST])?;
+        let (head, body) = request.into_parts();
+        let body = web::read(body).await?;
+        let parsed = match serde_json::from_slice(&body) {
+            Ok(message) => rpc::parse(message),
+            Err(error) => Err((None, Fault::new(code::PARSE_ERROR, format!("the body is not JSON: {error}")))),
+        };
+        Ok(match parsed {
+            Ok(Message::Request(request)) => self.dispatch(&head.headers, request),
+            Ok(Message::Notification) => web::empty(StatusCode::ACCEPTED),
+            Ok(Message::Response) => {
+                let fault = Fault::new(code::INVALID_REQUEST, "responses are not posted in this revision");
+                web::json(StatusCode::BAD_REQUEST, &fault.message(None))
+            }
+            Err((id, fault)) => web::json(StatusCode::BAD_REQUEST, &fault.message(id.as_ref())),
+        })
+    }
+
+    fn dispatch(&self, headers: &HeaderMap, request: rpc::Request) -> Response<Body> {
+        if let Err((status, fault)) = envelope::check(headers, &request) {
+            return web::json(status, &fault.message(Some(&request.id)));
+        }
+        let outcome = match request.method.as_str() {
+            "server/discover" => Ok(discover()),
+            "tools/list" => self.list(&request),
+            "subscriptions/listen" => match wants_tools(&request) {
+                Ok(wanted) => return web::events(self.listen(request.id, wanted)),
+                Err(fault) => Err(fault),
+            },
+            _ => match self.call(&request) {
+                Ok(Called::Now(result)) => Ok(result),
+                Ok(Called::Later(response)) => return response,
+                Err(fault) => Err(fault),
+            },
+        };
+        let message = match outcome {
+            Ok(result) => rpc::result(&request.id, complete(result)),
+            Err(fault) => fault.message(Some(&request.id)),
+        };
+        web::json(StatusCode::OK, &message)
+    }
+
+    fn list(&self, request: &rpc::Request) -> Result<Value, Fault> {
+        if request.string("cursor")?.is_some() {
+            return Err(Fault::params("this server never gave out that cursor: its list has one page"));
+        }
+        let tools = tools::list(self.signals.borrow().revealed);
+        Ok(json!({"tools": tools, "ttlMs": LIST_TTL_MS, "cacheScope": "public"}))
+    }
+
+    fn call(&self, request: &rpc::Request) -> Result<Called, Fault> {
+        let (name, arguments) = request.tool_call()?;
+        let watching = Watching { progress_token: request.progress_token(), log_level: log_level(request)? };
+        if name != "countdown" {
+            let result = tools::call(name, &arguments, self.signals.borrow().revealed);
+            return result.map(Called::Now).ok_or_else(|| Fault::params(format!("unknown tool: {name}")));
+        }
+        let countdown = match Countdown::new(&arguments) {
+            Ok(countdown) => countdown,
+            Err(why) => return Ok(Called::Now(rpc::tool_text(why, true))),
+        };
+        let Some(place) = Place::take(&self.countdowns) else {
+            let why = "Too many countdowns are running. Try again when some have ended.";
+            return Ok(Called::Now(rpc::tool_text(why, true)));
+        };
+        // The place lives in the stream, so it is free again whichever way the stream ends.
+        let messages = countdown.run(request.id.clone(), watching).map(move |message| (&place, message).1);
+        Ok(Called::Later(web::events(messages)))
+    }
+
+    /// Acknowledges, then one message for each change, then the closing result when the server ends.
+    fn listen(&self, id: Value, wanted: bool) -> impl Stream<Item = Value> + Send + 'static {
+        let granted = if wanted { json!({"toolsListChanged": true}) } else { json!({}) };
+        let mark = json!({meta::SUBSCRIPTION_ID: id});
+        let params = json!({"notifications": granted, "_meta": mark});
+        let opening = rpc::notification("notifications/subscriptions/acknowledged", params);
+        let state = Some((self.signals.clone(), self.signals.borrow().revealed));
+        let changes = stream::unfold(state, move |state| {
+            let (id, mark) = (id.clone(), mark.clone());
+            async move {
+                let (mut signals, seen) = state?;
+                let news = signals.wait_for(|signal| signal.stopping || (wanted && signal.revealed != seen)).await;
+                match news.map(|signal| *signal) {
+                    Ok(signal) if !signal.stopping => {
+                        let changed = rpc::notification("notifications/tools/list_changed", json!({"_meta": mark}));
+                        Some((changed, Some((signals, signal.revealed))))
+                    }
+                    _ => Some((rpc::result(&id, complete(json!({"_meta": mark}))), None)),
+                }
+            }
+        });
+        stream::iter([opening]).chain(changes)
+    }
+}
+
+impl Serve for Desk {
+    async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        self.answer(request).await.unwrap_or_else(|refusal| *refusal)
+    }
+}
+
+enum Called {
+    Now(Value),
+    Later(Response<Body>),
+}
+
+/// One of the [`MAX_COUNTDOWNS`], given back when dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(places: &Arc<AtomicUsize>) -> Option<Self> {
+        let taken = places
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| (taken < MAX_COUNTDOWNS).then_some(taken + 1));
+        taken.ok().map(|_| Self(Arc::clone(places)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Adds what every result of this revision carries.
+fn complete(mut result: Value) -> Value {
+    result["resultType"] = json!("complete");
+    result["_meta"][meta::SERVER_INFO] = json!({"name": "desk", "title": "Desk", "version": env!("CARGO_PKG_VERSION")});
+    result
+}
+
+fn discover() -> Value {
+    json!({
+        "supportedVersions": [envelope::REVISION],
+        "capabilities": {"tools": {"listChanged": true}, "logging": {}},
+        "instructions": "A clock, a calculator and a countdown.",
+        "ttlMs": 3_600_000,
+        "cacheScope": "public",
+    })
+}
+
+fn wants_tools(request: &rpc::Request) -> Result<bool, Fault> {
+    let wrong = || Fault::params("params.notifications must be an object of notification types");
+    let filter = request.params.get("notifications").and_then(Value::as_object).ok_or_else(wrong)?;
+    match filter.get("toolsListChanged") {
+        None => Ok(false),
+        Some(wanted) => wanted.as_bool().ok_or_else(wrong),
+    }
+}
+
+fn log_level(request: &rpc::Request) -> Result<Option<LogLevel>, Fault> {
+    match request.params.get("_meta").and_then(|meta| meta.get(meta::LOG_LEVEL)) {
+        None => Ok(None),
+        Some(level) => match level.as_str().and_then(LogLevel::parse) {
+            Some(level) => Ok(Some(level)),
+            None => Err(Fault::params("the log level in _meta is not one of the eight levels")),
+        },
+    }
+}

@@ -1,0 +1,137 @@
+//! Runs one server: the accept loop, the tasks of its connections, and how all of it ends. It knows no MCP.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::http::Body;
+
+/// A demo needs few connections; a gateway in front of it pools them.
+const MAX_CONNECTIONS: usize = 256;
+/// How long a client may take to send a request's head.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long running calls may take to end after shutdown began.
+const DRAIN: Duration = Duration::from_secs(2);
+/// After a failed accept (file descriptors used up) the loop waits before it tries again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What the owner of a server tells it. One watch channel carries it, so no listener can miss the last word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Signal {
+    /// The extra tool is there.
+    pub(crate) revealed: bool,
+    /// The server is ending: streams close gracefully.
+    pub(crate) stopping: bool,
+}
+
+/// The receiving side of [`Signal`].
+pub(crate) type Signals = watch::Receiver<Signal>;
+
+/// An HTTP service that the accept loop can share between connections.
+pub(crate) trait Serve: Send + Sync + 'static {
+    /// Answers one request. Dropped when the client closes the connection.
+    fn serve(self: Arc<Self>, request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send;
+}
+
+/// A running server. Dropping it ends the server and every connection at once; [`Running::shutdown`] ends it gently.
+#[derive(Debug)]
+pub struct Running {
+    address: SocketAddr,
+    signal: watch::Sender<Signal>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// The address of the MCP endpoint, such as `http://127.0.0.1:41234/mcp`.
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+
+    /// Adds the server's extra tool to its list and tells every listener with `list_changed`. The second call does
+    /// nothing. Returns whether the tool was new.
+    pub fn reveal(&self) -> bool {
+        self.signal.send_if_modified(|signal| !std::mem::replace(&mut signal.revealed, true))
+    }
+
+    /// Stops accepting, closes listen streams, lets running calls end for two seconds, then drops what is left.
+    /// When the future is dropped the server ends at once.
+    pub async fn shutdown(mut self) {
+        self.signal.send_modify(|signal| signal.stopping = true);
+        if let Some(task) = self.task.as_mut() {
+            // The task can only fail by a panic of its own, which tokio has already reported.
+            let _ = task.await;
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
+    }
+}
+
+/// Starts the accept loop over the server that `build` makes.
+pub(crate) fn start<S: Serve>(listener: TcpListener, build: impl FnOnce(Signals) -> Arc<S>) -> io::Result<Running> {
+    let address = listener.local_addr()?;
+    let (signal, signals) = watch::channel(Signal::default());
+    let server = build(signals.clone());
+    let task = tokio::spawn(accept(listener, server, signals));
+    Ok(Running { address, signal, task: Some(task) })
+}
+
+/// Owns all connections: they live in its set, so they end when it does.
+async fn accept<S: Serve>(listener: TcpListener, server: Arc<S>, mut signals: Signals) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = stopping(&mut signals) => break,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, Arc::clone(&server), signals.clone()));
+                }
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            },
+        }
+    }
+    drop(listener);
+    let drained = async { while connections.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(DRAIN, drained).await;
+    connections.shutdown().await;
+}
+
+async fn connection<S: Serve>(stream: TcpStream, server: Arc<S>, mut signals: Signals) {
+    let service = service_fn(move |request| {
+        let server = Arc::clone(&server);
+        async move { Ok::<_, Infallible>(server.serve(request).await) }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    let connection = http.serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        // A broken connection is the client's business; there is nobody to tell.
+        _ = connection.as_mut() => return,
+        () = stopping(&mut signals) => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}
+
+/// Ends when the server is told to stop. An error means that its owner is gone, which is the same.
+async fn stopping(signals: &mut Signals) {
+    drop(signals.wait_for(|signal| signal.stopping).await);
+}

@@ -1,0 +1,246 @@
+//! The legacy server: revisions 2024-11-05 to 2025-11-25 over Streamable HTTP, a session for each client, one listening
+//! stream a session. A modern request finds no session here and is told so, as an old server would.
+
+mod session;
+mod store;
+mod tools;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::{Stream, stream};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+use weir_wire::code;
+use weir_wire::log_level::LogLevel;
+use weir_wire::revision::Revision;
+
+use crate::host::{Serve, Signals};
+use crate::http::{self as web, Body};
+use crate::rpc::{self, Fault, Message};
+use session::{Listening, Session, Sessions};
+use store::Store;
+use tools::{Call, Outcome};
+
+const SESSION: &str = "mcp-session-id";
+/// Messages in one batch.
+const MAX_BATCH: usize = 50;
+
+/// The state of the server. The locks are held for a lookup or one tool, never across an await.
+#[derive(Debug)]
+pub(crate) struct Notes {
+    signals: Signals,
+    sessions: Mutex<Sessions>,
+    store: Mutex<Store>,
+}
+
+type Refused = Box<Response<Body>>;
+
+impl Notes {
+    pub(crate) fn new(signals: Signals) -> Self {
+        Self { signals, sessions: Mutex::default(), store: Mutex::default() }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Refused> {
+        web::guard(&request, &[Method::POST, Method::GET, Method::DELETE])?;
+        let (head, body) = request.into_parts();
+        match head.method {
+            Method::GET => self.listen(&head.headers),
+            Method::DELETE => {
+                let (id, _) = self.session(&head.headers, None)?;
+                lock(&self.sessions).close(id);
+                Ok(web::empty(StatusCode::NO_CONTENT))
+            }
+            _ => {
+                let body = web::read(body).await?;
+                self.post(&head.headers, &body)
+            }
+        }
+    }
+
+    fn post(&self, headers: &HeaderMap, body: &[u8]) -> Result<Response<Body>, Refused> {
+        let message: Value = serde_json::from_slice(body)
+            .map_err(|error| refuse(Fault::new(code::PARSE_ERROR, format!("the body is not JSON: {error}")), None))?;
+        if let Value::Array(items) = message {
+            return self.batch(headers, items);
+        }
+        match rpc::parse(message).map_err(|(id, fault)| refuse(fault, id.as_ref()))? {
+            Message::Request(request) if request.method == "initialize" => self.initialize(&request),
+            Message::Request(request) => {
+                let (id, session) = self.session(headers, Some(&request.id))?;
+                let mut messages = self.run(id, session, &request);
+                if messages.len() > 1 {
+                    return Ok(web::events(stream::iter(messages)));
+                }
+                Ok(web::json(StatusCode::OK, &messages.remove(0)))
+            }
+            Message::Notification | Message::Response => {
+                self.session(headers, None)?;
+                Ok(web::empty(StatusCode::ACCEPTED))
+            }
+        }
+    }
+
+    /// Answers the requests of a batch in its order (2025-03-26 alone has batches).
+    fn batch(&self, headers: &HeaderMap, items: Vec<Value>) -> Result<Response<Body>, Refused> {
+        let invalid = |why: &str| refuse(Fault::new(code::INVALID_REQUEST, why), None);
+        let (id, session) = self.session(headers, None)?;
+        if !session.revision.has_batches() {
+            return Err(invalid("the revision of this session has no batches"));
+        }
+        if items.is_empty() || items.len() > MAX_BATCH {
+            return Err(invalid("a batch holds 1 to 50 messages"));
+        }
+        let (mut notes, mut answers) = (Vec::new(), Vec::new());
+        for item in items {
+            match rpc::parse(item) {
+                Ok(Message::Request(request)) if request.method == "initialize" => {
+                    let fault = Fault::new(code::INVALID_REQUEST, "initialize must not be part of a batch");
+                    answers.push(fault.message(Some(&request.id)));
+                }
+                Ok(Message::Request(request)) => {
+                    let mut messages = self.run(id, session, &request);
+                    answers.extend(messages.pop());
+                    notes.append(&mut messages);
+                }
+                Ok(Message::Notification | Message::Response) => {}
+                Err((id, fault)) => answers.push(fault.message(id.as_ref())),
+            }
+        }
+        Ok(match (notes.is_empty(), answers.is_empty()) {
+            (_, true) => web::empty(StatusCode::ACCEPTED),
+            (true, false) => web::json(StatusCode::OK, &Value::Array(answers)),
+            (false, false) => web::events(stream::iter(notes.into_iter().chain(answers))),
+        })
+    }
+
+    fn initialize(&self, request: &rpc::Request) -> Result<Response<Body>, Refused> {
+        let refused = |fault| refuse(fault, Some(&request.id));
+        let asked = request.string("protocolVersion").map_err(refused)?;
+        let asked = asked.ok_or_else(|| refused(Fault::params("params.protocolVersion is missing")))?;
+        let revision =
+            Revision::parse(asked).filter(|revision| !revision.is_modern()).unwrap_or(Revision::NEWEST_LEGACY);
+        let id = lock(&self.sessions).open(revision);
+        let id = id.map_err(|_| web::refuse(StatusCode::INTERNAL_SERVER_ERROR, "no randomness for a session id"))?;
+        let result = json!({
+            "protocolVersion": revision.as_str(),
+            "capabilities": {"tools": {"listChanged": true}, "logging": {}},
+            "serverInfo": {"name": "notes", "version": env!("CARGO_PKG_VERSION")},
+            "instructions": "Keeps short notes in memory until the server ends.",
+        });
+        let mut response = web::json(StatusCode::OK, &rpc::result(&request.id, result));
+        if let Ok(id) = HeaderValue::from_str(&id) {
+            response.headers_mut().insert(SESSION, id);
+        }
+        Ok(response)
+    }
+
+    /// The notifications of a request, then its answer: never empty.
+    fn run(&self, session_id: &str, session: Session, request: &rpc::Request) -> Vec<Value> {
+        let mut messages = Vec::new();
+        let outcome = match request.method.as_str() {
+            "ping" => Ok(json!({})),
+            "logging/setLevel" => self.set_level(session_id, request),
+            "tools/list" => self.list(session, request),
+            "tools/call" => self.call(session, request, &mut messages),
+            other => Err(Fault::new(code::METHOD_NOT_FOUND, format!("this server has no method {other}"))),
+        };
+        messages.push(match outcome {
+            Ok(result) => rpc::result(&request.id, result),
+            Err(fault) => fault.message(Some(&request.id)),
+        });
+        messages
+    }
+
+    fn set_level(&self, session_id: &str, request: &rpc::Request) -> Result<Value, Fault> {
+        let level = request.string("level")?.and_then(LogLevel::parse);
+        let level = level.ok_or_else(|| Fault::params("params.level must be one of the eight log levels"))?;
+        lock(&self.sessions).set_level(session_id, level);
+        Ok(json!({}))
+    }
+
+    fn list(&self, session: Session, request: &rpc::Request) -> Result<Value, Fault> {
+        if request.string("cursor")?.is_some() {
+            return Err(Fault::params("this server never gave out that cursor: its list has one page"));
+        }
+        Ok(json!({"tools": tools::list(session.revision, self.signals.borrow().revealed)}))
+    }
+
+    fn call(&self, session: Session, request: &rpc::Request, notes: &mut Vec<Value>) -> Result<Value, Fault> {
+        let (name, arguments) = request.tool_call()?;
+        let (progress_token, revealed) = (request.progress_token(), self.signals.borrow().revealed);
+        let call = Call { name, arguments: &arguments, progress_token, revealed };
+        let outcome = tools::call(&mut lock(&self.store), &call);
+        match outcome.ok_or_else(|| Fault::params(format!("unknown tool: {name}")))? {
+            Outcome::Done(mut result, said) => {
+                let wants_log = session.log_level.is_some_and(|level| level <= LogLevel::Info);
+                notes.extend(said.into_iter().filter(|note| wants_log || note["method"] != "notifications/message"));
+                if !session.revision.has_structured_content()
+                    && let Some(result) = result.as_object_mut()
+                {
+                    result.remove("structuredContent");
+                }
+                Ok(result)
+            }
+            Outcome::Failed(why) => Ok(rpc::tool_text(why, true)),
+            Outcome::BadArguments(why) if session.revision.has_tool_error_for_bad_arguments() => {
+                Ok(rpc::tool_text(why, true))
+            }
+            Outcome::BadArguments(why) => Err(Fault::params(why)),
+        }
+    }
+
+    fn listen(&self, headers: &HeaderMap) -> Result<Response<Body>, Refused> {
+        let (id, _) = self.session(headers, None)?;
+        let listening = lock(&self.sessions).listen(id).ok_or_else(|| unknown_session(None))?;
+        Ok(web::events(changes(self.signals.clone(), listening)))
+    }
+
+    /// The session that the headers name. 400 without an id or with a version that is not served, 404 for an unknown one.
+    fn session<'a>(&self, headers: &'a HeaderMap, request: Option<&Value>) -> Result<(&'a str, Session), Refused> {
+        let invalid = |why: &str| refuse(Fault::new(code::INVALID_REQUEST, why), request);
+        let id = web::text(headers, SESSION).ok_or_else(|| invalid("no session: begin with initialize"))?;
+        if web::text(headers, "mcp-protocol-version")
+            .is_some_and(|version| Revision::parse(version).is_none_or(Revision::is_modern))
+        {
+            return Err(invalid("MCP-Protocol-Version names a revision that this server does not speak"));
+        }
+        let session = lock(&self.sessions).find(id).ok_or_else(|| unknown_session(request))?;
+        Ok((id, session))
+    }
+}
+
+impl Serve for Notes {
+    async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        self.answer(request).await.unwrap_or_else(|refusal| *refusal)
+    }
+}
+
+/// `list_changed` each time the list changes, until the session, the stream's turn or the server ends.
+fn changes(signals: Signals, listening: Listening) -> impl Stream<Item = Value> + Send {
+    let seen = signals.borrow().revealed;
+    stream::unfold((signals, listening, seen), |(mut signals, mut listening, seen)| async move {
+        let news = tokio::select! {
+            news = signals.wait_for(|signal| signal.stopping || signal.revealed != seen) => news.map(|signal| *signal),
+            () = listening.over() => return None,
+        };
+        let signal = news.ok().filter(|signal| !signal.stopping)?;
+        let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+        Some((changed, (signals, listening, signal.revealed)))
+    })
+}
+
+/// An error below the session: HTTP 400 with the JSON-RPC error.
+fn refuse(fault: Fault, id: Option<&Value>) -> Refused {
+    Box::new(web::json(StatusCode::BAD_REQUEST, &fault.message(id)))
+}
+
+fn unknown_session(id: Option<&Value>) -> Refused {
+    let fault = Fault::new(code::INVALID_REQUEST, "this session is not open: begin again with initialize");
+    Box::new(web::json(StatusCode::NOT_FOUND, &fault.message(id)))
+}
+
+/// A poisoned lock means that a tool panicked half-way; what it guards is still a valid list.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,138 @@
+//! JSON-RPC as both demo servers use it: a request taken apart, and answers put together. They are small and far from
+//! any hot path, so plain JSON values do.
+
+use serde_json::{Map, Value, json};
+use weir_wire::code;
+
+/// What a client said.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// Wants an answer.
+    Request(Request),
+    /// Wants none.
+    Notification,
+    /// An answer to a question; these servers ask none.
+    Response,
+}
+
+/// A request taken apart.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// A string or an integer.
+    pub(crate) id: Value,
+    pub(crate) method: String,
+    /// Empty when the request has no params.
+    pub(crate) params: Map<String, Value>,
+}
+
+/// A JSON-RPC error before it meets its id.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) code: i64,
+    pub(crate) message: String,
+    pub(crate) data: Option<Value>,
+}
+
+impl Fault {
+    pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: None }
+    }
+
+    pub(crate) fn params(message: impl Into<String>) -> Self {
+        Self::new(code::INVALID_PARAMS, message)
+    }
+
+    pub(crate) fn with(self, data: Value) -> Self {
+        Self { data: Some(data), ..self }
+    }
+
+    /// The error message for `id`; without one when the request's id could not be read.
+    pub(crate) fn message(self, id: Option<&Value>) -> Value {
+        let mut error = json!({"code": self.code, "message": self.message});
+        if let Some(data) = self.data {
+            error["data"] = data;
+        }
+        let mut message = json!({"jsonrpc": "2.0", "error": error});
+        if let Some(id) = id {
+            message["id"] = id.clone();
+        }
+        message
+    }
+}
+
+impl Request {
+    /// A member of params that must be a string when it is there.
+    pub(crate) fn string(&self, name: &str) -> Result<Option<&str>, Fault> {
+        match self.params.get(name) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(Fault::params(format!("params.{name} must be a string"))),
+        }
+    }
+
+    /// `_meta.progressToken`, where it has a type that the specification allows.
+    pub(crate) fn progress_token(&self) -> Option<Value> {
+        let token = self.params.get("_meta")?.get("progressToken")?;
+        (token.is_string() || token.is_i64() || token.is_u64()).then(|| token.clone())
+    }
+
+    /// The name and arguments of a `tools/call`.
+    pub(crate) fn tool_call(&self) -> Result<(&str, Map<String, Value>), Fault> {
+        let name = self.string("name")?.ok_or_else(|| Fault::params("params.name must name a tool"))?;
+        match self.params.get("arguments") {
+            None => Ok((name, Map::new())),
+            Some(Value::Object(arguments)) => Ok((name, arguments.clone())),
+            Some(_) => Err(Fault::params("params.arguments must be an object")),
+        }
+    }
+}
+
+/// Takes one JSON-RPC message apart. The error carries the id where it could be read.
+pub(crate) fn parse(message: Value) -> Result<Message, (Option<Value>, Fault)> {
+    let Value::Object(mut message) = message else {
+        return Err((None, Fault::new(code::INVALID_REQUEST, "a message must be a JSON object")));
+    };
+    let id = message.remove("id");
+    let known = id.clone().filter(|id| id.is_string() || id.is_i64() || id.is_u64());
+    let refuse = |why: &str| (known.clone(), Fault::new(code::INVALID_REQUEST, why));
+    if message.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
+        return Err(refuse("jsonrpc must be \"2.0\""));
+    }
+    let method = match message.remove("method") {
+        Some(Value::String(method)) => method,
+        None if message.contains_key("result") || message.contains_key("error") => return Ok(Message::Response),
+        _ => return Err(refuse("method must be a string")),
+    };
+    let params = match message.remove("params") {
+        None => Map::new(),
+        Some(Value::Object(params)) => params,
+        Some(_) => return Err(refuse("params must be an object")),
+    };
+    match (id, known.clone()) {
+        (None, _) => Ok(Message::Notification),
+        (Some(_), Some(id)) => Ok(Message::Request(Request { id, method, params })),
+        (Some(_), None) => Err(refuse("id must be a string or an integer")),
+    }
+}
+
+/// The answer to `id`.
+pub(crate) fn result(id: &Value, result: Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "result": result})
+}
+
+/// A notification.
+pub(crate) fn notification(method: &str, params: Value) -> Value {
+    json!({"jsonrpc": "2.0", "method": method, "params": params})
+}
+
+/// A tool's result of one text block, as success or as an error that the model reads.
+pub(crate) fn tool_text(text: impl Into<String>, is_error: bool) -> Value {
+    json!({"content": [{"type": "text", "text": text.into()}], "isError": is_error})
+}
+
+/// A tool's result with structured content and the same as text, for clients that read only text.
+pub(crate) fn tool_structured(text: impl Into<String>, structured: Value) -> Value {
+    let mut result = tool_text(text, false);
+    result["structuredContent"] = structured;
+    result
+}

@@ -1,0 +1,287 @@
+//! A client of raw HTTP that speaks either era and does nothing by itself: no retry, no fallback, no pooling. Tests see
+//! exactly what the server sent, and can send what no well-behaved client would.
+
+mod envelope;
+mod events;
+mod exchange;
+mod socket;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
+use http_body_util::Full;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use weir_wire::Revision;
+
+pub use envelope::Modern;
+pub use events::SseEvent;
+pub use exchange::{Answer, Exchange};
+pub use socket::RawSocket;
+
+use crate::task::Owned;
+
+/// A client of one endpoint. Clones share the request counter and the session.
+///
+/// Every request has a connection of its own, so dropping an [`Exchange`] is a client that goes away in the middle.
+#[derive(Clone, Debug)]
+pub struct RawClient {
+    url: Uri,
+    dialect: Dialect,
+    /// Headers that every request carries.
+    headers: HeaderMap,
+    http2: bool,
+    ids: Arc<AtomicI64>,
+}
+
+/// How requests are dressed.
+#[derive(Clone, Debug)]
+enum Dialect {
+    /// Neither session nor `_meta`.
+    Bare,
+    Legacy {
+        revision: Revision,
+        session: Option<String>,
+    },
+    Modern(Modern),
+}
+
+impl RawClient {
+    /// A client that adds nothing to what it is given.
+    ///
+    /// # Panics
+    /// When `url` is not an absolute `http` URL.
+    pub fn new(url: &str) -> Self {
+        let url: Uri = url.parse().unwrap_or_else(|error| panic!("{url}: {error}"));
+        assert!(url.scheme_str() == Some("http") && url.authority().is_some(), "an absolute http URL, not {url}");
+        let (headers, ids) = (HeaderMap::new(), Arc::new(AtomicI64::new(1)));
+        Self { url, dialect: Dialect::Bare, headers, http2: false, ids }
+    }
+
+    /// Speaks 2026-07-28: headers and `_meta` on every request.
+    pub fn modern(self) -> Self {
+        self.modern_with(Modern::default())
+    }
+
+    /// Speaks 2026-07-28 with these capabilities, log level and client name.
+    pub fn modern_with(mut self, modern: Modern) -> Self {
+        self.dialect = Dialect::Modern(modern);
+        self
+    }
+
+    /// Speaks a legacy revision; [`RawClient::initialize`] opens the session.
+    pub fn legacy(mut self, revision: Revision) -> Self {
+        self.dialect = Dialect::Legacy { revision, session: None };
+        self
+    }
+
+    /// Adds a header to every request, such as a token or another `Host`.
+    ///
+    /// # Panics
+    /// When name or value cannot stand in a header.
+    pub fn with_header(mut self, name: &str, value: &str) -> Self {
+        insert(&mut self.headers, name, value);
+        self
+    }
+
+    /// Speaks HTTP/2 with prior knowledge instead of HTTP/1.1.
+    pub fn with_http2(mut self) -> Self {
+        self.http2 = true;
+        self
+    }
+
+    /// `initialize` and `notifications/initialized` without client capabilities; the client then carries the session.
+    /// Errors when the server refuses.
+    pub async fn initialize(self) -> io::Result<Self> {
+        Ok(self.initialize_with(json!({})).await?.0)
+    }
+
+    /// The same with these client capabilities; also gives the server's answer.
+    pub async fn initialize_with(mut self, capabilities: Value) -> io::Result<(Self, Answer)> {
+        let Dialect::Legacy { revision, .. } = self.dialect else {
+            return Err(io::Error::other("initialize is for a legacy client: call legacy(revision) first"));
+        };
+        let params = json!({
+            "protocolVersion": revision.as_str(),
+            "capabilities": capabilities,
+            "clientInfo": {"name": "raw-client", "version": "1.0.0"},
+        });
+        let answer = self.ask("initialize", params).await?;
+        let agreed = answer.messages.last().and_then(|message| message["result"]["protocolVersion"].as_str());
+        let Some(agreed) = agreed.and_then(Revision::parse) else {
+            return Err(io::Error::other(format!("initialize refused: {} {:?}", answer.status, answer.body)));
+        };
+        let session = answer.header("mcp-session-id").map(str::to_owned);
+        self.dialect = Dialect::Legacy { revision: agreed, session };
+        self.notify("notifications/initialized", json!({})).await?;
+        Ok((self, answer))
+    }
+
+    /// The session id, once there is one.
+    pub fn session(&self) -> Option<&str> {
+        match &self.dialect {
+            Dialect::Legacy { session, .. } => session.as_deref(),
+            Dialect::Bare | Dialect::Modern(_) => None,
+        }
+    }
+
+    /// The headers and the message that [`RawClient::request`] would send, for a test that wants to spoil them.
+    pub fn envelope(&self, method: &str, params: Value) -> (HeaderMap, Value) {
+        let mut headers = self.base_headers();
+        let mut message = json!({"jsonrpc": "2.0", "id": self.ids.fetch_add(1, Ordering::Relaxed), "method": method});
+        let params = match &self.dialect {
+            Dialect::Modern(modern) => modern.dress(&mut headers, method, params),
+            Dialect::Bare | Dialect::Legacy { .. } => params,
+        };
+        if !params.is_null() {
+            message["params"] = params;
+        }
+        (headers, message)
+    }
+
+    /// Sends a request and gives the answer's head; the messages follow from it.
+    pub async fn request(&self, method: &str, params: Value) -> io::Result<Exchange> {
+        let (headers, message) = self.envelope(method, params);
+        self.send(Method::POST, headers, message.to_string()).await
+    }
+
+    /// Sends a request and reads its whole answer.
+    pub async fn ask(&self, method: &str, params: Value) -> io::Result<Answer> {
+        self.request(method, params).await?.finish().await
+    }
+
+    /// `tools/call`, read to its end.
+    pub async fn call(&self, tool: &str, arguments: Value) -> io::Result<Answer> {
+        self.ask("tools/call", json!({"name": tool, "arguments": arguments})).await
+    }
+
+    /// `tools/call` with a progress token, as a stream of messages.
+    pub async fn start_call(&self, tool: &str, arguments: Value, progress_token: Value) -> io::Result<Exchange> {
+        let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": progress_token}});
+        self.request("tools/call", params).await
+    }
+
+    /// All tools, page by page. Errors when a page is no list, or after 1,000 pages.
+    pub async fn list_tools(&self) -> io::Result<Vec<Value>> {
+        let mut tools = Vec::new();
+        let mut params = json!({});
+        for _ in 0..1_000 {
+            let answer = self.ask("tools/list", params).await?;
+            let result = answer.messages.last().map(|message| &message["result"]);
+            let Some(page) = result.and_then(|result| result["tools"].as_array()) else {
+                return Err(io::Error::other(format!("tools/list refused: {} {:?}", answer.status, answer.body)));
+            };
+            tools.extend(page.iter().cloned());
+            match result.and_then(|result| result.get("nextCursor")) {
+                Some(cursor) => params = json!({"cursor": cursor}),
+                None => return Ok(tools),
+            }
+        }
+        Err(io::Error::other("the list does not end"))
+    }
+
+    /// Sends a notification and reads its answer, which should be 202 and empty.
+    pub async fn notify(&self, method: &str, params: Value) -> io::Result<Answer> {
+        let (headers, mut message) = self.envelope(method, params);
+        if let Some(message) = message.as_object_mut() {
+            message.remove("id");
+        }
+        self.send(Method::POST, headers, message.to_string()).await?.finish().await
+    }
+
+    /// Answers a request that the server sent on a legacy stream.
+    pub async fn respond(&self, id: &Value, result: Value) -> io::Result<Answer> {
+        let message = json!({"jsonrpc": "2.0", "id": id, "result": result});
+        self.send(Method::POST, self.base_headers(), message.to_string()).await?.finish().await
+    }
+
+    /// Modern `subscriptions/listen` with this filter, such as `{"toolsListChanged": true}`.
+    pub async fn listen(&self, filter: Value) -> io::Result<Exchange> {
+        self.request("subscriptions/listen", json!({"notifications": filter})).await
+    }
+
+    /// The legacy GET stream.
+    pub async fn get_stream(&self) -> io::Result<Exchange> {
+        let mut headers = self.base_headers();
+        headers.remove(header::CONTENT_TYPE);
+        insert(&mut headers, "accept", "text/event-stream");
+        self.send(Method::GET, headers, Bytes::new()).await
+    }
+
+    /// DELETE: ends the legacy session.
+    pub async fn delete(&self) -> io::Result<Answer> {
+        self.send(Method::DELETE, self.base_headers(), Bytes::new()).await?.finish().await
+    }
+
+    /// A POST with exactly these headers (and `Host`) and this body.
+    pub async fn post_raw(&self, headers: &[(&str, &str)], body: impl Into<Bytes>) -> io::Result<Exchange> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            append(&mut map, name, value);
+        }
+        self.send(Method::POST, map, body).await
+    }
+
+    /// Any request at all. `Host` is added when it is missing. Errors when no answer's head comes.
+    pub async fn send(&self, method: Method, headers: HeaderMap, body: impl Into<Bytes>) -> io::Result<Exchange> {
+        let mut request = Request::new(Full::new(body.into()));
+        *request.method_mut() = method;
+        *request.headers_mut() = headers;
+        let authority = self.url.authority().map_or("", |authority| authority.as_str());
+        let stream = TcpStream::connect(authority).await?;
+        stream.set_nodelay(true)?;
+        if self.http2 {
+            *request.uri_mut() = self.url.clone();
+            let (mut sender, connection) =
+                hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+                    .await
+                    .map_err(io::Error::other)?;
+            let owned = Owned::spawn(async { drop(connection.await) });
+            let response = sender.send_request(request).await.map_err(io::Error::other)?;
+            return Ok(Exchange::new(response, owned));
+        }
+        *request.uri_mut() =
+            self.url.path_and_query().map_or("/", |path| path.as_str()).parse().map_err(io::Error::other)?;
+        if !request.headers().contains_key(header::HOST) {
+            insert(request.headers_mut(), "host", authority);
+        }
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        let owned = Owned::spawn(async { drop(connection.await) });
+        let response = sender.send_request(request).await.map_err(io::Error::other)?;
+        Ok(Exchange::new(response, owned))
+    }
+
+    fn base_headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        insert(&mut headers, "accept", "application/json, text/event-stream");
+        insert(&mut headers, "content-type", "application/json");
+        if let Dialect::Legacy { revision, session: Some(session) } = &self.dialect {
+            insert(&mut headers, "mcp-session-id", session);
+            if revision.has_version_header() {
+                insert(&mut headers, "mcp-protocol-version", revision.as_str());
+            }
+        }
+        headers.extend(self.headers.clone());
+        headers
+    }
+}
+
+fn insert(headers: &mut HeaderMap, name: &str, value: &str) {
+    let (name, value) = header_pair(name, value);
+    headers.insert(name, value);
+}
+
+fn append(headers: &mut HeaderMap, name: &str, value: &str) {
+    let (name, value) = header_pair(name, value);
+    headers.append(name, value);
+}
+
+fn header_pair(name: &str, value: &str) -> (HeaderName, HeaderValue) {
+    let parsed = HeaderName::from_bytes(name.as_bytes()).ok().zip(HeaderValue::from_bytes(value.as_bytes()).ok());
+    parsed.unwrap_or_else(|| panic!("not a header: {name}: {value:?}; use RawSocket for what HTTP forbids"))
+}

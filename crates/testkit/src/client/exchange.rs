@@ -1,0 +1,223 @@
+//! One HTTP exchange: the head at once, the messages as they come, and the connection closed by dropping it.
+
+use std::collections::VecDeque;
+use std::io;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use serde_json::Value;
+
+use super::events::{Reader, SseEvent};
+use crate::task::Owned;
+
+/// An answer whose head has arrived. Dropping it closes the connection, as a client that vanishes does.
+#[derive(Debug)]
+pub struct Exchange {
+    /// HTTP status.
+    pub status: StatusCode,
+    /// Headers of the answer.
+    pub headers: HeaderMap,
+    body: Incoming,
+    reader: Reader,
+    pending: VecDeque<Value>,
+    whole: BytesMut,
+    events: Vec<SseEvent>,
+    ended: bool,
+    _connection: Owned,
+}
+
+/// An answer read to its end.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// HTTP status.
+    pub status: StatusCode,
+    /// Headers of the answer.
+    pub headers: HeaderMap,
+    /// Every JSON-RPC message, in order; the items of a batch one by one. Empty where the body is not JSON.
+    pub messages: Vec<Value>,
+    /// Every server-sent event, comments too; empty for a JSON body.
+    pub events: Vec<SseEvent>,
+    /// The body as it came.
+    pub body: Bytes,
+}
+
+impl Exchange {
+    pub(super) fn new(response: Response<Incoming>, connection: Owned) -> Self {
+        let (head, body) = response.into_parts();
+        Self {
+            status: head.status,
+            headers: head.headers,
+            body,
+            reader: Reader::default(),
+            pending: VecDeque::new(),
+            whole: BytesMut::new(),
+            events: Vec::new(),
+            ended: false,
+            _connection: connection,
+        }
+    }
+
+    /// Whether the answer is a stream of server-sent events.
+    pub fn is_stream(&self) -> bool {
+        content_type(&self.headers).is_some_and(|media| media.starts_with("text/event-stream"))
+    }
+
+    /// The next JSON-RPC message; `None` at the end. Errors when the connection breaks or an event is no JSON.
+    /// Dropping the future loses nothing.
+    pub async fn next_message(&mut self) -> io::Result<Option<Value>> {
+        loop {
+            if let Some(message) = self.pending.pop_front() {
+                return Ok(Some(message));
+            }
+            if !self.is_stream() {
+                while self.read().await? {}
+                if self.whole.is_empty() || !self.take_json()? {
+                    return Ok(None);
+                }
+                continue;
+            }
+            match self.next_event().await? {
+                Some(event) if event.data.is_empty() => {}
+                Some(event) => self.queue(&event.data)?,
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// The next server-sent event, comments alone included; `None` at the end. Do not mix with
+    /// [`Exchange::next_message`]. Errors when the connection breaks.
+    pub async fn next_event(&mut self) -> io::Result<Option<SseEvent>> {
+        loop {
+            if let Some(event) = self.reader.next() {
+                self.events.push(event.clone());
+                return Ok(Some(event));
+            }
+            if !self.read().await? {
+                if self.reader.remainder().is_empty() {
+                    return Ok(None);
+                }
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the stream ended inside an event"));
+            }
+        }
+    }
+
+    /// Reads on until the end. Errors when the connection breaks before it.
+    pub async fn finish(mut self) -> io::Result<Answer> {
+        let mut messages = Vec::new();
+        if self.is_stream() || is_json(&self.headers) {
+            while let Some(message) = self.next_message().await? {
+                messages.push(message);
+            }
+        } else {
+            while self.read().await? {}
+        }
+        let body = self.whole.freeze();
+        Ok(Answer { status: self.status, headers: self.headers, messages, events: self.events, body })
+    }
+
+    /// Reads the next piece of the body without looking into it; `None` at the end.
+    pub async fn next_bytes(&mut self) -> io::Result<Option<Bytes>> {
+        while let Some(frame) = self.body.frame().await {
+            if let Ok(data) = frame.map_err(io::Error::other)?.into_data() {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn read(&mut self) -> io::Result<bool> {
+        if self.ended {
+            return Ok(false);
+        }
+        let Some(data) = self.next_bytes().await? else {
+            self.ended = true;
+            return Ok(false);
+        };
+        if self.is_stream() {
+            self.reader.push(&data);
+        }
+        self.whole.extend_from_slice(&data);
+        Ok(true)
+    }
+
+    fn take_json(&mut self) -> io::Result<bool> {
+        if self.events.is_empty() && is_json(&self.headers) {
+            let text = String::from_utf8(self.whole.to_vec()).map_err(io::Error::other)?;
+            // A JSON body is read once: this mark stands for it.
+            self.events.push(SseEvent { data: text.clone(), ..SseEvent::default() });
+            self.queue(&text)?;
+            return Ok(!self.pending.is_empty());
+        }
+        Ok(false)
+    }
+
+    fn queue(&mut self, text: &str) -> io::Result<()> {
+        match serde_json::from_str(text)? {
+            Value::Array(items) => self.pending.extend(items),
+            message => self.pending.push_back(message),
+        }
+        Ok(())
+    }
+}
+
+impl Answer {
+    /// The last message, which is the answer of a request.
+    ///
+    /// # Panics
+    /// When there is no message; the panic says what came instead.
+    pub fn last(&self) -> &Value {
+        self.messages.last().unwrap_or_else(|| panic!("no JSON-RPC message in {} {:?}", self.status, self.body))
+    }
+
+    /// The result of the answer.
+    ///
+    /// # Panics
+    /// When the answer is no result; the panic shows it.
+    pub fn result(&self) -> &Value {
+        self.last().get("result").unwrap_or_else(|| panic!("not a result: {} {}", self.status, self.last()))
+    }
+
+    /// The error of the answer.
+    ///
+    /// # Panics
+    /// When the answer is no error; the panic shows it.
+    pub fn error(&self) -> &Value {
+        self.last().get("error").unwrap_or_else(|| panic!("not an error: {} {}", self.status, self.last()))
+    }
+
+    /// The code of the error.
+    ///
+    /// # Panics
+    /// When the answer is no error.
+    pub fn code(&self) -> i64 {
+        self.error()["code"].as_i64().unwrap_or_else(|| panic!("an error without a code: {}", self.last()))
+    }
+
+    /// The text of the first content block of a tool's result.
+    ///
+    /// # Panics
+    /// When the answer has none.
+    pub fn text(&self) -> &str {
+        self.result()["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text in {}", self.last()))
+    }
+
+    /// The notifications of this method that came before the answer.
+    pub fn notes<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a Value> {
+        self.messages.iter().filter(move |message| message["method"] == method)
+    }
+
+    /// A header as text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+fn content_type(headers: &HeaderMap) -> Option<&str> {
+    headers.get(http::header::CONTENT_TYPE)?.to_str().ok()
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    content_type(headers).is_some_and(|media| media.starts_with("application/json"))
+}
