@@ -1,1 +1,13 @@
-//! it
+//! weir as its users meet it: the binary, with clients and servers around it that we did not write, and fakes of every
+//! era where a fault has to be made.
+
+#![allow(
+    clippy::unwrap_used,
+    missing_docs,
+    unreachable_pub,
+    reason = "a test may panic, and has no readers of its docs"
+)]
+
+mod foreign;
+mod harness;
+mod life;

@@ -1,0 +1,195 @@
+//! Servers and clients of the official SDKs, as processes.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::process::Process;
+use super::weir::peers;
+
+/// True, with a line that says so, where this run leaves out what needs npm and Python packages (`--quick`).
+pub fn needs_peers() -> bool {
+    let quick = std::env::var_os("WEIR_QUICK").is_some();
+    if quick {
+        eprintln!("left out: --quick runs nothing that needs npm or Python packages");
+    }
+    !quick
+}
+
+/// A foreign server.
+#[derive(Clone, Copy, Debug)]
+pub enum Server {
+    Everything,
+    Filesystem,
+    Memory,
+    Fetch,
+    FastMcp,
+    LowLevel,
+    TypeScript1,
+    RmcpLegacy,
+    RmcpModern,
+    /// The conformance fixture, on the TypeScript SDK 2.x, in one era.
+    Fixture(&'static str),
+}
+
+fn node(module: &str) -> Vec<String> {
+    vec!["node".into(), peers().join("node").join(module).display().to_string()]
+}
+
+fn python(venv: &str, program: &[&str]) -> Vec<String> {
+    let bin = peers().join("python").join(venv).join("bin/python").display().to_string();
+    let mut words = vec![bin];
+    words.extend(program.iter().map(|word| (*word).to_owned()));
+    words
+}
+
+fn script(name: &str) -> String {
+    peers().join("python").join(name).display().to_string()
+}
+
+impl Server {
+    /// The words that start it on stdio.
+    fn stdio(self) -> Vec<String> {
+        let mut words = match self {
+            Self::Everything => node("node_modules/@modelcontextprotocol/server-everything/dist/index.js"),
+            Self::Filesystem => node("node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"),
+            Self::Memory => node("node_modules/@modelcontextprotocol/server-memory/dist/index.js"),
+            Self::Fetch => python(".venv1", &["-m", "mcp_server_fetch"]),
+            Self::FastMcp => python(".venv1", &[&script("fastmcp_server.py")]),
+            Self::LowLevel => python(".venv1", &[&script("lowlevel_server.py")]),
+            Self::TypeScript1 => node("mcpserver.mjs"),
+            Self::RmcpLegacy | Self::RmcpModern => vec![env!("CARGO_BIN_EXE_rmcp-peer").into(), "serve".into()],
+            Self::Fixture(_) => panic!("the fixture speaks HTTP"),
+        };
+        match self {
+            Self::Filesystem => words.push(std::env::temp_dir().display().to_string()),
+            Self::RmcpLegacy => words.extend(["--era".into(), "legacy".into(), "--stdio".into()]),
+            Self::RmcpModern => words.extend(["--era".into(), "modern".into(), "--stdio".into()]),
+            _ => {}
+        }
+        words
+    }
+
+    /// As a child process of weir's: the upstream's config.
+    pub fn as_child(self) -> Value {
+        let words = self.stdio();
+        let (command, arguments) = words.split_first().unwrap();
+        // Node and Python are found by PATH; npm packages may want a home.
+        json!({ "command": command, "args": arguments, "env": { "PATH": std::env::var("PATH").unwrap() } })
+    }
+
+    /// As an HTTP server of its own: the process and its URL.
+    pub fn over_http(self) -> (Process, String) {
+        let words = match self {
+            Self::Everything => return everything_over_http(),
+            Self::FastMcp | Self::LowLevel | Self::TypeScript1 => {
+                let mut words = self.stdio();
+                words.extend(["--transport", "http", "--port", "0"].map(String::from));
+                words
+            }
+            Self::RmcpLegacy | Self::RmcpModern => {
+                let mut words = self.stdio();
+                words.pop();
+                words
+            }
+            Self::Fixture(era) => {
+                let mut words = node("fixture/main.mjs");
+                words.extend(["--port", "0", "--era", era].map(String::from));
+                words
+            }
+            other => panic!("{other:?} has no HTTP form"),
+        };
+        let mut process = Process::start(command(&words));
+        let url = process.line_after("listening ");
+        (process, url)
+    }
+}
+
+fn everything_over_http() -> (Process, String) {
+    let port = super::weir::free_port();
+    let mut words = Server::Everything.stdio();
+    words.push("streamableHttp".into());
+    let mut command = command(&words);
+    command.env("PORT", port.to_string());
+    let process = Process::start(command);
+    super::until("server-everything to listen", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+    (process, format!("http://127.0.0.1:{port}/mcp"))
+}
+
+fn command(words: &[String]) -> Command {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    command
+}
+
+/// A foreign client.
+#[derive(Clone, Copy, Debug)]
+pub enum Client {
+    TypeScript1,
+    TypeScript2(&'static str),
+    Python1,
+    Python2,
+    Rmcp(&'static str),
+}
+
+/// What a client driver printed: one JSON object a line.
+#[derive(Debug)]
+pub struct Seen(pub Vec<Value>);
+
+impl Seen {
+    /// All lines about one kind of event.
+    pub fn all(&self, event: &str) -> Vec<&Value> {
+        self.0.iter().filter(|line| line["event"] == event).collect()
+    }
+
+    /// The only line about it.
+    pub fn one(&self, event: &str) -> &Value {
+        let all = self.all(event);
+        assert_eq!(all.len(), 1, "one `{event}` in {self:?}");
+        all[0]
+    }
+
+    /// The tool names of the last list.
+    pub fn names(&self) -> Vec<&str> {
+        let last = *self.all("tools").last().unwrap_or_else(|| panic!("no list in {self:?}"));
+        last["names"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect()
+    }
+}
+
+impl Client {
+    fn words(self) -> (Vec<String>, Option<&'static str>) {
+        match self {
+            Self::TypeScript1 => (node("client_v1.mjs"), None),
+            Self::TypeScript2(era) => (node("client_v2.mjs"), Some(era)),
+            Self::Python1 => (python(".venv1", &[&script("client_v1.py")]), None),
+            Self::Python2 => (python(".venv2", &[&script("client_v2.py")]), None),
+            Self::Rmcp(era) => (vec![env!("CARGO_BIN_EXE_rmcp-peer").into(), "client".into()], Some(era)),
+        }
+    }
+
+    /// Runs a scenario against a URL; it must succeed.
+    pub fn run(self, url: &str, scenario: &[&str]) -> Seen {
+        let (mut words, era) = self.words();
+        words.push(url.to_owned());
+        words.extend(scenario.iter().map(|word| (*word).to_owned()));
+        if let Some(era) = era {
+            words.extend(["--era".into(), era.to_owned()]);
+        }
+        let output = command(&words).output().unwrap_or_else(|error| panic!("{words:?}: {error}"));
+        let text = String::from_utf8_lossy(&output.stdout);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{self:?} {scenario:?}: {text}{told}");
+        Seen(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+    }
+}
+
+/// The inspector's CLI mode: its answer, as JSON.
+pub fn inspector(url: &str, method: &[&str]) -> Value {
+    let cli: PathBuf = peers().join("node/node_modules/.bin/mcp-inspector");
+    let mut command = Command::new(cli);
+    command.arg("--cli").arg(url).args(["--transport", "http", "--method"]).args(method);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}

@@ -1,0 +1,30 @@
+//! What the scenarios share: the weir process, foreign processes, and how to wait for things without sleeping blindly.
+
+mod foreign;
+mod process;
+mod weir;
+
+pub use foreign::{Client, Server, inspector, needs_peers};
+pub use process::Process;
+pub use weir::{Weir, binary, free_port};
+
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a test gives up. Far above what it takes on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Tries until `attempt` gives something.
+///
+/// # Panics
+/// After [`PATIENCE`].
+pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(done) = attempt() {
+            return done;
+        }
+        assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
+        // A poll of another process: there is no event to wait on.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,74 @@
+//! A child process that does not outlive its test.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+/// A running child; killed, and its group with it, when dropped.
+pub struct Process {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Process {
+    /// Starts it in a process group of its own, keeping what it says on both outputs.
+    pub fn start(mut command: Command) -> Self {
+        use std::os::unix::process::CommandExt as _;
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let out: Box<dyn std::io::Read + Send> = Box::new(child.stdout.take().unwrap());
+        let err: Box<dyn std::io::Read + Send> = Box::new(child.stderr.take().unwrap());
+        for stream in [out, err] {
+            let lines = lines.clone();
+            // Ends with the stream, which ends with the child.
+            std::thread::spawn(move || {
+                for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    lines.lock().unwrap().push(line);
+                }
+            });
+        }
+        Self { child, lines }
+    }
+
+    /// Everything said so far.
+    pub fn said(&self) -> String {
+        self.lines.lock().unwrap().join("\n")
+    }
+
+    /// Waits for a line with this prefix and gives what follows it.
+    pub fn line_after(&mut self, prefix: &str) -> String {
+        super::until(&format!("`{prefix}`, got: {}", self.said()), || {
+            let found = self.lines.lock().unwrap().iter().find_map(|line| line.strip_prefix(prefix).map(str::to_owned));
+            if found.is_none() {
+                assert!(self.child.try_wait().unwrap().is_none(), "ended early: {}", self.said());
+            }
+            found
+        })
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal by name (`TERM`, `STOP`, `CONT`, `HUP`).
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.id().to_string()).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits for its end and gives its exit code.
+    pub fn ended(&mut self) -> Option<i32> {
+        super::until("the process to end", || self.child.try_wait().unwrap()).code()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The whole group: a server may have been started by a wrapper.
+        let _ = Command::new("kill").arg("-KILL").arg(format!("-{}", self.child.id())).stderr(Stdio::null()).status();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,140 @@
+//! The weir binary with a config, on free loopback ports.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use super::process::Process;
+
+/// A running weir.
+pub struct Weir {
+    pub process: Process,
+    port: u16,
+    admin: u16,
+    folder: PathBuf,
+}
+
+impl Weir {
+    /// Starts weir in front of these upstreams (as the config has them) and waits until it is ready.
+    pub fn over(upstreams: Value) -> Self {
+        Self::with(json!({ "upstreams": upstreams }))
+    }
+
+    /// Starts weir with this config; `listen` and `admin` are added.
+    pub fn with(mut config: Value) -> Self {
+        let (port, admin) = (free_port(), free_port());
+        config["listen"] = json!(format!("127.0.0.1:{port}"));
+        config["admin"] = json!({ "listen": format!("127.0.0.1:{admin}") });
+        let folder = fresh_folder();
+        let file = folder.join("weir.json");
+        std::fs::write(&file, config.to_string()).unwrap();
+        let mut command = Command::new(binary());
+        command.arg("serve").arg("--config").arg(&file).env("RUST_LOG", "warn,weir=debug");
+        // What a child of weir's must never see.
+        command.env("WEIR_TEST_SECRET", "CANARY-of-weirs-own-environment");
+        let mut weir = Self { process: Process::start(command), port, admin, folder };
+        weir.wait_until_ready();
+        weir
+    }
+
+    fn wait_until_ready(&mut self) {
+        super::until("weir to be ready", || {
+            let answer = get(self.admin, "/readyz").unwrap_or_default();
+            answer.starts_with("HTTP/1.1 200").then_some(())
+        });
+    }
+
+    /// The URL of an endpoint.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+
+    /// A page of the admin listener: head and body.
+    pub fn admin(&self, path: &str) -> String {
+        get(self.admin, path).unwrap()
+    }
+
+    /// The config file.
+    pub fn config_file(&self) -> PathBuf {
+        self.folder.join("weir.json")
+    }
+
+    /// Rewrites the config with other upstreams, as an editor would: by a rename.
+    pub fn rewrite(&self, mut config: Value) {
+        config["listen"] = json!(format!("127.0.0.1:{}", self.port));
+        config["admin"] = json!({ "listen": format!("127.0.0.1:{}", self.admin) });
+        let next = self.folder.join("weir.json.next");
+        std::fs::write(&next, config.to_string()).unwrap();
+        std::fs::rename(next, self.config_file()).unwrap();
+    }
+
+    /// Runs a command of the weir CLI and waits for its end.
+    pub fn cli(arguments: &[&str]) -> Output {
+        Command::new(binary()).args(arguments).output().unwrap()
+    }
+
+    /// `weir tools URL` of an endpoint: the names it prints, one a line.
+    pub fn tools(&self, path: &str) -> Vec<String> {
+        let output = Self::cli(&["tools", &self.url(path), "--json"]);
+        assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stderr), self.process.said());
+        let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let tools = listed.as_array().unwrap();
+        tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// `weir call URL TOOL JSON --json`: the result object.
+    pub fn call(&self, path: &str, tool: &str, arguments: &Value) -> Value {
+        let output = Self::cli(&["call", &self.url(path), tool, &arguments.to_string(), "--json"]);
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+            panic!("{error}: {output:?}\n{}", self.process.said());
+        })
+    }
+}
+
+impl Drop for Weir {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- weir said:\n{}", self.process.said());
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The binary under test: named by the environment, or built beside this test.
+pub fn binary() -> PathBuf {
+    if let Some(named) = std::env::var_os("WEIR_BIN") {
+        return named.into();
+    }
+    let beside = std::env::current_exe().unwrap();
+    let beside = beside.ancestors().nth(2).unwrap().join("weir");
+    assert!(beside.exists(), "{} is missing: build it first (cargo build), or set WEIR_BIN", beside.display());
+    beside
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn fresh_folder() -> PathBuf {
+    let unique = format!("weir-it-{}-{}", std::process::id(), free_port());
+    let folder = std::env::temp_dir().join(unique);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn get(port: u16, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// The folder of the foreign peers.
+pub fn peers() -> PathBuf {
+    std::env::var_os("WEIR_PEERS").map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("peers"), PathBuf::from)
+}

@@ -1,0 +1,98 @@
+//! The life of a weir process: start, reload, signals, the commands of its CLI.
+
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::harness::{Process, Server, Weir, binary, free_port, until};
+
+#[test]
+fn g01_a_good_reload_is_taken_and_a_bad_one_changes_nothing() {
+    let (_shop, url) = Server::RmcpModern.over_http();
+    let weir = Weir::over(json!({ "one": { "url": url } }));
+    assert!(weir.tools("/mcp").contains(&"one__sum".to_owned()));
+    weir.rewrite(json!({ "upstreams": { "one": { "url": url }, "two": { "url": url } } }));
+    until("the second upstream", || weir.tools("/mcp").contains(&"two__sum".to_owned()).then_some(()));
+    weir.rewrite(json!({ "upstreams": { "one": { "url": url } }, "upstream": {} }));
+    until("the refusal to be counted", || weir.admin("/metrics").contains(r#"result="error""#).then_some(()));
+    let tools = weir.tools("/mcp");
+    assert!(tools.contains(&"one__sum".to_owned()) && tools.contains(&"two__sum".to_owned()), "{tools:?}");
+}
+
+#[test]
+fn g02_an_upstream_that_a_reload_removes_is_gone_from_the_list() {
+    let (_shop, url) = Server::RmcpLegacy.over_http();
+    let weir = Weir::over(json!({ "one": { "url": url }, "two": { "url": url } }));
+    assert!(weir.tools("/mcp").contains(&"two__sum".to_owned()));
+    weir.rewrite(json!({ "upstreams": { "one": { "url": url } } }));
+    until("the upstream to go", || (!weir.tools("/mcp").contains(&"two__sum".to_owned())).then_some(()));
+    let refused = Weir::cli(&["call", &weir.url("/mcp"), "two__sum", "{}"]);
+    assert!(!refused.status.success());
+}
+
+#[test]
+fn g05_a_bad_config_ends_with_a_clear_text() {
+    let folder = std::env::temp_dir().join(format!("weir-bad-{}", free_port()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("weir.yaml");
+    std::fs::write(&file, "upstreams:\n  files: { urll: http://127.0.0.1:1/mcp }\n").unwrap();
+    let checked = Weir::cli(&["check", file.to_str().unwrap()]);
+    assert_eq!(checked.status.code(), Some(2));
+    let told = String::from_utf8_lossy(&checked.stderr).into_owned() + &String::from_utf8_lossy(&checked.stdout);
+    assert!(told.contains("urll") && told.contains('2'), "names the key and its line: {told}");
+    let served = Weir::cli(&["serve", "--config", file.to_str().unwrap()]);
+    assert!(!served.status.success());
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn g05_a_port_in_use_ends_with_a_clear_text() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let file = std::env::temp_dir().join(format!("weir-port-{}.json", free_port()));
+    std::fs::write(&file, json!({ "listen": address, "upstreams": {} }).to_string()).unwrap();
+    let served = Weir::cli(&["serve", "--config", file.to_str().unwrap()]);
+    assert!(!served.status.success());
+    let told = String::from_utf8_lossy(&served.stderr).into_owned() + &String::from_utf8_lossy(&served.stdout);
+    assert!(told.contains(&address.to_string()), "{told}");
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn g06_sigterm_ends_it_with_code_0() {
+    let (_shop, url) = Server::RmcpModern.over_http();
+    let mut weir = Weir::over(json!({ "one": { "url": url } }));
+    weir.process.signal("TERM");
+    assert_eq!(weir.process.ended(), Some(0), "{}", weir.process.said());
+}
+
+#[test]
+fn r004_the_quickstart_lists_calls_and_shows_a_tool_arrive() {
+    let port = free_port();
+    let mut command = Command::new(binary());
+    command.args(["quickstart", "--listen", &format!("127.0.0.1:{port}")]);
+    let quickstart = Process::start(command);
+    let url = format!("http://127.0.0.1:{port}/mcp");
+    until("the quickstart to serve", || Weir::cli(&["tools", &url]).status.success().then_some(()));
+    let mut watching = Command::new(binary());
+    watching.args(["tools", &url, "--watch"]);
+    let watching = Process::start(watching);
+    let called = Weir::cli(&["call", &url, "desk__calculate", r#"{"expression":"2 * (3 + 4)"}"#]);
+    assert!(String::from_utf8_lossy(&called.stdout).contains("14"), "{called:?}");
+    let added = Weir::cli(&["call", &url, "notes__add_note", r#"{"text":"buy milk"}"#]);
+    assert!(added.status.success(), "{added:?}");
+    until("the new tool", || watching.said().contains("coin_flip").then_some(()));
+    assert!(quickstart.said().contains("weir tools"), "says how to go on: {}", quickstart.said());
+}
+
+#[test]
+fn readyz_healthz_and_metrics_answer() {
+    let (_shop, url) = Server::RmcpModern.over_http();
+    let weir = Weir::over(json!({ "one": { "url": url }, "gone": { "url": "http://127.0.0.1:9/mcp" } }));
+    assert!(weir.admin("/healthz").starts_with("HTTP/1.1 200"));
+    weir.call("/mcp", "one__sum", &json!({ "a": 1, "b": 2 }));
+    let metrics = weir.admin("/metrics");
+    for series in ["weir_requests", "weir_tool_call_duration", "weir_upstream_up", "weir_catalog_items"] {
+        assert!(metrics.contains(series), "{series} in {metrics}");
+    }
+}
