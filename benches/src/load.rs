@@ -1,0 +1,171 @@
+//! A crew of clients that call as fast as they are answered, for the length of a round.
+//!
+//! Closed loop: each client has one call in flight. What a round reports is therefore throughput at a concurrency, and
+//! latency under exactly that load.
+
+use crate::client::{Client, Site};
+use crate::process::Process;
+use crate::protocol::Era;
+use crate::stats::{Latencies, Round};
+use anyhow::{Context as _, Result, anyhow};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// How long after its round a client may still wait for an answer.
+const OVERTIME: Duration = Duration::from_secs(20);
+/// Errors after which a client sits out the rest of a round.
+const PATIENCE: u64 = 5;
+/// Calls after which a client ends its round early: a bound, far above what a round can hold.
+const MOST: u64 = 10_000_000;
+
+/// What is called, by whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    /// Called in turn; each client starts at another one.
+    pub(crate) sites: Arc<[Site]>,
+    pub(crate) era: Era,
+    /// Bytes of the message that is echoed.
+    pub(crate) payload: usize,
+}
+
+/// Clients that are connected.
+#[derive(Debug)]
+pub(crate) struct Crew {
+    work: Work,
+    workers: Vec<Worker>,
+}
+
+/// A round and the first thing that went wrong in it.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) round: Round,
+    pub(crate) error: Option<String>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    client: Option<Client>,
+    turn: usize,
+    sent: u64,
+    number: usize,
+    errors: u64,
+    error: Option<String>,
+}
+
+impl Crew {
+    /// Connects `size` clients, legacy ones with a session each.
+    ///
+    /// # Errors
+    /// One that does not connect.
+    pub(crate) async fn open(work: Work, size: usize) -> Result<Self> {
+        let mut workers = Vec::with_capacity(size);
+        for number in 0..size {
+            let client = connect(&work).await?;
+            workers.push(Worker { client: Some(client), turn: number, sent: 0, number, errors: 0, error: None });
+        }
+        Ok(Self { work, workers })
+    }
+
+    /// Calls for `length`; `process` is the one whose CPU time is counted.
+    ///
+    /// # Errors
+    /// The process has ended. A wrong or missing answer is no error here but counted.
+    pub(crate) async fn round(&mut self, length: Duration, process: &Process) -> Result<Outcome> {
+        let latencies = Latencies::new();
+        let cpu = process.cpu_nanos()?;
+        let start = Instant::now();
+        let mut working = JoinSet::new();
+        for worker in self.workers.drain(..) {
+            working.spawn(worker.work(self.work.clone(), latencies.clone(), start + length));
+        }
+        while let Some(worker) = working.join_next().await {
+            self.workers.push(worker?);
+        }
+        let elapsed = start.elapsed();
+        let cpu = process.cpu_nanos()?.saturating_sub(cpu);
+        let errors = self.workers.iter_mut().map(|worker| std::mem::take(&mut worker.errors)).sum();
+        let error = self.workers.iter_mut().filter_map(|worker| worker.error.take()).last();
+        Ok(Outcome { round: latencies.round(elapsed, cpu, errors), error })
+    }
+
+    /// Ends the sessions.
+    ///
+    /// # Errors
+    /// One that does not end.
+    pub(crate) async fn close(self) -> Result<()> {
+        for client in self.workers.into_iter().filter_map(|worker| worker.client) {
+            timeout(OVERTIME, client.close()).await.context("a session does not end")??;
+        }
+        Ok(())
+    }
+}
+
+impl Worker {
+    async fn work(mut self, work: Work, latencies: Latencies, end: Instant) -> Self {
+        let limit = end.saturating_duration_since(Instant::now()) + OVERTIME;
+        let calls = self.calls(&work, &latencies, end);
+        if timeout(limit, calls).await.is_err() {
+            self.failed(&anyhow!("no answer {OVERTIME:?} after the round"));
+        }
+        self
+    }
+
+    async fn calls(&mut self, work: &Work, latencies: &Latencies, end: Instant) {
+        let last = self.sent + MOST;
+        while Instant::now() < end && self.sent < last && self.errors < PATIENCE {
+            match self.one_call(work).await {
+                Ok(latency) => latencies.record(latency),
+                Err(error) => self.failed(&error),
+            }
+        }
+    }
+
+    async fn one_call(&mut self, work: &Work) -> Result<Duration> {
+        // Out of its place while it is used: a call that is dropped or fails must not leave a half-used connection.
+        let mut client = match self.client.take() {
+            Some(client) => client,
+            None => connect(work).await?,
+        };
+        self.sent += 1;
+        let site = &work.sites[self.turn % work.sites.len()];
+        self.turn += 1;
+        let message = message(self.number, self.sent, work.payload);
+        let start = Instant::now();
+        client.echo(site, &message).await?;
+        let latency = start.elapsed();
+        self.client = Some(client);
+        Ok(latency)
+    }
+
+    fn failed(&mut self, error: &anyhow::Error) {
+        self.errors += 1;
+        self.error.get_or_insert_with(|| format!("{error:#}"));
+    }
+}
+
+async fn connect(work: &Work) -> Result<Client> {
+    let site = work.sites.first().context("nothing to call")?;
+    timeout(OVERTIME, Client::connect(site.addr, &site.path, work.era)).await.context("no connection")?
+}
+
+/// A message no other call has, filled up to `size` bytes.
+pub(crate) fn message(worker: usize, number: u64, size: usize) -> String {
+    let mut message = format!("{worker}-{number}-");
+    let missing = size.saturating_sub(message.len());
+    message.extend(std::iter::repeat_n('x', missing));
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_of_the_size_asked_for_and_differ() {
+        assert_eq!(message(3, 14, 100).len(), 100);
+        assert_ne!(message(1, 11, 100), message(11, 1, 100));
+        assert_eq!(message(1, 2, 0), "1-2-");
+    }
+}

@@ -1,0 +1,109 @@
+//! What a result must say about where it was measured.
+
+use serde::Serialize;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// File descriptors a process keeps for itself: its standard streams, listeners, upstream connections, logs.
+const RESERVED_FILES: usize = 600;
+
+/// The machine and the build a run was made on.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Machine {
+    /// Logical processors this process may use.
+    pub(crate) cores: usize,
+    /// The processor's name, where `/proc/cpuinfo` tells it.
+    pub(crate) cpu: String,
+    /// The kernel's release.
+    pub(crate) kernel: String,
+    /// Open files one process may have.
+    pub(crate) open_files: usize,
+    /// The commit of the source tree this runs in, with `+` where it has changes; `unknown` outside one.
+    pub(crate) commit: String,
+    /// The folder of the executable, which cargo names after the profile.
+    pub(crate) build: String,
+    /// Whether the load generator itself was built without optimisation: such numbers mean nothing.
+    pub(crate) debug_build: bool,
+    /// Seconds since 1970.
+    pub(crate) at: u64,
+}
+
+impl Machine {
+    /// Reads it all from `/proc` and `git`; `commit` overrides what git says.
+    pub(crate) fn read(commit: Option<String>) -> Self {
+        Self {
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cpu: cpu_name(),
+            kernel: read_line("/proc/sys/kernel/osrelease"),
+            open_files: open_files(),
+            commit: commit.unwrap_or_else(git_commit),
+            build: build_folder(),
+            debug_build: cfg!(debug_assertions),
+            at: unix_micros() / 1_000_000,
+        }
+    }
+
+    /// How many connections one process can hold beside what it needs itself.
+    pub(crate) const fn connections(&self) -> usize {
+        self.open_files.saturating_sub(RESERVED_FILES)
+    }
+}
+
+/// Microseconds since 1970. The one clock that all processes of a run share.
+pub(crate) fn unix_micros() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The soft limit of open files, as `prlimit` shows it; 1024 where it cannot be read.
+fn open_files() -> usize {
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next()?.parse().ok())
+        .unwrap_or(1024)
+}
+
+fn cpu_name() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info.lines().find(|line| line.starts_with("model name"));
+    name.and_then(|line| line.split(':').nth(1)).unwrap_or("unknown").trim().to_owned()
+}
+
+fn read_line(path: &str) -> String {
+    fs::read_to_string(path).map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+}
+
+fn git_commit() -> String {
+    let git = |args: &[&str]| {
+        let output = Command::new("git").args(args).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else {
+        return "unknown".to_owned();
+    };
+    let dirty = git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|changes| !changes.is_empty());
+    if dirty { commit + "+" } else { commit }
+}
+
+fn build_folder() -> String {
+    let exe = std::env::current_exe().unwrap_or_default();
+    let folder = exe.parent().and_then(Path::file_name);
+    folder.map_or_else(|| "unknown".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_is_described() {
+        let machine = Machine::read(Some("abc".to_owned()));
+        assert!(machine.cores >= 1);
+        assert!(machine.open_files >= 64);
+        assert_eq!(machine.commit, "abc");
+        assert!(machine.connections() < machine.open_files);
+    }
+}

@@ -1,0 +1,104 @@
+//! weir's load generator, the upstream it calls, and the raw pipe that weir is measured against.
+//!
+//! One run measures weir, the pipe and the upstream itself in turns on the same machine, checks the content of every
+//! answer, and writes a table and a JSON file. It shares no code with weir. It is not a test of behaviour: what weir must
+//! do stands in the tests; here stands how fast and in how much memory.
+
+mod client;
+mod fleet;
+mod listener;
+mod load;
+mod machine;
+mod pipe;
+mod process;
+mod protocol;
+mod report;
+mod run;
+mod scenario;
+mod settings;
+mod sse;
+mod stage;
+mod stats;
+mod upstream;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
+use http::uri::Authority;
+use settings::{Flags, Settings};
+use std::process::ExitCode;
+use tokio::runtime::{Builder, Runtime};
+
+// The pipe stands for the cost of the stack without weir, so it has weir's allocator too.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+#[derive(Debug, Parser)]
+#[command(name = "weir-bench", version, about = "Measures weir against a raw pipe and against the upstream itself.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure; takes some minutes.
+    Run(Flags),
+    /// All parts with tiny numbers, to see that everything works.
+    Smoke(Flags),
+    /// The upstream (started by a run).
+    Upstream(upstream::Shape),
+    /// The raw pipe (started by a run).
+    Pipe {
+        /// Address to forward to.
+        #[arg(long)]
+        to: Authority,
+    },
+    /// Thousands of listening clients (started by a run).
+    Fleet(fleet::Target),
+}
+
+fn main() -> ExitCode {
+    match command(Cli::parse().command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("weir-bench: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// True where there was no error to count.
+fn command(command: Command) -> Result<bool> {
+    match command {
+        Command::Run(flags) => measure(flags, false),
+        Command::Smoke(flags) => measure(flags, true),
+        Command::Upstream(shape) => one_thread()?.block_on(upstream::serve(shape)).map(|()| true),
+        // As many threads as weir has: the pipe is the same stack, only without weir.
+        Command::Pipe { to } => {
+            Builder::new_multi_thread().enable_all().build()?.block_on(pipe::serve(to)).map(|()| true)
+        }
+        Command::Fleet(target) => one_thread()?.block_on(fleet::serve(target)).map(|()| true),
+    }
+}
+
+fn measure(flags: Flags, smoke: bool) -> Result<bool> {
+    let settings = Settings::settle(flags, smoke)?;
+    let runtime = one_thread()?;
+    let finished = runtime.block_on(async {
+        tokio::select! {
+            finished = run::run(settings) => finished,
+            stopped = tokio::signal::ctrl_c() => {
+                stopped?;
+                // Dropping the run kills its children.
+                Err(anyhow::anyhow!("stopped"))
+            }
+        }
+    });
+    finished.context("the run ended early")
+}
+
+/// The generator and the upstream are lean, and each on one thread leaves the machine to what is measured.
+fn one_thread() -> Result<Runtime> {
+    Ok(Builder::new_current_thread().enable_all().build()?)
+}

@@ -1,0 +1,204 @@
+//! A child process of the run: started, spoken to by lines, measured through `/proc`, and killed when dropped.
+//!
+//! Our own children also end when their standard input closes, so that none outlives a killed run.
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// How long a child may take for one line of answer, unless the command itself says otherwise.
+const LINE: Duration = Duration::from_secs(60);
+
+/// A running child.
+#[derive(Debug)]
+pub(crate) struct Process {
+    name: &'static str,
+    child: Child,
+    pid: u32,
+    stdin: Option<ChildStdin>,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    /// Starts `program`. Its standard error goes to `log`.
+    ///
+    /// # Errors
+    /// The log cannot be created, or the program cannot be started.
+    pub(crate) fn spawn<A: AsRef<OsStr>>(
+        name: &'static str,
+        program: &Path,
+        args: impl IntoIterator<Item = A>,
+        log: &Path,
+    ) -> Result<Self> {
+        let stderr = fs::File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
+        let mut child = Command::new(program)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("cannot start {name} ({})", program.display()))?;
+        let stdout = child.stdout.take().context("no standard output")?;
+        Ok(Self {
+            name,
+            pid: child.id().context("ended at once")?,
+            stdin: child.stdin.take(),
+            lines: BufReader::new(stdout).lines(),
+            child,
+        })
+    }
+
+    /// Starts this very executable with another subcommand.
+    ///
+    /// # Errors
+    /// As [`Process::spawn`].
+    pub(crate) fn this<A: AsRef<OsStr>>(
+        name: &'static str,
+        args: impl IntoIterator<Item = A>,
+        log: &Path,
+    ) -> Result<Self> {
+        Self::spawn(name, &std::env::current_exe()?, args, log)
+    }
+
+    /// The next line of its standard output.
+    ///
+    /// # Errors
+    /// It ended, or said nothing for a minute.
+    pub(crate) async fn line(&mut self) -> Result<String> {
+        let line = timeout(LINE, self.lines.next_line()).await;
+        let line = line.map_err(|_| anyhow!("{} says nothing", self.name))??;
+        line.with_context(|| format!("{} ended", self.name))
+    }
+
+    /// Sends one line and waits for the line that answers it.
+    ///
+    /// # Errors
+    /// As [`Process::line`], or its standard input is closed.
+    pub(crate) async fn ask(&mut self, line: &str) -> Result<String> {
+        let stdin = self.stdin.as_mut().with_context(|| format!("{} takes no commands", self.name))?;
+        stdin.write_all(format!("{line}\n").as_bytes()).await?;
+        stdin.flush().await?;
+        self.line().await
+    }
+
+    /// An error if it has ended.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            bail!("{} ended with {status}", self.name);
+        }
+        Ok(())
+    }
+
+    /// CPU time of all its living threads so far, in nanoseconds.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub(crate) fn cpu_nanos(&self) -> Result<u64> {
+        let mut nanos = 0;
+        for task in fs::read_dir(format!("/proc/{}/task", self.pid))? {
+            // A thread may end between the listing and the read.
+            let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else {
+                continue;
+            };
+            nanos += text.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+        }
+        Ok(nanos)
+    }
+
+    /// Resident memory in bytes, from `smaps_rollup`, which unlike `statm` is exact.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub(crate) fn resident(&self) -> Result<u64> {
+        self.kib("smaps_rollup", "Rss:")
+    }
+
+    /// The high water of resident memory in bytes, since the start or the last [`Process::reset_peak`].
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub(crate) fn peak(&self) -> Result<u64> {
+        self.kib("status", "VmHWM:")
+    }
+
+    /// Lets the high water start again from what is resident now.
+    ///
+    /// # Errors
+    /// The process has ended, or the kernel has no such control.
+    pub(crate) fn reset_peak(&self) -> Result<()> {
+        Ok(fs::write(format!("/proc/{}/clear_refs", self.pid), "5")?)
+    }
+
+    /// Kills it and waits until it is gone.
+    pub(crate) async fn stop(mut self) {
+        // Nothing is left to do where it was gone already.
+        let _ = self.child.kill().await;
+    }
+
+    fn kib(&self, file: &str, key: &str) -> Result<u64> {
+        let text = fs::read_to_string(format!("/proc/{}/{file}", self.pid))?;
+        let value =
+            text.lines().find_map(|line| line.strip_prefix(key)?.split_whitespace().next()?.parse::<u64>().ok());
+        Ok(value.with_context(|| format!("no {key} in {file}"))? * 1024)
+    }
+}
+
+/// The lines of standard input; the channel closes when it ends, since then the run that started this process is gone.
+///
+/// Read on a thread of its own: a blocking read inside the runtime would keep it from shutting down.
+pub(crate) fn commands() -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel(16);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines() {
+            let Ok(line) = line else { return };
+            if sender.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Returns when standard input ends.
+pub(crate) async fn parent_gone() {
+    let mut commands = commands();
+    while commands.recv().await.is_some() {}
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_child_answers_is_measured_and_is_gone_after_stop() {
+        let log = std::env::temp_dir().join(format!("weir-bench-test-{}.log", std::process::id()));
+        let mut child = Process::spawn("cat", Path::new("/bin/cat"), [""; 0], &log).unwrap();
+        assert_eq!(child.ask("hello").await.unwrap(), "hello");
+        child.check().unwrap();
+        assert!(child.resident().unwrap() > 0);
+        assert!(child.peak().unwrap() > 0);
+        child.cpu_nanos().unwrap();
+        let pid = child.pid;
+        child.stop().await;
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+        fs::remove_file(log).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_child_that_ended_is_an_error_not_a_hang() {
+        let log = std::env::temp_dir().join(format!("weir-bench-end-{}.log", std::process::id()));
+        let mut child = Process::spawn("true", Path::new("/bin/true"), [""; 0], &log).unwrap();
+        assert!(child.line().await.is_err());
+        fs::remove_file(log).unwrap();
+    }
+}

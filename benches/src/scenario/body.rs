@@ -1,0 +1,146 @@
+//! Peak memory against the size of a request body, one request at a time on a fresh process.
+//!
+//! The answer is small (a length and a sum), so that what is measured is the request alone. A body that the target
+//! refuses is measured all the same: refusing must not cost more than serving.
+
+use super::settle;
+use crate::client::Client;
+use crate::load::message;
+use crate::protocol::{self, Era};
+use crate::report::Table;
+use crate::settings::{Kind, Settings};
+use crate::stage::{Stage, Upstream};
+use crate::stats::as_float;
+use crate::upstream::{Shape, measure};
+use anyhow::Result;
+use serde::Serialize;
+
+/// weir's default limit of a body; beyond it, and for arrays, which have another limit, a refusal is a right answer.
+const SERVED: usize = 1 << 20;
+/// Small calls before the baseline is read.
+const WARM: u64 = 50;
+
+const COLUMNS: &[(&str, &str)] = &[
+    ("target", "target"),
+    ("client", "client"),
+    ("shape", "arguments"),
+    ("body_kib", "body KiB"),
+    ("peak_kib", "peak grew KiB"),
+    ("times", "times body"),
+    ("outcome", "outcome"),
+    ("errors", "errors"),
+];
+
+/// What the arguments are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Filling {
+    /// One long string.
+    Text,
+    /// An array of zeros: what a parser into values suffers most from.
+    Array,
+}
+
+#[derive(Serialize)]
+struct Row {
+    target: Kind,
+    client: Era,
+    shape: Filling,
+    body_kib: f64,
+    peak_kib: f64,
+    times: f64,
+    outcome: &'static str,
+    errors: u64,
+    error: Option<String>,
+    /// What a refusal said.
+    refusal: Option<String>,
+}
+
+/// Sends each size and filling, in both eras, to weir and to the pipe.
+///
+/// # Errors
+/// A process or a connection that does not start, or ends.
+pub(crate) async fn run(settings: &Settings) -> Result<Table> {
+    let mut table = Table::new("body", "peak of resident memory while one request is served".to_owned(), COLUMNS);
+    for kind in [Kind::Weir, Kind::Pipe] {
+        if !settings.has(kind) {
+            continue;
+        }
+        for size in &settings.bodies {
+            for filling in [Filling::Text, Filling::Array] {
+                for era in [Era::Modern, Era::Legacy] {
+                    table.row(&one(settings, kind, era, filling, *size).await?)?;
+                }
+            }
+        }
+    }
+    table.note("a fresh process each, warmed by small calls; RSS is counted in steps of some 100 KiB by the kernel");
+    table.note("aim: at most 4 times the body");
+    Ok(table)
+}
+
+async fn one(settings: &Settings, kind: Kind, era: Era, filling: Filling, size: usize) -> Result<Row> {
+    let upstreams = Upstream::many(era, 1);
+    let shape = Shape { servers: 1, tools: 50, page: 50 };
+    let mut stage = Stage::start(settings, &[kind], shape, &upstreams).await?;
+    let site = stage.site(kind, &upstreams[0], "measure")?;
+    let mut client = Client::connect(site.addr, &site.path, era).await?;
+    for number in 0..WARM {
+        let arguments = format!(r#"{{"message":"{}"}}"#, message(0, number, 0));
+        client.call(&site, &arguments, &measure(&arguments)).await?;
+    }
+    settle().await;
+    let overhead = protocol::call(era, WARM + 10, &site.tool, "").len();
+    let arguments = filling.arguments(size.saturating_sub(overhead));
+    let process = stage.process(kind)?;
+    process.reset_peak()?;
+    let before = process.resident()?;
+    let called = client.call(&site, &arguments, &measure(&arguments)).await;
+    let grew = process.peak()?.saturating_sub(before);
+    let may_refuse = kind == Kind::Weir && (size > SERVED || filling == Filling::Array);
+    let (outcome, error, refusal) = match called {
+        Ok(()) => ("served", None, None),
+        Err(error) if may_refuse => ("refused", None, Some(format!("{error:#}"))),
+        Err(error) => ("failed", Some(format!("{error:#}")), None),
+    };
+    stage.check()?;
+    stage.stop().await;
+    Ok(Row {
+        target: kind,
+        client: era,
+        shape: filling,
+        body_kib: as_float(size as u64) / 1024.0,
+        peak_kib: as_float(grew) / 1024.0,
+        times: as_float(grew) / as_float(size as u64),
+        outcome,
+        errors: u64::from(error.is_some()),
+        error,
+        refusal,
+    })
+}
+
+impl Filling {
+    /// A JSON object of about `size` bytes, never more.
+    fn arguments(self, size: usize) -> String {
+        match self {
+            Self::Text => format!(r#"{{"text":"{}"}}"#, "x".repeat(size.saturating_sub(11))),
+            Self::Array => format!(r#"{{"items":[{}0]}}"#, "0,".repeat(size.saturating_sub(13) / 2)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_json_of_the_size_asked_for() {
+        for filling in [Filling::Text, Filling::Array] {
+            let arguments = filling.arguments(5_000);
+            serde_json::from_str::<serde_json::Value>(&arguments).unwrap();
+            assert!((4_990..=5_000).contains(&arguments.len()), "{}", arguments.len());
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Throughput and latency of `tools/call`: weir, the raw pipe and the upstream in turns.
+//!
+//! Where client and upstream differ in era, the pipe and the upstream are called in the upstream's era: that is what a
+//! client who needs no weir would do.
+
+use crate::load::{Crew, Outcome, Work};
+use crate::protocol::Era;
+use crate::report::Table;
+use crate::settings::{Kind, Settings};
+use crate::stage::{Stage, Upstream};
+use crate::stats::{Round, median};
+use crate::upstream::Shape;
+use anyhow::Result;
+use serde::Serialize;
+use std::time::Duration;
+
+const COLUMNS: &[(&str, &str)] = &[
+    ("client", "client"),
+    ("upstream", "upstream"),
+    ("concurrency", "in flight"),
+    ("target", "target"),
+    ("per_second", "calls/s"),
+    ("of_pipe", "of pipe"),
+    ("p50_us", "p50 us"),
+    ("added_p50_us", "added"),
+    ("p99_us", "p99 us"),
+    ("added_p99_us", "added"),
+    ("cpu_us", "cpu us"),
+    ("calls", "calls"),
+    ("errors", "errors"),
+];
+
+#[derive(Serialize)]
+struct Row {
+    client: Era,
+    upstream: Era,
+    concurrency: usize,
+    target: Kind,
+    #[serde(flatten)]
+    medians: Round,
+    /// Throughput over that of the pipe in the same round, the median of these.
+    of_pipe: Option<f64>,
+    /// Latency above that of the upstream itself in the same round, the median of these.
+    added_p50_us: Option<f64>,
+    added_p99_us: Option<f64>,
+    error: Option<String>,
+    rounds: Vec<Round>,
+}
+
+/// One target of one cell.
+struct Lane {
+    kind: Kind,
+    crew: Crew,
+    rounds: Vec<Round>,
+    error: Option<String>,
+}
+
+/// Measures every pair of eras at every concurrency.
+///
+/// # Errors
+/// A process or a connection that does not start, or ends.
+pub(crate) async fn run(settings: &Settings) -> Result<Table> {
+    let title = format!(
+        "tools/call ({:?} endpoint, {} bytes), medians of {} rounds of {} ms, targets in turns",
+        settings.endpoint, settings.payload, settings.rounds, settings.round_ms
+    );
+    let mut table = Table::new("calls", title, COLUMNS);
+    let upstreams =
+        [("m", Era::Modern), ("l", Era::Legacy)].map(|(id, era)| Upstream { id: id.to_owned(), era, index: 0 });
+    let shape = Shape { servers: 1, tools: 50, page: 50 };
+    let mut stage = Stage::start(settings, &[Kind::Weir, Kind::Pipe, Kind::Direct], shape, &upstreams).await?;
+    for (client, era) in &settings.pairs {
+        for concurrency in &settings.concurrency {
+            let upstream = &upstreams[usize::from(*era == Era::Legacy)];
+            for row in cell(settings, &stage, *client, upstream, *concurrency).await? {
+                table.row(&row)?;
+            }
+            stage.check()?;
+        }
+    }
+    stage.stop().await;
+    table.note("added: above the upstream itself in the same round; cpu: of the target's process, for one call");
+    table.note("aims: weir at 0.80 of the pipe or more, added p50 under 100 us at one call in flight");
+    Ok(table)
+}
+
+async fn cell(settings: &Settings, stage: &Stage, client: Era, upstream: &Upstream, size: usize) -> Result<Vec<Row>> {
+    let mut lanes = Vec::new();
+    for kind in stage.kinds(settings) {
+        let era = if kind == Kind::Weir { client } else { upstream.era };
+        let sites = [stage.site(kind, upstream, "echo")?].into();
+        let crew = Crew::open(Work { sites, era, payload: settings.payload }, size).await?;
+        lanes.push(Lane { kind, crew, rounds: Vec::new(), error: None });
+    }
+    let length = Duration::from_millis(settings.round_ms);
+    for lane in &mut lanes {
+        // Connections, pools and branch predictors warm up uncounted; a wrong answer counts all the same.
+        let warm = lane.crew.round(length / 4, stage.process(lane.kind)?).await?;
+        lane.error = warm.error;
+    }
+    for round in 0..settings.rounds {
+        let count = lanes.len();
+        for turn in 0..count {
+            // Another one begins each round, so that none always follows the same.
+            let lane = &mut lanes[(turn + round) % count];
+            let Outcome { round, error } = lane.crew.round(length, stage.process(lane.kind)?).await?;
+            lane.rounds.push(round);
+            lane.error = lane.error.take().or(error);
+        }
+    }
+    let rows = lanes.iter().map(|lane| row(lane, &lanes, client, upstream.era, size)).collect();
+    for lane in lanes {
+        lane.crew.close().await?;
+    }
+    Ok(rows)
+}
+
+fn row(lane: &Lane, lanes: &[Lane], client: Era, upstream: Era, concurrency: usize) -> Row {
+    let against = |kind: Kind, compare: fn(&Round, &Round) -> f64| {
+        let other = lanes.iter().find(|other| other.kind == kind && lane.kind != kind)?;
+        Some(median(lane.rounds.iter().zip(&other.rounds).map(|(ours, theirs)| compare(ours, theirs)).collect()))
+    };
+    let mut medians = Round::medians(&lane.rounds);
+    // What went wrong only while warming up is an error too.
+    medians.errors = medians.errors.max(u64::from(lane.error.is_some()));
+    Row {
+        client,
+        upstream,
+        concurrency,
+        target: lane.kind,
+        medians,
+        of_pipe: against(Kind::Pipe, |ours, theirs| ours.per_second / theirs.per_second.max(f64::MIN_POSITIVE)),
+        added_p50_us: against(Kind::Direct, |ours, theirs| ours.p50_us - theirs.p50_us),
+        added_p99_us: against(Kind::Direct, |ours, theirs| ours.p99_us - theirs.p99_us),
+        error: lane.error.clone(),
+        rounds: lane.rounds.clone(),
+    }
+}

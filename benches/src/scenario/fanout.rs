@@ -1,0 +1,187 @@
+//! From a change of an upstream to the last of thousands of listening clients, and what an open stream costs.
+//!
+//! Measured on weir and on the upstream itself, which tells its own listeners without any catalog: the floor.
+
+use super::settle;
+use crate::client::Client;
+use crate::fleet::Told;
+use crate::machine::Machine;
+use crate::process::Process;
+use crate::protocol::Era;
+use crate::report::Table;
+use crate::settings::{Kind, Settings};
+use crate::stage::{Stage, Upstream};
+use crate::stats::{as_float, median};
+use crate::upstream::Shape;
+use anyhow::{Result, ensure};
+use serde::Serialize;
+use std::time::{Duration, Instant};
+use tokio::time::sleep;
+
+/// Streams opened before memory is first read, so that pools and tables have grown.
+const WARM: usize = 100;
+/// How long the last listener may take to be told.
+const WAIT: Duration = Duration::from_secs(20);
+
+const COLUMNS: &[(&str, &str)] = &[
+    ("target", "target"),
+    ("client", "client"),
+    ("listeners", "listeners"),
+    ("open_s", "opened in s"),
+    ("stream_kib", "KiB/stream"),
+    ("p50_ms", "told p50 ms"),
+    ("p99_ms", "p99 ms"),
+    ("last_ms", "last ms"),
+    ("worst_ms", "worst ms"),
+    ("extra", "extra"),
+    ("missing", "missing"),
+    ("errors", "errors"),
+];
+
+#[derive(Serialize)]
+struct Row {
+    target: Kind,
+    client: Era,
+    listeners: usize,
+    open_s: f64,
+    /// Resident memory of the target for one more stream; for a legacy one with its session.
+    stream_kib: f64,
+    /// Medians over the changes.
+    p50_ms: f64,
+    p99_ms: f64,
+    last_ms: f64,
+    /// The last listener of the slowest change.
+    worst_ms: f64,
+    /// Notifications beyond one a change and stream.
+    extra: usize,
+    /// Listeners that were not told of a change.
+    missing: usize,
+    errors: usize,
+    error: Option<String>,
+}
+
+/// Measures every number of listeners in both eras.
+///
+/// # Errors
+/// A process that does not start, or ends.
+pub(crate) async fn run(settings: &Settings, machine: &Machine) -> Result<Table> {
+    let title = format!("from an upstream's change to its listeners, medians of {} changes", settings.changes);
+    let mut table = Table::new("fanout", title, COLUMNS);
+    let most = machine.connections();
+    for wanted in &settings.listeners {
+        let listeners = (*wanted).min(most);
+        if listeners < *wanted {
+            table.note(format!(
+                "SCALED DOWN: {wanted} listeners to {listeners}, a process may open {} files",
+                machine.open_files
+            ));
+        }
+        for era in [Era::Modern, Era::Legacy] {
+            for kind in [Kind::Weir, Kind::Direct] {
+                if settings.has(kind) {
+                    table.row(&one(settings, kind, era, listeners).await?)?;
+                }
+            }
+        }
+    }
+    table.note("direct: the upstream tells its listeners itself, without a catalog to refresh");
+    table.note("kernel memory of sockets is not in KiB/stream; a legacy stream includes its session");
+    table.note("aims: 19,000 told in under 500 ms at p99, at most 24 KiB a stream");
+    Ok(table)
+}
+
+async fn one(settings: &Settings, kind: Kind, era: Era, listeners: usize) -> Result<Row> {
+    let upstreams = Upstream::many(era, 1);
+    let shape = Shape { servers: 1, tools: 50, page: 100 };
+    let mut stage = Stage::start(settings, &[kind], shape, &upstreams).await?;
+    let (addr, path) = stage.everything(kind, &upstreams[0])?;
+    let args =
+        ["fleet".to_owned(), format!("--addr={addr}"), format!("--path={path}"), format!("--era={}", era.word())];
+    let mut fleet = Process::this("fleet", args, &stage.file("fleet.log"))?;
+    let warm = WARM.min(listeners / 2);
+    ask(&mut fleet, &format!("open {warm}")).await?;
+    settle().await;
+    let before = stage.process(kind)?.resident()?;
+    let opened = open(&mut fleet, listeners - warm).await?;
+    settle().await;
+    let after = stage.process(kind)?.resident()?;
+    let mut row = Row {
+        target: kind,
+        client: era,
+        listeners,
+        open_s: opened.as_secs_f64(),
+        stream_kib: as_float(after.saturating_sub(before)) / 1024.0 / as_float((listeners - warm) as u64),
+        p50_ms: 0.0,
+        p99_ms: 0.0,
+        last_ms: 0.0,
+        worst_ms: 0.0,
+        extra: 0,
+        missing: 0,
+        errors: 0,
+        error: None,
+    };
+    changes(settings, &stage, &mut fleet, &mut row).await?;
+    check_listed(&stage, kind, &upstreams[0], settings.changes, &mut row).await?;
+    stage.check()?;
+    fleet.stop().await;
+    stage.stop().await;
+    Ok(row)
+}
+
+/// Opens streams by the thousand, since one answer of the fleet may take only so long.
+async fn open(fleet: &mut Process, mut count: usize) -> Result<Duration> {
+    let start = Instant::now();
+    while count > 0 {
+        let some = count.min(1_000);
+        ask(fleet, &format!("open {some}")).await?;
+        count -= some;
+    }
+    Ok(start.elapsed())
+}
+
+async fn changes(settings: &Settings, stage: &Stage, fleet: &mut Process, row: &mut Row) -> Result<()> {
+    let mut told = Vec::new();
+    for _ in 0..settings.changes {
+        sleep(Duration::from_millis(settings.change_gap_ms)).await;
+        ask(fleet, "arm").await?;
+        let at = stage.control("change", 0).await?;
+        ask(fleet, &format!("wait {}", WAIT.as_millis())).await?;
+        // Whoever is told twice is told so within the gap.
+        sleep(Duration::from_millis(settings.change_gap_ms / 2)).await;
+        let now = ask(fleet, "wait 0").await?;
+        row.extra += now.extra;
+        row.missing += row.listeners - now.told;
+        row.errors = row.missing + now.broken;
+        row.error.clone_from(&now.error);
+        told.push((at, now));
+    }
+    let millis = |pick: fn(&Told) -> u64| -> Vec<f64> {
+        told.iter().map(|(at, told)| as_float(pick(told).saturating_sub(*at)) / 1_000.0).collect()
+    };
+    row.p50_ms = median(millis(|told| told.p50_at));
+    row.p99_ms = median(millis(|told| told.p99_at));
+    row.last_ms = median(millis(|told| told.last_at));
+    row.worst_ms = millis(|told| told.last_at).into_iter().fold(0.0, f64::max);
+    if row.missing > 0 {
+        row.error.get_or_insert_with(|| format!("{} listeners were not told within {WAIT:?}", row.missing));
+    }
+    Ok(())
+}
+
+/// Who was told must find the new tool.
+async fn check_listed(stage: &Stage, kind: Kind, upstream: &Upstream, changes: usize, row: &mut Row) -> Result<()> {
+    let (addr, path) = stage.everything(kind, upstream)?;
+    let mut client = Client::connect(addr, &path, row.client).await?;
+    let fresh = format!("fresh_{changes}");
+    if !client.names().await?.iter().any(|name| name.ends_with(&fresh)) {
+        row.errors += 1;
+        row.error.get_or_insert_with(|| format!("{fresh} is not listed after the change was told"));
+    }
+    client.close().await
+}
+
+async fn ask(fleet: &mut Process, command: &str) -> Result<Told> {
+    let told: Told = serde_json::from_str(&fleet.ask(command).await?)?;
+    ensure!(told.open > 0, "no stream is open: {}", told.error.as_deref().unwrap_or("no reason given"));
+    Ok(told)
+}

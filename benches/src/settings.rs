@@ -1,0 +1,267 @@
+//! What a run does: the defaults of a full run and of a smoke run, and the flags that override either.
+
+use crate::protocol::Era;
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    /// weir, in front of the upstream.
+    Weir,
+    /// The raw pipe in front of the upstream.
+    Pipe,
+    /// The upstream itself.
+    Direct,
+}
+
+/// One part of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Part {
+    /// Throughput and latency of tools/call.
+    Calls,
+    /// tools/list over many upstreams.
+    Lists,
+    /// From a change to the last listening client; memory of an open stream.
+    Fanout,
+    /// Memory of an idle legacy session.
+    Sessions,
+    /// Calls to healthy upstreams while another hangs.
+    Hang,
+    /// Peak memory against the size of a request.
+    Body,
+}
+
+/// Which of weir's endpoints is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Endpoint {
+    /// /mcp over all upstreams, with prefixed names.
+    Aggregate,
+    /// /mcp/ID of one upstream.
+    Transparent,
+}
+
+/// Flags of `run` and `smoke`; what is not given has the default of that command.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Flags {
+    /// The weir binary [default: beside this one]
+    #[arg(long)]
+    weir: Option<PathBuf>,
+    /// What to measure [default: weir,pipe,direct]
+    #[arg(long, value_delimiter = ',')]
+    target: Vec<Kind>,
+    /// Parts to run [default: all]
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Result file [default: bench-results/SECONDS.json]
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// YAML appended to weir's config, for limits that the run needs raised
+    #[arg(long)]
+    weir_config_extra: Option<PathBuf>,
+    /// Which endpoint of weir is called [default: aggregate]
+    #[arg(long)]
+    endpoint: Option<Endpoint>,
+    /// Commit to name in the result [default: what git says]
+    #[arg(long)]
+    commit: Option<String>,
+    /// Rounds of each measurement, of which the median counts
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Milliseconds of one round
+    #[arg(long)]
+    round_ms: Option<u64>,
+    /// Calls in flight at a time
+    #[arg(long, value_delimiter = ',')]
+    concurrency: Vec<usize>,
+    /// Client era and upstream era, as in mm, ll, lm, ml
+    #[arg(long, value_delimiter = ',')]
+    pairs: Vec<String>,
+    /// Bytes of the message that is echoed
+    #[arg(long)]
+    payload: Option<usize>,
+    /// Upstreams of the list part
+    #[arg(long, value_delimiter = ',')]
+    upstreams: Vec<usize>,
+    /// Walks over the whole list
+    #[arg(long)]
+    walks: Option<usize>,
+    /// Listening clients of the fan-out part
+    #[arg(long, value_delimiter = ',')]
+    listeners: Vec<usize>,
+    /// Changes that are timed
+    #[arg(long)]
+    changes: Option<usize>,
+    /// Milliseconds between changes, more than weir's coalescing window
+    #[arg(long)]
+    change_gap_ms: Option<u64>,
+    /// Idle legacy sessions
+    #[arg(long)]
+    sessions: Option<usize>,
+    /// Upstreams of the hang part, one of which hangs
+    #[arg(long)]
+    hang_upstreams: Option<usize>,
+    /// Sizes of request bodies in bytes
+    #[arg(long, value_delimiter = ',')]
+    bodies: Vec<usize>,
+}
+
+/// A run, settled. It is part of the result file.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Settings {
+    pub(crate) smoke: bool,
+    pub(crate) weir: PathBuf,
+    pub(crate) targets: Vec<Kind>,
+    pub(crate) parts: Vec<Part>,
+    #[serde(skip)]
+    pub(crate) out: PathBuf,
+    pub(crate) weir_config_extra: String,
+    pub(crate) endpoint: Endpoint,
+    #[serde(skip)]
+    pub(crate) commit: Option<String>,
+    pub(crate) rounds: usize,
+    pub(crate) round_ms: u64,
+    pub(crate) concurrency: Vec<usize>,
+    /// Client era, upstream era.
+    pub(crate) pairs: Vec<(Era, Era)>,
+    pub(crate) payload: usize,
+    pub(crate) upstreams: Vec<usize>,
+    pub(crate) walks: usize,
+    pub(crate) listeners: Vec<usize>,
+    pub(crate) changes: usize,
+    pub(crate) change_gap_ms: u64,
+    pub(crate) sessions: usize,
+    pub(crate) hang_upstreams: usize,
+    pub(crate) bodies: Vec<usize>,
+}
+
+impl Settings {
+    /// Settles `flags` over the defaults of a full or a smoke run.
+    ///
+    /// # Errors
+    /// A flag that makes no sense, weir's binary or the extra config missing.
+    pub(crate) fn settle(flags: Flags, smoke: bool) -> Result<Self> {
+        // (full, smoke): a full run takes minutes and its medians are worth quoting, a smoke run shows that all works.
+        let pick = |full: usize, small: usize| if smoke { small } else { full };
+        let list = |given: Vec<usize>, full: &[usize], small: &[usize]| match (given.is_empty(), smoke) {
+            (false, _) => given,
+            (true, true) => small.to_vec(),
+            (true, false) => full.to_vec(),
+        };
+        let settings = Self {
+            smoke,
+            weir: flags.weir.map_or_else(beside_this, Ok)?,
+            targets: or(flags.target, &[Kind::Weir, Kind::Pipe, Kind::Direct]),
+            parts: or(flags.only, Part::value_variants()),
+            out: flags.out.unwrap_or_else(default_out),
+            weir_config_extra: flags.weir_config_extra.map_or_else(|| Ok(String::new()), read)?,
+            endpoint: flags.endpoint.unwrap_or(Endpoint::Aggregate),
+            commit: flags.commit,
+            rounds: flags.rounds.unwrap_or_else(|| pick(7, 1)).max(1),
+            round_ms: flags.round_ms.unwrap_or(if smoke { 60 } else { 1_000 }),
+            concurrency: list(flags.concurrency, &[1, 32, 256], &[1, 8]),
+            pairs: pairs(&flags.pairs)?,
+            payload: flags.payload.unwrap_or(200),
+            upstreams: list(flags.upstreams, &[1, 20, 200], &[1, 3]),
+            walks: flags.walks.unwrap_or_else(|| pick(200, 3)).max(1),
+            listeners: list(flags.listeners, &[1_000, 19_000], &[20]),
+            changes: flags.changes.unwrap_or_else(|| pick(5, 1)).max(1),
+            change_gap_ms: flags.change_gap_ms.unwrap_or(if smoke { 200 } else { 3_000 }),
+            sessions: flags.sessions.unwrap_or_else(|| pick(20_000, 50)).max(1),
+            hang_upstreams: flags.hang_upstreams.unwrap_or_else(|| pick(50, 4)),
+            bodies: list(flags.bodies, &[1 << 20, 4 << 20], &[64 << 10]),
+        };
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// Whether this target is measured.
+    pub(crate) fn has(&self, kind: Kind) -> bool {
+        self.targets.contains(&kind)
+    }
+
+    fn check(&self) -> Result<()> {
+        let weir = self.weir.display();
+        ensure!(
+            !self.has(Kind::Weir) || self.weir.is_file(),
+            "no weir at {weir}: build it, name it with --weir, or measure only --target pipe,direct"
+        );
+        ensure!(self.hang_upstreams >= 2, "--hang-upstreams: one hangs, so at least one more must answer");
+        ensure!(!self.concurrency.contains(&0), "--concurrency: at least 1");
+        ensure!(!self.upstreams.contains(&0), "--upstreams: at least 1");
+        ensure!(self.bodies.iter().all(|size| *size >= 1 << 10), "--bodies: at least 1024 bytes");
+        Ok(())
+    }
+}
+
+fn or<T: Clone>(given: Vec<T>, default: &[T]) -> Vec<T> {
+    if given.is_empty() { default.to_vec() } else { given }
+}
+
+fn pairs(words: &[String]) -> Result<Vec<(Era, Era)>> {
+    let era = |letter| match letter {
+        Some('m') => Ok(Era::Modern),
+        Some('l') => Ok(Era::Legacy),
+        _ => bail!("--pairs: two letters each, m or l, as in mm,ll,lm,ml"),
+    };
+    let all = ["mm", "ll", "lm", "ml"].map(str::to_owned);
+    let words = if words.is_empty() { &all[..] } else { words };
+    let pair = |word: &String| {
+        let mut letters = word.chars();
+        let pair = (era(letters.next())?, era(letters.next())?);
+        ensure!(letters.next().is_none(), "--pairs: two letters each, as in mm,ll,lm,ml");
+        Ok(pair)
+    };
+    words.iter().map(pair).collect()
+}
+
+fn beside_this() -> Result<PathBuf> {
+    Ok(std::env::current_exe()?.with_file_name("weir"))
+}
+
+fn default_out() -> PathBuf {
+    PathBuf::from(format!("bench-results/{}.json", crate::machine::unix_micros() / 1_000_000))
+}
+
+fn read(path: PathBuf) -> Result<String> {
+    std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    fn without_weir() -> Flags {
+        Flags { target: vec![Kind::Pipe, Kind::Direct], ..Flags::default() }
+    }
+
+    #[test]
+    fn a_flag_overrides_the_default_of_either_run() {
+        let full = Settings::settle(without_weir(), false).unwrap();
+        assert_eq!(full.concurrency, [1, 32, 256]);
+        assert_eq!(full.listeners, [1_000, 19_000]);
+        assert_eq!(full.pairs.len(), 4);
+        let flags = Flags { concurrency: vec![4], pairs: vec!["lm".to_owned()], ..without_weir() };
+        let smoke = Settings::settle(flags, true).unwrap();
+        assert_eq!(smoke.concurrency, [4]);
+        assert_eq!(smoke.pairs, [(Era::Legacy, Era::Modern)]);
+        assert!(smoke.sessions < full.sessions);
+    }
+
+    #[test]
+    fn nonsense_is_refused_before_anything_starts() {
+        for pairs in ["m", "xy", "mml"] {
+            assert!(Settings::settle(Flags { pairs: vec![pairs.to_owned()], ..without_weir() }, true).is_err());
+        }
+        assert!(Settings::settle(Flags { concurrency: vec![0], ..without_weir() }, true).is_err());
+        let missing = Flags { weir: Some("/nonexistent/weir".into()), ..Flags::default() };
+        assert!(Settings::settle(missing, true).unwrap_err().to_string().contains("--weir"));
+    }
+}

@@ -1,0 +1,284 @@
+//! The processes of one measurement: the upstream, and in front of it the raw pipe and weir.
+//!
+//! Every part of a run sets up a fresh stage, so that no part inherits the memory or the sessions of another. Dropping a
+//! stage kills its processes and removes its files.
+
+use crate::client::{Client, Site};
+use crate::process::Process;
+use crate::protocol::Era;
+use crate::settings::{Endpoint, Kind, Settings};
+use crate::upstream::Shape;
+use anyhow::{Context as _, Result, anyhow, ensure};
+use bytes::Bytes;
+use http::{Request, Uri};
+use http_body_util::{BodyExt as _, Empty};
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::rt::TokioExecutor;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use std::{fs, io};
+use tokio::time::{Instant, sleep, timeout};
+
+/// How long weir may take until its list is complete.
+const READY: Duration = Duration::from_secs(60);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// One upstream server, as weir's config names it.
+#[derive(Clone, Debug)]
+pub(crate) struct Upstream {
+    pub(crate) id: String,
+    pub(crate) era: Era,
+    pub(crate) index: usize,
+}
+
+/// Running processes.
+pub(crate) struct Stage {
+    upstream: (Process, SocketAddr),
+    pipe: Option<(Process, SocketAddr)>,
+    weir: Option<(Process, SocketAddr)>,
+    endpoint: Endpoint,
+    // Last, so that the processes are told to end before their folder goes.
+    folder: Folder,
+}
+
+impl Upstream {
+    /// `count` servers of one era, called `u0`, `u1`, ...
+    pub(crate) fn many(era: Era, count: usize) -> Vec<Self> {
+        (0..count).map(|index| Self { id: format!("u{index}"), era, index }).collect()
+    }
+
+    fn path(&self) -> String {
+        format!("/{}/u/{}", self.era.word(), self.index)
+    }
+}
+
+impl Stage {
+    /// Starts the upstream and those of `kinds` that the settings ask for, and waits until weir lists every tool.
+    ///
+    /// # Errors
+    /// A process that does not start, or a list that does not become complete.
+    pub(crate) async fn start(
+        settings: &Settings,
+        kinds: &[Kind],
+        shape: Shape,
+        upstreams: &[Upstream],
+    ) -> Result<Self> {
+        let folder = Folder::new()?;
+        let wanted = |kind| settings.has(kind) && kinds.contains(&kind);
+        let shape_args = [
+            format!("--servers={}", shape.servers),
+            format!("--tools={}", shape.tools),
+            format!("--page={}", shape.page),
+        ];
+        let upstream = Process::this(
+            "upstream",
+            [&["upstream".to_owned()][..], &shape_args].concat(),
+            &folder.file("upstream.log"),
+        )?;
+        let upstream = listening(upstream).await?;
+        let pipe = if wanted(Kind::Pipe) {
+            let to = format!("--to={}", upstream.1);
+            Some(listening(Process::this("pipe", ["pipe", &to], &folder.file("pipe.log"))?).await?)
+        } else {
+            None
+        };
+        let mut stage = Self { upstream, pipe, weir: None, endpoint: settings.endpoint, folder };
+        if wanted(Kind::Weir) {
+            let started = stage.start_weir(settings, upstreams, shape.tools * upstreams.len()).await;
+            started.with_context(|| format!("weir does not serve; its log ends:\n{}", stage.weir_log()))?;
+        }
+        Ok(stage)
+    }
+
+    /// The targets that run, weir first.
+    pub(crate) fn kinds(&self, settings: &Settings) -> Vec<Kind> {
+        let runs = |kind: &Kind| match kind {
+            Kind::Weir => self.weir.is_some(),
+            Kind::Pipe => self.pipe.is_some(),
+            Kind::Direct => settings.has(Kind::Direct),
+        };
+        [Kind::Weir, Kind::Pipe, Kind::Direct].into_iter().filter(runs).collect()
+    }
+
+    /// The process of a target.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub(crate) fn process(&self, kind: Kind) -> Result<&Process> {
+        self.target(kind).map(|target| &target.0)
+    }
+
+    /// Where a tool of an upstream is called on a target.
+    ///
+    /// # Errors
+    /// The target does not run.
+    pub(crate) fn site(&self, kind: Kind, upstream: &Upstream, tool: &str) -> Result<Site> {
+        let addr = self.target(kind)?.1;
+        let (path, tool) = match (kind, self.endpoint) {
+            (Kind::Weir, Endpoint::Aggregate) => ("/mcp".to_owned(), format!("{}__{tool}", upstream.id)),
+            (Kind::Weir, Endpoint::Transparent) => (format!("/mcp/{}", upstream.id), tool.to_owned()),
+            (Kind::Pipe | Kind::Direct, _) => (upstream.path(), tool.to_owned()),
+        };
+        Ok(Site { addr, path: path.try_into()?, tool })
+    }
+
+    /// Where everything is listed on a target: weir's aggregate, or the one upstream.
+    ///
+    /// # Errors
+    /// The target does not run.
+    pub(crate) fn everything(&self, kind: Kind, upstream: &Upstream) -> Result<(SocketAddr, Uri)> {
+        let path = if kind == Kind::Weir { "/mcp".to_owned() } else { upstream.path() };
+        Ok((self.target(kind)?.1, path.try_into()?))
+    }
+
+    /// Makes an upstream `change`, `hang` or `wake`; answers with the microsecond at which it did.
+    ///
+    /// # Errors
+    /// The upstream does not obey.
+    pub(crate) async fn control(&self, verb: &str, index: usize) -> Result<u64> {
+        let uri = format!("http://{}/control/{verb}/{index}", self.upstream.1);
+        let client = HttpClient::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+        let response = client.request(Request::post(uri).body(Empty::new())?).await?;
+        ensure!(response.status().is_success(), "control answers {}", response.status());
+        let body = response.into_body().collect().await?.to_bytes();
+        Ok(std::str::from_utf8(&body)?.parse()?)
+    }
+
+    /// A file name inside the stage's folder.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.file(name)
+    }
+
+    /// Fails where a process has ended, saying why.
+    ///
+    /// # Errors
+    /// One has.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        self.upstream.0.check()?;
+        if let Some((pipe, _)) = &mut self.pipe {
+            pipe.check()?;
+        }
+        if let Some((weir, _)) = &mut self.weir {
+            let checked = weir.check();
+            checked.with_context(|| format!("its log ends:\n{}", self.weir_log()))?;
+        }
+        Ok(())
+    }
+
+    /// Ends all processes and waits until they are gone.
+    pub(crate) async fn stop(self) {
+        for (process, _) in self.weir.into_iter().chain(self.pipe).chain([self.upstream]) {
+            process.stop().await;
+        }
+    }
+
+    fn target(&self, kind: Kind) -> Result<&(Process, SocketAddr)> {
+        let target = match kind {
+            Kind::Weir => self.weir.as_ref(),
+            Kind::Pipe => self.pipe.as_ref(),
+            Kind::Direct => Some(&self.upstream),
+        };
+        target.with_context(|| format!("{kind:?} does not run"))
+    }
+
+    async fn start_weir(&mut self, settings: &Settings, upstreams: &[Upstream], tools: usize) -> Result<()> {
+        let [listen, admin] = free_ports()?;
+        let config = self.folder.file("weir.yaml");
+        fs::write(&config, weir_config(listen, admin, self.upstream.1, upstreams) + &settings.weir_config_extra)?;
+        let args = [Path::new("serve"), Path::new("--config"), &config];
+        let process = Process::spawn("weir", &settings.weir, args, &self.folder.file("weir.log"))?;
+        let weir = self.weir.insert((process, listen));
+        let deadline = Instant::now() + READY;
+        loop {
+            weir.0.check()?;
+            let seen = timeout(READY, tools_listed(listen)).await.map_err(|_| anyhow!("tools/list is not answered"))?;
+            match seen {
+                Ok(seen) if seen == tools => return Ok(()),
+                seen if Instant::now() > deadline => {
+                    return Err(anyhow!("{tools} tools expected, after {READY:?} there is {seen:?}"));
+                }
+                _ => sleep(LOOK).await,
+            }
+        }
+    }
+
+    fn weir_log(&self) -> String {
+        let log = fs::read(self.folder.file("weir.log")).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log[log.len().saturating_sub(3000)..]).into_owned();
+        if log.is_empty() { "(nothing)".to_owned() } else { log }
+    }
+}
+
+async fn tools_listed(addr: SocketAddr) -> Result<usize> {
+    let mut client = Client::connect(addr, &Uri::from_static("/mcp"), Era::Modern).await?;
+    Ok(client.names().await?.len())
+}
+
+/// weir's config: these upstreams, everything else by default.
+fn weir_config(listen: SocketAddr, admin: SocketAddr, upstream: SocketAddr, upstreams: &[Upstream]) -> String {
+    let mut text = format!("listen: \"{listen}\"\nadmin: {{ listen: \"{admin}\" }}\nupstreams:\n");
+    for server in upstreams {
+        // Writing into a String cannot fail.
+        let _ = writeln!(text, "  {}: {{ url: \"http://{upstream}{}\", protocol: auto }}", server.id, server.path());
+    }
+    text
+}
+
+async fn listening(mut process: Process) -> Result<(Process, SocketAddr)> {
+    let addr = process.line().await?.parse()?;
+    Ok((process, addr))
+}
+
+/// Two ports that were free a moment ago; held at the same time, so that they differ.
+fn free_ports() -> io::Result<[SocketAddr; 2]> {
+    let bind = || std::net::TcpListener::bind(("127.0.0.1", 0));
+    let listeners = [bind()?, bind()?];
+    Ok([listeners[0].local_addr()?, listeners[1].local_addr()?])
+}
+
+/// A folder of its own under the system's, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("weir-bench-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A left-over folder of small files in the temporary folder harms nobody.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_config_names_every_upstream_by_its_url() {
+        let addr = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let mut upstreams = Upstream::many(Era::Modern, 1);
+        upstreams.push(Upstream { id: "old".to_owned(), era: Era::Legacy, index: 7 });
+        let config = weir_config(addr(1), addr(2), addr(3), &upstreams);
+        assert_eq!(
+            config,
+            "listen: \"127.0.0.1:1\"\nadmin: { listen: \"127.0.0.1:2\" }\nupstreams:\n  \
+             u0: { url: \"http://127.0.0.1:3/modern/u/0\", protocol: auto }\n  \
+             old: { url: \"http://127.0.0.1:3/legacy/u/7\", protocol: auto }\n"
+        );
+    }
+}

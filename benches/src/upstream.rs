@@ -1,0 +1,143 @@
+//! The upstream of a run: many lean MCP servers in one process, both eras, one path each.
+//!
+//! `/modern/u/N` and `/legacy/u/N` are servers; `/control/...` makes them change, hang and come back. It checks nothing
+//! that a load run does not need: it is a load target, no reference server.
+
+mod answers;
+mod streams;
+
+pub(crate) use self::answers::measure;
+
+use self::streams::{Body, State};
+use crate::machine::unix_micros;
+use crate::process::parent_gone;
+use crate::protocol::Era;
+use anyhow::Result;
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use std::convert::Infallible;
+use std::sync::Arc;
+use tokio::net::{TcpListener, TcpStream};
+
+/// How the servers of this process look.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Shape {
+    /// Servers per era: /modern/u/0 to /modern/u/N-1 and /legacy/u/0 to /legacy/u/N-1.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) servers: usize,
+    /// Tools of each server; the first two are `echo` and `measure`.
+    #[arg(long, default_value_t = 50)]
+    pub(crate) tools: usize,
+    /// Tools on one page of tools/list.
+    #[arg(long, default_value_t = 50)]
+    pub(crate) page: usize,
+}
+
+/// Serves on a free loopback port, which it prints, until standard input ends.
+///
+/// # Errors
+/// No port to listen on.
+pub(crate) async fn serve(shape: Shape) -> Result<()> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    println!("{}", listener.local_addr()?);
+    let state = Arc::new(State::new(shape));
+    tokio::select! {
+        () = parent_gone() => Ok(()),
+        never = accept(listener, state) => never,
+    }
+}
+
+async fn accept(listener: TcpListener, state: Arc<State>) -> Result<()> {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio::spawn(connection(stream, Arc::clone(&state)));
+            }
+            // Out of file descriptors: let the streams that end make room.
+            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, state: Arc<State>) {
+    // Only a latency setting; a peer that is gone already shows at the first read.
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(|request| {
+        let state = Arc::clone(&state);
+        async move { Ok::<_, Infallible>(answer(request, &state).await) }
+    });
+    // A connection that breaks is the client's matter, and the client counts it.
+    let _ = http1::Builder::new().max_buf_size(64 << 10).serve_connection(TokioIo::new(stream), service).await;
+}
+
+/// Where a request goes.
+enum Place {
+    Server(Era, usize),
+    Control(String),
+    Nowhere,
+}
+
+async fn answer(request: Request<Incoming>, state: &State) -> Response<Body> {
+    match place(request.uri().path(), state) {
+        Place::Server(era, index) => {
+            state.until_not_hanging(index).await;
+            serve_server(request, state, era, index).await
+        }
+        Place::Control(command) => control(&command, state),
+        Place::Nowhere => status(StatusCode::NOT_FOUND),
+    }
+}
+
+fn place(path: &str, state: &State) -> Place {
+    if let Some(command) = path.strip_prefix("/control/") {
+        return Place::Control(command.to_owned());
+    }
+    let server = path.strip_prefix('/').and_then(|path| path.split_once("/u/"));
+    let server = server.and_then(|(era, index)| Some((Era::from_word(era)?, index.parse().ok()?)));
+    match server {
+        Some((era, index)) if index < state.servers() => Place::Server(era, index),
+        _ => Place::Nowhere,
+    }
+}
+
+async fn serve_server(request: Request<Incoming>, state: &State, era: Era, index: usize) -> Response<Body> {
+    match *request.method() {
+        Method::POST => {
+            let Ok(body) = request.into_body().collect().await else {
+                return status(StatusCode::BAD_REQUEST);
+            };
+            answers::post(state, era, index, &body.to_bytes())
+        }
+        Method::GET if era == Era::Legacy => streams::legacy(state, index),
+        Method::DELETE if era == Era::Legacy => status(StatusCode::OK),
+        _ => status(StatusCode::METHOD_NOT_ALLOWED),
+    }
+}
+
+/// `change/N` adds a tool to server N and tells its listeners; `hang/N` and `wake/N` stop and resume it.
+/// Answers with the microsecond at which it did so.
+fn control(command: &str, state: &State) -> Response<Body> {
+    let (verb, index) = command.split_once('/').unwrap_or((command, ""));
+    let Some(index) = index.parse().ok().filter(|index| *index < state.servers()) else {
+        return status(StatusCode::NOT_FOUND);
+    };
+    let at = unix_micros();
+    match verb {
+        "change" => state.change(index),
+        "hang" => state.hang(index, true),
+        "wake" => state.hang(index, false),
+        _ => return status(StatusCode::NOT_FOUND),
+    }
+    streams::text(at.to_string())
+}
+
+fn status(code: StatusCode) -> Response<Body> {
+    let mut response = Response::new(streams::full(Bytes::new()));
+    *response.status_mut() = code;
+    response
+}

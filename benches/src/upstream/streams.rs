@@ -1,0 +1,126 @@
+//! What the servers of an upstream process share, and the streams on which they announce a change.
+
+use super::Shape;
+use crate::protocol::TOOLS_CHANGED;
+use bytes::Bytes;
+use futures_util::stream;
+use http::Response;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{Either, Full, StreamBody};
+use std::convert::Infallible;
+use tokio::sync::watch;
+
+/// A whole answer, or a stream of events.
+pub(super) type Body = Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infallible>>;
+
+/// All servers; both eras of an index share it.
+pub(super) struct State {
+    shape: Shape,
+    servers: Vec<Server>,
+}
+
+/// One server: how often its list changed, and whether it answers.
+struct Server {
+    changes: watch::Sender<u64>,
+    hanging: watch::Sender<bool>,
+}
+
+impl State {
+    /// Servers that have not changed and do not hang.
+    pub(super) fn new(shape: Shape) -> Self {
+        let server = || Server { changes: watch::Sender::new(0), hanging: watch::Sender::new(false) };
+        Self { shape, servers: (0..shape.servers).map(|_| server()).collect() }
+    }
+
+    /// How many servers there are.
+    pub(super) const fn servers(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// How the servers look.
+    pub(super) const fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// How often the list of this server changed.
+    pub(super) fn changes(&self, index: usize) -> u64 {
+        *self.servers[index].changes.borrow()
+    }
+
+    /// Changes the list of a server and wakes its listeners.
+    pub(super) fn change(&self, index: usize) {
+        self.servers[index].changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// Stops or resumes a server. Open streams stay open.
+    pub(super) fn hang(&self, index: usize, hanging: bool) {
+        self.servers[index].hanging.send_replace(hanging);
+    }
+
+    /// Waits while the server hangs. Dropping it is how a caller gives up.
+    pub(super) async fn until_not_hanging(&self, index: usize) {
+        let mut hanging = self.servers[index].hanging.subscribe();
+        // The sender lives in `self`, so this cannot fail while it is borrowed.
+        let _ = hanging.wait_for(|hanging| !hanging).await;
+    }
+
+    fn subscribe(&self, index: usize) -> watch::Receiver<u64> {
+        self.servers[index].changes.subscribe()
+    }
+}
+
+/// The stream of a legacy client's GET: nothing until the list changes.
+pub(super) fn legacy(state: &State, index: usize) -> Response<Body> {
+    let note = format!("data: {{\"jsonrpc\":\"2.0\",\"method\":\"{TOOLS_CHANGED}\"}}\n\n");
+    events(Bytes::from_static(b": open\n\n"), note.into(), state.subscribe(index))
+}
+
+/// The stream of a modern `subscriptions/listen` with this (raw JSON) id: the acknowledgement, then one event a change.
+pub(super) fn modern(state: &State, index: usize, id: &str) -> Response<Body> {
+    let meta = format!(r#""_meta":{{"io.modelcontextprotocol/subscriptionId":{id}}}"#);
+    let acknowledged = format!(
+        "data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",\"params\":{{\"notifications\":{{\"toolsListChanged\":true}},{meta}}}}}\n\n"
+    );
+    let note = format!("data: {{\"jsonrpc\":\"2.0\",\"method\":\"{TOOLS_CHANGED}\",\"params\":{{{meta}}}}}\n\n");
+    events(acknowledged.into(), note.into(), state.subscribe(index))
+}
+
+fn events(first: Bytes, note: Bytes, changes: watch::Receiver<u64>) -> Response<Body> {
+    let frames = stream::unfold((Some(first), note, changes), |(first, note, mut changes)| async move {
+        let frame = match first {
+            Some(first) => first,
+            None => {
+                changes.changed().await.ok()?;
+                note.clone()
+            }
+        };
+        Some((Ok::<_, Infallible>(Frame::data(frame)), (None, note, changes)))
+    });
+    let mut response = Response::new(Either::Right(UnsyncBoxBody::new(StreamBody::new(frames))));
+    response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("text/event-stream"));
+    response.headers_mut().insert(CACHE_CONTROL, http::HeaderValue::from_static("no-cache"));
+    response
+}
+
+/// A body that is all there.
+pub(super) fn full(bytes: Bytes) -> Body {
+    Either::Left(Full::new(bytes))
+}
+
+/// A JSON answer.
+pub(super) fn json(text: String) -> Response<Body> {
+    let mut response = text_body(text);
+    response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    response
+}
+
+/// A plain answer, for the control path.
+pub(super) fn text(text: String) -> Response<Body> {
+    text_body(text)
+}
+
+fn text_body(text: String) -> Response<Body> {
+    Response::new(full(text.into()))
+}
