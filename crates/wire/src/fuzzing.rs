@@ -22,7 +22,8 @@ pub fn envelope(data: &[u8]) {
     let raw = Bytes::copy_from_slice(data);
     let checked = scan::check(data, &SMALL);
     if let Ok(incoming) = Incoming::parse(raw.clone(), &SMALL) {
-        assert!(checked.is_ok(), "parsed, but the scan refuses it");
+        // A batch may hold an item that is refused later.
+        assert!(checked.is_ok() || matches!(incoming, Incoming::Batch(_)), "parsed, but the scan refuses it");
         let tree: serde_json::Value = serde_json::from_slice(data).unwrap_or_default();
         match incoming {
             Incoming::Batch(items) => assert!(!items.is_empty() && items.len() <= SMALL.max_batch),
@@ -122,8 +123,11 @@ pub fn sse_decode(data: &[u8]) {
     assert_eq!(whole, decode_in(data, 3));
 }
 
+/// The data that came before an item, and the item; none at the end.
+type DataAndItem = (Vec<u8>, Option<SseItem>);
+
 /// Items with the data of an event joined, and whether the stream was refused.
-fn decode_in(data: &[u8], step: usize) -> (Vec<(Vec<u8>, Option<SseItem>)>, bool) {
+fn decode_in(data: &[u8], step: usize) -> (Vec<DataAndItem>, bool) {
     let raw = Bytes::copy_from_slice(data);
     let mut decoder = Decoder::new(Caps { max_event: 64, max_field: 16 });
     let (mut items, mut text) = (Vec::new(), Vec::new());

@@ -20,6 +20,8 @@ pub mod scan;
 pub mod splice;
 pub mod splitter;
 pub mod sse;
+#[cfg(test)]
+mod testing;
 pub mod write;
 
 pub use error_object::ErrorObject;

@@ -112,7 +112,7 @@ impl Incoming {
         if scan::trim(&raw).first() != Some(&b'[') {
             return Message::parse(raw, limits).map(Self::One);
         }
-        scan::check(&raw, limits).map_err(|error| MessageError::scan(error, &raw))?;
+        scan::check_grammar(&raw, limits).map_err(|error| MessageError::scan(error, &raw))?;
         let items: Vec<Bytes> = scan::elements(&raw).take(limits.max_batch + 1).map(|range| raw.slice(range)).collect();
         if items.is_empty() {
             return Err(MessageError::invalid("the batch is empty: send at least one message", None));
@@ -167,7 +167,8 @@ impl Envelope {
         let id = self.id.clone().map(|range| RequestId::from_json(&raw[range])).transpose();
         let known = id.as_ref().ok().cloned().flatten();
         let refuse = |text: &str| Err(MessageError::invalid(text, known.clone()));
-        if !self.jsonrpc.clone().and_then(|range| scan::string(&raw[range])).is_some_and(|version| version == "2.0") {
+        let version = self.jsonrpc.clone().and_then(|range| scan::string(&raw[range]));
+        if version.as_deref() != Some("2.0") {
             return refuse("`jsonrpc` is not \"2.0\": send JSON-RPC 2.0");
         }
         match (&self.method, &self.result, &self.error) {
@@ -200,17 +201,17 @@ impl Envelope {
             Err(error) => return Err(MessageError::invalid(error.to_string(), None)),
             Ok(id) => id,
         };
-        let (range, outcome): (_, fn(Bytes) -> Result<Bytes, Bytes>) = match (self.result, self.error) {
-            (Some(range), _) if id.is_some() => (range, Ok),
-            (Some(_), _) => return Err(MessageError::invalid("the response has no `id`", None)),
-            (None, Some(range)) => (range, Err),
+        let outcome = match (self.result, self.error) {
+            (Some(_), _) if id.is_none() => return Err(MessageError::invalid("the response has no `id`", None)),
+            (Some(range), _) => Ok(raw.slice(range)),
+            (None, Some(range)) => Err(raw.slice(range)),
             (None, None) => return Err(MessageError::invalid("the response has neither `result` nor `error`", id)),
         };
-        let value = raw.slice(range);
-        if !scan::is_object(&value) {
+        let (Ok(value) | Err(value)) = &outcome;
+        if !scan::is_object(value) {
             return Err(MessageError::invalid("`result` or `error` is not an object", id));
         }
-        Ok(Message::Response(Response { id, outcome: outcome(value) }))
+        Ok(Message::Response(Response { id, outcome }))
     }
 }
 

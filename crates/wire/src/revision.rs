@@ -7,7 +7,6 @@ use std::fmt;
 
 /// A published revision of MCP, oldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(non_camel_case_types, reason = "the dates are the names of the revisions")]
 pub enum Revision {
     /// 2024-11-05: HTTP+SSE, the first.
     V2024_11_05,

@@ -125,6 +125,11 @@ pub fn check_unique(bytes: &[u8], limits: &Limits) -> Result<(), ScanError> {
     walk(bytes, limits, Limits::DEPTH_CEILING as usize, |_| {})
 }
 
+/// [`check`] without a look at duplicate keys: for a batch, whose items are checked one by one later.
+pub(crate) fn check_grammar(bytes: &[u8], limits: &Limits) -> Result<(), ScanError> {
+    walk(bytes, limits, 0, |_| {})
+}
+
 /// [`check`], handing each member of the top-level object to `visit` on the way.
 pub(crate) fn check_members<'a>(
     bytes: &'a [u8],

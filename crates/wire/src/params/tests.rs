@@ -1,1 +1,88 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use super::*;
+
+fn view(text: &str) -> Params {
+    Params::parse(Some(&Bytes::copy_from_slice(text.as_bytes()))).unwrap()
+}
+
+#[test]
+fn members_are_read_as_they_came() {
+    let params = view(
+        r#"{"name":"a\u0062","arguments":{ "x" : 1e0 },"cursor":"","uri":"f:\/\/x","_meta":{"progressToken":7},"other":1}"#,
+    );
+    assert_eq!(params.name().unwrap().unwrap(), "ab");
+    assert_eq!(&params.raw()[params.name_range().unwrap()], br#""a\u0062""#);
+    assert_eq!(params.arguments().unwrap().unwrap(), "{ \"x\" : 1e0 }");
+    assert_eq!(params.cursor().unwrap().unwrap(), "", "b16: the empty cursor is a value");
+    assert_eq!(params.uri().unwrap().unwrap(), "f://x");
+    assert_eq!(params.meta().unwrap().unwrap().progress_token().unwrap().unwrap(), "7");
+    assert_eq!(params.task_id(), Ok(None));
+    assert_eq!(view(r#"{"level":"warning"}"#).level(), Ok(Some(LogLevel::Warning)));
+}
+
+#[test]
+fn absent_params_are_empty_ones() {
+    let params = Params::parse(None).unwrap();
+    assert_eq!((params.name(), params.arguments()), (Ok(None), Ok(None)));
+    assert!(params.meta().unwrap().is_none());
+    assert_eq!(Params::parse(Some(&Bytes::from_static(b"[]"))).unwrap_err().member, "params");
+}
+
+#[test]
+fn a_wrong_type_is_named() {
+    let params = view(
+        r#"{"name":1,"arguments":[],"_meta":null,"level":"loud","requestId":1.5,"progressToken":{},"cursor":null}"#,
+    );
+    let errors = [
+        params.name().unwrap_err(),
+        params.arguments().unwrap_err(),
+        params.meta().unwrap_err(),
+        params.level().unwrap_err(),
+        params.request_id().unwrap_err(),
+        params.progress_token().unwrap_err(),
+        params.cursor().unwrap_err(),
+    ];
+    assert_eq!(
+        errors.map(|error| error.member),
+        ["name", "arguments", "_meta", "level", "requestId", "progressToken", "cursor"]
+    );
+    assert_eq!(errors[0].to_string(), "`name` must be a string");
+}
+
+#[test]
+fn r026_b13_required_meta_is_read_with_its_type() {
+    let meta = Meta::parse(Bytes::from_static(
+        br#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"x":1}"#,
+    ));
+    assert_eq!(meta.revision(), Ok(Some(Revision::MODERN)));
+    assert_eq!(meta.client_capabilities().unwrap().unwrap(), "{}");
+    assert_eq!(meta.client_info(), Ok(None), "r027: it is optional");
+
+    let meta = Meta::parse(Bytes::from_static(
+        br#"{"io.modelcontextprotocol/protocolVersion":7,"io.modelcontextprotocol/clientCapabilities":[]}"#,
+    ));
+    assert!(meta.has_protocol_version());
+    assert_eq!(
+        meta.protocol_version().unwrap_err().to_string(),
+        "`_meta.io.modelcontextprotocol/protocolVersion` must be a string"
+    );
+    assert!(meta.client_capabilities().is_err());
+    assert!(!Meta::parse(Bytes::from_static(b"{}")).has_protocol_version());
+}
+
+#[test]
+fn keys_of_the_peers_are_told_from_those_of_the_hop() {
+    let meta = Meta::parse(Bytes::from_static(
+        br#"{"a":1,"progressToken":"t","com.example/x":{},"traceparent":"00-x","dev.weir/error":1,"\u0070rogressTokens":2,"io.modelcontextprotocol/new":3}"#,
+    ));
+    let unknown: Vec<_> = meta.unknown().map(|member| member.key.decode().into_owned()).collect();
+    assert_eq!(unknown, ["a", "com.example/x", "progressTokens"]);
+    assert_eq!(meta.traceparent().unwrap(), "00-x");
+}
+
+#[test]
+fn trace_keys_of_the_wrong_type_count_as_absent() {
+    let meta = Meta::parse(Bytes::from_static(br#"{"traceparent":1,"tracestate":{},"baggage":"a=b"}"#));
+    assert_eq!((meta.traceparent(), meta.tracestate(), meta.baggage().as_deref()), (None, None, Some("a=b")));
+}

@@ -138,6 +138,12 @@ impl Rewriter {
         Ok(self.observed)
     }
 
+    /// Bytes that wait for a decision.
+    #[cfg(test)]
+    pub(super) fn held_len(&self) -> usize {
+        self.held.bytes.len()
+    }
+
     fn consume<S: Sink>(&mut self, range: Range<usize>, port: &mut Port<'_, S>) {
         if self.capturing
             && let Some((_, value)) = self.observed.0.last_mut()

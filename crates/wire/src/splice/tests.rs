@@ -1,1 +1,299 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use bytes::BufMut;
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+use super::*;
+use crate::scan::{self, Limits, ScanErrorKind};
+use crate::{meta, testing};
+
+fn apply(edits: Edits, text: &str) -> String {
+    let (out, _) = edits.apply(&Bytes::copy_from_slice(text.as_bytes())).unwrap();
+    String::from_utf8(out.to_vec()).unwrap()
+}
+
+const NAMES: &[&str] = &["id", "resultType", "isError", "content", "ttlMs", "_meta", "structuredContent", "x\u{e9}"];
+const META_NAMES: &[&str] = &[
+    "progressToken",
+    "traceparent",
+    "dev.weir/upstreams",
+    "io.modelcontextprotocol/serverInfo",
+    "com.example/x",
+    "drop-me",
+    "a",
+];
+
+/// An object like a result, its `_meta` mostly an object.
+fn result() -> impl Strategy<Value = String> {
+    let meta = testing::object_of(META_NAMES, testing::value().boxed());
+    let others = testing::object_of(&NAMES[..5], testing::value().boxed());
+    (
+        others,
+        prop_oneof![4 => meta.prop_map(Some), 1 => testing::value().prop_map(Some), 2 => Just(None)],
+        any::<prop::sample::Index>(),
+    )
+        .prop_map(|(object, meta, place)| {
+            let Some(meta) = meta else { return object };
+            let starts: Vec<usize> = scan::members(object.as_bytes()).map(|member| member.value.end).collect();
+            match starts.get(place.index(starts.len() + 1)) {
+                Some(&at) => format!("{},\"_meta\":{meta}{}", &object[..at], &object[at..]),
+                None if starts.is_empty() => format!("{{\"\\u005fmeta\":{meta}}}"),
+                None => format!("{{\"_meta\" : {meta} ,{}", &object[1..]),
+            }
+        })
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Remove,
+    Replace(Value),
+    Set(Value),
+    Ensure(Value),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        Just(Change::Remove),
+        Just(Change::Replace(json!(["replaced"]))),
+        Just(Change::Set(json!("set"))),
+        Just(Change::Ensure(json!({"ensured": 1}))),
+    ]
+}
+
+#[derive(Clone, Debug)]
+struct Plan {
+    members: Vec<(&'static str, Change)>,
+    meta: Option<(bool, bool, bool)>,
+}
+
+fn plan() -> impl Strategy<Value = Plan> {
+    let members = prop::sample::subsequence(&NAMES[..5], 0..5).prop_flat_map(|names| {
+        let len = names.len();
+        (Just(names), prop::collection::vec(change(), len))
+            .prop_map(|(names, changes)| names.into_iter().zip(changes).collect())
+    });
+    (members, prop::option::of(any::<(bool, bool, bool)>())).prop_map(|(members, meta)| Plan { members, meta })
+}
+
+impl Plan {
+    fn edits(&self) -> Edits {
+        let text = |value: &Value| Bytes::from(value.to_string());
+        let edits = self.members.iter().fold(Edits::new(), |edits, (name, change)| match change {
+            Change::Remove => edits.remove(*name),
+            Change::Replace(value) => edits.replace(*name, text(value)),
+            Change::Set(value) => edits.set(*name, text(value)),
+            Change::Ensure(value) => edits.ensure(*name, text(value)),
+        });
+        let Some((owned, drop, add)) = self.meta else { return edits };
+        let mut changes = MetaEdits::new();
+        if owned {
+            changes = changes.drop_owned();
+        }
+        if drop {
+            changes = changes.drop("drop-me");
+        }
+        if add {
+            changes = changes.add("dev.weir/upstreams", "[1]").add("a", "\"added\"");
+        }
+        edits.meta(changes)
+    }
+
+    /// The same on a tree.
+    fn apply(&self, object: &mut Map<String, Value>) {
+        for (name, change) in &self.members {
+            let there = object.contains_key(*name);
+            match change {
+                Change::Remove => drop(object.remove(*name)),
+                Change::Replace(value) if there => drop(object.insert((*name).into(), value.clone())),
+                Change::Set(value) => drop(object.insert((*name).into(), value.clone())),
+                Change::Ensure(value) if !there => drop(object.insert((*name).into(), value.clone())),
+                Change::Replace(_) | Change::Ensure(_) => {}
+            }
+        }
+        let Some((owned, drop, add)) = self.meta else { return };
+        if add && !object.get("_meta").is_some_and(Value::is_object) {
+            object.insert("_meta".into(), json!({}));
+        }
+        let Some(meta) = object.get_mut("_meta").and_then(Value::as_object_mut) else { return };
+        meta.retain(|key, _| !(owned && meta::is_owned_by_weir(key) || drop && key == "drop-me"));
+        if add {
+            meta.insert("dev.weir/upstreams".into(), json!([1]));
+            meta.insert("a".into(), json!("added"));
+        }
+    }
+
+    fn touches(&self, name: &str) -> bool {
+        name == "_meta" && self.meta.is_some() || self.members.iter().any(|(touched, _)| *touched == name)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn rewriting_equals_editing_the_tree(text in result(), plan in plan()) {
+        let mut tree: Map<String, Value> = serde_json::from_str(&text).unwrap();
+        plan.apply(&mut tree);
+        let out = apply(plan.edits(), &text);
+        prop_assert_eq!(serde_json::from_str::<Map<_, _>>(&out).unwrap(), tree, "{} -> {}", text, out);
+    }
+
+    #[test]
+    fn untouched_members_stay_byte_for_byte_and_in_order(text in result(), plan in plan()) {
+        let kept = |text: &str| -> Vec<String> {
+            scan::members(text.as_bytes())
+                .filter(|member| !plan.touches(&member.key.decode()))
+                .map(|member| String::from_utf8([member.key.raw(), b":", text[member.value].as_bytes()].concat()).unwrap())
+                .collect()
+        };
+        let out = apply(plan.edits(), &text);
+        prop_assert_eq!(kept(&text), kept(&out));
+    }
+
+    #[test]
+    fn nothing_to_change_changes_no_byte(text in result()) {
+        prop_assert_eq!(&apply(Edits::new(), &text), &text);
+        prop_assert_eq!(&apply(Edits::new().observe("isError").remove("absent").meta(MetaEdits::new()), &text), &text);
+    }
+
+    #[test]
+    fn rewriting_is_chunk_invariant(text in result(), plan in plan(), cuts in testing::cuts(), bytewise in any::<bool>()) {
+        let raw = Bytes::from(text);
+        let whole = plan.edits().observe("isError").apply(&raw).unwrap();
+        let pieces = if bytewise { (0..raw.len()).map(|at| raw.slice(at..=at)).collect() } else { testing::cut(&raw, &cuts) };
+        let (mut rewriter, mut out) = (Rewriter::new(plan.edits().observe("isError")), Vec::<Bytes>::new());
+        for piece in &pieces {
+            rewriter.feed(piece, &mut out).unwrap();
+        }
+        let observed = rewriter.finish().unwrap();
+        prop_assert_eq!(out.concat(), whole.0);
+        prop_assert_eq!(observed.value("isError"), whole.1.value("isError"));
+        prop_assert_eq!(observed.saw("isError"), whole.1.saw("isError"));
+    }
+
+    #[test]
+    fn observed_scalars_are_as_they_came(text in result()) {
+        let (_, observed) = Edits::new().observe("isError").observe("resultType").remove("resultType").apply(&Bytes::from(text.clone())).unwrap();
+        for name in ["isError", "resultType"] {
+            let place = scan::find(text.as_bytes(), name);
+            prop_assert_eq!(observed.saw(name), place.is_some());
+            let value = place.map(|range| &text.as_bytes()[range]).filter(|value| !matches!(value[0], b'{' | b'['));
+            prop_assert_eq!(observed.value(name), value.map(|value| &value[..value.len().min(256)]));
+        }
+    }
+}
+
+#[test]
+fn commas_and_white_space_stay_where_they_are() {
+    let table: [(Edits, &str, &str); 14] = [
+        (Edits::new().remove("a"), r#"{ "a" : 1 , "b" : 2 }"#, r#"{  "b" : 2 }"#),
+        (Edits::new().remove("b"), r#"{ "a" : 1 , "b" : 2 }"#, r#"{ "a" : 1 }"#),
+        (Edits::new().remove("b"), r#"{"a":1,"b":{"x":[1,"}"]},"c":3}"#, r#"{"a":1,"c":3}"#),
+        (Edits::new().remove("a"), r#"{"a":1}"#, "{}"),
+        (Edits::new().replace("a", "[]"), r#"{"a" : {"x":1} , "b":2}"#, r#"{"a" : [] , "b":2}"#),
+        (Edits::new().replace("c", "[]"), r#"{"a":1}"#, r#"{"a":1}"#),
+        (Edits::new().set("c", "[]"), r#"{"a":1 }"#, r#"{"a":1,"c":[] }"#),
+        (Edits::new().ensure("a", "2").ensure("b", "3"), r#"{"a":1}"#, r#"{"a":1,"b":3}"#),
+        (Edits::new().ensure("a", "1").ensure("b", "2"), "{}", r#"{"a":1,"b":2}"#),
+        (Edits::new().remove("a").ensure("b", "2"), r#"{"a":1}"#, r#"{"b":2}"#),
+        (
+            Edits::new().meta(MetaEdits::new().drop_owned()),
+            r#"{"_meta":{ "progressToken":1, "k":2 }}"#,
+            r#"{"_meta":{ "k":2 }}"#,
+        ),
+        (
+            Edits::new().meta(MetaEdits::new().drop_owned().add("k", "3")),
+            r#"{"_meta":{"progressToken":1,"k":2}}"#,
+            r#"{"_meta":{"k":3}}"#,
+        ),
+        (Edits::new().meta(MetaEdits::new().add("k", "3")), r#"{"a":1,"_meta":null}"#, r#"{"a":1,"_meta":{"k":3}}"#),
+        (Edits::new().meta(MetaEdits::new().add("k\"", "3")), r#"{"a":1}"#, r#"{"a":1,"_meta":{"k\"":3}}"#),
+    ];
+    for (edits, text, expected) in table {
+        assert_eq!(apply(edits, text), expected, "{text}");
+    }
+}
+
+#[test]
+fn only_the_top_level_and_its_meta_are_touched() {
+    let text = r#"{"content":[{"_meta":{"progressToken":1},"id":1}],"x":{"id":2,"_meta":{"progressToken":2}},"_meta":{"y":{"progressToken":3}}}"#;
+    assert_eq!(apply(Edits::new().remove("id").meta(MetaEdits::new().drop_owned()), text), text);
+}
+
+#[test]
+fn b06_numbers_and_unknown_members_pass_exactly() {
+    let text = r#"{"n":[1e999,-0,9007199254740993,1.0E+2],"s":"\ud800\u0061","\u0078":{}}"#;
+    assert_eq!(apply(Edits::new().remove("gone").ensure("n", "1"), text), text);
+}
+
+#[test]
+fn a_large_member_passes_in_slices_and_bounded_memory() {
+    let mut head = BytesMut::from(&br#"{"content":[{"type":"text","text":""#[..]);
+    head.put_bytes(b'x', 1 << 20);
+    let chunk = Bytes::from(vec![b'y'; 1 << 20]);
+    let (mut rewriter, mut len) = (Rewriter::new(Edits::new().ensure("resultType", "\"complete\"")), 0);
+    let chunks = std::iter::once(head.freeze()).chain(std::iter::repeat_n(chunk, 49));
+    for chunk in chunks {
+        let mut out: Vec<Bytes> = Vec::new();
+        rewriter.feed(&chunk, &mut out).unwrap();
+        let last = out.last().unwrap();
+        assert!(chunk.as_ptr_range().contains(&last.as_ptr()), "the data was copied");
+        len += out.iter().map(Bytes::len).sum::<usize>();
+    }
+    let mut end = BytesMut::new();
+    rewriter.feed(&Bytes::from_static(br#""}]}"#), &mut end).unwrap();
+    rewriter.finish().unwrap();
+    assert_eq!((len, &end[..]), (36 - 1 + (50 << 20), &br#""}],"resultType":"complete"}"#[..]));
+}
+
+#[test]
+fn long_keys_pass_unread_and_long_gaps_are_cut() {
+    let long = "k".repeat(5000);
+    let text = format!(r#"{{"a":1,"{long}":{{"a":2}},"b":3}}"#);
+    let expected = format!(r#"{{"{long}":{{"a":2}},"b":3}}"#);
+    let gap = " ".repeat(1500);
+    for step in [1, 7, 1000, text.len()] {
+        let run = |text: &str| {
+            let (mut rewriter, mut out) = (Rewriter::new(Edits::new().remove("a")), BytesMut::new());
+            let raw = Bytes::copy_from_slice(text.as_bytes());
+            for at in (0..raw.len()).step_by(step) {
+                rewriter.feed(&raw.slice(at..raw.len().min(at + step)), &mut out).unwrap();
+                assert!(rewriter.held_len() <= 2 * 1024 + step, "held {}", rewriter.held_len());
+            }
+            rewriter.finish().unwrap();
+            out
+        };
+        assert_eq!(run(&text), expected);
+        assert_eq!(run(&format!(r#"{{"x":1{gap},{gap}"y":2{gap}}}"#)), r#"{"x":1,"y":2}"#);
+    }
+}
+
+#[test]
+fn b03_a_named_member_that_comes_twice_is_refused() {
+    let text = Bytes::from_static(br#"{"a":1,"\u0061":2,"_meta":{},"_meta":{}}"#);
+    for edits in [Edits::new().remove("a"), Edits::new().observe("a"), Edits::new().meta(MetaEdits::new())] {
+        let error = edits.apply(&text).unwrap_err();
+        assert!(matches!(error, SpliceError::Scan(error) if error.kind == ScanErrorKind::DuplicateKey), "{error}");
+    }
+}
+
+#[test]
+fn b01_limits_hold_while_streaming() {
+    let limits = Limits { max_depth: 8, ..Limits::default() };
+    let run = |text: &str| {
+        let mut rewriter = Rewriter::with_limits(Edits::new(), limits);
+        for byte in text.bytes() {
+            rewriter.feed(&Bytes::copy_from_slice(&[byte]), &mut BytesMut::new())?;
+        }
+        rewriter.finish().map(|_| ())
+    };
+    assert_eq!(run(r#"{"a":[[[[[[[1]]]]]]]}"#), Ok(()));
+    assert!(
+        matches!(run(r#"{"a":[[[[[[[[1]]]]]]]]}"#), Err(SpliceError::Scan(error)) if error.kind == ScanErrorKind::TooDeep)
+    );
+    assert!(matches!(run(r#"{"a":1"#), Err(SpliceError::Scan(error)) if error.kind == ScanErrorKind::UnexpectedEnd));
+    for text in ["[]", "1", "\"x\"", "null"] {
+        assert_eq!(run(text), Err(SpliceError::NotAnObject));
+    }
+}
