@@ -11,6 +11,8 @@ mod prove;
 mod run;
 mod test;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// weir's developer commands.
@@ -35,12 +37,20 @@ enum Command {
     Prove(prove::Options),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
         Command::Test(options) => test::run(&options),
         Command::Conformance(options) => conformance::run(&options),
         Command::Lint => lint::run(),
         Command::Bench(options) => bench::run(&options),
         Command::Prove(options) => prove::run(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Where in xtask it arose helps nobody: the chain of reasons alone is shown.
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -10,7 +10,10 @@ mod suite;
 mod table;
 mod verdict;
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -35,6 +38,9 @@ pub(crate) struct Options {
     /// Run against the fixture only, without weir
     #[arg(long)]
     direct: bool,
+    /// Run through this binary instead of one built here
+    #[arg(long, value_name = "BINARY", conflicts_with = "direct")]
+    weir: Option<PathBuf>,
 }
 
 /// Installs the peers, builds weir and runs the suite.
@@ -43,7 +49,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if options.direct {
         return check(None, &peers);
     }
-    through(&build_weir(&[])?, &peers)
+    match &options.weir {
+        Some(binary) => through(binary, &peers),
+        None => through(&build_weir(&[])?, &peers),
+    }
 }
 
 /// Runs the suite directly and through the given binary.
@@ -85,7 +94,7 @@ fn report(judgements: &[Judgement], output: &Path) -> anyhow::Result<()> {
     for problem in &wrong {
         println!("wrong: {problem}");
     }
-    println!("{}", table::closing(judgements));
+    println!("{}", table::closing(judgements, wrong.len()));
     if !wrong.is_empty() {
         bail!("{} conformance problem(s); every message and answer is under {}", wrong.len(), output.display());
     }

@@ -28,20 +28,17 @@ pub(super) fn render(judgement: &Judgement) -> String {
     text
 }
 
-/// The last line: how many scenarios of all runs passed, failed, and were left for later or not provided.
-pub(super) fn closing(judgements: &[Judgement]) -> String {
-    let (mut good, mut bad, mut left) = (0, 0, 0);
-    for row in judgements.iter().flat_map(|judgement| &judgement.rows) {
-        for (outcome, excused) in [(Some(&row.direct), !row.scored), (row.weir.as_ref(), excused(row))] {
-            match outcome {
-                None => {}
-                Some(outcome) if passed(outcome) => good += 1,
-                Some(_) if excused => left += 1,
-                Some(_) => bad += 1,
-            }
-        }
-    }
-    format!("conformance: {good} passed, {bad} failed, {left} skipped")
+/// The last line: how many scenarios of all runs passed, what is wrong, and how many nobody expects to pass.
+pub(super) fn closing(judgements: &[Judgement], wrong: usize) -> String {
+    let rows = || judgements.iter().flat_map(|judgement| &judgement.rows);
+    let good = rows().flat_map(outcomes).filter(|outcome| passed(outcome)).count();
+    let later = rows().filter(|row| row.weir.as_ref().is_some_and(|weir| excused(row) && !passed(weir))).count();
+    let not_provided = rows().filter(|row| !row.scored && !passed(&row.direct)).count();
+    format!("conformance: {good} passed, {wrong} failed, {} skipped", later + not_provided)
+}
+
+fn outcomes(row: &Row) -> impl Iterator<Item = &Outcome> {
+    std::iter::once(&row.direct).chain(&row.weir)
 }
 
 /// Whether a failure through weir is accounted for.
