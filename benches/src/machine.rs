@@ -1,6 +1,8 @@
 //! What a result must say about where it was measured.
 
 use serde::Serialize;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -26,6 +28,10 @@ pub(crate) struct Machine {
     pub(crate) build: String,
     /// Whether the load generator itself was built without optimisation: such numbers mean nothing.
     pub(crate) debug_build: bool,
+    /// The kernel's setting of transparent huge pages, which resident memory depends on.
+    pub(crate) huge_pages: String,
+    /// Variables that change how the processes of the run allocate and how many threads they have.
+    pub(crate) environment: BTreeMap<String, String>,
     /// Seconds since 1970.
     pub(crate) at: u64,
 }
@@ -41,6 +47,8 @@ impl Machine {
             commit: commit.unwrap_or_else(git_commit),
             build: build_folder(),
             debug_build: cfg!(debug_assertions),
+            huge_pages: huge_pages(),
+            environment: environment(),
             at: unix_micros() / 1_000_000,
         }
     }
@@ -74,6 +82,20 @@ fn cpu_name() -> String {
 
 fn read_line(path: &str) -> String {
     fs::read_to_string(path).map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+}
+
+/// The word in brackets, as in `always [madvise] never`.
+fn huge_pages() -> String {
+    let text = read_line("/sys/kernel/mm/transparent_hugepage/enabled");
+    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    chosen.map_or_else(|| "unknown".to_owned(), |(word, _)| word.to_owned())
+}
+
+fn environment() -> BTreeMap<String, String> {
+    let matters = |name: &String| name.starts_with("MIMALLOC_") || name == "TOKIO_WORKER_THREADS";
+    // A name or value that is no text is none of these.
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    std::env::vars_os().filter_map(text).filter(|(name, _)| matters(name)).collect()
 }
 
 fn git_commit() -> String {

@@ -7,12 +7,11 @@ pub(crate) mod hang;
 pub(crate) mod lists;
 pub(crate) mod sessions;
 
+use crate::settings::Settings;
 use std::time::Duration;
 
-/// How long memory is left to settle before it is read: allocators give back late, sockets close late.
-const SETTLE: Duration = Duration::from_millis(500);
-
-/// Sleeps that long; a measurement is the one place where only real time will do.
-async fn settle() {
-    tokio::time::sleep(SETTLE).await;
+/// Leaves memory time to settle before it is read: allocators give back late, sockets close late. A measurement is the one
+/// place where only real time will do.
+async fn settle(settings: &Settings) {
+    tokio::time::sleep(Duration::from_millis(settings.settle_ms)).await;
 }

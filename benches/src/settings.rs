@@ -136,6 +136,8 @@ pub(crate) struct Settings {
     pub(crate) changes: usize,
     pub(crate) change_gap_ms: u64,
     pub(crate) sessions: usize,
+    /// How long memory is left alone before it is read.
+    pub(crate) settle_ms: u64,
     pub(crate) hang_upstreams: usize,
     pub(crate) bodies: Vec<usize>,
 }
@@ -173,6 +175,7 @@ impl Settings {
             changes: flags.changes.unwrap_or_else(|| pick(5, 1)).max(1),
             change_gap_ms: flags.change_gap_ms.unwrap_or(if smoke { 200 } else { 3_000 }),
             sessions: flags.sessions.unwrap_or_else(|| pick(20_000, 50)).max(1),
+            settle_ms: if smoke { 50 } else { 500 },
             hang_upstreams: flags.hang_upstreams.unwrap_or_else(|| pick(50, 4)),
             bodies: list(flags.bodies, &[1 << 20, 4 << 20], &[64 << 10]),
         };

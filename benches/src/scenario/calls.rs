@@ -118,7 +118,9 @@ async fn cell(settings: &Settings, stage: &Stage, client: Era, upstream: &Upstre
 fn row(lane: &Lane, lanes: &[Lane], client: Era, upstream: Era, concurrency: usize) -> Row {
     let against = |kind: Kind, compare: fn(&Round, &Round) -> f64| {
         let other = lanes.iter().find(|other| other.kind == kind && lane.kind != kind)?;
-        Some(median(lane.rounds.iter().zip(&other.rounds).map(|(ours, theirs)| compare(ours, theirs)).collect()))
+        let both = lane.rounds.iter().zip(&other.rounds).filter(|(ours, theirs)| ours.calls > 0 && theirs.calls > 0);
+        let compared: Vec<f64> = both.map(|(ours, theirs)| compare(ours, theirs)).collect();
+        (!compared.is_empty()).then(|| median(compared))
     };
     let mut medians = Round::medians(&lane.rounds);
     // What went wrong only while warming up is an error too.
@@ -129,7 +131,7 @@ fn row(lane: &Lane, lanes: &[Lane], client: Era, upstream: Era, concurrency: usi
         concurrency,
         target: lane.kind,
         medians,
-        of_pipe: against(Kind::Pipe, |ours, theirs| ours.per_second / theirs.per_second.max(f64::MIN_POSITIVE)),
+        of_pipe: against(Kind::Pipe, |ours, theirs| ours.per_second / theirs.per_second),
         added_p50_us: against(Kind::Direct, |ours, theirs| ours.p50_us - theirs.p50_us),
         added_p99_us: against(Kind::Direct, |ours, theirs| ours.p99_us - theirs.p99_us),
         error: lane.error.clone(),

@@ -100,10 +100,10 @@ async fn one(settings: &Settings, kind: Kind, era: Era, listeners: usize) -> Res
     let mut fleet = Process::this("fleet", args, &stage.file("fleet.log"))?;
     let warm = WARM.min(listeners / 2);
     ask(&mut fleet, &format!("open {warm}")).await?;
-    settle().await;
+    settle(settings).await;
     let before = stage.process(kind)?.resident()?;
     let opened = open(&mut fleet, listeners - warm).await?;
-    settle().await;
+    settle(settings).await;
     let after = stage.process(kind)?.resident()?;
     let mut row = Row {
         target: kind,

@@ -80,7 +80,7 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
         let shape = Shape { servers: *count, tools: TOOLS, page: TOOLS };
         let mut stage = Stage::start(settings, kinds, shape, &upstreams).await?;
         for client in [Era::Modern, Era::Legacy] {
-            for row in walks(settings, &stage, client, &upstreams).await? {
+            for row in walks(settings, &stage, kinds, client, &upstreams).await? {
                 table.row(&row)?;
             }
         }
@@ -92,9 +92,15 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
     Ok(table)
 }
 
-async fn walks(settings: &Settings, stage: &Stage, client: Era, upstreams: &[Upstream]) -> Result<Vec<Row>> {
+async fn walks(
+    settings: &Settings,
+    stage: &Stage,
+    kinds: &[Kind],
+    client: Era,
+    upstreams: &[Upstream],
+) -> Result<Vec<Row>> {
     let mut lanes = Vec::new();
-    for kind in stage.kinds(settings) {
+    for kind in stage.kinds(settings).into_iter().filter(|kind| kinds.contains(kind)) {
         // The upstream of this part is modern only, so the floor of a legacy client is a legacy server.
         let upstream = Upstream { era: client, ..upstreams[0].clone() };
         let (addr, path) = stage.everything(kind, &upstream)?;

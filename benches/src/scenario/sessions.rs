@@ -49,7 +49,7 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
     let mut stage = Stage::start(settings, &[Kind::Weir], shape, &Upstream::many(Era::Modern, 1)).await?;
     // Tables and pools grow to their working size first.
     let warm = open(&stage, settings.sessions / 20).await;
-    settle().await;
+    settle(settings).await;
     let before = stage.process(Kind::Weir)?.resident()?;
     let start = Instant::now();
     let opened = match warm {
@@ -57,7 +57,7 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
         failed => failed,
     };
     let elapsed = start.elapsed();
-    settle().await;
+    settle(settings).await;
     let after = stage.process(Kind::Weir)?.resident()?;
     let sessions = as_float(settings.sessions as u64);
     table.row(&Row {
