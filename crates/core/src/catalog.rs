@@ -1,1 +1,292 @@
-//! catalog
+//! The catalog: what every endpoint lists, kept ready so that no client's request ever asks an upstream for a list.
+//!
+//! Each upstream has a watcher that walks all its pages and hears of changes; it publishes immutable snapshots. A keeper
+//! builds a view of each endpoint from them, off the request path, and announces what changed to the clients that see
+//! it. An upstream that is slow, down or flapping costs nobody anything.
+//!
+//! It is not a router: [`crate::route`] makes calls. And it knows no protocol: items are the upstreams' own bytes.
+
+mod abandoned;
+mod build;
+mod changes;
+mod feed;
+mod ingest;
+mod keeper;
+mod pace;
+mod page;
+mod settings;
+mod shelf;
+mod source;
+mod stand;
+mod status;
+mod terms;
+mod tool;
+mod view;
+mod walk;
+mod watcher;
+mod works;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use tokio::time::{Instant, timeout_at};
+
+pub use changes::{Change, Changes};
+pub use page::{Page, PageAsk};
+pub use settings::{CatalogPorts, CatalogSettings, RefreshPace};
+pub use status::{ListStatus, UpstreamStatus};
+pub use terms::Terms;
+pub use tool::{NotATool, Tool};
+pub use view::{Collision, Found, Item, Missing, Version, View};
+
+use crate::capability::CapabilityClass;
+use crate::endpoint::{Endpoint, Mode, UpstreamRules};
+use crate::names::{EndpointId, UpstreamId};
+use crate::seal::Sealer;
+use crate::upstream::{About, ListKind, Upstream};
+use changes::Board;
+use source::Source;
+use stand::{Desk, Desks, Stand};
+use works::Works;
+
+/// What a reload says: which endpoints there are, and which upstreams. Both in config order.
+#[derive(Default)]
+pub struct Topology {
+    /// The endpoints.
+    pub endpoints: Vec<Arc<Endpoint>>,
+    /// The upstreams, with what the operator says of each. An upstream whose settings did not change comes as the same
+    /// `Arc` again.
+    pub upstreams: Vec<(Arc<dyn Upstream>, UpstreamRules)>,
+}
+
+/// The catalog. It owns the upstreams it was given: it follows them, and retires them when a reload or the shutdown
+/// takes them away.
+pub struct Catalog {
+    works: Arc<Works>,
+    layout: ArcSwap<Layout>,
+    /// Reloads come one after the other.
+    applying: Mutex<()>,
+    sealer: Sealer,
+    outstanding: abandoned::Outstanding,
+}
+
+/// All endpoints and upstreams as of one reload.
+#[derive(Default)]
+struct Layout {
+    stands: HashMap<EndpointId, Stand>,
+    order: Vec<Arc<Endpoint>>,
+    sources: Vec<Arc<Source>>,
+    by_id: HashMap<UpstreamId, Arc<Source>>,
+}
+
+static NOTHING: LazyLock<Arc<View>> = LazyLock::new(|| Arc::new(View::empty()));
+
+impl Catalog {
+    /// An empty catalog, to be filled by [`Self::apply`]. Must be called inside a tokio runtime, whose tasks it uses.
+    #[must_use]
+    pub fn new(settings: CatalogSettings, ports: CatalogPorts, sealer: Sealer) -> Arc<Self> {
+        let works = Arc::new(Works::new(settings, ports));
+        let catalog = Arc::new(Self {
+            works: works.clone(),
+            layout: ArcSwap::default(),
+            applying: Mutex::default(),
+            sealer,
+            outstanding: abandoned::Outstanding::default(),
+        });
+        let keeper = keeper::run(Arc::downgrade(&catalog), works.clone());
+        works.tasks.spawn(works.stop.clone().run_until_cancelled_owned(keeper));
+        catalog
+    }
+
+    /// Takes a new configuration. Upstreams that come as the same `Arc` keep watcher and list; others start, or stop and
+    /// are retired; one that follows another of the same id shows its list until it has its own. Clients whose list is
+    /// another now are told. Must be called inside a tokio runtime.
+    pub fn apply(&self, topology: Topology) {
+        let _one = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.works.stop.is_cancelled() {
+            return;
+        }
+        let before = self.layout.load_full();
+        let sources: Vec<_> =
+            topology.upstreams.into_iter().map(|(up, rules)| self.source(&before, up, rules)).collect();
+        let by_id: HashMap<_, _> = sources.iter().map(|source| (source.id().clone(), source.clone())).collect();
+        let mut stands = HashMap::with_capacity(topology.endpoints.len());
+        for endpoint in &topology.endpoints {
+            let desks = desks(&before, endpoint);
+            let sources = members(endpoint).iter().filter_map(|id| by_id.get(id).cloned()).collect();
+            stands.insert(endpoint.id.clone(), Stand { endpoint: endpoint.clone(), sources, desks });
+        }
+        let kept = |old: &Arc<Source>| sources.iter().any(|new| Arc::ptr_eq(new, old));
+        let gone: Vec<_> = before.sources.iter().filter(|old| !kept(old)).cloned().collect();
+        self.layout.store(Arc::new(Layout { stands, order: topology.endpoints, sources, by_id }));
+        for (id, stand) in &before.stands {
+            if !self.layout.load().stands.contains_key(id) {
+                stand.desks.close();
+            }
+        }
+        gone.iter().for_each(|source| self.retire(source));
+        self.refresh(Instant::now());
+        // The keeper looks after announcements that were held back.
+        self.works.bell.notify_one();
+    }
+
+    fn source(&self, before: &Layout, upstream: Arc<dyn Upstream>, rules: UpstreamRules) -> Arc<Source> {
+        let old = before.sources.iter().find(|source| source.id() == upstream.id());
+        match old {
+            Some(same) if same_object(&same.upstream, &upstream) => {
+                same.set_rules(rules);
+                same.clone()
+            }
+            _ => {
+                let snapshot = old.map(|old| old.base().snapshot());
+                Source::start(&self.works, upstream, rules, snapshot.as_deref())
+            }
+        }
+    }
+
+    fn retire(&self, source: &Source) {
+        source.stop();
+        let retiring = source.upstream.clone().retire(self.works.settings.retire_grace);
+        self.works.tasks.spawn(retiring);
+    }
+
+    /// Builds all views again; gives the time at which held-back announcements are due.
+    fn refresh(&self, now: Instant) -> Option<Instant> {
+        let layout = self.layout.load_full();
+        layout.stands.values().filter_map(|stand| stand.refresh(&self.works, now)).min()
+    }
+
+    /// An endpoint by its path.
+    #[must_use]
+    pub fn endpoint(&self, id: &EndpointId) -> Option<Arc<Endpoint>> {
+        self.layout.load().stands.get(id).map(|stand| stand.endpoint.clone())
+    }
+
+    /// All endpoints, in config order.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<Arc<Endpoint>> {
+        self.layout.load().order.clone()
+    }
+
+    /// What an endpoint shows now to clients of a class, without waiting.
+    #[must_use]
+    pub fn view(&self, endpoint: &EndpointId, class: CapabilityClass) -> Option<Arc<View>> {
+        self.desk(endpoint, class).map(|desk| desk.view())
+    }
+
+    /// What an endpoint shows once the first walks over its upstreams have ended, at most
+    /// [`CatalogSettings::first_list_wait`] after they began; then, what is there. An endpoint that does not exist shows
+    /// nothing. Cancel safe.
+    pub async fn settled(&self, endpoint: &EndpointId, class: CapabilityClass) -> Arc<View> {
+        let Some(desk) = self.desk(endpoint, class) else { return NOTHING.clone() };
+        let mut built = desk.built.watch();
+        loop {
+            let view = desk.view();
+            let Some(until) = view.wait_until.filter(|until| !view.settled && *until > Instant::now()) else {
+                return view;
+            };
+            match timeout_at(until, built.changed()).await {
+                Ok(Change::Moved) => {}
+                Ok(Change::Gone) | Err(_) => return desk.view(),
+            }
+        }
+    }
+
+    /// Announcements of changes of one list, from now on.
+    #[must_use]
+    pub fn changes(&self, endpoint: &EndpointId, class: CapabilityClass, kind: ListKind) -> Changes {
+        match (self.desk(endpoint, class), kind) {
+            (Some(desk), ListKind::Tools) => desk.tools.watch(),
+            (None, _) => {
+                let nowhere = Arc::new(Board::default());
+                nowhere.close();
+                nowhere.watch()
+            }
+        }
+    }
+
+    /// What the upstreams of an endpoint said of themselves, in config order; those never reached are absent.
+    #[must_use]
+    pub fn about(&self, endpoint: &EndpointId) -> Vec<(UpstreamId, Arc<About>)> {
+        let layout = self.layout.load();
+        let sources = layout.stands.get(endpoint).map(|stand| &stand.sources[..]).unwrap_or_default();
+        let about = |source: &Arc<Source>| Some((source.id().clone(), source.base().snapshot().about.clone()?));
+        sources.iter().filter_map(about).collect()
+    }
+
+    /// Whether an endpoint has this list: some upstream offers it, once offered it, or is still unknown.
+    #[must_use]
+    pub fn offers(&self, endpoint: &EndpointId, kind: ListKind) -> bool {
+        let ListKind::Tools = kind;
+        let layout = self.layout.load();
+        let sources = layout.stands.get(endpoint).map(|stand| &stand.sources[..]).unwrap_or_default();
+        sources.iter().any(|source| {
+            let snapshot = source.base().snapshot();
+            snapshot.offers || snapshot.about.is_none()
+        })
+    }
+
+    /// The upstream of this id, for the router.
+    pub(crate) fn upstream(&self, id: &UpstreamId) -> Option<Arc<dyn Upstream>> {
+        self.layout.load().by_id.get(id).map(|source| source.upstream.clone())
+    }
+
+    /// Stops following, retires every upstream, and waits for all of it.
+    pub async fn shutdown(&self) {
+        {
+            let _one = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
+            self.works.stop.cancel();
+            let layout = self.layout.swap(Arc::default());
+            layout.sources.iter().for_each(|source| self.retire(source));
+            layout.stands.values().for_each(|stand| stand.desks.close());
+        }
+        self.works.tasks.close();
+        self.works.tasks.wait().await;
+    }
+
+    fn desk(&self, endpoint: &EndpointId, class: CapabilityClass) -> Option<Arc<Desk>> {
+        self.layout.load().stands.get(endpoint).map(|stand| stand.desk(&self.works, class))
+    }
+}
+
+impl Drop for Catalog {
+    fn drop(&mut self) {
+        self.works.stop.cancel();
+    }
+}
+
+impl fmt::Debug for Catalog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let layout = self.layout.load();
+        write!(f, "Catalog({} endpoints, {} upstreams)", layout.order.len(), layout.sources.len())
+    }
+}
+
+impl fmt::Debug for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Topology({} endpoints, {} upstreams)", self.endpoints.len(), self.upstreams.len())
+    }
+}
+
+/// The desks of an endpoint outlive a reload: clients hold on to them.
+fn desks(before: &Layout, endpoint: &Endpoint) -> Arc<Desks> {
+    let Some(old) = before.stands.get(&endpoint.id) else { return Arc::default() };
+    if *old.endpoint != *endpoint {
+        old.desks.forget_names();
+    }
+    old.desks.clone()
+}
+
+fn members(endpoint: &Endpoint) -> &[UpstreamId] {
+    match &endpoint.mode {
+        Mode::Aggregate { upstreams, .. } => upstreams,
+        Mode::Transparent(upstream) => std::slice::from_ref(upstream),
+    }
+}
+
+/// The same object, whatever the vtable: those of one type may differ between codegen units.
+fn same_object(one: &Arc<dyn Upstream>, other: &Arc<dyn Upstream>) -> bool {
+    std::ptr::eq(Arc::as_ptr(one).cast::<()>(), Arc::as_ptr(other).cast::<()>())
+}

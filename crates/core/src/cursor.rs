@@ -1,0 +1,103 @@
+//! Cursors: where a client's list goes on, sealed so that only weir reads them and only their owner can use them.
+//!
+//! A cursor names a version of a view and a position in it. A version is a digest of content, so any replica that shows
+//! or still keeps the same content can go on from it.
+
+use crate::capability::CapabilityClass;
+use crate::catalog::Version;
+use crate::failure::Failure;
+use crate::names::EndpointId;
+use crate::port::Random;
+use crate::principal::Principal;
+use crate::seal::Sealer;
+use crate::upstream::ListKind;
+
+/// Layout of the sealed bytes; another one is another number.
+const LAYOUT: u8 = 1;
+const LENGTH: usize = 1 + 16 + 2 + 4 + 8;
+/// A cursor of ours is under a hundred characters; anything much longer is not looked at.
+const LONGEST: usize = 256;
+
+/// For whom and what a cursor is good. None of it is in the cursor: it has to be said again to open it.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope<'a> {
+    /// Whose list.
+    pub principal: &'a Principal,
+    /// Where.
+    pub endpoint: &'a EndpointId,
+    /// [`crate::port::Visible::fingerprint`].
+    pub visible: u64,
+    /// Which list.
+    pub kind: ListKind,
+}
+
+/// What a cursor says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// The view it points into.
+    pub version: Version,
+    /// The class the view was built for.
+    pub class: CapabilityClass,
+    /// The first item that follows.
+    pub position: u32,
+    /// A random name of this reading of the list, to count readings that are given up.
+    pub list: u64,
+}
+
+impl Cursor {
+    /// Makes the text for the client.
+    #[must_use]
+    pub fn seal(&self, sealer: &Sealer, random: &dyn Random, scope: &Scope<'_>) -> String {
+        let mut plain = Vec::with_capacity(LENGTH);
+        plain.push(LAYOUT);
+        plain.extend_from_slice(&self.version.0);
+        plain.extend_from_slice(&self.class.bits().to_be_bytes());
+        plain.extend_from_slice(&self.position.to_be_bytes());
+        plain.extend_from_slice(&self.list.to_be_bytes());
+        sealer.seal(random, &scope.purpose(), &plain)
+    }
+
+    /// Reads a client's text.
+    ///
+    /// # Errors
+    /// [`Failure::bad_cursor`], whatever the reason: there is no telling a foreign cursor from a broken one.
+    pub fn open(sealer: &Sealer, scope: &Scope<'_>, text: &str) -> Result<Self, Failure> {
+        if text.len() > LONGEST {
+            return Err(Failure::bad_cursor());
+        }
+        let plain = sealer.open(&scope.purpose(), text).map_err(|error| Failure::bad_cursor().because(error))?;
+        Self::read(&plain).ok_or_else(Failure::bad_cursor)
+    }
+
+    fn read(plain: &[u8]) -> Option<Self> {
+        let (layout, rest) = plain.split_first()?;
+        let (version, rest) = rest.split_first_chunk()?;
+        let (class, rest) = rest.split_first_chunk()?;
+        let (position, rest) = rest.split_first_chunk()?;
+        let list = rest.try_into().ok()?;
+        (*layout == LAYOUT).then(|| Self {
+            version: Version(*version),
+            class: CapabilityClass::from_bits(u16::from_be_bytes(*class)),
+            position: u32::from_be_bytes(*position),
+            list: u64::from_be_bytes(list),
+        })
+    }
+}
+
+impl Scope<'_> {
+    fn purpose(&self) -> Vec<u8> {
+        let kind = match self.kind {
+            ListKind::Tools => b't',
+        };
+        let mut purpose = b"weir cursor ".to_vec();
+        purpose.push(kind);
+        purpose.extend_from_slice(self.principal.digest());
+        purpose.extend_from_slice(&self.visible.to_be_bytes());
+        // Last, because it alone has no fixed length.
+        purpose.extend_from_slice(self.endpoint.as_str().as_bytes());
+        purpose
+    }
+}
+
+#[cfg(test)]
+mod tests;

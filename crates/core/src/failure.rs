@@ -183,9 +183,5 @@ impl std::error::Error for Failure {
 /// A client's own text, cut so that an error never grows with its input.
 fn shorten(text: &str) -> String {
     const MOST: usize = 128;
-    if text.chars().count() <= MOST {
-        text.to_owned()
-    } else {
-        text.chars().take(MOST).chain(['…']).collect()
-    }
+    if text.chars().count() <= MOST { text.to_owned() } else { text.chars().take(MOST).chain(['…']).collect() }
 }

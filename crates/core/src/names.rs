@@ -25,11 +25,7 @@ impl UpstreamId {
         let mut bytes = text.bytes();
         let first = bytes.next().is_some_and(|b| b.is_ascii_lowercase());
         let rest = bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
-        if first && rest && text.len() <= 24 {
-            Ok(Self(text.into()))
-        } else {
-            Err(BadUpstreamId(text.to_owned()))
-        }
+        if first && rest && text.len() <= 24 { Ok(Self(text.into())) } else { Err(BadUpstreamId(text.to_owned())) }
     }
 
     /// The id's text.

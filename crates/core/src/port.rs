@@ -166,8 +166,13 @@ pub trait Records: Send + Sync {
     fn load<'a>(&'a self, key: &'a RecordKey, touch: Option<Duration>) -> Fut<'a, Result<Option<Record>, StoreError>>;
 
     /// Writes a record.
-    fn store<'a>(&'a self, key: &'a RecordKey, value: Bytes, ttl: Duration, expect: Expect)
-    -> Fut<'a, Result<Written, StoreError>>;
+    fn store<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        value: Bytes,
+        ttl: Duration,
+        expect: Expect,
+    ) -> Fut<'a, Result<Written, StoreError>>;
 
     /// Removes a record; says whether it was there.
     fn remove<'a>(&'a self, key: &'a RecordKey) -> Fut<'a, Result<bool, StoreError>>;
@@ -234,8 +239,13 @@ pub trait Vault: Send + Sync {
     fn open<'a>(&'a self, principal: &'a Principal, name: &'a str) -> Fut<'a, Result<Option<Bytes>, StoreError>>;
 
     /// Keeps a secret of a principal.
-    fn keep<'a>(&'a self, principal: &'a Principal, name: &'a str, secret: Bytes, ttl: Duration)
-    -> Fut<'a, Result<(), StoreError>>;
+    fn keep<'a>(
+        &'a self,
+        principal: &'a Principal,
+        name: &'a str,
+        secret: Bytes,
+        ttl: Duration,
+    ) -> Fut<'a, Result<(), StoreError>>;
 
     /// Forgets a secret.
     fn forget<'a>(&'a self, principal: &'a Principal, name: &'a str) -> Fut<'a, Result<(), StoreError>>;

@@ -1,4 +1,21 @@
 //! Validation of tool arguments and structured results against the tool's own JSON Schemas.
+//!
+//! A schema comes from a server that may be careless or hostile. So its cost is bounded before it is compiled, nothing
+//! is ever fetched, patterns run on a linear engine, and a value that would cost too much is not validated. A schema that
+//! cannot be used switches validation off for its tool, and that is said.
+
+mod compile;
+mod report;
+mod shape;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use weir_wire::scan;
+
+pub(crate) use compile::{Contracts, Schema};
+pub use report::Mismatch;
+pub(crate) use report::message;
 
 /// What weir does with a value that does not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,3 +42,92 @@ impl Default for Validation {
         Self { input: Check::Enforce, output: Check::Warn }
     }
 }
+
+/// What a tool's schema is good for.
+#[derive(Clone, Debug)]
+pub(crate) enum Contract {
+    /// There is none.
+    None,
+    /// It cannot be used.
+    Unchecked(Unusable),
+    /// It can.
+    Checked(Arc<Schema>),
+}
+
+/// Why a schema is not used for validation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// Longer than 256 KiB.
+    #[error("the schema is longer than 256 KiB")]
+    TooLong,
+    /// More than 5,000 values.
+    #[error("the schema has more than 5,000 values")]
+    TooManyNodes,
+    /// Nested too deeply.
+    #[error("the schema is nested more than 32 schemas deep")]
+    TooDeep,
+    /// One value would be held against more than 10,000 schemas.
+    #[error("its references expand to more than 10,000 schemas for one value")]
+    TooManyExpansions,
+    /// A reference leads back to itself without going into the value.
+    #[error("a reference leads back to itself")]
+    EndlessReference,
+    /// A reference leads out of the schema. Nothing is fetched.
+    #[error("a reference leads out of the schema, and nothing is fetched")]
+    ForeignReference,
+    /// A reference leads nowhere, or the schema has parts with ids of their own.
+    #[error("a reference cannot be followed")]
+    BrokenReference,
+    /// `$schema` names a dialect weir does not know.
+    #[error("its dialect is not known")]
+    Dialect,
+    /// Not a valid schema.
+    #[error("it is not a valid schema")]
+    Invalid,
+}
+
+impl Unusable {
+    /// A word for metrics, one of a fixed set.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::TooLong => "too_long",
+            Self::TooManyNodes => "too_many_nodes",
+            Self::TooDeep => "too_deep",
+            Self::TooManyExpansions => "too_many_expansions",
+            Self::EndlessReference => "endless_reference",
+            Self::ForeignReference => "foreign_reference",
+            Self::BrokenReference => "broken_reference",
+            Self::Dialect => "dialect",
+            Self::Invalid => "invalid",
+        }
+    }
+}
+
+/// How a value stands to a schema.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It matches.
+    Fits,
+    /// It does not; at most five places say why.
+    Fails(Vec<Mismatch>),
+    /// Nobody can say at a bearable cost, or the value is not for this validator (a number beyond its range).
+    Unknown,
+}
+
+/// Holds the bytes of a value against a schema.
+pub(crate) fn verdict(schema: &Schema, bytes: &[u8]) -> Verdict {
+    // Of two equal keys the validator sees one and the upstream perhaps the other.
+    if scan::check_unique(bytes, &scan::Limits::upstream()).is_err() {
+        return Verdict::Fails(vec![Mismatch::whole(
+            "an object has the same key twice, or the value is nested too deeply",
+        )]);
+    }
+    match serde_json::from_slice::<Value>(bytes) {
+        Ok(value) => schema.verdict(&value, bytes.len()),
+        Err(_) => Verdict::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -79,7 +79,11 @@ impl Naming {
         let plain = format!("{upstream}{}{native}", self.separator);
         // An id may end in `-`, so a separator of `-` could be read in two places: those names take the hashed form.
         let one_reading = plain.find(&*self.separator) == Some(upstream.as_str().len());
-        if !native.is_empty() && plain.len() <= self.maximum && one_reading && plain.bytes().all(|b| self.alphabet.has(b)) {
+        if !native.is_empty()
+            && plain.len() <= self.maximum
+            && one_reading
+            && plain.bytes().all(|b| self.alphabet.has(b))
+        {
             return plain;
         }
         let mut name: String = plain

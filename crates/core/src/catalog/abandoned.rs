@@ -1,0 +1,65 @@
+//! Counts lists whose client got a `nextCursor` and never came back: a sign that it reads page one only.
+//!
+//! Bounded, and so a lower bound: where too many are outstanding, further ones are not followed. A client that comes
+//! back on another replica counts as gone here.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::names::EndpointId;
+
+const MOST: usize = 4096;
+
+/// The outstanding cursors, by the list they belong to.
+#[derive(Debug, Default)]
+pub(super) struct Outstanding(Mutex<HashMap<u64, (Instant, EndpointId)>>);
+
+impl Outstanding {
+    /// A client got a cursor of this list.
+    pub(super) fn gave(&self, list: u64, endpoint: &EndpointId) {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.len() < MOST || open.contains_key(&list) {
+            open.insert(list, (Instant::now(), endpoint.clone()));
+        }
+    }
+
+    /// It came back with one.
+    pub(super) fn came_back(&self, list: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&list);
+    }
+
+    /// Takes out those that are too old, and gives their endpoints.
+    pub(super) fn sweep(&self, age: Duration) -> Vec<EndpointId> {
+        let mut gone = Vec::new();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, (since, endpoint)| {
+            let keep = since.elapsed() < age;
+            if !keep {
+                gone.push(endpoint.clone());
+            }
+            keep
+        });
+        gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_is_not_read_on_is_counted_once_and_the_book_is_bounded() {
+        let (book, at, age) = (Outstanding::default(), EndpointId::new("/mcp"), Duration::from_secs(600));
+        book.gave(1, &at);
+        book.gave(2, &at);
+        book.came_back(1);
+        tokio::time::advance(age).await;
+        assert_eq!(book.sweep(age), [at.clone()]);
+        assert_eq!(book.sweep(age), []);
+        (0..10_000).for_each(|list| book.gave(list, &at));
+        tokio::time::advance(age).await;
+        assert_eq!(book.sweep(age).len(), MOST);
+    }
+}

@@ -1,0 +1,220 @@
+//! Building a view of one endpoint for one capability class from the feeds of its upstreams. A pure function of what
+//! the feeds hold, so that every replica shows the same list in the same order.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::feed::{Feed, Snapshot, State};
+use super::source::Source;
+use super::terms::{Rules, Terms};
+use super::tool::Tool;
+use super::view::{Body, Collision, Freshness, Item, Missing, Version, View};
+use super::works::Works;
+use crate::capability::CapabilityClass;
+use crate::endpoint::{Endpoint, Mode, Prefix};
+use crate::names::UpstreamId;
+
+/// The named items of one upstream on one endpoint, kept until its tools or rules change.
+#[derive(Clone)]
+struct Segment {
+    tools: Arc<[Arc<Tool>]>,
+    rules: Arc<Rules>,
+    entries: Arc<[Entry]>,
+    digest: Version,
+}
+
+struct Entry {
+    name: Arc<str>,
+    /// The name to take where the first is taken.
+    otherwise: Option<Arc<str>>,
+    tool: Arc<Tool>,
+    terms: Arc<Terms>,
+}
+
+/// The segments of one endpoint, by upstream and the class they were listed for.
+#[derive(Default)]
+pub(super) struct Segments(HashMap<(UpstreamId, CapabilityClass), Segment>);
+
+/// What one upstream gives to a view.
+struct Part {
+    feed: Arc<Feed>,
+    /// What is shown of it.
+    shown: Arc<Snapshot>,
+    reason: Option<&'static str>,
+    walked: bool,
+}
+
+impl Part {
+    fn of(works: &Arc<Works>, source: &Arc<Source>, class: CapabilityClass) -> Self {
+        let feed = source.feed(works, class);
+        let own = feed.snapshot();
+        let (walked, known) = (own.walked, matches!(own.state, State::Fresh | State::Stale));
+        if known || feed.class == CapabilityClass::BASE {
+            return Self { feed, reason: own.reason(), shown: own, walked };
+        }
+        // Until the list for this class is known, the base list is the better half of it.
+        let shown = source.base().snapshot();
+        let reason = if walked { "stale" } else { "pending" };
+        let reason = shown.reason().unwrap_or(reason);
+        Self { feed: source.base().clone(), shown, reason: Some(reason), walked }
+    }
+}
+
+/// Builds the view. Parts of `before` that did not change are shared.
+pub(super) fn build(
+    works: &Arc<Works>,
+    (endpoint, sources): (&Endpoint, &[Arc<Source>]),
+    class: CapabilityClass,
+    segments: &mut Segments,
+    before: Option<&View>,
+) -> View {
+    let mut status = Status::new(!sources.is_empty());
+    let mut used = Vec::with_capacity(sources.len());
+    for source in sources {
+        let part = Part::of(works, source, class);
+        status.add(source, &part, class, works);
+        used.push(segments.of(endpoint, source, &part));
+    }
+    let version = version(endpoint, &used);
+    let list = match before.filter(|before| before.version == version && same_terms(before, &used)) {
+        Some(same) => List { items: same.items.clone(), collisions: same.collisions.clone(), body: same.body.clone() },
+        None => assemble(&used),
+    };
+    View {
+        version,
+        items: list.items,
+        missing: status.missing,
+        collisions: list.collisions,
+        public: status.public,
+        settled: status.settled,
+        body: list.body,
+        freshness: status.freshness,
+        wait_until: status.wait_until,
+        promised: AtomicBool::new(before.is_some_and(|before| before.version == version && before.is_promised())),
+    }
+}
+
+struct Status {
+    missing: Vec<Missing>,
+    public: bool,
+    settled: bool,
+    freshness: Freshness,
+    wait_until: Option<tokio::time::Instant>,
+}
+
+impl Status {
+    fn new(any: bool) -> Self {
+        let freshness = if any { Freshness::OPEN } else { Freshness::NONE };
+        Self { missing: Vec::new(), public: any, settled: true, freshness, wait_until: None }
+    }
+
+    fn add(&mut self, source: &Arc<Source>, part: &Part, class: CapabilityClass, works: &Arc<Works>) {
+        let shown = &part.shown;
+        if let Some(reason) = part.reason {
+            self.missing.push(Missing { upstream: source.id().clone(), reason, since: shown.since });
+        }
+        self.public &= shown.public;
+        let whole = matches!(part.reason, None | Some("truncated"));
+        self.freshness = self.freshness.narrow(if whole { shown.freshness } else { Freshness::NONE });
+        if !part.walked {
+            self.settled = false;
+            self.wait_until = self.wait_until.max(Some(source.feed(works, class).wait_until));
+        }
+    }
+}
+
+impl Segments {
+    fn of(&mut self, endpoint: &Endpoint, source: &Source, part: &Part) -> Segment {
+        let (tools, rules) = (&part.shown.tools, source.rules());
+        let key = (source.id().clone(), part.feed.class);
+        if let Some(known) = self.0.get(&key)
+            && Arc::ptr_eq(&known.tools, tools)
+            && Arc::ptr_eq(&known.rules, &rules)
+        {
+            return known.clone();
+        }
+        let entries: Arc<[Entry]> =
+            tools.iter().map(|tool| Entry::new(endpoint, tool, rules.of(&tool.native))).collect();
+        let mut parts: Vec<&[u8]> = Vec::with_capacity(entries.len() * 3);
+        for entry in &*entries {
+            parts.push(entry.name.as_bytes());
+            parts.push(entry.otherwise.as_deref().unwrap_or_default().as_bytes());
+            parts.push(&entry.tool.digest.0);
+        }
+        let digest = Version::of(&parts);
+        let segment = Segment { tools: tools.clone(), rules, entries, digest };
+        self.0.insert(key, segment.clone());
+        segment
+    }
+
+    /// Forgets upstreams and classes that are not followed any more.
+    pub(super) fn keep(&mut self, sources: &[Arc<Source>]) {
+        let live: Vec<_> =
+            sources.iter().flat_map(|source| source.feeds()).map(|f| (f.upstream.clone(), f.class)).collect();
+        self.0.retain(|key, _| live.contains(key));
+    }
+}
+
+impl Entry {
+    fn new(endpoint: &Endpoint, tool: &Arc<Tool>, terms: Arc<Terms>) -> Self {
+        let (name, otherwise) = match &endpoint.mode {
+            Mode::Transparent(_) => (tool.native.clone(), None),
+            Mode::Aggregate { naming, prefix: Prefix::Always, .. } => {
+                (naming.expose(&tool.upstream, &tool.native).into(), None)
+            }
+            Mode::Aggregate { naming, prefix: Prefix::None, .. } => {
+                let bare = naming.bare(&tool.upstream, &tool.native).into();
+                (bare, Some(naming.expose(&tool.upstream, &tool.native).into()))
+            }
+        };
+        Self { name, otherwise, tool: tool.clone(), terms }
+    }
+}
+
+fn version(endpoint: &Endpoint, used: &[Segment]) -> Version {
+    let mode: &[u8] = match &endpoint.mode {
+        Mode::Transparent(_) => b"t",
+        Mode::Aggregate { prefix: Prefix::Always, .. } => b"a",
+        Mode::Aggregate { prefix: Prefix::None, .. } => b"n",
+    };
+    // An upstream that shows nothing leaves no trace: the list is the same without it.
+    let shown = used.iter().filter(|segment| !segment.entries.is_empty()).map(|segment| &segment.digest.0[..]);
+    Version::of(&std::iter::once(mode).chain(shown).collect::<Vec<_>>())
+}
+
+/// Rules are not part of the version, because clients do not see them; items carry them all the same.
+fn same_terms(before: &View, used: &[Segment]) -> bool {
+    let mut entries = used.iter().flat_map(|segment| segment.entries.iter());
+    before.items.iter().all(|item| {
+        let known = entries.by_ref().find(|entry| Arc::ptr_eq(&entry.tool, &item.tool));
+        known.is_some_and(|entry| Arc::ptr_eq(&entry.terms, &item.terms))
+    })
+}
+
+struct List {
+    items: Arc<[Item]>,
+    collisions: Arc<[Collision]>,
+    body: Arc<Body>,
+}
+
+/// Gives every entry its name, first come first served in config order, and reports those that get none.
+fn assemble(used: &[Segment]) -> List {
+    let count = used.iter().map(|segment| segment.entries.len()).sum();
+    let mut items: Vec<Item> = Vec::with_capacity(count);
+    let mut taken: HashMap<Arc<str>, u32> = HashMap::with_capacity(count);
+    let mut collisions = Vec::new();
+    for entry in used.iter().flat_map(|segment| segment.entries.iter()) {
+        let name = std::iter::once(&entry.name).chain(&entry.otherwise).find(|name| !taken.contains_key(*name));
+        let Some(name) = name else {
+            let kept = items[taken[&entry.name] as usize].tool.upstream.clone();
+            let (dropped, native) = (entry.tool.upstream.clone(), entry.tool.native.clone());
+            collisions.push(Collision { exposed: entry.name.clone(), kept, dropped, native });
+            continue;
+        };
+        taken.insert(name.clone(), u32::try_from(items.len()).unwrap_or(u32::MAX));
+        items.push(Item { exposed: name.clone(), tool: entry.tool.clone(), terms: entry.terms.clone() });
+    }
+    let body = Body::index(taken, &items);
+    List { items: items.into(), collisions: collisions.into(), body: Arc::new(body) }
+}

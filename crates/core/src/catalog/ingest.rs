@@ -1,0 +1,84 @@
+//! From the bytes of a walk to tools, off the threads that serve requests.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use opentelemetry::KeyValue;
+
+use super::tool::{Draft, Tool, plain};
+use super::works::Works;
+use crate::failure::Failure;
+use crate::names::UpstreamId;
+use crate::schema::Contract;
+use crate::telemetry::instruments;
+
+/// Makes tools of `items`, in order. An item that did not change keeps its `Arc`; if none changed, the whole list does.
+///
+/// # Errors
+/// Only if this crate has a bug: an upstream's bytes cannot make it fail.
+pub(super) async fn ingest(
+    works: &Arc<Works>,
+    upstream: &UpstreamId,
+    items: Vec<Bytes>,
+    before: Arc<[Arc<Tool>]>,
+) -> Result<Arc<[Arc<Tool>]>, Failure> {
+    let (works, upstream) = (works.clone(), upstream.clone());
+    // Reading and compiling thousands of schemas takes milliseconds that no call should wait for.
+    tokio::task::spawn_blocking(move || make(&works, &upstream, items, &before))
+        .await
+        .map_err(|error| Failure::internal("reading an upstream's tools failed").because(error))
+}
+
+fn make(works: &Works, upstream: &UpstreamId, items: Vec<Bytes>, before: &Arc<[Arc<Tool>]>) -> Arc<[Arc<Tool>]> {
+    let known: HashMap<&str, &Arc<Tool>> = before.iter().map(|tool| (&*tool.native, tool)).collect();
+    let mut seen = HashSet::with_capacity(items.len());
+    let mut tools = Vec::with_capacity(items.len());
+    for item in items {
+        let draft = match Draft::read(item) {
+            Ok(draft) => draft,
+            Err(error) => {
+                reject(upstream, "bad_tool", "", &error.to_string());
+                continue;
+            }
+        };
+        if !seen.insert(draft.native.clone()) {
+            reject(upstream, "duplicate_tool", &draft.native, "the list has this name twice; the first one counts");
+            continue;
+        }
+        let old = known.get(draft.native.as_str());
+        if let Some(same) = old.filter(|old| old.digest == draft.digest) {
+            tools.push(Arc::clone(same));
+            continue;
+        }
+        if old.is_some() {
+            instruments().tool_definition_changed.add(1, &[label(upstream)]);
+            tracing::warn!(%upstream, tool = plain(&draft.native, 64), "the definition of a tool changed");
+        }
+        let tool = draft.finish(upstream, &works.contracts);
+        unchecked(&tool);
+        tools.push(Arc::new(tool));
+    }
+    let same = tools.len() == before.len() && tools.iter().zip(before.iter()).all(|(new, old)| Arc::ptr_eq(new, old));
+    if same { before.clone() } else { tools.into() }
+}
+
+fn reject(upstream: &UpstreamId, reason: &'static str, tool: &str, why: &str) {
+    instruments().upstream_protocol_errors.add(1, &[label(upstream), KeyValue::new("reason", reason)]);
+    tracing::warn!(%upstream, tool = plain(tool, 64), reason, why, "an item of a tool list was left out");
+}
+
+/// Says of which tools the values are not checked.
+fn unchecked(tool: &Tool) {
+    for (side, contract) in [("input", &tool.input), ("output", &tool.output)] {
+        if let Contract::Unchecked(why) = contract {
+            let labels = [label(&tool.upstream), KeyValue::new("side", side), KeyValue::new("reason", why.word())];
+            instruments().schemas_unchecked.add(1, &labels);
+            tracing::warn!(upstream = %tool.upstream, tool = plain(&tool.native, 64), side, reason = why.word(), "a schema is not used for validation: {why}");
+        }
+    }
+}
+
+fn label(upstream: &UpstreamId) -> KeyValue {
+    KeyValue::new("upstream", upstream.as_str().to_owned())
+}

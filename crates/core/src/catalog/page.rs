@@ -1,0 +1,135 @@
+//! Pages: a client's list cut into parts, each of one consistent view.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::Catalog;
+use super::view::View;
+use crate::capability::CapabilityClass;
+use crate::cursor::{Cursor, Scope};
+use crate::endpoint::PageSize;
+use crate::failure::{Failure, FailureKind};
+use crate::names::EndpointId;
+use crate::port::Visible;
+use crate::principal::Principal;
+use crate::upstream::ListKind;
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct PageAsk<'a> {
+    /// Where.
+    pub endpoint: &'a EndpointId,
+    /// What the client can be asked for, not yet cut to what weir carries.
+    pub class: CapabilityClass,
+    /// What the client may see.
+    pub visible: &'a Visible,
+    /// Who asks.
+    pub principal: &'a Principal,
+    /// Which list.
+    pub kind: ListKind,
+    /// Where it goes on; absent is the beginning, the empty string is a cursor.
+    pub cursor: Option<&'a str>,
+}
+
+/// A part of a list.
+#[derive(Debug, Clone)]
+pub struct Page {
+    /// The list it is a part of. Every page of one reading of a list is of the same version.
+    pub view: Arc<View>,
+    /// Which items.
+    pub range: Range<usize>,
+    /// Where the next part begins, if there is one.
+    pub next_cursor: Option<String>,
+    /// For how long a client may keep this page, in milliseconds; 0 for a page of a superseded view.
+    pub ttl_ms: u64,
+    /// True if everybody may keep it: the view is public, and nobody sees less of it.
+    pub public: bool,
+}
+
+impl Catalog {
+    /// One page. From memory: no upstream is asked. Only the first page of a fresh start waits, see [`Self::settled`].
+    ///
+    /// # Errors
+    /// [`Failure::bad_cursor`] for a cursor that does not open here or whose view is gone; `Unavailable` if the endpoint
+    /// is gone.
+    pub async fn page(&self, ask: PageAsk<'_>) -> Result<Page, Failure> {
+        let scope = Scope {
+            principal: ask.principal,
+            endpoint: ask.endpoint,
+            visible: ask.visible.fingerprint(),
+            kind: ask.kind,
+        };
+        let Some(text) = ask.cursor else {
+            let view = self.settled(ask.endpoint, ask.class).await;
+            return self.cut(&ask, &scope, view, Start::Beginning);
+        };
+        let cursor = Cursor::open(&self.sealer, &scope, text)?;
+        self.outstanding.came_back(cursor.list);
+        let view = self.pinned(ask.endpoint, &cursor).await.ok_or_else(Failure::bad_cursor)?;
+        self.cut(&ask, &scope, view, Start::At(cursor))
+    }
+
+    /// The view a cursor points into. Another replica may have made it: this one may have to learn its lists first.
+    async fn pinned(&self, endpoint: &EndpointId, cursor: &Cursor) -> Option<Arc<View>> {
+        let desk = self.desk(endpoint, cursor.class)?;
+        let age = self.works.settings.pinned_for;
+        if let Some(view) = desk.pinned(cursor.version, Instant::now(), age) {
+            return Some(view);
+        }
+        self.settled(endpoint, cursor.class).await;
+        desk.pinned(cursor.version, Instant::now(), age)
+    }
+
+    fn cut(&self, ask: &PageAsk<'_>, scope: &Scope<'_>, view: Arc<View>, start: Start) -> Result<Page, Failure> {
+        let size = self.endpoint(ask.endpoint).map(|endpoint| endpoint.page);
+        let size =
+            size.ok_or_else(|| Failure::new(FailureKind::Unavailable, "This endpoint is not served any more"))?;
+        let (from, class) = match &start {
+            Start::Beginning => (0, ask.class),
+            Start::At(cursor) => (cursor.position as usize, cursor.class),
+        };
+        if from >= view.items.len() && matches!(start, Start::At(_)) {
+            return Err(Failure::bad_cursor());
+        }
+        let range = from..end(&view, from, size);
+        let next_cursor = (range.end < view.items.len()).then(|| {
+            let list = match start {
+                Start::Beginning => self.name(),
+                Start::At(cursor) => cursor.list,
+            };
+            let position = u32::try_from(range.end).unwrap_or(u32::MAX);
+            view.promise_cursor();
+            self.outstanding.gave(list, ask.endpoint);
+            Cursor { version: view.version, class, position, list }.seal(&self.sealer, &*self.works.ports.random, scope)
+        });
+        let current = self.view(ask.endpoint, class).is_some_and(|now| now.version == view.version);
+        let ttl_ms = if current { view.ttl_ms() } else { 0 };
+        let public = view.public && matches!(ask.visible, Visible::All);
+        Ok(Page { view, range, next_cursor, ttl_ms, public })
+    }
+
+    fn name(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.works.ports.random.fill(&mut bytes);
+        u64::from_be_bytes(bytes)
+    }
+}
+
+enum Start {
+    Beginning,
+    At(Cursor),
+}
+
+/// As many items as fit; at least one.
+fn end(view: &View, from: usize, size: PageSize) -> usize {
+    let mut bytes = 0;
+    let rest = view.items[from..].iter().take(size.items.max(1));
+    let fitting = rest.take_while(|item| {
+        let first = bytes == 0;
+        bytes += item.tool.raw.len() + item.exposed.len();
+        first || bytes <= size.bytes
+    });
+    from + fitting.count()
+}

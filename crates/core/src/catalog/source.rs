@@ -1,0 +1,117 @@
+//! One upstream as the catalog follows it: the server, the operator's rules, and a feed for each capability class.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use tokio_util::sync::CancellationToken;
+
+use super::feed::{Feed, Snapshot};
+use super::terms::Rules;
+use super::watcher::Watcher;
+use super::works::Works;
+use crate::capability::CapabilityClass;
+use crate::endpoint::UpstreamRules;
+use crate::names::UpstreamId;
+use crate::upstream::Upstream;
+
+/// An upstream and its feeds.
+pub(super) struct Source {
+    pub(super) upstream: Arc<dyn Upstream>,
+    rules: ArcSwap<Rules>,
+    base: Arc<Feed>,
+    others: Mutex<Vec<(Arc<Feed>, CancellationToken)>>,
+    stop: CancellationToken,
+}
+
+impl Source {
+    /// Begins to follow an upstream in the base class. `before` is what is known from its predecessor of the same id.
+    pub(super) fn start(
+        works: &Arc<Works>,
+        upstream: Arc<dyn Upstream>,
+        rules: UpstreamRules,
+        before: Option<&Snapshot>,
+    ) -> Arc<Self> {
+        let base = feed(works, upstream.id(), CapabilityClass::BASE, before);
+        let stop = works.stop.child_token();
+        let rules = ArcSwap::from_pointee(Rules::new(rules));
+        let source =
+            Arc::new(Self { upstream, rules, base: base.clone(), others: Mutex::default(), stop: stop.clone() });
+        spawn(works, Watcher::new(works.clone(), source.clone(), base), stop);
+        source
+    }
+
+    pub(super) fn id(&self) -> &UpstreamId {
+        self.upstream.id()
+    }
+
+    pub(super) fn rules(&self) -> Arc<Rules> {
+        self.rules.load_full()
+    }
+
+    /// Takes the rules of a reload; equal ones change nothing.
+    pub(super) fn set_rules(&self, rules: UpstreamRules) {
+        if self.rules.load().given != rules {
+            self.rules.store(Arc::new(Rules::new(rules)));
+        }
+    }
+
+    pub(super) fn base(&self) -> &Arc<Feed> {
+        &self.base
+    }
+
+    /// The feed for clients of this class, which is first cut to what weir carries to this upstream. Starts to follow the
+    /// class if need be; where too many are followed already, the base feed serves.
+    pub(super) fn feed(self: &Arc<Self>, works: &Arc<Works>, class: CapabilityClass) -> Arc<Feed> {
+        let class = class.cut(self.upstream.carries());
+        if class == CapabilityClass::BASE || self.stop.is_cancelled() {
+            return self.base.clone();
+        }
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((feed, _)) = others.iter().find(|(feed, _)| feed.class == class) {
+            return feed.clone();
+        }
+        if others.len() + 1 >= works.settings.classes {
+            return self.base.clone();
+        }
+        let feed = feed(works, self.id(), class, None);
+        let stop = self.stop.child_token();
+        others.push((feed.clone(), stop.clone()));
+        spawn(works, Watcher::new(works.clone(), self.clone(), feed.clone()), stop);
+        feed
+    }
+
+    /// All feeds, the base first.
+    pub(super) fn feeds(&self) -> Vec<Arc<Feed>> {
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        std::iter::once(&self.base).chain(others.iter().map(|(feed, _)| feed)).cloned().collect()
+    }
+
+    /// Ends the feeds of classes that are not in `used`, cut as [`Self::feed`] does.
+    pub(super) fn keep(&self, used: &[CapabilityClass]) {
+        let carried = self.upstream.carries();
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        others.retain(|(feed, stop)| {
+            let wanted = used.iter().any(|class| class.cut(carried) == feed.class);
+            if !wanted {
+                stop.cancel();
+            }
+            wanted
+        });
+    }
+
+    /// Ends all feeds.
+    pub(super) fn stop(&self) {
+        self.stop.cancel();
+    }
+}
+
+fn feed(works: &Works, id: &UpstreamId, class: CapabilityClass, before: Option<&Snapshot>) -> Arc<Feed> {
+    let wait = works.settings.first_list_wait;
+    Arc::new(Feed::new((id.clone(), class), wait, works.wall(), before, works.bell.clone()))
+}
+
+fn spawn(works: &Works, watcher: Watcher, stop: CancellationToken) {
+    works.tasks.spawn(async move {
+        let _stopped = stop.run_until_cancelled(watcher.run()).await;
+    });
+}

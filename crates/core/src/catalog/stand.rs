@@ -1,0 +1,198 @@
+//! One endpoint in the catalog: its upstreams, and a desk for each capability class that asks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::time::Instant;
+
+use super::build::{Segments, build};
+use super::changes::Board;
+use super::shelf::Shelf;
+use super::source::Source;
+use super::view::{Version, View};
+use super::works::Works;
+use crate::capability::CapabilityClass;
+use crate::endpoint::Endpoint;
+
+/// An endpoint as of one reload. What clients hold on to lives in [`Desks`], which outlives reloads.
+pub(super) struct Stand {
+    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) sources: Vec<Arc<Source>>,
+    pub(super) desks: Arc<Desks>,
+}
+
+/// The desks of one endpoint. At most one for each of the few classes there are.
+#[derive(Default)]
+pub(super) struct Desks {
+    open: ArcSwap<Vec<Arc<Desk>>>,
+    /// Held while views are built, so that they are built one after the other.
+    segments: Mutex<Segments>,
+}
+
+/// Where clients of one class look: the current view, older ones for their cursors, and announcements.
+pub(super) struct Desk {
+    pub(super) class: CapabilityClass,
+    current: ArcSwap<View>,
+    shelf: Mutex<Shelf>,
+    announcer: Mutex<Announcer>,
+    /// Told of every new view, at once.
+    pub(super) built: Arc<Board>,
+    /// Told of changes of the tools clients see, in measure.
+    pub(super) tools: Arc<Board>,
+    /// When somebody last looked, in seconds of [`Works::seconds`].
+    used: AtomicU64,
+}
+
+/// Holds announcements back so that clients hear of one change in a window: the first at once, the last always.
+#[derive(Debug, Default)]
+struct Announcer {
+    last: Option<Instant>,
+    dirty: bool,
+}
+
+impl Stand {
+    /// The desk for a class, made if nobody has asked for it before.
+    pub(super) fn desk(&self, works: &Arc<Works>, class: CapabilityClass) -> Arc<Desk> {
+        let desk = match self.desks.find(class) {
+            Some(desk) => desk,
+            None => self.open(works, class),
+        };
+        let now = works.seconds();
+        // Only once a second: a store on every request would keep the line bouncing between cores.
+        if desk.used.load(Ordering::Relaxed) != now {
+            desk.used.store(now, Ordering::Relaxed);
+        }
+        desk
+    }
+
+    fn open(&self, works: &Arc<Works>, class: CapabilityClass) -> Arc<Desk> {
+        let mut segments = self.desks.segments.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(desk) = self.desks.find(class) {
+            return desk;
+        }
+        let view = build(works, (&self.endpoint, &self.sources), class, &mut segments, None);
+        let desk = Arc::new(Desk {
+            class,
+            current: ArcSwap::from_pointee(view),
+            shelf: Mutex::default(),
+            announcer: Mutex::default(),
+            built: Arc::default(),
+            tools: Arc::default(),
+            used: AtomicU64::new(works.seconds()),
+        });
+        let mut open = self.desks.all();
+        open.push(desk.clone());
+        self.desks.open.store(Arc::new(open));
+        desk
+    }
+
+    /// Builds the views again and announces what changed. Gives the time at which held-back announcements are due.
+    pub(super) fn refresh(&self, works: &Arc<Works>, now: Instant) -> Option<Instant> {
+        let mut segments = self.desks.segments.lock().unwrap_or_else(PoisonError::into_inner);
+        let desks = self.desks.all();
+        for desk in &desks {
+            let before = desk.view();
+            let view = build(works, (&self.endpoint, &self.sources), desk.class, &mut segments, Some(&before));
+            desk.show(view, &before, works, now);
+        }
+        drop(segments);
+        desks.iter().filter_map(|desk| desk.announce(now, works.settings.change_window)).min()
+    }
+
+    /// Closes desks nobody has looked at for long, and forgets what nobody needs. Gives the classes still looked at.
+    pub(super) fn tidy(&self, works: &Works) -> Vec<CapabilityClass> {
+        let (now, idle) = (works.seconds(), works.settings.class_idle.as_secs());
+        let mut segments = self.desks.segments.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.desks.all();
+        open.retain(|desk| desk.class == CapabilityClass::BASE || desk.is_used(now, idle));
+        let classes = open.iter().map(|desk| desk.class).collect();
+        self.desks.open.store(Arc::new(open));
+        segments.keep(&self.sources);
+        classes
+    }
+}
+
+impl Desks {
+    /// Names of items may follow another rule now.
+    pub(super) fn forget_names(&self) {
+        *self.segments.lock().unwrap_or_else(PoisonError::into_inner) = Segments::default();
+    }
+
+    /// The endpoint is gone.
+    pub(super) fn close(&self) {
+        for desk in self.all() {
+            desk.tools.close();
+            desk.built.close();
+        }
+    }
+
+    fn find(&self, class: CapabilityClass) -> Option<Arc<Desk>> {
+        self.open.load().iter().find(|desk| desk.class == class).cloned()
+    }
+
+    fn all(&self) -> Vec<Arc<Desk>> {
+        self.open.load().to_vec()
+    }
+}
+
+impl Desk {
+    pub(super) fn view(&self) -> Arc<View> {
+        self.current.load_full()
+    }
+
+    /// The view of this version, current or kept.
+    pub(super) fn pinned(&self, version: Version, now: Instant, age: Duration) -> Option<Arc<View>> {
+        let current = self.view();
+        if current.version == version {
+            return Some(current);
+        }
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner).find(version, now, age)
+    }
+
+    fn show(&self, view: View, before: &Arc<View>, works: &Works, now: Instant) {
+        let moved = view.version != before.version;
+        if moved {
+            let bounds = (works.settings.pinned, works.settings.pinned_for);
+            self.shelf.lock().unwrap_or_else(PoisonError::into_inner).put(before.clone(), now, bounds);
+            report(&view, before);
+        }
+        self.current.store(Arc::new(view));
+        self.built.announce();
+        if moved {
+            self.announcer.lock().unwrap_or_else(PoisonError::into_inner).dirty = true;
+        }
+    }
+
+    /// Announces a change if there is one and its time has come; else says when it comes.
+    fn announce(&self, now: Instant, window: Duration) -> Option<Instant> {
+        let mut announcer = self.announcer.lock().unwrap_or_else(PoisonError::into_inner);
+        if !announcer.dirty {
+            return None;
+        }
+        let due = announcer.last.map_or(now, |last| last + window);
+        if due > now {
+            return Some(due);
+        }
+        *announcer = Announcer { last: Some(now), dirty: false };
+        drop(announcer);
+        self.tools.announce();
+        None
+    }
+
+    fn is_used(&self, now: u64, idle: u64) -> bool {
+        now.saturating_sub(self.used.load(Ordering::Relaxed)) < idle || self.tools.watchers() > 0
+    }
+}
+
+/// Says of new collisions, once.
+fn report(view: &View, before: &View) {
+    for collision in view.collisions.iter().filter(|collision| !before.collisions.contains(collision)) {
+        tracing::warn!(
+            exposed = &*collision.exposed, kept = %collision.kept, dropped = %collision.dropped,
+            native = super::tool::plain(&collision.native, 64),
+            "two tools would have the same name; one is not listed",
+        );
+    }
+}

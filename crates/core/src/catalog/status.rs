@@ -1,0 +1,80 @@
+//! How the catalog stands, for operators.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::Catalog;
+use super::feed::{Feed, State};
+use crate::capability::CapabilityClass;
+use crate::names::UpstreamId;
+use crate::schema::Contract;
+use crate::upstream::{About, Health};
+
+/// One upstream.
+#[derive(Clone, Debug)]
+pub struct UpstreamStatus {
+    /// Which.
+    pub id: UpstreamId,
+    /// As it says itself.
+    pub health: Health,
+    /// What the server said of itself when it was last reached.
+    pub about: Option<Arc<About>>,
+    /// Its lists, the base class first.
+    pub lists: Vec<ListStatus>,
+}
+
+/// One upstream's list in one capability class.
+#[derive(Clone, Debug)]
+pub struct ListStatus {
+    /// For clients that can be asked for this.
+    pub class: CapabilityClass,
+    /// `pending`, `fresh`, `stale` or `down`.
+    pub state: &'static str,
+    /// Since when.
+    pub since: SystemTime,
+    /// Tools listed now.
+    pub tools: usize,
+    /// Tools with a schema that is not used for validation.
+    pub unchecked: usize,
+    /// The guard that cut the last walk.
+    pub truncated: Option<&'static str>,
+    /// Good walks so far.
+    pub walks: u64,
+    /// Why it is stale or down.
+    pub error: Option<Arc<str>>,
+}
+
+impl Catalog {
+    /// Every upstream, in config order.
+    #[must_use]
+    pub fn status(&self) -> Vec<UpstreamStatus> {
+        let layout = self.layout.load();
+        let status = |source: &Arc<super::source::Source>| UpstreamStatus {
+            id: source.id().clone(),
+            health: source.upstream.health(),
+            about: source.base().snapshot().about.clone(),
+            lists: source.feeds().iter().map(|feed| list(feed)).collect(),
+        };
+        layout.sources.iter().map(status).collect()
+    }
+}
+
+fn list(feed: &Feed) -> ListStatus {
+    let snapshot = feed.snapshot();
+    let is_unchecked = |contract: &Contract| matches!(contract, Contract::Unchecked(_));
+    ListStatus {
+        class: feed.class,
+        state: match snapshot.state {
+            State::Pending => "pending",
+            State::Fresh => "fresh",
+            State::Stale => "stale",
+            State::Down => "down",
+        },
+        since: snapshot.since,
+        tools: snapshot.tools.len(),
+        unchecked: snapshot.tools.iter().filter(|t| is_unchecked(&t.input) || is_unchecked(&t.output)).count(),
+        truncated: snapshot.truncated,
+        walks: snapshot.walks,
+        error: snapshot.error.clone(),
+    }
+}

@@ -1,0 +1,168 @@
+//! A tool as the catalog keeps it: the upstream's own bytes, and what was computed from them once.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use opentelemetry::KeyValue;
+use sha2::{Digest as _, Sha256};
+use weir_wire::scan::{self, Limits};
+
+use super::view::Version;
+use crate::names::UpstreamId;
+use crate::schema::{Contract, Contracts};
+
+/// Characters of a tool's name that a metric label keeps.
+const LABEL_LENGTH: usize = 64;
+
+/// One tool of one upstream. Immutable; an unchanged tool keeps its `Arc` over every walk.
+pub struct Tool {
+    /// Whose it is.
+    pub upstream: UpstreamId,
+    /// Its own name there.
+    pub native: Arc<str>,
+    /// The tool object, as the upstream wrote it.
+    pub raw: Bytes,
+    /// Where the value of `name` stands in [`Self::raw`], so that it can be replaced without parsing.
+    pub name: Range<usize>,
+    /// A digest of [`Self::raw`].
+    pub digest: Version,
+    pub(crate) input: Contract,
+    pub(crate) output: Contract,
+    pub(crate) labels: Arc<[KeyValue]>,
+}
+
+/// Why an item of a list is no tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotATool {
+    /// Not a JSON object within the limits of upstream messages.
+    #[error("the item is not a JSON object within the limits")]
+    Malformed,
+    /// `name` is absent, given twice, or not a string.
+    #[error("the item has no single `name`")]
+    Name,
+}
+
+/// An item of a list that is known to be a tool, before the costly part of making one.
+pub(crate) struct Draft {
+    pub(crate) native: String,
+    pub(crate) raw: Bytes,
+    pub(crate) digest: Version,
+    name: Range<usize>,
+    input: Option<Range<usize>>,
+    output: Option<Range<usize>>,
+}
+
+impl Draft {
+    /// Reads an item of `tools/list`.
+    ///
+    /// # Errors
+    /// [`NotATool`].
+    pub(crate) fn read(raw: Bytes) -> Result<Self, NotATool> {
+        scan::check(&raw, &Limits::upstream()).map_err(|_| NotATool::Malformed)?;
+        if !scan::is_object(&raw) {
+            return Err(NotATool::Malformed);
+        }
+        let (mut name, mut input, mut output) = (None, None, None);
+        for member in scan::members(&raw) {
+            if member.key.eq_str("name") {
+                name = Some(member.value);
+            } else if member.key.eq_str("inputSchema") {
+                input = Some(member.value);
+            } else if member.key.eq_str("outputSchema") {
+                output = Some(member.value);
+            }
+        }
+        let name = name.ok_or(NotATool::Name)?;
+        let native = scan::string(&raw[name.clone()]).ok_or(NotATool::Name)?.into_owned();
+        let digest = Version::of(&[&raw]);
+        Ok(Self { native, raw, digest, name, input, output })
+    }
+
+    /// Does the costly part: compiles the schemas. Not for the hot path.
+    pub(crate) fn finish(self, upstream: &UpstreamId, contracts: &Contracts) -> Tool {
+        let contract = |at: Option<Range<usize>>| at.map_or(Contract::None, |at| contracts.of(&self.raw[at]));
+        let (input, output) = (contract(self.input.clone()), contract(self.output.clone()));
+        let labels = Arc::new([
+            KeyValue::new("upstream", upstream.as_str().to_owned()),
+            KeyValue::new("tool", plain(&self.native, LABEL_LENGTH)),
+        ]);
+        Tool {
+            upstream: upstream.clone(),
+            native: self.native.into(),
+            raw: self.raw,
+            name: self.name,
+            digest: self.digest,
+            input,
+            output,
+            labels,
+        }
+    }
+}
+
+impl fmt::Debug for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tool({} of {}, {} bytes)", plain(&self.native, LABEL_LENGTH), self.upstream, self.raw.len())
+    }
+}
+
+impl Version {
+    /// The digest of parts, each with its length, so that moving a byte from one to the next changes it.
+    pub(crate) fn of(parts: &[&[u8]]) -> Self {
+        let mut hash = Sha256::new();
+        for part in parts {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        let full: [u8; 32] = hash.finalize().into();
+        let mut short = [0; 16];
+        short.copy_from_slice(&full[..16]);
+        Self(short)
+    }
+}
+
+/// A text of an upstream's for logs and labels: cut, and without control, formatting or direction characters, which
+/// could forge lines or hide text from whoever reads them (fault B25).
+pub(crate) fn plain(text: &str, most: usize) -> String {
+    let unseen = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+    };
+    text.chars().map(|c| if unseen(c) { '\u{fffd}' } else { c }).take(most).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    fn draft(text: &str) -> Result<Draft, NotATool> {
+        Draft::read(Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    #[test]
+    fn r119_a_tool_keeps_the_bytes_of_its_upstream() {
+        let text = r#" {"x-odd": 1e400, "name" : "a\u002fb", "_meta":{"k":12345678901234567890}} "#;
+        let tool = draft(text).unwrap().finish(&UpstreamId::new("u").unwrap(), &Contracts::default());
+        assert_eq!(&tool.raw[..], text.as_bytes());
+        assert_eq!(&*tool.native, "a/b");
+        assert_eq!(&tool.raw[tool.name.clone()], br#""a\u002fb""#);
+    }
+
+    #[test]
+    fn b18_items_that_are_no_tools_are_told_apart() {
+        for bad in ["", "1", "[]", "{", "nonsense", "{\"name\":\"a\",\"name\":\"b\"}"] {
+            assert_eq!(draft(bad).err(), Some(NotATool::Malformed), "{bad}");
+        }
+        for bad in ["{}", r#"{"name":1}"#, r#"{"name":null}"#, r#"{"Name":"a"}"#, r#"{"name":"\ud800"}"#] {
+            assert_eq!(draft(bad).err(), Some(NotATool::Name), "{bad}");
+        }
+    }
+
+    #[test]
+    fn b25_texts_for_logs_and_labels_cannot_forge_or_hide() {
+        assert_eq!(plain("a\u{1b}[31mb\u{202e}c\nd\u{e0041}", 64), "a\u{fffd}[31mb\u{fffd}c\u{fffd}d\u{fffd}");
+        assert_eq!(plain(&"x".repeat(1_000_000), 64).len(), 64);
+    }
+}

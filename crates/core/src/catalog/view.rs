@@ -1,0 +1,216 @@
+//! What one endpoint shows to one capability class: an immutable list, built off the request path.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+
+use super::terms::Terms;
+use super::tool::Tool;
+use crate::names::UpstreamId;
+
+/// The longest freshness weir ever promises, whatever an upstream says (fault D15).
+const LONGEST_TTL: Duration = Duration::from_secs(300);
+
+/// A digest of content: the same on every replica that shows the same.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Version(pub [u8; 16]);
+
+impl fmt::Debug for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A tool under the name clients see.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// The name it has on this endpoint.
+    pub exposed: Arc<str>,
+    /// The tool.
+    pub tool: Arc<Tool>,
+    /// What the operator says about its calls.
+    pub terms: Arc<Terms>,
+}
+
+/// An upstream whose part of the list is not whole and fresh.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Which.
+    pub upstream: UpstreamId,
+    /// `pending` (its first walk has not ended), `down` (nothing of it is shown), `stale` (its last good items are shown)
+    /// or `truncated` (a guard cut its list).
+    pub reason: &'static str,
+    /// Since when.
+    pub since: SystemTime,
+}
+
+/// A tool that is not shown, because another one already has the name it would get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Collision {
+    /// The name both would have.
+    pub exposed: Arc<str>,
+    /// Whose tool has it.
+    pub kept: UpstreamId,
+    /// Whose tool is left out.
+    pub dropped: UpstreamId,
+    /// Its native name.
+    pub native: Arc<str>,
+}
+
+/// A list as clients of one capability class see it on one endpoint. Items stand in config order, then in the order of
+/// the upstream.
+pub struct View {
+    /// Digest of names and items.
+    pub version: Version,
+    /// The items.
+    pub items: Arc<[Item]>,
+    /// The upstreams whose part is not whole and fresh, in config order.
+    pub missing: Vec<Missing>,
+    /// Tools that could not be shown.
+    pub collisions: Arc<[Collision]>,
+    /// True if everybody may keep the list: only where every upstream that contributes says so.
+    pub public: bool,
+    /// True once every upstream's first walk has ended, whether well or badly.
+    pub settled: bool,
+    pub(super) body: Arc<Body>,
+    pub(super) freshness: Freshness,
+    /// When waiting for first walks ends, while some have not.
+    pub(super) wait_until: Option<Instant>,
+    /// True once a cursor into this view was handed out.
+    pub(super) promised: AtomicBool,
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug)]
+pub enum Found<'a> {
+    /// The name as the endpoint shows it.
+    Exposed(&'a Item),
+    /// An upstream's own name, which exactly one tool has.
+    Native(&'a Item),
+    /// An upstream's own name, which several tools have.
+    Ambiguous,
+    /// Nothing.
+    Unknown,
+}
+
+impl<'a> Found<'a> {
+    /// The item, where there is exactly one.
+    #[must_use]
+    pub fn item(self) -> Option<&'a Item> {
+        match self {
+            Self::Exposed(item) | Self::Native(item) => Some(item),
+            Self::Ambiguous | Self::Unknown => None,
+        }
+    }
+}
+
+impl View {
+    /// Looks a name up: as exposed first, then as a native name that exactly one tool has.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Found<'_> {
+        if let Some(at) = self.body.exposed.get(name) {
+            return Found::Exposed(&self.items[*at as usize]);
+        }
+        match self.body.native.get(name) {
+            Some(Some(at)) => Found::Native(&self.items[*at as usize]),
+            Some(None) => Found::Ambiguous,
+            None => Found::Unknown,
+        }
+    }
+
+    /// For how many milliseconds from now a client may keep the list: the smallest of what is left of the upstreams' own
+    /// promises and of weir's, and 0 where anything is pending, down or stale.
+    #[must_use]
+    pub fn ttl_ms(&self) -> u64 {
+        self.freshness.left(Instant::now()).as_millis().try_into().unwrap_or(0)
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View")
+            .field("version", &self.version)
+            .field("items", &self.items.len())
+            .field("missing", &self.missing)
+            .field("settled", &self.settled)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The part of a view that stays while only its state changes.
+#[derive(Debug, Default)]
+pub(super) struct Body {
+    exposed: HashMap<Arc<str>, u32>,
+    native: HashMap<Arc<str>, Option<u32>>,
+}
+
+impl Body {
+    /// `exposed` holds the place of every item by its name.
+    pub(super) fn index(exposed: HashMap<Arc<str>, u32>, items: &[Item]) -> Self {
+        let mut native: HashMap<Arc<str>, Option<u32>> = HashMap::with_capacity(items.len());
+        for (at, item) in (0u32..).zip(items) {
+            native.entry(item.tool.native.clone()).and_modify(|at| *at = None).or_insert(Some(at));
+        }
+        Self { exposed, native }
+    }
+}
+
+/// How long what is shown may be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Freshness {
+    /// The earliest end of an upstream's own promise.
+    pub(super) until: Option<Instant>,
+    /// The smallest of weir's own promises for upstreams that make none.
+    pub(super) promise: Duration,
+}
+
+impl Freshness {
+    /// Nothing limits it yet.
+    pub(super) const OPEN: Self = Self { until: None, promise: LONGEST_TTL };
+    /// Not to be kept.
+    pub(super) const NONE: Self = Self { until: None, promise: Duration::ZERO };
+
+    /// The narrower of both.
+    pub(super) fn narrow(self, other: Self) -> Self {
+        let until = match (self.until, other.until) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        Self { until, promise: self.promise.min(other.promise) }
+    }
+
+    fn left(self, now: Instant) -> Duration {
+        let own = self.until.map_or(LONGEST_TTL, |until| until.saturating_duration_since(now));
+        own.min(self.promise).min(LONGEST_TTL)
+    }
+}
+
+impl View {
+    /// What an endpoint that does not exist shows.
+    pub(super) fn empty() -> Self {
+        Self {
+            version: Version::default(),
+            items: Arc::new([]),
+            missing: Vec::new(),
+            collisions: Arc::new([]),
+            public: false,
+            settled: true,
+            body: Arc::default(),
+            freshness: Freshness::NONE,
+            wait_until: None,
+            promised: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn promise_cursor(&self) {
+        self.promised.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_promised(&self) -> bool {
+        self.promised.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,77 @@
+//! One walk over all pages of an upstream's list, behind guards against lists without end (fault B18).
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::view::Version;
+use crate::endpoint::WalkLimits;
+use crate::failure::Failure;
+use crate::upstream::{ListKind, Watch};
+
+/// Bytes of one walk, whatever the number of items: what the largest honest federation needs, many times over.
+const MOST_BYTES: usize = 64 << 20;
+
+/// What a walk brought.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Walked {
+    /// The items' bytes, in the upstream's order.
+    pub(super) items: Vec<Bytes>,
+    /// The guard that cut it.
+    pub(super) truncated: Option<&'static str>,
+    /// The smallest promise of its pages; `None` if the server's revision has no hints.
+    pub(super) ttl: Option<Duration>,
+    /// True if every page may be shown to everybody.
+    pub(super) public: bool,
+}
+
+/// Asks for page after page. The cursors are the upstream's own, unaltered.
+///
+/// # Errors
+/// The failure of any page: a part of a list never stands for the whole.
+pub(super) async fn walk(watch: &mut dyn Watch, limits: &WalkLimits) -> Result<Walked, Failure> {
+    let mut walked = Walked { items: Vec::new(), truncated: None, ttl: None, public: true };
+    let mut hinted = true;
+    let mut ttl_ms = u64::MAX;
+    let mut bytes = 0;
+    let mut seen = HashSet::new();
+    let mut cursor = None;
+    for _ in 0..limits.pages {
+        let page = watch.list(ListKind::Tools, cursor).await?;
+        hinted &= page.hinted;
+        ttl_ms = ttl_ms.min(page.ttl_ms);
+        walked.public &= page.public;
+        for item in page.items {
+            if item.len() > limits.item_bytes {
+                walked.truncated = Some("item_bytes");
+                continue;
+            }
+            bytes += item.len();
+            if walked.items.len() >= limits.items || bytes > MOST_BYTES {
+                walked.truncated = Some(if bytes > MOST_BYTES { "bytes" } else { "items" });
+                return Ok(finish(walked, hinted, ttl_ms));
+            }
+            walked.items.push(item);
+        }
+        match page.next_cursor {
+            None => return Ok(finish(walked, hinted, ttl_ms)),
+            // The digest stands for the cursor: a server may use long ones.
+            Some(next) if !seen.insert(Version::of(&[next.as_bytes()])) => {
+                walked.truncated = Some("cursor_loop");
+                return Ok(finish(walked, hinted, ttl_ms));
+            }
+            next => cursor = next,
+        }
+    }
+    walked.truncated = Some("pages");
+    Ok(finish(walked, hinted, ttl_ms))
+}
+
+fn finish(mut walked: Walked, hinted: bool, ttl_ms: u64) -> Walked {
+    walked.ttl = hinted.then(|| Duration::from_millis(ttl_ms));
+    walked
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,262 @@
+//! The actor that follows one upstream's list in one capability class: open a watch, walk, wait for a change, walk
+//! again; when the watch is lost, open another.
+//!
+//! It alone writes its feed. Whatever the upstream does, the feed keeps the last good items until they are too old.
+
+use std::convert::Infallible;
+use std::future::{Future, pending};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::feed::{Feed, State};
+use super::ingest::ingest;
+use super::pace::{Backoff, Pace, jittered};
+use super::source::Source;
+use super::view::Freshness;
+use super::walk::{Walked, walk};
+use super::works::Works;
+use crate::failure::{Failure, FailureKind};
+use crate::telemetry::instruments;
+use crate::upstream::Watch;
+
+/// The actor. It ends when its future is dropped.
+pub(super) struct Watcher {
+    works: Arc<Works>,
+    source: Arc<Source>,
+    feed: Arc<Feed>,
+    pace: Pace,
+    backoff: Backoff,
+    /// When the last good items go, while the upstream cannot be asked.
+    expiry: Option<Instant>,
+}
+
+impl Watcher {
+    pub(super) fn new(works: Arc<Works>, source: Arc<Source>, feed: Arc<Feed>) -> Self {
+        let settings = &works.settings;
+        let pace = Pace::new(settings.refresh);
+        let backoff = Backoff::new(settings.reopen_first, settings.reopen_most);
+        let mut watcher = Self { works: works.clone(), source, feed, pace, backoff, expiry: None };
+        if watcher.feed.snapshot().state == State::Stale {
+            watcher.start_grace();
+        }
+        watcher
+    }
+
+    /// Follows the upstream until dropped.
+    pub(super) async fn run(mut self) -> Infallible {
+        loop {
+            let opened = self.open().await;
+            let began = Instant::now();
+            let failure = match opened {
+                Ok(mut watch) => self.follow(&mut *watch).await,
+                Err(failure) => failure,
+            };
+            if began.elapsed() >= self.works.settings.reopen_calm {
+                self.backoff.reset();
+            }
+            self.lost(&failure);
+            let wait = self.backoff.next(&*self.works.ports.random);
+            self.expiring(tokio::time::sleep(wait)).await;
+        }
+    }
+
+    async fn open(&mut self) -> Result<Box<dyn Watch>, Failure> {
+        let opening = timeout(self.works.settings.open_time, self.source.upstream.clone().watch(self.feed.class));
+        match self.expiring(opening).await {
+            Ok(opened) => opened,
+            Err(_) => {
+                Err(Failure::new(FailureKind::TimedOut, "the server did not open a connection for lists in time"))
+            }
+        }
+    }
+
+    /// Walks, and walks again on every cause, until the watch is lost.
+    async fn follow(&mut self, watch: &mut dyn Watch) -> Failure {
+        loop {
+            let gate = sleep_until(self.pace.gate(Instant::now()));
+            self.expiring(gate).await;
+            self.pace.begin(Instant::now());
+            if let Err(failure) = self.refresh(watch).await {
+                return failure;
+            }
+            if let Err(failure) = self.cause(watch).await {
+                return failure;
+            }
+        }
+    }
+
+    async fn refresh(&mut self, watch: &mut dyn Watch) -> Result<(), Failure> {
+        let about = Arc::new(watch.about().clone());
+        let pushes = about.pushes;
+        let walked = if about.tools {
+            let rules = self.source.rules();
+            let walking = timeout(self.works.settings.walk_time, walk(watch, &rules.given.walk));
+            match self.expiring(walking).await {
+                Ok(walked) => or_none(walked)?,
+                Err(_) => return Err(Failure::new(FailureKind::TimedOut, "the server did not list its tools in time")),
+            }
+        } else {
+            Walked::nothing()
+        };
+        let offers = about.tools;
+        let (truncated, public) = (walked.truncated, walked.public);
+        let freshness = self.freshness(walked.ttl, pushes);
+        let before = self.feed.snapshot().tools.clone();
+        let tools = ingest(&self.works, &self.feed.upstream, walked.items, before).await?;
+        self.report(&tools, truncated);
+        let since = self.works.wall();
+        self.expiry = None;
+        self.feed.publish(|snapshot| {
+            if snapshot.state != State::Fresh || snapshot.truncated != truncated {
+                snapshot.since = since;
+            }
+            snapshot.state = State::Fresh;
+            snapshot.tools = tools;
+            snapshot.about = Some(about);
+            snapshot.truncated = truncated;
+            snapshot.freshness = freshness;
+            snapshot.public = public;
+            snapshot.walked = true;
+            snapshot.offers |= offers;
+            snapshot.error = None;
+            snapshot.walks += 1;
+        });
+        Ok(())
+    }
+
+    /// Waits for a reason to walk again: the upstream says so, or it is time to look.
+    async fn cause(&self, watch: &mut dyn Watch) -> Result<(), Failure> {
+        let about = watch.about();
+        let poll = self.source.rules().given.poll;
+        let look = match (about.pushes, self.feed.snapshot().freshness.until) {
+            (false, _) => Some(jittered(poll, &*self.works.ports.random)),
+            // A promise that runs out is renewed, so that clients may go on keeping the list.
+            (true, Some(until)) => {
+                let left = until.saturating_duration_since(Instant::now());
+                Some(jittered(left.max(poll), &*self.works.ports.random))
+            }
+            (true, None) => None,
+        };
+        let timer = async {
+            match look {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            changed = watch.changed() => {
+                changed?;
+                instruments().list_changed_in.add(1, &[self.label()]);
+                Ok(())
+            }
+            () = timer => Ok(()),
+        }
+    }
+
+    /// Runs `work` and, while it runs, lets items go whose time is over.
+    async fn expiring<F: Future>(&mut self, work: F) -> F::Output {
+        let mut work = pin!(work);
+        if let Some(expiry) = self.expiry {
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                () = sleep_until(expiry) => {}
+            }
+            self.expiry = None;
+            let since = self.works.wall();
+            self.feed.publish(|snapshot| {
+                snapshot.state = State::Down;
+                snapshot.since = since;
+                snapshot.tools = Arc::new([]);
+            });
+            tracing::warn!(upstream = %self.feed.upstream, class = %self.feed.class, "tools of an unreachable upstream are no longer listed");
+            self.report(&[], None);
+        }
+        work.await
+    }
+
+    /// The watch could not be opened, or is gone.
+    fn lost(&mut self, failure: &Failure) {
+        let before = self.feed.snapshot();
+        let empty = before.tools.is_empty();
+        if !empty && self.expiry.is_none() {
+            self.start_grace();
+        }
+        let state = if empty { State::Down } else { State::Stale };
+        if before.state != state {
+            let error: &dyn std::error::Error = failure;
+            tracing::warn!(upstream = %self.feed.upstream, class = %self.feed.class, error, "cannot follow the lists of an upstream");
+        }
+        let since = self.works.wall();
+        let error: Arc<str> = failure.to_string().into();
+        self.feed.publish(|snapshot| {
+            if snapshot.state != state {
+                snapshot.since = since;
+            }
+            snapshot.state = state;
+            snapshot.freshness = Freshness::NONE;
+            snapshot.walked = true;
+            snapshot.error = Some(error);
+        });
+        instruments().catalog_complete.record(0, &[self.label()]);
+    }
+
+    fn start_grace(&mut self) {
+        self.expiry = Some(Instant::now() + self.source.rules().given.grace);
+    }
+
+    fn freshness(&self, ttl: Option<Duration>, pushes: bool) -> Freshness {
+        match ttl {
+            Some(ttl) => Freshness { until: Some(Instant::now() + ttl.min(LONGEST_HINT)), ..Freshness::OPEN },
+            None if pushes => Freshness { until: None, promise: self.works.settings.push_promise },
+            None => Freshness::NONE,
+        }
+    }
+
+    fn report(&self, tools: &[Arc<super::Tool>], truncated: Option<&'static str>) {
+        // The base class speaks for the upstream; other classes would overwrite its figures.
+        if self.feed.class != crate::CapabilityClass::BASE {
+            return;
+        }
+        let kind = KeyValue::new("kind", "tools");
+        instruments().catalog_items.record(tools.len() as u64, &[self.label(), kind]);
+        instruments().catalog_complete.record(u64::from(truncated.is_none()), &[self.label()]);
+        if let Some(guard) = truncated {
+            instruments().catalog_truncated.add(1, &[self.label(), KeyValue::new("guard", guard)]);
+            tracing::warn!(upstream = %self.feed.upstream, guard, "the list of an upstream was cut by a guard");
+        }
+    }
+
+    fn label(&self) -> KeyValue {
+        KeyValue::new("upstream", self.feed.upstream.as_str().to_owned())
+    }
+}
+
+/// A hint longer than this changes nothing, and would overflow the clock (fault D15).
+const LONGEST_HINT: Duration = Duration::from_secs(3600);
+
+impl Walked {
+    fn nothing() -> Self {
+        Self { items: Vec::new(), truncated: None, ttl: None, public: true }
+    }
+}
+
+/// A server that does not know the method contributes nothing; that is not a fault.
+fn or_none(walked: Result<Walked, Failure>) -> Result<Walked, Failure> {
+    match walked {
+        Err(failure) if is_unknown_method(failure.kind()) => Ok(Walked::nothing()),
+        other => other,
+    }
+}
+
+fn is_unknown_method(kind: &FailureKind) -> bool {
+    match kind {
+        FailureKind::MethodNotFound => true,
+        FailureKind::Upstream(error) => error.code == weir_wire::code::METHOD_NOT_FOUND,
+        _ => false,
+    }
+}

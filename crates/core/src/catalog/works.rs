@@ -1,0 +1,50 @@
+//! What every part of the catalog shares, and the owner of all its tasks.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::settings::{CatalogPorts, CatalogSettings};
+use crate::schema::Contracts;
+
+/// Shared by the catalog, its watchers and its keeper.
+#[derive(Debug)]
+pub(super) struct Works {
+    pub(super) settings: CatalogSettings,
+    pub(super) ports: CatalogPorts,
+    pub(super) contracts: Contracts,
+    /// Rung when a feed has something new.
+    pub(super) bell: Arc<Notify>,
+    /// Owns every task; the shutdown awaits them.
+    pub(super) tasks: TaskTracker,
+    /// Ends every task.
+    pub(super) stop: CancellationToken,
+    begun: Instant,
+}
+
+impl Works {
+    pub(super) fn new(settings: CatalogSettings, ports: CatalogPorts) -> Self {
+        Self {
+            settings,
+            ports,
+            contracts: Contracts::default(),
+            bell: Arc::new(Notify::new()),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            begun: Instant::now(),
+        }
+    }
+
+    pub(super) fn wall(&self) -> SystemTime {
+        self.ports.clock.wall()
+    }
+
+    /// Whole seconds since the catalog began, for "used last".
+    pub(super) fn seconds(&self) -> u64 {
+        self.begun.elapsed().as_secs()
+    }
+}

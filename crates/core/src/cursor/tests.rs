@@ -1,0 +1,88 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::failure::FailureKind;
+use crate::principal::Identity;
+use crate::seal::Key;
+
+struct Fixed;
+impl Random for Fixed {
+    fn fill(&self, buffer: &mut [u8]) {
+        buffer.fill(7);
+    }
+}
+
+fn sealer() -> Sealer {
+    Sealer::new(vec![Key::new(1, &[9; 32])])
+}
+
+fn who(subject: &str) -> Principal {
+    Principal::mint(&Identity::Subject { issuer: "i".into(), subject: subject.into() })
+}
+
+fn cursor() -> Cursor {
+    Cursor { version: Version([3; 16]), class: CapabilityClass::ROOTS, position: 1000, list: 42 }
+}
+
+#[test]
+fn r147_b16_a_cursor_opens_for_its_owner_place_and_view_alone() {
+    let (alice, bob) = (who("alice"), who("bob"));
+    let (here, there) = (EndpointId::new("/mcp"), EndpointId::new("/mcp/files"));
+    let scope = Scope { principal: &alice, endpoint: &here, visible: 5, kind: ListKind::Tools };
+    let text = cursor().seal(&sealer(), &Fixed, &scope);
+    assert_eq!(Cursor::open(&sealer(), &scope, &text).unwrap(), cursor());
+    for other in
+        [Scope { principal: &bob, ..scope }, Scope { endpoint: &there, ..scope }, Scope { visible: 6, ..scope }]
+    {
+        let refused = Cursor::open(&sealer(), &other, &text).unwrap_err();
+        assert_eq!(refused.kind(), &FailureKind::InvalidParams);
+        assert_eq!(refused.message(), Failure::bad_cursor().message());
+    }
+}
+
+#[test]
+fn b16_texts_that_are_no_cursors_are_refused_alike() {
+    let alice = who("alice");
+    let here = EndpointId::new("/mcp");
+    let scope = Scope { principal: &alice, endpoint: &here, visible: 0, kind: ListKind::Tools };
+    let good = cursor().seal(&sealer(), &Fixed, &scope);
+    let long = "A".repeat(10_000);
+    let foreign = sealer().seal(&Fixed, b"another purpose", &[1; LENGTH]);
+    let short = sealer().seal(&Fixed, &scope.purpose(), &[1; LENGTH - 1]);
+    let newer = sealer().seal(&Fixed, &scope.purpose(), &[2; LENGTH]);
+    for bad in
+        ["", "next", "1", &long, &foreign, &short, &newer, &good[..good.len() - 1], &good[1..], &format!("{good}=")]
+    {
+        let refused = Cursor::open(&sealer(), &scope, bad).unwrap_err();
+        assert_eq!(refused.message(), Failure::bad_cursor().message(), "{bad}");
+    }
+}
+
+#[test]
+fn r149_a_cursor_of_another_replica_with_the_same_key_opens() {
+    let alice = who("alice");
+    let here = EndpointId::new("/mcp");
+    let scope = Scope { principal: &alice, endpoint: &here, visible: 0, kind: ListKind::Tools };
+    let text = cursor().seal(&Sealer::new(vec![Key::new(2, &[8; 32]), Key::new(1, &[9; 32])]), &Fixed, &scope);
+    assert!(Cursor::open(&sealer(), &scope, &text).is_err());
+    let both = Sealer::new(vec![Key::new(1, &[9; 32]), Key::new(2, &[8; 32])]);
+    assert_eq!(Cursor::open(&both, &scope, &text).unwrap(), cursor());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #[test]
+    fn b16_any_changed_bit_is_refused(at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        let alice = who("alice");
+        let here = EndpointId::new("/mcp");
+        let scope = Scope { principal: &alice, endpoint: &here, visible: 0, kind: ListKind::Tools };
+        let mut bytes = cursor().seal(&sealer(), &Fixed, &scope).into_bytes();
+        let at = at.index(bytes.len());
+        bytes[at] ^= 1 << bit;
+        if let Ok(text) = String::from_utf8(bytes) {
+            prop_assert!(Cursor::open(&sealer(), &scope, &text).is_err());
+        }
+    }
+}

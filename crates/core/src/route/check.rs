@@ -1,0 +1,111 @@
+//! Holding arguments and structured results against the tool's schemas, as far as the operator wants it.
+
+use std::sync::Arc;
+
+use opentelemetry::KeyValue;
+use weir_wire::scan;
+
+use super::upstream_label;
+use crate::call::Call;
+use crate::catalog::{Item, Tool};
+use crate::failure::{Failure, FailureKind};
+use crate::reply::{End, Payload};
+use crate::schema::{Check, Contract, Mismatch, Schema, Verdict, message, verdict};
+use crate::telemetry::instruments;
+
+/// A result longer than this is not held against its schema.
+const MOST_BUFFERED: usize = 4 << 20;
+
+/// Checks the arguments of a call before anybody hears of it. Absent ones are an empty object.
+///
+/// # Errors
+/// `BadArguments` where they do not match and the operator enforces it; `InvalidParams` where they are no object.
+pub(super) fn arguments(item: &Item, call: &Call) -> Result<(), Failure> {
+    let given = call.params.arguments().map_err(|error| Failure::invalid_params(error.to_string()))?;
+    let mode = item.terms.validation.input;
+    let (Contract::Checked(schema), Check::Warn | Check::Enforce) = (&item.tool.input, mode) else { return Ok(()) };
+    let mismatches = match verdict(schema, given.as_deref().unwrap_or(b"{}")) {
+        Verdict::Fits => return Ok(()),
+        Verdict::Unknown => {
+            count(&item.tool, "input", "unchecked");
+            return Ok(());
+        }
+        Verdict::Fails(mismatches) => mismatches,
+    };
+    if mode == Check::Warn {
+        warn(&item.tool, "input", &mismatches);
+        return Ok(());
+    }
+    count(&item.tool, "input", "refused");
+    Err(Failure::new(FailureKind::BadArguments, message(&item.exposed, &mismatches)))
+}
+
+/// The check of a tool's results.
+pub(super) struct Results {
+    tool: Arc<Tool>,
+    schema: Arc<Schema>,
+    enforce: bool,
+}
+
+impl Results {
+    /// `None` where there is nothing to check.
+    pub(super) fn of(item: &Item) -> Option<Self> {
+        let mode = item.terms.validation.output;
+        let (Contract::Checked(schema), Check::Warn | Check::Enforce) = (&item.tool.output, mode) else { return None };
+        Some(Self { tool: item.tool.clone(), schema: schema.clone(), enforce: mode == Check::Enforce })
+    }
+
+    /// Passes the end on, or refuses it.
+    pub(super) fn check(&self, end: End) -> End {
+        let bytes = match &end {
+            End::Complete(Payload::Whole(bytes)) if bytes.len() <= MOST_BUFFERED => bytes,
+            End::Complete(_) => {
+                count(&self.tool, "output", "unchecked");
+                return end;
+            }
+            End::InputRequired(_) | End::Failed(_) => return end,
+        };
+        if is_error(bytes) {
+            return end;
+        }
+        let verdict = match scan::find(bytes, "structuredContent") {
+            Some(at) => verdict(&self.schema, &bytes[at]),
+            None => Verdict::Fails(vec![Mismatch::whole("the result has no `structuredContent`")]),
+        };
+        match verdict {
+            Verdict::Fits => end,
+            Verdict::Unknown => {
+                count(&self.tool, "output", "unchecked");
+                end
+            }
+            Verdict::Fails(mismatches) if self.enforce => self.refuse(&mismatches),
+            Verdict::Fails(mismatches) => {
+                warn(&self.tool, "output", &mismatches);
+                end
+            }
+        }
+    }
+
+    fn refuse(&self, mismatches: &[Mismatch]) -> End {
+        count(&self.tool, "output", "refused");
+        let places: Vec<String> = mismatches.iter().map(Mismatch::to_string).collect();
+        let text = "The tool ran, but its result does not match its output schema";
+        Failure::new(FailureKind::BadAnswer, text).at(&self.tool.upstream).because(places.join("; ")).into()
+    }
+}
+
+/// Whether a result says that the tool failed.
+pub(super) fn is_error(result: &[u8]) -> bool {
+    scan::find(result, "isError").is_some_and(|at| scan::trim(&result[at]) == b"true")
+}
+
+fn warn(tool: &Tool, side: &'static str, mismatches: &[Mismatch]) {
+    count(tool, side, "passed");
+    let first = mismatches.first().map(Mismatch::to_string);
+    tracing::warn!(?tool, side, first, "a value does not match the tool's schema");
+}
+
+fn count(tool: &Tool, side: &'static str, action: &'static str) {
+    let labels = [upstream_label(tool), KeyValue::new("side", side), KeyValue::new("action", action)];
+    instruments().validation_failures.add(1, &labels);
+}

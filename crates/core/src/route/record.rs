@@ -1,0 +1,106 @@
+//! The record of one call: written once, when its reply ends or is dropped.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use opentelemetry::KeyValue;
+use tokio::time::Instant;
+
+use super::check::{Results, is_error};
+use super::{checked, is_end};
+use crate::call::Call;
+use crate::failure::Failure;
+use crate::port::Audit;
+use crate::principal::Principal;
+use crate::reply::{End, Event, Payload, PayloadSource, Reply};
+use crate::telemetry::instruments;
+
+/// A call under way. Dropping it records that the call was cancelled.
+pub(super) struct Record {
+    audit: Arc<dyn Audit>,
+    principal: Principal,
+    call: Arc<Call>,
+    began: Instant,
+    /// The metric labels of the tool, once it is known.
+    pub(super) labels: Option<Arc<[KeyValue]>>,
+    written: bool,
+}
+
+impl Record {
+    pub(super) fn begin(audit: Arc<dyn Audit>, principal: Principal, call: Arc<Call>) -> Self {
+        Self { audit, principal, call, began: Instant::now(), labels: None, written: false }
+    }
+
+    /// Goes along with a reply until it ends.
+    pub(super) fn on(self, reply: Reply, results: Option<Results>) -> Reply {
+        let mut record = Some(self);
+        reply.map(move |event| match event {
+            Event::End(end) => Event::End(finish(checked(end, results.as_ref()), record.take())),
+            note => {
+                debug_assert!(!is_end(&note));
+                note
+            }
+        })
+    }
+
+    fn write(&mut self, outcome: &'static str) {
+        if std::mem::replace(&mut self.written, true) {
+            return;
+        }
+        let took = self.began.elapsed();
+        if let Some([upstream, tool, ..]) = self.labels.as_deref() {
+            let labels = [upstream.clone(), tool.clone(), KeyValue::new("outcome", outcome)];
+            instruments().call_duration.record(took.as_secs_f64(), &labels);
+        }
+        self.audit.ended(&self.principal, &self.call, outcome, took);
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.write("cancelled");
+    }
+}
+
+/// Writes the record, or lets it go along with a result that is still arriving.
+fn finish(end: End, record: Option<Record>) -> End {
+    let Some(mut record) = record else { return end };
+    let outcome = match end {
+        End::Complete(Payload::Stream(inner)) => {
+            return End::Complete(Payload::Stream(Box::new(Arriving { inner, record, outcome: "complete" })));
+        }
+        End::InputRequired(Payload::Stream(inner)) => {
+            return End::InputRequired(Payload::Stream(Box::new(Arriving {
+                inner,
+                record,
+                outcome: "input_required",
+            })));
+        }
+        End::Complete(Payload::Whole(ref bytes)) if is_error(bytes) => "tool_error",
+        End::Complete(_) => "complete",
+        End::InputRequired(_) => "input_required",
+        End::Failed(ref failure) => failure.reason(),
+    };
+    record.write(outcome);
+    end
+}
+
+/// A long result: the call ends with its last byte.
+struct Arriving {
+    inner: Box<dyn PayloadSource>,
+    record: Record,
+    outcome: &'static str,
+}
+
+impl PayloadSource for Arriving {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+        let chunk = self.inner.poll_chunk(cx);
+        match &chunk {
+            Poll::Ready(None) => self.record.write(self.outcome),
+            Poll::Ready(Some(Err(failure))) => self.record.write(failure.reason()),
+            Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
+        }
+        chunk
+    }
+}

@@ -1,0 +1,160 @@
+//! From the bytes of a schema to a validator, behind the cost bound, and shared between tools with equal schemas.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use jsonschema::{Draft, PatternOptions, Retrieve, Uri, Validator};
+use serde_json::Value;
+
+use super::report::{Mismatch, collect};
+use super::shape::Shape;
+use super::{Contract, Unusable, Verdict};
+use crate::catalog::Version;
+
+/// Bytes of a schema.
+const LONGEST: usize = 256 << 10;
+/// Of one compiled pattern, and of its lazily built automaton.
+const PATTERN_BYTES: usize = 1 << 20;
+
+/// A schema that values can be held against.
+pub(crate) struct Schema {
+    validator: Validator,
+    shape: Shape,
+}
+
+impl Schema {
+    /// Reads and compiles. Not for the hot path.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub(crate) fn compile(bytes: &[u8]) -> Result<Self, Unusable> {
+        if bytes.len() > LONGEST {
+            return Err(Unusable::TooLong);
+        }
+        let schema: Value = serde_json::from_slice(bytes).map_err(|error| {
+            // The reader itself stops at 128 levels.
+            if error.to_string().starts_with("recursion limit") { Unusable::TooDeep } else { Unusable::Invalid }
+        })?;
+        let draft = draft(&schema)?;
+        let shape = Shape::of(&schema)?;
+        let patterns = PatternOptions::regex().size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES);
+        let validator = jsonschema::options()
+            .with_draft(draft)
+            .with_retriever(Nowhere)
+            .with_pattern_options(patterns)
+            .build(&schema)
+            .map_err(|_| Unusable::Invalid)?;
+        Ok(Self { validator, shape })
+    }
+
+    /// Holds a value of `length` bytes of JSON against the schema.
+    pub(crate) fn verdict(&self, value: &Value, length: usize) -> Verdict {
+        if !self.shape.is_affordable(value, length) {
+            return Verdict::Unknown;
+        }
+        if self.validator.is_valid(value) {
+            return Verdict::Fits;
+        }
+        let mismatches = collect(self.validator.iter_errors(value));
+        if mismatches.is_empty() {
+            Verdict::Fails(vec![Mismatch::whole("it does not match")])
+        } else {
+            Verdict::Fails(mismatches)
+        }
+    }
+}
+
+impl fmt::Debug for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Schema").field("shape", &self.shape).finish_non_exhaustive()
+    }
+}
+
+/// The dialect that `$schema` names; 2020-12 where it names none.
+fn draft(schema: &Value) -> Result<Draft, Unusable> {
+    let Some(name) = schema.get("$schema") else { return Ok(Draft::Draft202012) };
+    let name = name.as_str().ok_or(Unusable::Invalid)?.trim_end_matches('#');
+    let name = name.strip_prefix("https://").or_else(|| name.strip_prefix("http://")).unwrap_or(name);
+    match name {
+        "json-schema.org/draft/2020-12/schema" | "json-schema.org/schema" => Ok(Draft::Draft202012),
+        "json-schema.org/draft/2019-09/schema" => Ok(Draft::Draft201909),
+        "json-schema.org/draft-07/schema" => Ok(Draft::Draft7),
+        "json-schema.org/draft-06/schema" => Ok(Draft::Draft6),
+        "json-schema.org/draft-04/schema" => Ok(Draft::Draft4),
+        _ => Err(Unusable::Dialect),
+    }
+}
+
+/// Nothing is ever fetched, whatever features the validator was built with.
+struct Nowhere;
+
+impl Retrieve for Nowhere {
+    fn retrieve(&self, _uri: &Uri<String>) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
+        Err("nothing is fetched".into())
+    }
+}
+
+/// Compiled schemas by their bytes. Holds none of them itself: a schema lives as long as a tool that has it.
+#[derive(Debug, Default)]
+pub(crate) struct Contracts(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    by_bytes: HashMap<Version, Weak<Schema>>,
+    /// When to look for dead entries next.
+    sweep_at: usize,
+}
+
+const FIRST_SWEEP: usize = 1024;
+
+impl Contracts {
+    /// What the schema in `bytes` is good for.
+    pub(crate) fn of(&self, bytes: &[u8]) -> Contract {
+        let key = Version::of(&[bytes]);
+        if let Some(known) = self.lock().by_bytes.get(&key).and_then(Weak::upgrade) {
+            return Contract::Checked(known);
+        }
+        // Compiled without the lock: two that compile the same at once do no harm.
+        match Schema::compile(bytes) {
+            Ok(schema) => {
+                let schema = Arc::new(schema);
+                self.lock().keep(key, &schema);
+                Contract::Checked(schema)
+            }
+            Err(why) => Contract::Unchecked(why),
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn keep(&mut self, key: Version, schema: &Arc<Schema>) {
+        self.by_bytes.insert(key, Arc::downgrade(schema));
+        if self.by_bytes.len() >= self.sweep_at.max(FIRST_SWEEP) {
+            self.by_bytes.retain(|_, schema| schema.strong_count() > 0);
+            self.sweep_at = self.by_bytes.len() * 2;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_schemas_share_one_validator_and_dead_ones_are_forgotten() {
+        let contracts = Contracts::default();
+        let (Contract::Checked(one), Contract::Checked(two)) = (contracts.of(b"{}"), contracts.of(b"{}")) else {
+            panic!("an empty schema is usable")
+        };
+        assert!(Arc::ptr_eq(&one, &two));
+        for at in 0..FIRST_SWEEP * 3 {
+            assert!(matches!(contracts.of(format!("{{\"maximum\":{at}}}").as_bytes()), Contract::Checked(_)));
+        }
+        assert!(contracts.lock().by_bytes.len() <= FIRST_SWEEP);
+    }
+}

@@ -1,0 +1,61 @@
+//! Saying what is wrong with a value in a way that a model can act on, without repeating the value.
+
+use std::fmt;
+
+use jsonschema::ValidationError;
+
+/// Places reported at once.
+const MOST: usize = 5;
+/// Characters of a pointer, and of what is expected there: both may hold what a client or an upstream wrote.
+const POINTER: usize = 64;
+const EXPECTED: usize = 160;
+
+/// One place of a value that does not match its schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// A JSON pointer into the value; empty for the whole of it.
+    pub pointer: String,
+    /// What is expected there.
+    pub expected: String,
+}
+
+impl Mismatch {
+    /// About the whole value.
+    pub(crate) fn whole(expected: &str) -> Self {
+        Self { pointer: String::new(), expected: expected.to_owned() }
+    }
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pointer = if self.pointer.is_empty() { "(the whole value)" } else { &self.pointer };
+        write!(f, "{pointer}: {}", self.expected)
+    }
+}
+
+/// The first few mismatches. The values themselves are masked.
+pub(super) fn collect<'a>(errors: impl Iterator<Item = ValidationError<'a>>) -> Vec<Mismatch> {
+    let mismatch = |error: ValidationError<'_>| Mismatch {
+        pointer: cut(error.instance_path().as_str(), POINTER),
+        expected: cut(&error.masked().to_string(), EXPECTED),
+    };
+    errors.take(MOST).map(mismatch).collect()
+}
+
+/// The text for the client.
+pub(crate) fn message(tool: &str, mismatches: &[Mismatch]) -> String {
+    let mut text =
+        format!("The arguments do not match the input schema of `{}`. Correct them and call again:", cut(tool, 128));
+    for mismatch in mismatches {
+        text.push_str("\n- ");
+        text.push_str(&mismatch.to_string());
+    }
+    text
+}
+
+fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_owned(),
+        Some((at, _)) => format!("{}…", &text[..at]),
+    }
+}

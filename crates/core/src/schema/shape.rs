@@ -1,0 +1,182 @@
+//! What a schema may cost: a graph of its subschemas, a bound on how they expand, and a budgeted count of what holding one
+//! value against it would take (fault B23).
+//!
+//! The validator has no budget of its own: a schema of 2 KiB can make it work for hours. Two things multiply: references
+//! that expand in place (`allOf` twice the next, 26 times), and references that branch at every level of the value. The
+//! first is bounded when the schema is read; the second depends on the value and is counted per value, unless the product
+//! of both sizes is harmless anyway.
+
+mod graph;
+
+use serde_json::Value;
+
+use super::Unusable;
+use graph::{Graph, Node};
+
+/// Values in a schema.
+const MOST_NODES: usize = 5_000;
+/// Levels of JSON in a schema: 32 schemas, each with its keyword.
+const MOST_LEVELS: usize = 64;
+/// Schemas one value may be held against.
+const MOST_EXPANSIONS: u64 = 10_000;
+/// Schemas on the way from one value to the last that it is held against.
+const LONGEST_CHAIN: u32 = 128;
+/// Steps of one validation: each takes about a tenth of a microsecond, so this is well under 5 ms.
+const BUDGET: u64 = 20_000;
+/// Schemas and values entered at once: bounds the stack of this count and of the validator alike.
+const DEEPEST_WALK: u32 = 256;
+
+/// The shape of a usable schema.
+#[derive(Debug)]
+pub(super) struct Shape {
+    nodes: Vec<Node>,
+    /// Steps for one value at most, where references neither branch nor come back: then no count is needed.
+    steps: Option<u64>,
+}
+
+impl Shape {
+    /// Reads a schema.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub(super) fn of(schema: &Value) -> Result<Self, Unusable> {
+        bound(schema)?;
+        let nodes = Graph::read(schema)?;
+        let here = Expansion::along(&nodes, |node| node.here.clone())?;
+        if here.steps.iter().any(|steps| *steps > MOST_EXPANSIONS) {
+            return Err(Unusable::TooManyExpansions);
+        }
+        if here.longest > LONGEST_CHAIN {
+            return Err(Unusable::TooDeep);
+        }
+        let all = Expansion::along(&nodes, Node::all).ok();
+        let tame = |all: &Expansion| all.longest <= LONGEST_CHAIN && nodes.iter().all(|node| !node.again);
+        let steps = all.filter(tame).and_then(|all| all.steps.first().copied());
+        Ok(Self { nodes, steps })
+    }
+
+    /// Whether a value of `length` bytes of JSON can be held against the schema within the budget.
+    pub(super) fn is_affordable(&self, value: &Value, length: usize) -> bool {
+        // Every value takes at least two bytes, but for the outermost.
+        let values = length as u64 / 2 + 1;
+        if self.steps.is_some_and(|steps| steps.saturating_mul(values) <= BUDGET) {
+            return true;
+        }
+        Count { nodes: &self.nodes, left: BUDGET }.holds(0, value, 0)
+    }
+}
+
+/// Bounds the text: number of values and nesting.
+fn bound(schema: &Value) -> Result<(), Unusable> {
+    let mut nodes = 0;
+    let mut open = vec![(schema, 0)];
+    while let Some((value, level)) = open.pop() {
+        nodes += 1;
+        if nodes > MOST_NODES {
+            return Err(Unusable::TooManyNodes);
+        }
+        if level > MOST_LEVELS {
+            return Err(Unusable::TooDeep);
+        }
+        match value {
+            Value::Array(items) => open.extend(items.iter().map(|item| (item, level + 1))),
+            Value::Object(members) => open.extend(members.values().map(|member| (member, level + 1))),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// How a graph without circles unfolds into a tree.
+struct Expansion {
+    /// Steps in the tree below each node, the node's own included.
+    steps: Vec<u64>,
+    /// Nodes on the longest way down.
+    longest: u32,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mark {
+    New,
+    Open,
+    Done,
+}
+
+impl Expansion {
+    /// Follows the edges that `next` gives, each node once.
+    ///
+    /// # Errors
+    /// There is a circle.
+    fn along(nodes: &[Node], next: impl Fn(&Node) -> Vec<usize>) -> Result<Self, Unusable> {
+        let mut steps = vec![0u64; nodes.len()];
+        let mut height = vec![0u32; nodes.len()];
+        let mut marks = vec![Mark::New; nodes.len()];
+        for root in 0..nodes.len() {
+            let mut path = vec![root];
+            while let Some(&at) = path.last() {
+                match marks[at] {
+                    Mark::New => {
+                        marks[at] = Mark::Open;
+                        for below in next(&nodes[at]) {
+                            match marks[below] {
+                                Mark::New => path.push(below),
+                                Mark::Open => return Err(Unusable::EndlessReference),
+                                Mark::Done => {}
+                            }
+                        }
+                    }
+                    Mark::Open => {
+                        let below = next(&nodes[at]);
+                        let sum = below.iter().fold(0u64, |sum, at| sum.saturating_add(steps[*at]));
+                        steps[at] = sum.saturating_add(nodes[at].weight);
+                        height[at] = below.iter().map(|at| height[*at]).max().unwrap_or(0) + 1;
+                        marks[at] = Mark::Done;
+                        path.pop();
+                    }
+                    Mark::Done => {
+                        path.pop();
+                    }
+                }
+            }
+        }
+        Ok(Self { steps, longest: height.into_iter().max().unwrap_or(0) })
+    }
+}
+
+/// Counts the steps of a validation that never takes a short cut, until the budget is spent.
+struct Count<'a> {
+    nodes: &'a [Node],
+    left: u64,
+}
+
+impl Count<'_> {
+    fn holds(&mut self, at: usize, value: &Value, depth: u32) -> bool {
+        let node = &self.nodes[at];
+        let size = match value {
+            Value::String(text) => text.len() / 64,
+            Value::Array(items) => items.len(),
+            Value::Object(members) => members.len(),
+            _ => 0,
+        };
+        let cost = node.weight.saturating_add(size as u64);
+        if depth > DEEPEST_WALK || cost > self.left {
+            return false;
+        }
+        self.left -= cost;
+        // `unevaluated...` holds each member against everything here once more.
+        let rounds = if node.again { size + 1 } else { 1 };
+        let here = (0..rounds).all(|_| node.here.iter().all(|next| self.holds(*next, value, depth + 1)));
+        here && match value {
+            Value::Array(items) => items.iter().enumerate().all(|(index, item)| {
+                let place = node.places.get(index).copied().or(node.rest);
+                place.iter().chain(&node.items).all(|next| self.holds(*next, item, depth + 1))
+            }),
+            Value::Object(members) => members.iter().all(|(key, member)| {
+                let keyed = node.keyed.get(key.as_str()).copied().or(node.others);
+                let names = node.names.is_none_or(|next| self.holds(next, &Value::Null, depth + 1));
+                names && keyed.iter().chain(&node.members).all(|next| self.holds(*next, member, depth + 1))
+            }),
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Reading a schema into a graph: its subschemas, and which of them a value or its parts are held against.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use super::super::Unusable;
+
+/// One subschema. Edges are places in the list of nodes; the root is the first.
+#[derive(Debug, Default)]
+pub(super) struct Node {
+    /// Own steps: its keywords, and what they list.
+    pub(super) weight: u64,
+    /// The same value is held against these too.
+    pub(super) here: Vec<usize>,
+    /// True if `unevaluated...` makes it look again.
+    pub(super) again: bool,
+    /// The member of this name.
+    pub(super) keyed: HashMap<String, usize>,
+    /// Members that are not named.
+    pub(super) others: Option<usize>,
+    /// Perhaps every member.
+    pub(super) members: Vec<usize>,
+    /// Every member's name.
+    pub(super) names: Option<usize>,
+    /// The item at this place.
+    pub(super) places: Vec<usize>,
+    /// Items behind those places.
+    pub(super) rest: Option<usize>,
+    /// Perhaps every item.
+    pub(super) items: Vec<usize>,
+}
+
+impl Node {
+    /// Every edge.
+    pub(super) fn all(&self) -> Vec<usize> {
+        let mut all = self.here.clone();
+        all.extend(self.keyed.values());
+        all.extend(self.others.iter().chain(&self.names).chain(&self.rest));
+        all.extend(self.members.iter().chain(&self.places).chain(&self.items));
+        all
+    }
+}
+
+/// The reading.
+pub(super) struct Graph<'a> {
+    root: &'a Value,
+    own_id: Option<&'a str>,
+    nodes: Vec<Node>,
+    by_place: HashMap<*const Value, usize>,
+    open: Vec<(usize, &'a Value)>,
+    anchors: HashMap<&'a str, usize>,
+    references: Vec<(usize, &'a str)>,
+}
+
+impl<'a> Graph<'a> {
+    /// Reads a whole schema, references included.
+    ///
+    /// # Errors
+    /// A reference leads out, or nowhere.
+    pub(super) fn read(root: &'a Value) -> Result<Vec<Node>, Unusable> {
+        let own_id =
+            root.get("$id").and_then(Value::as_str).map(|id| id.trim_end_matches('#')).filter(|id| !id.is_empty());
+        let (by_place, anchors) = (HashMap::new(), HashMap::new());
+        let mut graph =
+            Self { root, own_id, nodes: Vec::new(), by_place, open: Vec::new(), anchors, references: Vec::new() };
+        graph.node(root);
+        loop {
+            while let Some((at, schema)) = graph.open.pop() {
+                graph.enter(at, schema)?;
+            }
+            // Anchors are known only when all schemas were entered, and pointers may lead to further ones.
+            let references = std::mem::take(&mut graph.references);
+            if references.is_empty() {
+                return Ok(graph.nodes);
+            }
+            for (at, reference) in references {
+                let target = graph.target(reference)?;
+                graph.nodes[at].here.push(target);
+            }
+        }
+    }
+
+    /// The node of a schema, to be entered if it is new.
+    fn node(&mut self, schema: &'a Value) -> usize {
+        *self.by_place.entry(std::ptr::from_ref(schema)).or_insert_with(|| {
+            self.nodes.push(Node { weight: 1, ..Node::default() });
+            self.open.push((self.nodes.len() - 1, schema));
+            self.nodes.len() - 1
+        })
+    }
+
+    fn enter(&mut self, at: usize, schema: &'a Value) -> Result<(), Unusable> {
+        let Value::Object(keywords) = schema else { return Ok(()) };
+        let is_root = std::ptr::eq(schema, self.root);
+        // An id inside changes what references below it mean; nobody needs it in a tool's schema.
+        if !is_root && (keywords.get("$id").is_some_and(Value::is_string) || keywords.get("id").is_some_and(is_address))
+        {
+            return Err(Unusable::BrokenReference);
+        }
+        for (keyword, value) in keywords {
+            self.keyword(at, keyword, value);
+        }
+        self.nodes[at].weight += keywords.len() as u64;
+        Ok(())
+    }
+
+    fn keyword(&mut self, at: usize, keyword: &str, value: &'a Value) {
+        match (keyword, value) {
+            ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(target)) => self.references.push((at, target)),
+            ("$anchor" | "$dynamicAnchor", Value::String(name)) => {
+                self.anchors.insert(name, at);
+            }
+            ("not" | "if" | "then" | "else", schema) => self.here(at, schema),
+            ("allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {
+                schemas.iter().for_each(|schema| self.here(at, schema))
+            }
+            ("dependentSchemas" | "dependencies", Value::Object(map)) => {
+                map.values().filter(|value| !value.is_array()).for_each(|schema| self.here(at, schema));
+            }
+            ("properties" | "patternProperties" | "$defs" | "definitions", Value::Object(map)) => {
+                self.map(at, keyword, map)
+            }
+            ("prefixItems" | "items", Value::Array(schemas)) => {
+                self.nodes[at].places = schemas.iter().map(|schema| self.node(schema)).collect();
+            }
+            ("items" | "additionalItems", schema) => self.nodes[at].rest = Some(self.node(schema)),
+            ("additionalProperties", schema) => self.nodes[at].others = Some(self.node(schema)),
+            ("propertyNames", schema) => self.nodes[at].names = Some(self.node(schema)),
+            ("contains", schema) => {
+                let next = self.node(schema);
+                self.nodes[at].items.push(next);
+            }
+            ("unevaluatedItems" | "unevaluatedProperties", schema) => {
+                let next = self.node(schema);
+                let node = &mut self.nodes[at];
+                node.again = true;
+                if keyword == "unevaluatedItems" { node.items.push(next) } else { node.members.push(next) }
+            }
+            ("enum" | "required" | "const", listed) => self.nodes[at].weight += size(listed),
+            _ => {}
+        }
+    }
+
+    fn here(&mut self, at: usize, schema: &'a Value) {
+        let next = self.node(schema);
+        self.nodes[at].here.push(next);
+    }
+
+    fn map(&mut self, at: usize, keyword: &str, map: &'a Map<String, Value>) {
+        for (key, schema) in map {
+            let next = self.node(schema);
+            match keyword {
+                "properties" => {
+                    self.nodes[at].keyed.insert(key.clone(), next);
+                }
+                "patternProperties" => self.nodes[at].members.push(next),
+                // Definitions are only read, for anchors and for ids.
+                _ => {}
+            }
+        }
+    }
+
+    /// Where a reference leads.
+    fn target(&mut self, reference: &'a str) -> Result<usize, Unusable> {
+        let own = self
+            .own_id
+            .and_then(|id| reference.strip_prefix(id))
+            .filter(|rest| rest.is_empty() || rest.starts_with('#'));
+        let local = own.unwrap_or(reference);
+        if local.is_empty() || local == "#" {
+            return Ok(0);
+        }
+        let fragment = local.strip_prefix('#').ok_or(Unusable::ForeignReference)?;
+        if fragment.starts_with('/') {
+            let pointer = unescape(fragment).ok_or(Unusable::BrokenReference)?;
+            let schema = self.root.pointer(&pointer).ok_or(Unusable::BrokenReference)?;
+            return Ok(self.node(schema));
+        }
+        self.anchors.get(fragment).copied().ok_or(Unusable::BrokenReference)
+    }
+}
+
+/// In draft 4 `id` is what `$id` is later; as the name of a property it is a schema, and no text.
+fn is_address(id: &Value) -> bool {
+    id.as_str().is_some_and(|id| id.contains(['/', ':', '#']))
+}
+
+/// Values in a value.
+fn size(value: &Value) -> u64 {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(size).sum::<u64>(),
+        Value::Object(members) => 1 + members.values().map(size).sum::<u64>(),
+        _ => 1,
+    }
+}
+
+/// Undoes the percent-encoding of a fragment.
+fn unescape(fragment: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(fragment.len());
+    let mut rest = fragment.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let digits = [rest.next()?, rest.next()?];
+            bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
