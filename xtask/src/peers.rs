@@ -20,6 +20,9 @@ const NODE_MAJOR: u32 = 22;
 /// The oldest Node that npm and the peers themselves run on.
 const NODE_MAJOR_FOR_NPM: u32 = 20;
 
+/// The oldest Python, 3.x, that the pinned packages are made for.
+const PYTHON_MINOR: u32 = 11;
+
 const QUICK: &str = "or leave the peers out with `cargo xtask test --quick`";
 
 /// Where the installed peers are.
@@ -86,10 +89,18 @@ fn major(version: &str) -> Option<u32> {
     version.strip_prefix('v')?.split('.').next()?.parse().ok()
 }
 
+/// The minor version of Python's `Python 3.11.7`.
+fn python_minor(version: &str) -> Option<u32> {
+    version.strip_prefix("Python 3.")?.split('.').next()?.parse().ok()
+}
+
 /// Makes `.venv1` or `.venv2` for one major version of the SDK: two cannot live in one environment.
 fn python(dir: &Path, major: u32) -> anyhow::Result<()> {
     let version = output_of(Command::new("python3").arg("--version"))
-        .with_context(|| format!("`python3` is not on PATH: install Python 3.11 or newer, {QUICK}"))?;
+        .with_context(|| format!("`python3` is not on PATH: install Python 3.{PYTHON_MINOR} or newer, {QUICK}"))?;
+    if python_minor(&version) < Some(PYTHON_MINOR) {
+        bail!("{version} is too old: the peers need 3.{PYTHON_MINOR} or newer, {QUICK}");
+    }
     let venv = dir.join(format!(".venv{major}"));
     let requirements = dir.join(format!("requirements-v{major}.txt"));
     let stamp = Stamp::new(venv.join(".weir-stamp"), &requirements, &version)?;
@@ -131,10 +142,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn major_of_a_node_version_is_read() {
+    fn versions_of_node_and_python_are_read() {
         assert_eq!(major("v22.19.0"), Some(22));
         assert_eq!(major("22.19.0"), None, "not what `node --version` prints");
         assert!(major("v20.20.2") < Some(NODE_MAJOR));
+        assert_eq!(python_minor("Python 3.11.7"), Some(11));
+        assert!(python_minor("Python 3.9.2") < Some(PYTHON_MINOR));
+        assert!(python_minor("Python 2.7.18") < Some(PYTHON_MINOR), "only a Python 3 has a minor version to look at");
         assert!(major("nonsense") < Some(NODE_MAJOR), "an unreadable version is never new enough");
     }
 }
