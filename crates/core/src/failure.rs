@@ -10,9 +10,12 @@ use bytes::Bytes;
 
 use crate::names::UpstreamId;
 
-/// Why a request did not get a result.
+/// Why a request did not get a result. One word wide, because most results carry none.
 #[derive(Debug)]
-pub struct Failure {
+pub struct Failure(Box<Parts>);
+
+#[derive(Debug)]
+struct Parts {
     kind: FailureKind,
     message: Cow<'static, str>,
     upstream: Option<UpstreamId>,
@@ -71,7 +74,7 @@ impl Failure {
     /// A failure with the text a client may read: what happened, and what to do. Never a secret, never an address.
     #[must_use]
     pub fn new(kind: FailureKind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, message: message.into(), upstream: None, retry_after: None, source: None }
+        Self(Box::new(Parts { kind, message: message.into(), upstream: None, retry_after: None, source: None }))
     }
 
     /// A bug of weir's. The text goes to the log; the client sees only that it is weir's fault.
@@ -101,52 +104,52 @@ impl Failure {
     /// Says which upstream it is about.
     #[must_use]
     pub fn at(mut self, upstream: &UpstreamId) -> Self {
-        self.upstream = Some(upstream.clone());
+        self.0.upstream = Some(upstream.clone());
         self
     }
 
     /// Says when trying again may help.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {
-        self.retry_after = Some(wait);
+        self.0.retry_after = Some(wait);
         self
     }
 
     /// Keeps the cause for the log.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        self.source = Some(source.into());
+        self.0.source = Some(source.into());
         self
     }
 
     /// What went wrong.
     #[must_use]
     pub fn kind(&self) -> &FailureKind {
-        &self.kind
+        &self.0.kind
     }
 
     /// The text for the client.
     #[must_use]
     pub fn message(&self) -> &str {
-        &self.message
+        &self.0.message
     }
 
     /// The upstream it is about.
     #[must_use]
     pub fn upstream(&self) -> Option<&UpstreamId> {
-        self.upstream.as_ref()
+        self.0.upstream.as_ref()
     }
 
     /// When to try again, where known.
     #[must_use]
     pub fn wait(&self) -> Option<Duration> {
-        self.retry_after
+        self.0.retry_after
     }
 
     /// A word for metrics and for `data.reason`: one of a fixed, small set.
     #[must_use]
     pub fn reason(&self) -> &'static str {
-        match &self.kind {
+        match &self.0.kind {
             FailureKind::TimedOut => "timed_out",
             FailureKind::Unavailable => "unavailable",
             FailureKind::BadAnswer => "bad_answer",
@@ -167,16 +170,16 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(upstream) = &self.upstream {
+        if let Some(upstream) = &self.0.upstream {
             write!(f, "upstream {upstream}: ")?;
         }
-        f.write_str(&self.message)
+        f.write_str(&self.0.message)
     }
 }
 
 impl std::error::Error for Failure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|e| e as &(dyn std::error::Error + 'static))
+        self.0.source.as_deref().map(|e| e as &(dyn std::error::Error + 'static))
     }
 }
 
