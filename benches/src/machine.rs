@@ -32,6 +32,8 @@ pub(crate) struct Machine {
     pub(crate) huge_pages: String,
     /// Variables that change how the processes of the run allocate and how many threads they have.
     pub(crate) environment: BTreeMap<String, String>,
+    /// The load average of the minute before the run: what else the machine was doing.
+    pub(crate) load_before: f64,
     /// Seconds since 1970.
     pub(crate) at: u64,
 }
@@ -49,6 +51,7 @@ impl Machine {
             debug_build: cfg!(debug_assertions),
             huge_pages: huge_pages(),
             environment: environment(),
+            load_before: load(),
             at: unix_micros() / 1_000_000,
         }
     }
@@ -72,6 +75,11 @@ fn open_files() -> usize {
         .lines()
         .find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next()?.parse().ok())
         .unwrap_or(1024)
+}
+
+fn load() -> f64 {
+    let word = read_line("/proc/loadavg").split_whitespace().next().and_then(|word| word.parse().ok());
+    word.unwrap_or(0.0)
 }
 
 fn cpu_name() -> String {

@@ -21,6 +21,9 @@ pub(crate) async fn run(settings: Settings) -> Result<bool> {
     if machine.debug_build {
         println!("  a debug build of the load generator: these numbers mean nothing");
     }
+    if machine.load_before > 0.5 {
+        println!("  the machine was busy before this began (load {}): expect noise", machine.load_before);
+    }
     for part in &settings.parts {
         let table = match part {
             Part::Calls => calls::run(&settings).await,
