@@ -4,6 +4,8 @@
 #![allow(clippy::missing_panics_doc, reason = "a test kit panics with what it saw")]
 
 pub mod client;
+pub mod mockup;
 pub mod task;
 
 pub use client::{Answer, Exchange, Modern, RawClient, RawSocket, SseEvent};
+pub use mockup::{Behaviour, Mockup};

@@ -1,0 +1,202 @@
+//! A scriptable upstream server over real loopback TCP, of either era or both, that behaves or misbehaves as told and
+//! remembers every request. Its state survives [`Mockup::stop`] and [`Mockup::restart`], but for sessions.
+
+mod behaviour;
+mod breakable;
+mod builder;
+mod catalog;
+mod legacy;
+mod listening;
+mod modern;
+mod play;
+mod record;
+mod server;
+mod state;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::net::TcpListener;
+use weir_wire::Revision;
+
+pub use behaviour::{Behaviour, Gate, Step};
+pub use builder::Builder;
+pub use catalog::{Cursors, Tool};
+pub use record::Recorded;
+pub use state::Counts;
+
+use crate::task::Owned;
+use state::{Rule, Shared};
+
+/// How long [`Mockup::until`] waits before it fails the test.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running mock server. Dropping it closes every connection.
+#[derive(Debug)]
+pub struct Mockup {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    server: Option<Owned>,
+}
+
+impl Mockup {
+    /// A server of 2026-07-28 alone.
+    pub fn modern() -> Builder {
+        Builder::new(None, true)
+    }
+
+    /// A server of legacy revisions up to this one, with sessions.
+    ///
+    /// # Panics
+    /// When the revision is modern.
+    pub fn legacy(newest: Revision) -> Builder {
+        assert!(!newest.is_modern(), "{newest:?} is no legacy revision");
+        Builder::new(Some(newest), false)
+    }
+
+    /// A server of every revision.
+    pub fn dual() -> Builder {
+        Builder::new(Some(Revision::NEWEST_LEGACY), true)
+    }
+
+    async fn start(shared: Shared) -> Self {
+        let mut mockup = Self { address: ([127, 0, 0, 1], 0).into(), shared: Arc::new(shared), server: None };
+        mockup.restart().await;
+        mockup
+    }
+
+    /// The URL of the MCP endpoint. The same after a restart.
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Every request so far, in the order in which their bodies were complete.
+    pub fn requests(&self) -> Vec<Recorded> {
+        self.shared.lock().requests.clone()
+    }
+
+    /// The requests of one JSON-RPC method, or of `GET` or `DELETE`.
+    pub fn requests_of(&self, kind: &str) -> Vec<Recorded> {
+        self.shared.lock().requests.iter().filter(|request| request.kind() == kind).cloned().collect()
+    }
+
+    /// How often a tool ran, whatever became of it.
+    pub fn executions(&self, tool: &str) -> usize {
+        self.counts(tool).started
+    }
+
+    /// How the calls of a tool ended. Those still running are in `started` alone.
+    pub fn counts(&self, tool: &str) -> Counts {
+        self.shared.lock().counts.get(tool).copied().unwrap_or_default()
+    }
+
+    /// How often any tool ran.
+    pub fn total_executions(&self) -> usize {
+        self.shared.lock().counts.values().map(|counts| counts.started).sum()
+    }
+
+    /// The answers that came to the server's own requests.
+    pub fn answers(&self) -> Vec<Value> {
+        self.shared.lock().answers.clone()
+    }
+
+    /// Streams that listen for changes now.
+    pub fn listeners(&self) -> usize {
+        self.shared.lock().listeners
+    }
+
+    /// Sessions that are open now.
+    pub fn sessions(&self) -> usize {
+        self.shared.lock().sessions.len()
+    }
+
+    /// TCP connections ever accepted.
+    pub fn connections(&self) -> u64 {
+        self.shared.lock().connections
+    }
+
+    /// TCP connections open now.
+    pub fn open_connections(&self) -> usize {
+        self.shared.lock().open_connections
+    }
+
+    /// Has other tools from now on, and tells nobody.
+    pub fn set_tools(&self, tools: impl IntoIterator<Item = Tool>) {
+        let tools = tools.into_iter().collect();
+        self.shared.change(|inner| inner.tools = tools);
+    }
+
+    /// Tells every listener that the list changed.
+    pub fn notify_list_changed(&self) {
+        self.storm(1);
+    }
+
+    /// Tells every listener so many times, at once.
+    pub fn storm(&self, times: usize) {
+        for _ in 0..times {
+            // An error means that nobody listens.
+            let _ = self.shared.changes.send(());
+        }
+    }
+
+    /// Forgets every session, as a server that restarted does; their streams end.
+    pub fn kill_sessions(&self) {
+        self.shared.change(|inner| inner.sessions.clear());
+    }
+
+    /// Answers the next `times` requests of this kind so, before any tool runs: a JSON-RPC method, `GET`, `DELETE`, or
+    /// `*` for all. Rules apply in the order in which they were given.
+    pub fn on(&self, kind: &str, times: usize, behaviour: Behaviour) {
+        let rule = Rule { kind: kind.to_owned(), left: times, behaviour };
+        self.shared.change(|inner| inner.rules.push(rule));
+    }
+
+    /// Forgets every rule.
+    pub fn clear_rules(&self) {
+        self.shared.change(|inner| inner.rules.clear());
+    }
+
+    /// Closes the listener and every connection: connecting is refused from now on.
+    pub async fn stop(&mut self) {
+        self.server = None;
+        self.until("every connection is closed", |mockup| mockup.open_connections() == 0).await;
+    }
+
+    /// Listens again on the same port, without the sessions of before. Stops first when it still runs.
+    ///
+    /// # Panics
+    /// When somebody else took the port.
+    pub async fn restart(&mut self) {
+        self.stop().await;
+        self.kill_sessions();
+        let listener = TcpListener::bind(self.address).await;
+        let listener = listener.unwrap_or_else(|error| panic!("{}: {error}", self.address));
+        self.address = listener.local_addr().unwrap_or_else(|error| panic!("{error}"));
+        self.server = Some(Owned::spawn(server::serve(listener, Arc::clone(&self.shared))));
+    }
+
+    /// Waits until the condition holds. It is looked at whenever anything here changes.
+    ///
+    /// # Panics
+    /// When it does not hold after 20 seconds; the panic says `what` and shows the requests.
+    pub async fn until(&self, what: &str, mut condition: impl FnMut(&Self) -> bool) {
+        let mut pulse = self.shared.pulse();
+        let holds = async {
+            while !condition(self) {
+                // The sender lives in `self`.
+                let _ = pulse.changed().await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, holds).await.is_err() {
+            let requests: Vec<_> = self.requests().iter().map(|request| request.kind().to_owned()).collect();
+            panic!("never happened: {what}; requests: {requests:?}");
+        }
+    }
+}

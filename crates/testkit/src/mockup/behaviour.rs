@@ -1,0 +1,333 @@
+//! What a mock tool does, as a list of small steps. The named behaviours are such lists; a test may write its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use weir_wire::LogLevel;
+
+/// A tool's way to answer, good or bad.
+#[derive(Clone, Debug)]
+pub struct Behaviour {
+    pub(super) steps: Vec<Step>,
+    pub(super) form: Form,
+    pub(super) status: StatusCode,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) drip: Option<Drip>,
+}
+
+/// One thing that happens in an answer. In texts that are sent as messages `"$id"` stands for the id of the request and
+/// `"$token"` for its progress token, quotes included.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// A progress notification (progress, total) with the token of the request; nothing when it has none.
+    Progress(u64, u64),
+    /// A log message. Sent only to those who asked for the level, unless `unasked`.
+    Log {
+        /// Its level.
+        level: LogLevel,
+        /// Whether it goes out although nobody wants it.
+        unasked: bool,
+    },
+    /// A message given as JSON text.
+    Send(String),
+    /// A request of the server's own; the call goes on once the answer was posted. Legacy only.
+    Ask {
+        /// Its method.
+        method: &'static str,
+        /// Its params.
+        params: Value,
+    },
+    /// The result. Modern ones get `resultType` unless they have one.
+    Result(Value),
+    /// The arguments as text and as structured content.
+    Echo,
+    /// A JSON-RPC error.
+    Error(Value),
+    /// A result whose text has so many bytes; never all in memory.
+    Huge(usize),
+    /// Bytes as they are, wherever they land.
+    Raw(String),
+    /// A comment line on a stream.
+    Comment,
+    /// Waits.
+    Wait(Duration),
+    /// Waits until the test opens the gate.
+    Gate(Gate),
+    /// Never goes on.
+    Hang,
+    /// Lets so many more bytes of the connection through, then resets it.
+    ResetAfter(usize),
+}
+
+/// How steps become a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// JSON where one message is all there is, else events.
+    Auto,
+    Json,
+    Events,
+    /// The raw bytes under this content type.
+    Plain(&'static str),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Drip {
+    pub(super) bytes: usize,
+    pub(super) every: Duration,
+}
+
+/// Holds calls until a test lets them go on. Clones are the same gate.
+#[derive(Clone, Debug)]
+pub struct Gate(Arc<Semaphore>);
+
+impl Gate {
+    /// A closed gate.
+    #[expect(clippy::new_without_default, reason = "a gate is closed, which Default would not say")]
+    pub fn new() -> Self {
+        Self(Arc::new(Semaphore::new(0)))
+    }
+
+    /// Lets every call through, now and later.
+    pub fn open(&self) {
+        self.0.close();
+    }
+
+    /// Lets this many calls through.
+    pub fn admit(&self, calls: usize) {
+        self.0.add_permits(calls);
+    }
+
+    pub(super) async fn pass(&self) {
+        // An error means that the gate is open for good.
+        if let Ok(permit) = self.0.acquire().await {
+            permit.forget();
+        }
+    }
+}
+
+impl Behaviour {
+    /// Exactly these steps.
+    pub fn steps(steps: impl IntoIterator<Item = Step>) -> Self {
+        let steps = steps.into_iter().collect();
+        Self { steps, form: Form::Auto, status: StatusCode::OK, headers: Vec::new(), drip: None }
+    }
+
+    /// Answers with its arguments.
+    pub fn echo() -> Self {
+        Self::steps([Step::Echo])
+    }
+
+    /// Answers with one text block.
+    pub fn text(text: &str) -> Self {
+        Self::result(json!({"content": [{"type": "text", "text": text}]}))
+    }
+
+    /// Answers with this result.
+    pub fn result(result: Value) -> Self {
+        Self::steps([Step::Result(result)])
+    }
+
+    /// Answers with a JSON-RPC error.
+    pub fn error(code: i64, message: &str, data: Value) -> Self {
+        let mut error = json!({"code": code, "message": message});
+        if !data.is_null() {
+            error["data"] = data;
+        }
+        Self::steps([Step::Error(error)])
+    }
+
+    /// `count` progress notifications, then the arguments.
+    pub fn progress(count: u64) -> Self {
+        Self::steps((1..=count).map(|done| Step::Progress(done, count)).chain([Step::Echo]))
+    }
+
+    /// One log message of each level to those who want it, then the arguments.
+    pub fn log(levels: &[LogLevel]) -> Self {
+        let logs = levels.iter().map(|&level| Step::Log { level, unasked: false });
+        Self::steps(logs.chain([Step::Echo]))
+    }
+
+    /// Log messages that nobody asked for, then the arguments.
+    pub fn unasked_log(level: LogLevel) -> Self {
+        Self::steps([Step::Log { level, unasked: true }, Step::Echo])
+    }
+
+    /// Takes the request and never says anything.
+    pub fn hang() -> Self {
+        Self::steps([Step::Hang])
+    }
+
+    /// One progress notification, then silence.
+    pub fn hang_after_progress() -> Self {
+        Self::steps([Step::Progress(1, 2), Step::Hang]).as_events()
+    }
+
+    /// Answers with its arguments once the gate lets it.
+    pub fn gated(gate: &Gate) -> Self {
+        Self::steps([Step::Gate(gate.clone()), Step::Echo])
+    }
+
+    /// Tells of progress at once, and answers with its arguments once the gate lets it.
+    pub fn gated_after_progress(gate: &Gate) -> Self {
+        Self::steps([Step::Progress(1, 2), Step::Gate(gate.clone()), Step::Echo]).as_events()
+    }
+
+    /// Answers after a while.
+    pub fn slow(wait: Duration) -> Self {
+        Self::steps([Step::Wait(wait), Step::Echo])
+    }
+
+    /// Answers with a text of so many bytes.
+    pub fn huge(bytes: usize) -> Self {
+        Self::steps([Step::Huge(bytes)])
+    }
+
+    /// Keeps sending progress, every so often, for ever.
+    pub fn endless_progress(every: Duration) -> Self {
+        let ticks = (1..=10_000).flat_map(|done| [Step::Progress(done, 10_000), Step::Wait(every)]);
+        Self::steps(ticks.chain([Step::Hang]))
+    }
+
+    /// Keeps sending comments, every so often, for ever.
+    pub fn endless_comments(every: Duration) -> Self {
+        Self::steps((0..10_000).flat_map(|_| [Step::Comment, Step::Wait(every)]).chain([Step::Hang])).as_events()
+    }
+
+    /// Answers with something that is no JSON.
+    pub fn bad_json() -> Self {
+        Self::steps([Step::Raw("{\"jsonrpc\": \"2.0\", \"id\": 1, \"result\": {".to_owned())]).as_json()
+    }
+
+    /// Answers another request than the one that was made.
+    pub fn wrong_id() -> Self {
+        Self::steps([Step::Send(message(r#""id":"nobody-asked","result":{"content":[]}"#))]).as_json()
+    }
+
+    /// Answers twice, differently.
+    pub fn two_responses() -> Self {
+        let answer = |text: &str| {
+            Step::Send(message(&format!(
+                r#""id":"$id","result":{{"resultType":"complete","content":[{{"type":"text","text":"{text}"}}]}}"#
+            )))
+        };
+        Self::steps([answer("first"), answer("second")]).as_events()
+    }
+
+    /// Sends the same answer twice.
+    pub fn duplicate() -> Self {
+        Self::steps([Step::Echo, Step::Echo]).as_events()
+    }
+
+    /// Resets the connection after so many bytes of the answer, head included; 0 is before any.
+    pub fn reset_after(bytes: usize) -> Self {
+        Self::steps([Step::ResetAfter(bytes), Step::Echo])
+    }
+
+    /// Ends the stream without an answer.
+    pub fn no_answer() -> Self {
+        Self::steps([Step::Comment]).as_events()
+    }
+
+    /// Answers, then sends progress for the finished call.
+    pub fn late_progress() -> Self {
+        Self::steps([Step::Echo, Step::Progress(9, 9)]).as_events()
+    }
+
+    /// Sends progress with a token that nobody gave it, then the arguments.
+    pub fn wrong_progress_token() -> Self {
+        let note = message(r#""method":"notifications/progress","params":{"progressToken":"not-yours","progress":1}"#);
+        Self::steps([Step::Send(note), Step::Echo])
+    }
+
+    /// Answers with an array of a progress notification and the result, as 2025-03-26 allows.
+    pub fn batch() -> Self {
+        let note = message(r#""method":"notifications/progress","params":{"progressToken":"$token","progress":1}"#);
+        let answer = message(r#""id":"$id","result":{"content":[{"type":"text","text":"from a batch"}]}"#);
+        Self::steps([Step::Send(format!("[{note},{answer}]"))])
+    }
+
+    /// Asks its client something in the middle of the call, then answers with its arguments.
+    pub fn ask(method: &'static str, params: Value) -> Self {
+        Self::steps([Step::Ask { method, params }, Step::Echo])
+    }
+
+    /// Ends with `input_required`. Modern only.
+    pub fn input_required(requests: Value, state: Option<&str>) -> Self {
+        let mut result = json!({"resultType": "input_required", "inputRequests": requests});
+        if let Some(state) = state {
+            result["requestState"] = json!(state);
+        }
+        Self::result(result)
+    }
+
+    /// An HTTP answer that is no JSON-RPC.
+    pub fn status(status: u16, content_type: &'static str, body: &str) -> Self {
+        let status = StatusCode::from_u16(status).unwrap_or_else(|error| panic!("{status}: {error}"));
+        let plain = Self::steps([Step::Raw(body.to_owned())]);
+        Self { form: Form::Plain(content_type), status, ..plain }
+    }
+
+    /// 401 with a challenge.
+    pub fn unauthorized() -> Self {
+        Self::status(401, "text/plain", "no token").with_header("www-authenticate", "Bearer")
+    }
+
+    /// 429 or 503 that names a wait in seconds.
+    pub fn retry_after(status: u16, seconds: u32) -> Self {
+        Self::status(status, "text/plain", "later").with_header("retry-after", &seconds.to_string())
+    }
+
+    /// 307 to somewhere else.
+    pub fn redirect(location: &str) -> Self {
+        Self::status(307, "text/plain", "elsewhere").with_header("location", location)
+    }
+
+    /// The same with this HTTP status.
+    pub fn with_status(mut self, status: u16) -> Self {
+        self.status = StatusCode::from_u16(status).unwrap_or_else(|error| panic!("{status}: {error}"));
+        self
+    }
+
+    /// The same with one more header.
+    pub fn with_header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The same, always as server-sent events; their head is sent at once.
+    pub fn as_events(mut self) -> Self {
+        self.form = Form::Events;
+        self
+    }
+
+    /// The same, always as JSON; its head is sent with the first byte.
+    pub fn as_json(mut self) -> Self {
+        self.form = Form::Json;
+        self
+    }
+
+    /// The same, a few bytes at a time.
+    pub fn dripping(mut self, bytes: usize, every: Duration) -> Self {
+        self.drip = Some(Drip { bytes: bytes.max(1), every });
+        self
+    }
+
+    /// Whether the body is a stream of events.
+    pub(super) fn is_events(&self) -> bool {
+        let says_more = |step: &Step| {
+            matches!(step, Step::Progress(..) | Step::Log { .. } | Step::Send(_) | Step::Ask { .. } | Step::Comment)
+        };
+        match self.form {
+            Form::Auto => self.steps.iter().any(says_more),
+            Form::Events => true,
+            Form::Json | Form::Plain(_) => false,
+        }
+    }
+}
+
+fn message(members: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0",{members}}}"#)
+}

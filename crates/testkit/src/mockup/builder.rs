@@ -1,0 +1,126 @@
+//! How a mock server is put together.
+
+use weir_wire::Revision;
+
+use super::Mockup;
+use super::behaviour::Behaviour;
+use super::catalog::{Cursors, Tool};
+use super::state::{Rule, Settings, Shared};
+
+/// A mock server before it starts.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Builder {
+    settings: Settings,
+    tools: Vec<Tool>,
+    rules: Vec<Rule>,
+}
+
+impl Builder {
+    pub(super) fn new(legacy: Option<Revision>, modern: bool) -> Self {
+        let settings = Settings {
+            legacy,
+            modern,
+            page_size: 1_000,
+            cursors: Cursors::Good,
+            sessions: true,
+            lost_session: 404,
+            list_changed: true,
+            get_stream: true,
+            cache: Some((60_000, "public".to_owned())),
+            http2: false,
+            name: "mockup".to_owned(),
+        };
+        Self { settings, tools: Vec::new(), rules: Vec::new() }
+    }
+
+    /// Adds so many echoing tools, `tool_0000` and so on.
+    pub fn tools(mut self, count: usize) -> Self {
+        self.tools.extend(Tool::numbered(count));
+        self
+    }
+
+    /// Adds a tool that takes any arguments.
+    pub fn tool(self, name: &str, behaviour: Behaviour) -> Self {
+        self.with(Tool::new(name).does(behaviour))
+    }
+
+    /// Adds an echoing tool of exactly this definition.
+    pub fn tool_json(self, definition: &str) -> Self {
+        self.with(Tool::raw(definition))
+    }
+
+    /// Adds a tool.
+    pub fn with(mut self, tool: Tool) -> Self {
+        self.tools.push(tool);
+        self
+    }
+
+    /// Tools on a page.
+    pub fn page_size(mut self, size: usize) -> Self {
+        self.settings.page_size = size.max(1);
+        self
+    }
+
+    /// How its cursors go.
+    pub fn cursors(mut self, cursors: Cursors) -> Self {
+        self.settings.cursors = cursors;
+        self
+    }
+
+    /// The name it gives itself.
+    pub fn named(mut self, name: &str) -> Self {
+        self.settings.name = name.to_owned();
+        self
+    }
+
+    /// Hands out no session ids (legacy).
+    pub fn without_sessions(mut self) -> Self {
+        self.settings.sessions = false;
+        self
+    }
+
+    /// Answers a session that is gone with this status: 404 by default, 400 as some real servers do.
+    pub fn lost_session(mut self, status: u16) -> Self {
+        self.settings.lost_session = status;
+        self
+    }
+
+    /// Neither declares nor sends `list_changed`.
+    pub fn without_list_changed(mut self) -> Self {
+        self.settings.list_changed = false;
+        self
+    }
+
+    /// Answers GET with 405 (legacy).
+    pub fn without_get_stream(mut self) -> Self {
+        self.settings.get_stream = false;
+        self
+    }
+
+    /// The cache hints of modern lists, however wrong; `None` leaves them out.
+    pub fn cache(mut self, hints: Option<(i64, &str)>) -> Self {
+        self.settings.cache = hints.map(|(ttl, scope)| (ttl, scope.to_owned()));
+        self
+    }
+
+    /// Speaks HTTP/2 with prior knowledge, and nothing else.
+    pub fn http2(mut self) -> Self {
+        self.settings.http2 = true;
+        self
+    }
+
+    /// Answers every request of this kind so, before any tool runs: a JSON-RPC method, `GET`, `DELETE`, or `*`.
+    pub fn on(mut self, kind: &str, behaviour: Behaviour) -> Self {
+        self.rules.push(Rule { kind: kind.to_owned(), left: usize::MAX, behaviour });
+        self
+    }
+
+    /// Starts it on a free loopback port.
+    ///
+    /// # Panics
+    /// When no port is free.
+    pub async fn start(self) -> Mockup {
+        Mockup::start(Shared::new(self.settings, self.tools, self.rules)).await
+    }
+}

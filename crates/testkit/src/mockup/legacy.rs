@@ -1,0 +1,153 @@
+//! The mock server as a legacy one, with sessions unless the test wants none.
+
+use std::sync::Arc;
+
+use http::{HeaderValue, Method, Response, StatusCode};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use weir_wire::{LogLevel, Revision, code};
+
+use super::breakable::Switch;
+use super::listening::listen;
+use super::play::{Body, Call, play};
+use super::record::Recorded;
+use super::server::{call, empty, error, json_text};
+use super::state::{Session, Shared};
+
+/// What a request may know of its session.
+struct Known {
+    revision: Revision,
+    capabilities: Value,
+    level: Option<LogLevel>,
+    alive: Option<watch::Receiver<()>>,
+}
+
+pub(super) async fn answer(shared: &Arc<Shared>, request: &Recorded, switch: &Switch) -> Response<Body> {
+    if request.verb == Method::POST && request.method() == "initialize" {
+        return initialize(shared, request);
+    }
+    let known = match session(shared, request) {
+        Ok(known) => known,
+        Err(refusal) => return *refusal,
+    };
+    match request.verb {
+        Method::GET if shared.settings.get_stream => {
+            let change = shared
+                .settings
+                .list_changed
+                .then(|| json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}).to_string());
+            listen(shared, None, change, known.alive)
+        }
+        Method::DELETE if shared.settings.sessions => {
+            shared.change(|inner| request.session().and_then(|id| inner.sessions.remove(id)));
+            empty(StatusCode::NO_CONTENT)
+        }
+        Method::POST => post(shared, request, known, switch).await,
+        _ => empty(StatusCode::METHOD_NOT_ALLOWED),
+    }
+}
+
+async fn post(shared: &Arc<Shared>, request: &Recorded, known: Known, switch: &Switch) -> Response<Body> {
+    let (id, params) = (&request.message["id"], &request.message["params"]);
+    if id.is_null() || request.method().is_empty() {
+        take_in(shared, request);
+        return empty(StatusCode::ACCEPTED);
+    }
+    match request.method() {
+        "ping" => result(id, "{}"),
+        "logging/setLevel" => {
+            let level = params["level"].as_str().and_then(LogLevel::parse);
+            shared.change(|inner| {
+                if let Some(session) = request.session().and_then(|id| inner.sessions.get_mut(id)) {
+                    session.level = level;
+                }
+            });
+            result(id, "{}")
+        }
+        "tools/list" => match shared.page(&known.capabilities, params.get("cursor").and_then(Value::as_str)) {
+            Some(page) => result(id, &format!("{{{page}}}")),
+            None => error(StatusCode::OK, id, code::INVALID_PARAMS, "no such cursor"),
+        },
+        "tools/call" => match request.tool().and_then(|tool| shared.begin(tool)) {
+            Some(behaviour) => {
+                let call = Call { level: known.level, ..call(request, known.revision) };
+                play(shared, behaviour, call, switch).await
+            }
+            None => error(StatusCode::OK, id, code::INVALID_PARAMS, "no such tool"),
+        },
+        _ => error(StatusCode::OK, id, code::METHOD_NOT_FOUND, "no such method"),
+    }
+}
+
+/// Notifications and answers to the server's own requests.
+fn take_in(shared: &Shared, request: &Recorded) {
+    if request.method() == "notifications/cancelled" {
+        let cancel = (request.session().map(str::to_owned), request.message["params"]["requestId"].clone());
+        // An error means that no call is running.
+        let _ = shared.cancels.send(cancel);
+    }
+    let asked = request.message["id"].as_str().and_then(|id| shared.change(|inner| inner.asked.remove(id)));
+    if let Some(asked) = asked {
+        // An error means that the call that asked is over.
+        let _ = asked.send(request.message.clone());
+    }
+}
+
+fn initialize(shared: &Shared, request: &Recorded) -> Response<Body> {
+    let (id, params) = (&request.message["id"], &request.message["params"]);
+    let Some(newest) = shared.settings.legacy else {
+        return error(StatusCode::BAD_REQUEST, id, code::METHOD_NOT_FOUND, "this server is modern");
+    };
+    let asked = params["protocolVersion"].as_str().and_then(Revision::parse);
+    let revision = asked.filter(|asked| *asked <= newest).unwrap_or(newest);
+    let tools = if shared.settings.list_changed { json!({"listChanged": true}) } else { json!({}) };
+    let answer = json!({
+        "protocolVersion": revision.as_str(),
+        "capabilities": {"tools": tools, "logging": {}},
+        "serverInfo": {"name": shared.settings.name, "version": "1.0.0"},
+    });
+    let mut response = result(id, &answer.to_string());
+    if shared.settings.sessions {
+        let session = Session {
+            revision,
+            capabilities: params["capabilities"].clone(),
+            level: None,
+            alive: watch::Sender::new(()),
+        };
+        let name = shared.change(|inner| {
+            inner.numbers += 1;
+            let name = format!("session-{:08}", inner.numbers);
+            inner.sessions.insert(name.clone(), session);
+            name
+        });
+        if let Ok(name) = HeaderValue::from_str(&name) {
+            response.headers_mut().insert("mcp-session-id", name);
+        }
+    }
+    response
+}
+
+fn session(shared: &Shared, request: &Recorded) -> Result<Known, Box<Response<Body>>> {
+    if !shared.settings.sessions {
+        let revision = shared.settings.legacy.unwrap_or(Revision::NEWEST_LEGACY);
+        return Ok(Known { revision, capabilities: json!({}), level: None, alive: None });
+    }
+    let id = &request.message["id"];
+    let refuse = |status: StatusCode, why: &str| Box::new(error(status, id, code::INVALID_REQUEST, why));
+    let Some(name) = request.session() else { return Err(refuse(StatusCode::BAD_REQUEST, "no session id")) };
+    let inner = shared.lock();
+    let Some(session) = inner.sessions.get(name) else {
+        let status = StatusCode::from_u16(shared.settings.lost_session).unwrap_or(StatusCode::NOT_FOUND);
+        return Err(refuse(status, "no such session"));
+    };
+    Ok(Known {
+        revision: session.revision,
+        capabilities: session.capabilities.clone(),
+        level: session.level,
+        alive: Some(session.alive.subscribe()),
+    })
+}
+
+fn result(id: &Value, result: &str) -> Response<Body> {
+    json_text(StatusCode::OK, format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
+}

@@ -1,0 +1,126 @@
+//! The mock server as a modern one, strict about what a request must carry.
+
+use std::sync::Arc;
+
+use http::{Method, Response, StatusCode};
+use serde_json::{Value, json};
+use weir_wire::{LogLevel, Revision, code, header, meta};
+
+use super::breakable::Switch;
+use super::listening::listen;
+use super::play::{Body, Call, play};
+use super::record::Recorded;
+use super::server::{call, empty, error, json_text};
+use super::state::Shared;
+
+pub(super) async fn answer(shared: &Arc<Shared>, request: &Recorded, switch: &Switch) -> Response<Body> {
+    if request.verb != Method::POST {
+        return empty(StatusCode::METHOD_NOT_ALLOWED);
+    }
+    let id = &request.message["id"];
+    if id.is_null() {
+        let notification = request.message.get("method").is_some();
+        return empty(if notification { StatusCode::ACCEPTED } else { StatusCode::BAD_REQUEST });
+    }
+    if let Err((code, why)) = check(request) {
+        let status = if code == code::METHOD_NOT_FOUND { StatusCode::NOT_FOUND } else { StatusCode::BAD_REQUEST };
+        return match code {
+            code::UNSUPPORTED_PROTOCOL_VERSION => unsupported(request),
+            _ => error(status, id, code, why),
+        };
+    }
+    match request.method() {
+        "server/discover" => discover(shared, id),
+        "tools/list" => list(shared, request),
+        "subscriptions/listen" => subscribe(shared, request),
+        _ => run(shared, request, switch).await,
+    }
+}
+
+fn check(request: &Recorded) -> Result<(), (i64, &'static str)> {
+    let mismatch = |why| Err((code::HEADER_MISMATCH, why));
+    let Some(version) = request.header("mcp-protocol-version") else { return mismatch("no MCP-Protocol-Version") };
+    let Some(method) = request.header("mcp-method") else { return mismatch("no Mcp-Method") };
+    let meta = request.meta();
+    let Some(declared) = meta[meta::PROTOCOL_VERSION].as_str() else {
+        return Err((code::INVALID_PARAMS, "no protocolVersion in _meta"));
+    };
+    if !meta[meta::CLIENT_CAPABILITIES].is_object() {
+        return Err((code::INVALID_PARAMS, "no clientCapabilities in _meta"));
+    }
+    if declared != version {
+        return mismatch("MCP-Protocol-Version is not the version in _meta");
+    }
+    if version != Revision::MODERN.as_str() {
+        return Err((code::UNSUPPORTED_PROTOCOL_VERSION, "not a version of this server"));
+    }
+    if method != request.method() {
+        return mismatch("Mcp-Method is not the method");
+    }
+    match method {
+        "server/discover" | "tools/list" | "subscriptions/listen" => Ok(()),
+        "tools/call" => {
+            let name = request.headers.get("mcp-name").and_then(|name| header::decode(name.as_bytes()).ok());
+            if name.as_deref() == request.tool() && name.is_some() {
+                Ok(())
+            } else {
+                mismatch("Mcp-Name is not the name")
+            }
+        }
+        _ => Err((code::METHOD_NOT_FOUND, "no such method")),
+    }
+}
+
+fn unsupported(request: &Recorded) -> Response<Body> {
+    let requested = request.header("mcp-protocol-version").unwrap_or_default();
+    let data = json!({"supported": [Revision::MODERN.as_str()], "requested": requested});
+    let error =
+        json!({"code": code::UNSUPPORTED_PROTOCOL_VERSION, "message": "not a version of this server", "data": data});
+    let message = json!({"jsonrpc": "2.0", "id": request.message["id"], "error": error});
+    json_text(StatusCode::BAD_REQUEST, message.to_string())
+}
+
+fn discover(shared: &Shared, id: &Value) -> Response<Body> {
+    let tools = if shared.settings.list_changed { json!({"listChanged": true}) } else { json!({}) };
+    let result = json!({
+        "resultType": "complete",
+        "supportedVersions": [Revision::MODERN.as_str()],
+        "capabilities": {"tools": tools, "logging": {}},
+        "ttlMs": 60_000,
+        "cacheScope": "public",
+        "_meta": {meta::SERVER_INFO: {"name": shared.settings.name, "version": "1.0.0"}},
+    });
+    json_text(StatusCode::OK, json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string())
+}
+
+fn list(shared: &Shared, request: &Recorded) -> Response<Body> {
+    let id = &request.message["id"];
+    let cursor = request.message["params"].get("cursor").and_then(Value::as_str);
+    let Some(page) = shared.page(&request.meta()[meta::CLIENT_CAPABILITIES], cursor) else {
+        return error(StatusCode::OK, id, code::INVALID_PARAMS, "no such cursor");
+    };
+    let hints = shared.settings.cache.as_ref();
+    let hints =
+        hints.map_or_else(String::new, |(ttl, scope)| format!(r#","ttlMs":{ttl},"cacheScope":{}"#, json!(scope)));
+    let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resultType":"complete"{hints},{page}}}}}"#);
+    json_text(StatusCode::OK, text)
+}
+
+fn subscribe(shared: &Arc<Shared>, request: &Recorded) -> Response<Body> {
+    let wanted = request.message["params"]["notifications"]["toolsListChanged"] == true && shared.settings.list_changed;
+    let mark = json!({meta::SUBSCRIPTION_ID: request.message["id"]});
+    let granted = if wanted { json!({"toolsListChanged": true}) } else { json!({}) };
+    let note = |method: &str, params: Value| json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string();
+    let first = note("notifications/subscriptions/acknowledged", json!({"notifications": granted, "_meta": mark}));
+    let change = wanted.then(|| note("notifications/tools/list_changed", json!({"_meta": mark})));
+    listen(shared, Some(first), change, None)
+}
+
+async fn run(shared: &Arc<Shared>, request: &Recorded, switch: &Switch) -> Response<Body> {
+    let Some(behaviour) = request.tool().and_then(|tool| shared.begin(tool)) else {
+        return error(StatusCode::OK, &request.message["id"], code::INVALID_PARAMS, "no such tool");
+    };
+    let level = request.meta()[meta::LOG_LEVEL].as_str().and_then(LogLevel::parse);
+    let call = Call { level, session: None, ..call(request, Revision::MODERN) };
+    play(shared, behaviour, call, switch).await
+}

@@ -1,0 +1,306 @@
+//! Plays a behaviour: its steps become the bytes of an HTTP answer, one after another, as long as somebody reads.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::stream;
+use http::{HeaderName, HeaderValue, Response, header};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use serde_json::{Value, json};
+use tokio::sync::{broadcast, oneshot};
+use weir_wire::{LogLevel, Revision};
+
+use super::behaviour::{Behaviour, Drip, Form, Gate, Step};
+use super::breakable::Switch;
+use super::state::Shared;
+
+/// The body of every answer.
+pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+/// A JSON answer up to this size has a `Content-Length`.
+const WHOLE: usize = 64 * 1024;
+/// Filler is written in pieces of this size.
+const PIECE: usize = 16 * 1024;
+
+/// The request that a behaviour answers.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) id: Value,
+    pub(super) token: Option<Value>,
+    pub(super) arguments: Value,
+    pub(super) revision: Revision,
+    /// The least severe log message the client wants.
+    pub(super) level: Option<LogLevel>,
+    pub(super) session: Option<String>,
+    /// The tool, unless the answer comes before any tool runs.
+    pub(super) tool: Option<String>,
+}
+
+/// Answers `call` as the behaviour says. Dropping the answer, or this future, is the client going away.
+pub(super) async fn play(shared: &Arc<Shared>, behaviour: Behaviour, call: Call, switch: &Switch) -> Response<Body> {
+    let events = behaviour.is_events();
+    let kind = match behaviour.form {
+        Form::Plain(kind) => kind,
+        _ if events => "text/event-stream",
+        _ => "application/json",
+    };
+    let player = Player {
+        ending: Ending { shared: Arc::clone(shared), tool: call.tool.clone(), ended: None },
+        cancels: shared.cancels.subscribe(),
+        call,
+        switch: switch.clone(),
+        steps: behaviour.steps.into(),
+        pause: None,
+        filler: 0,
+        events,
+        pending: BytesMut::new(),
+        drip: behaviour.drip,
+    };
+    let mut response = Response::new(if events { player.stream(BytesMut::new()) } else { player.whole().await });
+    *response.status_mut() = behaviour.status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    for (name, value) in &behaviour.headers {
+        let pair = HeaderName::from_bytes(name.as_bytes()).ok().zip(HeaderValue::from_str(value).ok());
+        let (name, value) = pair.unwrap_or_else(|| panic!("not a header: {name}: {value:?}"));
+        response.headers_mut().append(name, value);
+    }
+    response
+}
+
+struct Player {
+    ending: Ending,
+    cancels: broadcast::Receiver<(Option<String>, Value)>,
+    call: Call,
+    switch: Switch,
+    steps: VecDeque<Step>,
+    pause: Option<Pause>,
+    /// Bytes of filler still to be written, in the middle of a [`Step::Huge`].
+    filler: usize,
+    events: bool,
+    pending: BytesMut,
+    drip: Option<Drip>,
+}
+
+/// What the next bytes wait for.
+enum Pause {
+    Wait(Duration),
+    Gate(Gate),
+    Hang,
+    Answer(oneshot::Receiver<Value>),
+}
+
+impl Player {
+    /// Plays on while it fits into one piece, so that a small answer has a length.
+    async fn whole(mut self) -> Body {
+        let mut whole = BytesMut::new();
+        while let Some(bytes) = self.next().await {
+            whole.extend_from_slice(&bytes);
+            if whole.len() > WHOLE || self.drip.is_some() {
+                return self.stream(whole);
+            }
+        }
+        Full::from(whole.freeze()).map_err(|never| match never {}).boxed_unsync()
+    }
+
+    fn stream(mut self, first: BytesMut) -> Body {
+        let rest = std::mem::replace(&mut self.pending, first);
+        self.pending.unsplit(rest);
+        let frames = stream::unfold(self, |mut player| async move {
+            let bytes = player.next().await?;
+            Some((Ok(Frame::data(bytes)), player))
+        });
+        StreamBody::new(frames).boxed_unsync()
+    }
+
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if !self.pending.is_empty() {
+                let length = self.drip.map_or(usize::MAX, |drip| drip.bytes).min(self.pending.len());
+                if let Some(drip) = self.drip {
+                    tokio::time::sleep(drip.every).await;
+                }
+                return Some(self.pending.split_to(length).freeze());
+            }
+            if let Some(pause) = self.pause.take() {
+                tokio::select! {
+                    () = wait(pause, &self.ending.shared) => {}
+                    () = cancelled(&mut self.cancels, &self.call) => {
+                        self.ending.end(Ended::Cancelled);
+                        self.steps.clear();
+                    }
+                }
+            }
+            if self.filler > 0 {
+                self.fill();
+            } else if let Some(step) = self.steps.pop_front() {
+                self.step(step);
+            } else {
+                self.ending.end(Ended::Completed);
+                return None;
+            }
+            if self.steps.is_empty() && self.pause.is_none() && self.filler == 0 {
+                self.ending.end(Ended::Completed);
+            }
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Progress(progress, total) => {
+                if let Some(token) = &self.call.token {
+                    let params = json!({"progressToken": token, "progress": progress, "total": total});
+                    self.notify("notifications/progress", &params);
+                }
+            }
+            Step::Log { level, unasked } => {
+                if unasked || self.call.level.is_some_and(|wanted| level >= wanted) {
+                    let data = format!("a message of level {level}");
+                    self.notify(
+                        "notifications/message",
+                        &json!({"level": level.as_str(), "logger": "mock", "data": data}),
+                    );
+                }
+            }
+            Step::Send(text) => {
+                let token = self.call.token.as_ref().map_or_else(|| "\"none\"".to_owned(), Value::to_string);
+                let text = text.replace("\"$id\"", &self.call.id.to_string()).replace("\"$token\"", &token);
+                self.message(&text);
+            }
+            Step::Ask { method, params } => self.ask(method, &params),
+            Step::Result(result) => self.result(result),
+            Step::Echo => {
+                let mut result = json!({"content": [{"type": "text", "text": self.call.arguments.to_string()}]});
+                if self.call.revision.has_structured_content() {
+                    result["structuredContent"] = self.call.arguments.clone();
+                }
+                self.result(result);
+            }
+            Step::Error(error) => {
+                self.message(&json!({"jsonrpc": "2.0", "id": self.call.id, "error": error}).to_string())
+            }
+            Step::Huge(bytes) => self.begin_huge(bytes),
+            Step::Raw(text) => self.pending.extend_from_slice(text.as_bytes()),
+            Step::Comment => self.pending.extend_from_slice(b": still here\n\n"),
+            Step::Wait(wait) => self.pause = Some(Pause::Wait(wait)),
+            Step::Gate(gate) => self.pause = Some(Pause::Gate(gate)),
+            Step::Hang => self.pause = Some(Pause::Hang),
+            Step::ResetAfter(bytes) => self.switch.reset_after(bytes),
+        }
+    }
+
+    fn result(&mut self, mut result: Value) {
+        if self.call.revision.is_modern() && result.get("resultType").is_none() && result.is_object() {
+            result["resultType"] = json!("complete");
+        }
+        self.message(&json!({"jsonrpc": "2.0", "id": self.call.id, "result": result}).to_string());
+    }
+
+    fn notify(&mut self, method: &str, params: &Value) {
+        self.message(&json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string());
+    }
+
+    fn ask(&mut self, method: &str, params: &Value) {
+        let (sender, receiver) = oneshot::channel();
+        let id = self.ending.shared.change(|inner| {
+            inner.numbers += 1;
+            let id = format!("ask-{}", inner.numbers);
+            inner.asked.insert(id.clone(), sender);
+            id
+        });
+        self.message(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string());
+        self.pause = Some(Pause::Answer(receiver));
+    }
+
+    fn begin_huge(&mut self, bytes: usize) {
+        let kind = if self.call.revision.is_modern() { r#""resultType":"complete","# } else { "" };
+        let frame = if self.events { "event: message\ndata: " } else { "" };
+        let id = &self.call.id;
+        let head =
+            format!(r#"{frame}{{"jsonrpc":"2.0","id":{id},"result":{{{kind}"content":[{{"type":"text","text":""#);
+        self.pending.extend_from_slice(head.as_bytes());
+        self.filler = bytes;
+        let frame = if self.events { "\n\n" } else { "" };
+        self.steps.push_front(Step::Raw(format!(r#""}}]}}}}{frame}"#)));
+    }
+
+    fn fill(&mut self) {
+        let piece = self.filler.min(PIECE);
+        self.pending.resize(self.pending.len() + piece, b'x');
+        self.filler -= piece;
+    }
+
+    fn message(&mut self, text: &str) {
+        let (before, after) = if self.events { ("event: message\ndata: ", "\n\n") } else { ("", "") };
+        for part in [before, text, after] {
+            self.pending.extend_from_slice(part.as_bytes());
+        }
+    }
+}
+
+async fn wait(pause: Pause, shared: &Shared) {
+    match pause {
+        Pause::Wait(wait) => tokio::time::sleep(wait).await,
+        Pause::Gate(gate) => gate.pass().await,
+        Pause::Hang => std::future::pending().await,
+        Pause::Answer(answer) => {
+            if let Ok(answer) = answer.await {
+                shared.change(|inner| inner.answers.push(answer));
+            }
+        }
+    }
+}
+
+/// Ends when this very call is cancelled by a notification.
+async fn cancelled(cancels: &mut broadcast::Receiver<(Option<String>, Value)>, call: &Call) {
+    loop {
+        match cancels.recv().await {
+            Ok((session, id)) if session == call.session && id == call.id => return,
+            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Ended {
+    Completed,
+    Cancelled,
+    Abandoned,
+}
+
+/// Counts how a call ended, once, whatever way it does.
+struct Ending {
+    shared: Arc<Shared>,
+    tool: Option<String>,
+    ended: Option<Ended>,
+}
+
+impl Ending {
+    fn end(&mut self, ended: Ended) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.ended = Some(ended);
+        if let Some(tool) = &self.tool {
+            self.shared.change(|inner| {
+                let counts = inner.counts.entry(tool.clone()).or_default();
+                match ended {
+                    Ended::Completed => counts.completed += 1,
+                    Ended::Cancelled => counts.cancelled += 1,
+                    Ended::Abandoned => counts.abandoned += 1,
+                }
+            });
+        }
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.end(Ended::Abandoned);
+    }
+}

@@ -1,0 +1,149 @@
+//! The sockets of a mock server: accepting, one task a connection, and the door where the era is chosen.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use weir_wire::{Revision, meta};
+
+use super::breakable::{Breakable, Switch};
+use super::play::{Body, Call, play};
+use super::record::Recorded;
+use super::state::Shared;
+use super::{legacy, modern};
+
+/// The largest request a mock server reads.
+const MAX_BODY: usize = 64 << 20;
+
+/// Accepts for ever. Dropping the future closes every connection.
+pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => {
+                if let Ok((stream, _)) = accepted {
+                    connections.spawn(connection(stream, Arc::clone(&shared)));
+                }
+            }
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, shared: Arc<Shared>) {
+    let opened = Opened::new(Arc::clone(&shared));
+    // Without this a reset would overtake what was written before it.
+    let _ = stream.set_nodelay(true);
+    let (number, switch) = (opened.number, Switch::new());
+    let io = TokioIo::new(Breakable::new(stream, switch.clone()));
+    let http2 = shared.settings.http2;
+    let service = service_fn(move |request| {
+        let (shared, switch) = (Arc::clone(&shared), switch.clone());
+        async move { Ok::<_, Infallible>(answer(&shared, request, number, &switch).await) }
+    });
+    // How a connection ends is the test's business; there is nobody to tell.
+    if http2 {
+        drop(hyper::server::conn::http2::Builder::new(TokioExecutor::new()).serve_connection(io, service).await);
+    } else {
+        drop(hyper::server::conn::http1::Builder::new().half_close(false).serve_connection(io, service).await);
+    }
+}
+
+async fn answer(shared: &Arc<Shared>, request: Request<Incoming>, connection: u64, switch: &Switch) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    let Ok(body) = Limited::new(body, MAX_BODY).collect().await else {
+        return empty(StatusCode::BAD_REQUEST);
+    };
+    let body = body.to_bytes();
+    let message = serde_json::from_slice(&body).unwrap_or_default();
+    let path = head.uri.path_and_query().map_or_else(String::new, ToString::to_string);
+    let request = Recorded { verb: head.method, path, headers: head.headers, body, message, connection };
+    shared.change(|inner| inner.requests.push(request.clone()));
+    let is_modern = is_modern(shared, &request);
+    if let Some(behaviour) = shared.rule(&request) {
+        let revision =
+            if is_modern { Revision::MODERN } else { shared.settings.legacy.unwrap_or(Revision::NEWEST_LEGACY) };
+        let call = Call { tool: None, ..call(&request, revision) };
+        return play(shared, behaviour, call, switch).await;
+    }
+    if is_modern {
+        modern::answer(shared, &request, switch).await
+    } else {
+        legacy::answer(shared, &request, switch).await
+    }
+}
+
+fn is_modern(shared: &Shared, request: &Recorded) -> bool {
+    let claims = request.meta().get(meta::PROTOCOL_VERSION).is_some()
+        || request.header("mcp-protocol-version").and_then(Revision::parse).is_some_and(Revision::is_modern);
+    shared.settings.modern && (claims || shared.settings.legacy.is_none())
+}
+
+/// What a behaviour needs to know of a request.
+pub(super) fn call(request: &Recorded, revision: Revision) -> Call {
+    Call {
+        id: request.message["id"].clone(),
+        token: request.meta().get("progressToken").cloned(),
+        arguments: request.message["params"].get("arguments").cloned().unwrap_or_else(|| json!({})),
+        revision,
+        level: None,
+        session: request.session().map(str::to_owned),
+        tool: request.tool().map(str::to_owned),
+    }
+}
+
+/// One JSON text.
+pub(super) fn json_text(status: StatusCode, text: String) -> Response<Body> {
+    let mut response = whole(status, Bytes::from(text));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// A JSON-RPC error for `id`.
+pub(super) fn error(status: StatusCode, id: &Value, code: i64, message: &str) -> Response<Body> {
+    json_text(status, json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}).to_string())
+}
+
+/// A status and nothing else.
+pub(super) fn empty(status: StatusCode) -> Response<Body> {
+    whole(status, Bytes::new())
+}
+
+fn whole(status: StatusCode, body: Bytes) -> Response<Body> {
+    let never = |never: Infallible| -> io::Error { match never {} };
+    let mut response = Response::new(Full::from(body).map_err(never).boxed_unsync());
+    *response.status_mut() = status;
+    response
+}
+
+/// Counts a connection while it is open.
+struct Opened {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Opened {
+    fn new(shared: Arc<Shared>) -> Self {
+        let number = shared.change(|inner| {
+            inner.connections += 1;
+            inner.open_connections += 1;
+            inner.connections
+        });
+        Self { shared, number }
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.shared.change(|inner| inner.open_connections -= 1);
+    }
+}

@@ -1,0 +1,145 @@
+//! What all connections of a mock server share.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+use tokio::sync::{broadcast, oneshot, watch};
+use weir_wire::{LogLevel, Revision};
+
+use super::behaviour::Behaviour;
+use super::catalog::{self, Cursors, Tool};
+use super::record::Recorded;
+
+/// Changes that a slow listener may miss before it hears of only one.
+const MAX_CHANGES: usize = 4_096;
+
+/// What a builder set and never changes.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    /// The newest legacy revision it speaks, if any.
+    pub(super) legacy: Option<Revision>,
+    pub(super) modern: bool,
+    pub(super) page_size: usize,
+    pub(super) cursors: Cursors,
+    pub(super) sessions: bool,
+    /// HTTP status for a session that is gone: 404, or 400 as some real servers answer.
+    pub(super) lost_session: u16,
+    pub(super) list_changed: bool,
+    pub(super) get_stream: bool,
+    /// `ttlMs` and `cacheScope` of modern lists.
+    pub(super) cache: Option<(i64, String)>,
+    pub(super) http2: bool,
+    pub(super) name: String,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) settings: Settings,
+    /// One value for each `list_changed`.
+    pub(super) changes: broadcast::Sender<()>,
+    /// One value for each `notifications/cancelled`: session and request id.
+    pub(super) cancels: broadcast::Sender<(Option<String>, Value)>,
+    inner: Mutex<Inner>,
+    pulse: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Inner {
+    pub(super) tools: Vec<Tool>,
+    pub(super) rules: Vec<Rule>,
+    pub(super) requests: Vec<Recorded>,
+    pub(super) counts: HashMap<String, Counts>,
+    pub(super) sessions: HashMap<String, Session>,
+    /// Server requests whose answer has not come, by id.
+    pub(super) asked: HashMap<String, oneshot::Sender<Value>>,
+    pub(super) answers: Vec<Value>,
+    pub(super) listeners: usize,
+    pub(super) connections: u64,
+    pub(super) open_connections: usize,
+    /// Numbers for sessions and server requests: never the same twice.
+    pub(super) numbers: u64,
+}
+
+/// An answer that goes before everything else.
+#[derive(Clone, Debug)]
+pub(super) struct Rule {
+    pub(super) kind: String,
+    pub(super) left: usize,
+    pub(super) behaviour: Behaviour,
+}
+
+/// What became of the calls of one tool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls that began.
+    pub started: usize,
+    /// Calls whose last step was done.
+    pub completed: usize,
+    /// Calls whose client went away before the last step.
+    pub abandoned: usize,
+    /// Calls that `notifications/cancelled` ended.
+    pub cancelled: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) revision: Revision,
+    pub(super) capabilities: Value,
+    pub(super) level: Option<LogLevel>,
+    /// Dropped with the session: its streams hear of that.
+    pub(super) alive: watch::Sender<()>,
+}
+
+impl Shared {
+    pub(super) fn new(settings: Settings, tools: Vec<Tool>, rules: Vec<Rule>) -> Self {
+        let inner = Mutex::new(Inner { tools, rules, ..Inner::default() });
+        let (changes, cancels) = (broadcast::Sender::new(MAX_CHANGES), broadcast::Sender::new(MAX_CHANGES));
+        Self { settings, changes, cancels, inner, pulse: watch::Sender::new(0) }
+    }
+
+    /// Reads or changes the state; those who wait for a condition look again.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        let outcome = change(&mut self.lock());
+        self.pulse.send_modify(|pulse| *pulse += 1);
+        outcome
+    }
+
+    /// Reads the state.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hears of every change.
+    pub(super) fn pulse(&self) -> watch::Receiver<u64> {
+        self.pulse.subscribe()
+    }
+
+    /// The behaviour that a rule demands for this request.
+    pub(super) fn rule(&self, request: &Recorded) -> Option<Behaviour> {
+        let mut inner = self.lock();
+        let matching = |rule: &&mut Rule| rule.left > 0 && (rule.kind == "*" || rule.kind == request.kind());
+        let rule = inner.rules.iter_mut().find(matching)?;
+        rule.left -= 1;
+        Some(rule.behaviour.clone())
+    }
+
+    /// Counts a call of `tool` and gives what it does this time.
+    pub(super) fn begin(&self, tool: &str) -> Option<Behaviour> {
+        self.change(|inner| {
+            let behaviours = &inner.tools.iter().find(|own| own.name == tool)?.behaviours;
+            let counts = inner.counts.entry(tool.to_owned()).or_default();
+            let behaviour = behaviours[counts.started.min(behaviours.len() - 1)].clone();
+            counts.started += 1;
+            Some(behaviour)
+        })
+    }
+
+    /// A page of the list for a client of these capabilities.
+    pub(super) fn page(&self, capabilities: &Value, cursor: Option<&str>) -> Option<String> {
+        let inner = self.lock();
+        let shown = |tool: &&Tool| tool.needs.as_ref().is_none_or(|needed| capabilities.get(needed).is_some());
+        let tools: Vec<_> = inner.tools.iter().filter(shown).collect();
+        catalog::page(&tools, self.settings.page_size, self.settings.cursors, cursor)
+    }
+}
