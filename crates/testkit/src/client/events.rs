@@ -21,6 +21,8 @@ pub struct SseEvent {
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     buffer: BytesMut,
+    /// Bytes at the front that hold no end of a block: a large event is searched once.
+    searched: usize,
 }
 
 impl Reader {
@@ -30,7 +32,12 @@ impl Reader {
 
     /// The next whole event, if there is one.
     pub(super) fn next(&mut self) -> Option<SseEvent> {
-        let (length, rest) = block_end(&self.buffer)?;
+        let Some((length, rest)) = block_end(&self.buffer, self.searched) else {
+            // A separator may have begun in the last three bytes.
+            self.searched = self.buffer.len().saturating_sub(3);
+            return None;
+        };
+        self.searched = 0;
         let block = self.buffer.split_to(length);
         let _ = self.buffer.split_to(rest);
         Some(parse(&String::from_utf8_lossy(&block)))
@@ -42,11 +49,11 @@ impl Reader {
     }
 }
 
-/// Where the first blank line is: length of the block, length of the separator.
-fn block_end(buffer: &[u8]) -> Option<(usize, usize)> {
+/// Where the first blank line at or after `from` is: length of the block, length of the separator.
+fn block_end(buffer: &[u8], from: usize) -> Option<(usize, usize)> {
     let separators: [&[u8]; 3] = [b"\n\n", b"\r\n\r\n", b"\r\r"];
-    let find = |separator: &[u8]| buffer.windows(separator.len()).position(|window| window == separator);
-    separators.iter().filter_map(|separator| find(separator).map(|at| (at, separator.len()))).min()
+    let starts_with = |at: usize| separators.iter().find(|separator| buffer[at..].starts_with(separator));
+    (from..buffer.len()).find_map(|at| starts_with(at).map(|separator| (at, separator.len())))
 }
 
 fn parse(block: &str) -> SseEvent {

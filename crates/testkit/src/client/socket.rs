@@ -48,6 +48,11 @@ impl RawSocket {
         }
     }
 
+    /// What was read and not yet given out.
+    pub fn received(&self) -> &[u8] {
+        &self.read
+    }
+
     /// Reads until the other side closes and gives all of it, at most 16 MiB.
     pub async fn read_to_end(mut self) -> io::Result<String> {
         let mut all = self.read;
