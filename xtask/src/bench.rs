@@ -1,20 +1,42 @@
-//! `cargo xtask bench`: the load generator, built as it is measured.
+//! `cargo xtask bench`: the load generator and weir, both built as they are measured.
+
+use std::path::Path;
 
 use clap::Args;
 
-use crate::run::{cargo, checked};
+use crate::run::{build_weir, cargo, checked, target_dir};
 
 /// Arguments of the load generator, handed on untouched.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// What to measure and how; `-- --help` shows it
+    /// What to measure and how, `run` if nothing is said; `-- --help` shows it
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
 }
 
-/// Builds the benchmarks with the bench profile and runs them.
+/// Builds weir and the load generator with the bench profile and runs them.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    if options.args.is_empty() {
+        return measure();
+    }
+    generate(&options.args)
+}
+
+/// The whole measurement with the defaults of the load generator.
+pub(crate) fn measure() -> anyhow::Result<()> {
+    generate(&["run".to_owned()])
+}
+
+fn generate(args: &[String]) -> anyhow::Result<()> {
+    // The generator takes the weir that lies beside it.
+    build_weir(&["--profile", "bench"])?;
     let mut bench = cargo()?;
-    bench.args(["run", "--locked", "--package", "weir-benches", "--profile", "bench", "--"]).args(&options.args);
-    checked(&mut bench)
+    checked(bench.args(["run", "--locked", "--package", "weir-benches", "--profile", "bench", "--"]).args(args))
+}
+
+/// Runs every part with tiny numbers and without optimization, so that the benchmarks work when they are needed.
+pub(crate) fn smoke(weir: &Path) -> anyhow::Result<()> {
+    let mut smoke = cargo()?;
+    smoke.args(["run", "--locked", "--package", "weir-benches", "--", "smoke", "--weir"]).arg(weir);
+    checked(smoke.arg("--out").arg(target_dir()?.join("bench-smoke.json")))
 }

@@ -25,15 +25,15 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run all tests, then the conformance suite
+    /// Run everything that can fail in minutes: tests, examples, the conformance suite
     Test(test::Options),
     /// Run the official conformance suite against the fixture, directly and through weir
     Conformance(conformance::Options),
     /// Check format, lints, licences and borders
     Lint,
-    /// Run the benchmarks; arguments go to them
+    /// Measure weir; arguments go to the load generator
     Bench(bench::Options),
-    /// Run the long proofs: timings, capacity, chaos
+    /// Run the long proofs: timings, capacity, chaos, benchmarks
     Prove(prove::Options),
 }
 

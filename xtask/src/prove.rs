@@ -1,8 +1,9 @@
-//! `cargo xtask prove`: the tests that take minutes or measure time, ignored by default.
+//! `cargo xtask prove`: what takes minutes or measures time: the tests that are ignored by default, then the benchmarks.
 
 use clap::Args;
 
 use crate::{
+    bench,
     peers::{self, Peers},
     run::{build_weir, cargo, checked, has_cargo_command},
     test::environment,
@@ -11,12 +12,12 @@ use crate::{
 /// What to prove.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Filters and further arguments of the test runner
+    /// Filters and further arguments of the test runner; the benchmarks are then left out
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
 }
 
-/// Builds weir as it is released and runs every ignored test against it.
+/// Builds weir as it is released, runs every ignored test against it, and measures it.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let peers: Peers = peers::install()?;
     // A timing of an unoptimized build proves nothing.
@@ -30,5 +31,6 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         prove.args(["--ignored", "--test-threads", "1"]).args(&options.args);
     }
     environment(&mut prove, &weir, Some(&peers))?;
-    checked(prove.env("WEIR_PROVE", "1"))
+    checked(prove.env("WEIR_PROVE", "1"))?;
+    if options.args.is_empty() { bench::measure() } else { Ok(()) }
 }

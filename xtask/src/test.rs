@@ -1,11 +1,12 @@
-//! `cargo xtask test`: the tests of the workspace with everything they need around them, then the conformance suite.
+//! `cargo xtask test`: the tests of the workspace with everything they need around them, the examples in the docs, a
+//! smoke run of the benchmarks, and the conformance suite.
 
 use std::{env, path::Path, process::Command};
 
 use clap::Args;
 
 use crate::{
-    conformance,
+    bench, conformance,
     peers::{self, Peers},
     run::{build_weir, cargo, checked, has_cargo_command, root},
 };
@@ -13,28 +14,26 @@ use crate::{
 /// What to test.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Leave out what needs npm or Python: the foreign peers and the conformance suite
+    /// Leave out what needs npm or Python, and all but the tests
     #[arg(long)]
     quick: bool,
-    /// Filters and further arguments of the test runner; the conformance suite is then left out
+    /// Filters and further arguments of the test runner; only the tests are then run
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
 }
 
-/// Installs the peers unless `--quick`, builds weir, runs the tests and then the conformance suite.
+/// Installs the peers unless `--quick`, builds weir and runs everything.
 ///
-/// The suite also runs after a failed test, so that one run tells everything.
+/// The rest also runs after a failed test, so that one run tells everything.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let peers = if options.quick { None } else { Some(peers::install()?) };
     let weir = build_weir(&[])?;
     let tests = tests(options, &weir, peers.as_ref());
-    match &peers {
-        Some(peers) if options.args.is_empty() => {
-            let suite = conformance::through(&weir, peers);
-            tests.and(suite)
-        }
-        _ => tests,
-    }
+    let Some(peers) = peers.filter(|_| options.args.is_empty()) else { return tests };
+    let examples = examples();
+    let smoke = bench::smoke(&weir);
+    let suite = conformance::through(&weir, &peers);
+    tests.and(examples).and(smoke).and(suite)
 }
 
 fn tests(options: &Options, weir: &Path, peers: Option<&Peers>) -> anyhow::Result<()> {
@@ -47,6 +46,15 @@ fn tests(options: &Options, weir: &Path, peers: Option<&Peers>) -> anyhow::Resul
     tests.args(&options.args);
     environment(&mut tests, weir, peers)?;
     checked(&mut tests)
+}
+
+/// The examples in the docs, which nextest leaves out.
+fn examples() -> anyhow::Result<()> {
+    if has_cargo_command("nextest")? {
+        checked(cargo()?.args(["test", "--workspace", "--locked", "--doc"]))
+    } else {
+        Ok(())
+    }
 }
 
 /// Tells the tests where things are: `WEIR_BIN`; `WEIR_PEERS` and `WEIR_NODE22`, or else `WEIR_QUICK`; `MCP_SCHEMAS`.

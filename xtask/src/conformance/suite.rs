@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use serde::Deserialize;
 
 use crate::{conformance::servers::Bounded, peers::Peers};
@@ -82,7 +82,7 @@ impl<'a> Suite<'a> {
     /// Runs a revision's set against `url`. `leg` names the run's log and its folder of results.
     ///
     /// # Errors
-    /// When the suite cannot start, takes too long or leaves results that cannot be read.
+    /// When the suite cannot start or leaves results that cannot be read.
     pub(super) fn run(&self, url: &str, revision: &str, leg: &str) -> anyhow::Result<Run> {
         let name = format!("{revision}-{leg}");
         let results = self.output.join(&name);
@@ -99,7 +99,8 @@ impl<'a> Suite<'a> {
             .spawn()
             .context("cannot start the conformance suite")?;
         if Bounded::new(child).wait(LONGEST_RUN)?.is_none() {
-            bail!("the conformance suite was not done after {LONGEST_RUN:?}, see {}", log.display());
+            // What it has not come to is then counted as not run.
+            eprintln!("the conformance suite was not done after {LONGEST_RUN:?}, see {}", log.display());
         }
         let run = read(&results).with_context(|| format!("the suite left no results, see {}", log.display()))?;
         Ok(run)
