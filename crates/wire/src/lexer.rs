@@ -1,7 +1,7 @@
 //! A resumable JSON lexer: strict RFC 8259, one byte at a time in theory, runs of bytes in practice.
 //!
 //! Both the whole-body scan and the streaming rewriters need the same grammar and the same limits, so there is one machine. It keeps a
-//! bit per open bracket and never recurses; it stores no text. It does not check UTF-8 (see [`Utf8`]) and decodes nothing.
+//! bit per open bracket and never recurses; it stores no text. It does not check UTF-8 (see [`crate::utf8`]) and decodes nothing.
 
 use crate::scan::{Limits, ScanError, ScanErrorKind};
 
@@ -34,6 +34,24 @@ enum Number {
     Exponent,
 }
 
+/// Named by number, to keep [`State`] small enough for a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    True,
+    False,
+    Null,
+}
+
+impl Word {
+    const fn text(self) -> &'static [u8] {
+        match self {
+            Self::True => b"true",
+            Self::False => b"false",
+            Self::Null => b"null",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Value,
@@ -44,11 +62,22 @@ enum State {
     Colon,
     CommaOrEnd,
     CloseAnnounced,
-    Text { key: bool },
-    Escape { key: bool },
-    Hex { key: bool, left: u8 },
+    Text {
+        key: bool,
+    },
+    Escape {
+        key: bool,
+    },
+    Hex {
+        key: bool,
+        left: u8,
+    },
     Number(Number),
-    Literal { word: &'static [u8], at: u8 },
+    /// Inside `true`, `false` or `null`: which one, and the letters read.
+    Literal {
+        word: Word,
+        at: u8,
+    },
     Done,
 }
 
@@ -127,37 +156,35 @@ impl Lexer {
             State::Number(number) => self.number(bytes, pos, number),
             State::Escape { key } => self.escape(bytes[*pos], pos, key),
             State::Hex { key, left } => self.hex(bytes[*pos], pos, key, left),
-            State::Literal { word, at } => self.literal(bytes[*pos], pos, word, at),
-            _ => {
-                let rest = &bytes[*pos..];
-                let blank = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t')).count();
-                *pos += blank;
-                match bytes.get(*pos) {
-                    Some(&byte) => self.structure(byte, pos),
-                    None => Ok(None),
+            State::Literal { word, at } => self.literal(bytes, pos, word, at),
+            _ => match bytes[*pos] {
+                b' ' | b'\n' | b'\r' | b'\t' => {
+                    *pos += 1;
+                    Ok(None)
                 }
-            }
+                byte => self.structure(byte, bytes, pos),
+            },
         }
     }
 
-    fn structure(&mut self, byte: u8, pos: &mut usize) -> Result<Option<Event>, ScanErrorKind> {
+    fn structure(&mut self, byte: u8, bytes: &[u8], pos: &mut usize) -> Result<Option<Event>, ScanErrorKind> {
         match self.state {
             State::Value if self.depth <= self.report => {
                 self.state = State::ValueAnnounced;
                 Ok(Some(Event::ValueStart(byte)))
             }
-            State::Value | State::ValueAnnounced => self.value(byte, pos),
-            State::FirstElement if byte == b']' => self.close(byte, pos),
+            State::Value | State::ValueAnnounced => self.value(byte, bytes, pos),
+            State::FirstElement if byte == b']' => self.close(byte, bytes, pos),
             State::FirstElement => {
                 self.state = State::Value;
                 Ok(None)
             }
-            State::FirstKey if byte == b'}' => self.close(byte, pos),
+            State::FirstKey if byte == b'}' => self.close(byte, bytes, pos),
             State::FirstKey | State::NextKey if byte == b'"' => {
                 *pos += 1;
                 self.token()?;
                 self.state = State::Text { key: true };
-                Ok((self.depth <= self.report).then_some(Event::KeyStart))
+                if self.depth <= self.report { Ok(Some(Event::KeyStart)) } else { self.text(bytes, pos, true) }
             }
             State::Colon if byte == b':' => {
                 *pos += 1;
@@ -165,32 +192,35 @@ impl Lexer {
                 Ok(None)
             }
             State::CommaOrEnd if byte == b',' => {
-                *pos += 1;
-                self.state = if self.in_object() { State::NextKey } else { State::Value };
+                self.comma(pos);
                 Ok(None)
             }
-            State::CommaOrEnd | State::CloseAnnounced if matches!(byte, b'}' | b']') => self.close(byte, pos),
+            State::CommaOrEnd | State::CloseAnnounced if matches!(byte, b'}' | b']') => self.close(byte, bytes, pos),
             State::Done => Err(ScanErrorKind::TrailingBytes),
             _ => Err(ScanErrorKind::Unexpected),
         }
     }
 
-    fn value(&mut self, byte: u8, pos: &mut usize) -> Result<Option<Event>, ScanErrorKind> {
+    fn value(&mut self, byte: u8, bytes: &[u8], pos: &mut usize) -> Result<Option<Event>, ScanErrorKind> {
         self.token()?;
         self.number_len = 1;
-        self.state = match byte {
-            b'"' => State::Text { key: false },
+        let number = match byte {
+            b'"' => {
+                *pos += 1;
+                self.state = State::Text { key: false };
+                return self.text(bytes, pos, false);
+            }
             b'{' | b'[' => return self.open(byte, pos),
-            b'-' => State::Number(Number::Minus),
-            b'0' => State::Number(Number::Zero),
-            b'1'..=b'9' => State::Number(Number::Integer),
-            b't' => State::Literal { word: b"true", at: 1 },
-            b'f' => State::Literal { word: b"false", at: 1 },
-            b'n' => State::Literal { word: b"null", at: 1 },
+            b't' => return self.literal(bytes, pos, Word::True, 0),
+            b'f' => return self.literal(bytes, pos, Word::False, 0),
+            b'n' => return self.literal(bytes, pos, Word::Null, 0),
+            b'-' => Number::Minus,
+            b'0' => Number::Zero,
+            b'1'..=b'9' => Number::Integer,
             _ => return Err(ScanErrorKind::Unexpected),
         };
         *pos += 1;
-        Ok(None)
+        self.number(bytes, pos, number)
     }
 
     fn open(&mut self, byte: u8, pos: &mut usize) -> Result<Option<Event>, ScanErrorKind> {
@@ -206,7 +236,7 @@ impl Lexer {
         Ok((self.depth <= self.report).then_some(Event::Open))
     }
 
-    fn close(&mut self, byte: u8, pos: &mut usize) -> Result<Option<Event>, ScanErrorKind> {
+    fn close(&mut self, byte: u8, bytes: &[u8], pos: &mut usize) -> Result<Option<Event>, ScanErrorKind> {
         if (byte == b'}') != self.in_object() {
             return Err(ScanErrorKind::Unexpected);
         }
@@ -216,7 +246,7 @@ impl Lexer {
         }
         *pos += 1;
         self.depth -= 1;
-        Ok(self.value_ended())
+        Ok(self.value_ended(bytes, pos))
     }
 
     fn text(&mut self, bytes: &[u8], pos: &mut usize, key: bool) -> Result<Option<Event>, ScanErrorKind> {
@@ -229,7 +259,7 @@ impl Lexer {
                     self.state = State::Colon;
                     return Ok((self.depth <= self.report).then_some(Event::KeyEnd));
                 }
-                Ok(self.value_ended())
+                Ok(self.value_ended(bytes, pos))
             }
             Some(b'\\') => {
                 *pos += 1;
@@ -259,21 +289,18 @@ impl Lexer {
         Ok(None)
     }
 
-    fn literal(
-        &mut self,
-        byte: u8,
-        pos: &mut usize,
-        word: &'static [u8],
-        at: u8,
-    ) -> Result<Option<Event>, ScanErrorKind> {
-        if word[usize::from(at)] != byte {
+    fn literal(&mut self, bytes: &[u8], pos: &mut usize, word: Word, at: u8) -> Result<Option<Event>, ScanErrorKind> {
+        let left = &word.text()[usize::from(at)..];
+        let here = &bytes[*pos..bytes.len().min(*pos + left.len())];
+        let good = here.iter().zip(left).take_while(|(byte, letter)| byte == letter).count();
+        *pos += good;
+        if good < here.len() {
             return Err(ScanErrorKind::Unexpected);
         }
-        *pos += 1;
-        if usize::from(at) + 1 == word.len() {
-            return Ok(self.value_ended());
+        if good == left.len() {
+            return Ok(self.value_ended(bytes, pos));
         }
-        self.state = State::Literal { word, at: at + 1 };
+        self.state = State::Literal { word, at: at + u8::try_from(good).unwrap_or(0) };
         Ok(None)
     }
 
@@ -283,7 +310,7 @@ impl Lexer {
                 if !matches!(number, Number::Zero | Number::Integer | Number::Fraction | Number::Exponent) {
                     return Err(ScanErrorKind::BadNumber);
                 }
-                return Ok(self.value_ended());
+                return Ok(self.value_ended(bytes, pos));
             };
             number = next;
             self.number_len += 1;
@@ -296,9 +323,21 @@ impl Lexer {
         Ok(None)
     }
 
-    fn value_ended(&mut self) -> Option<Event> {
+    fn value_ended(&mut self, bytes: &[u8], pos: &mut usize) -> Option<Event> {
         self.state = if self.depth == 0 { State::Done } else { State::CommaOrEnd };
-        (self.depth <= self.report).then_some(Event::ValueEnd)
+        if self.depth <= self.report {
+            return Some(Event::ValueEnd);
+        }
+        // Nearly always a comma follows at once; taking it here saves a round.
+        if bytes.get(*pos) == Some(&b',') {
+            self.comma(pos);
+        }
+        None
+    }
+
+    fn comma(&mut self, pos: &mut usize) {
+        *pos += 1;
+        self.state = if self.in_object() { State::NextKey } else { State::Value };
     }
 
     fn token(&mut self) -> Result<(), ScanErrorKind> {
@@ -340,52 +379,4 @@ fn plain_run(bytes: &[u8]) -> usize {
     let control = rest.iter().fold(false, |seen, &byte| seen | (byte < 0x20));
     let clean = if control { rest.iter().position(|&byte| byte < 0x20).unwrap_or(rest.len()) } else { rest.len() };
     short + clean
-}
-
-/// Checks UTF-8 across chunk borders.
-#[derive(Debug, Default)]
-pub(crate) struct Utf8 {
-    carry: [u8; 4],
-    len: usize,
-    offset: u64,
-}
-
-impl Utf8 {
-    /// Checks the next chunk; a character cut off at its end is carried over.
-    pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> Result<(), ScanError> {
-        while self.len > 0 && !bytes.is_empty() {
-            self.carry[self.len] = bytes[0];
-            self.len += 1;
-            bytes = &bytes[1..];
-            self.offset += 1;
-            match std::str::from_utf8(&self.carry[..self.len]) {
-                Ok(_) => self.len = 0,
-                Err(error) if error.error_len().is_none() => {}
-                Err(_) => return Err(self.error()),
-            }
-        }
-        match std::str::from_utf8(bytes) {
-            Ok(_) => self.offset += bytes.len() as u64,
-            Err(error) => {
-                self.offset += error.valid_up_to() as u64;
-                let cut = &bytes[error.valid_up_to()..];
-                if error.error_len().is_some() {
-                    return Err(self.error());
-                }
-                self.carry[..cut.len()].copy_from_slice(cut);
-                self.len = cut.len();
-                self.offset += cut.len() as u64;
-            }
-        }
-        Ok(())
-    }
-
-    /// Fails if a character is incomplete.
-    pub(crate) fn finish(&self) -> Result<(), ScanError> {
-        if self.len == 0 { Ok(()) } else { Err(self.error()) }
-    }
-
-    fn error(&self) -> ScanError {
-        ScanError { kind: ScanErrorKind::NotUtf8, offset: self.offset }
-    }
 }

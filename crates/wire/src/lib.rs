@@ -22,6 +22,7 @@ pub mod splitter;
 pub mod sse;
 #[cfg(test)]
 mod testing;
+mod utf8;
 pub mod write;
 
 pub use error_object::ErrorObject;

@@ -5,6 +5,7 @@
 //! to a whole object at once. Nothing deeper is touched, and values are replaced, never interpreted.
 
 mod edits;
+mod passage;
 mod rewriter;
 
 use std::ops::Range;

@@ -6,8 +6,9 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::lexer::{Event, Lexer, Utf8};
+use crate::lexer::{Event, Lexer};
 use crate::scan::{Key, Limits, ScanError};
+use crate::utf8::Utf8;
 use crate::{Message, MessageError, Response};
 
 /// Bounds of a splitter.

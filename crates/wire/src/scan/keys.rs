@@ -10,12 +10,17 @@ use super::view::Key;
 
 const FEW: usize = 16;
 
-/// Keys seen so far, compared after unescaping.
-#[derive(Default)]
+/// Keys seen so far, unescaped: borrowed where they have no escapes.
 pub(super) struct KeySet<'a> {
-    few: [Key<'a>; FEW],
+    few: [Cow<'a, [u8]>; FEW],
     len: usize,
     many: BTreeSet<Cow<'a, [u8]>>,
+}
+
+impl Default for KeySet<'_> {
+    fn default() -> Self {
+        Self { few: [const { Cow::Borrowed(&[]) }; FEW], len: 0, many: BTreeSet::new() }
+    }
 }
 
 impl<'a> KeySet<'a> {
@@ -29,14 +34,15 @@ impl<'a> KeySet<'a> {
 
     /// Adds a key; false if it is there already.
     pub(super) fn insert(&mut self, key: Key<'a>) -> bool {
-        if self.few[..self.len].iter().any(|other| other.same(&key)) {
+        let key = key.unescaped();
+        if self.few[..self.len].contains(&key) {
             return false;
         }
-        if self.len < FEW {
-            self.few[self.len] = key;
-            self.len += 1;
-            return true;
+        if self.len == FEW {
+            return self.many.insert(key);
         }
-        self.many.insert(key.unescaped())
+        self.few[self.len] = key;
+        self.len += 1;
+        true
     }
 }

@@ -7,13 +7,14 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Key<'a> {
     raw: &'a [u8],
+    escaped: bool,
 }
 
 impl<'a> Key<'a> {
     /// A key from the bytes between its quotes.
     #[must_use]
-    pub const fn new(raw: &'a [u8]) -> Self {
-        Self { raw }
+    pub fn new(raw: &'a [u8]) -> Self {
+        Self { raw, escaped: raw.contains(&b'\\') }
     }
 
     /// The bytes between the quotes, escapes and all.
@@ -25,7 +26,7 @@ impl<'a> Key<'a> {
     /// Whether the key means exactly this text. A lone surrogate equals nothing.
     #[must_use]
     pub fn eq_str(&self, text: &str) -> bool {
-        if self.has_escape() { *self.unescaped() == *text.as_bytes() } else { self.raw == text.as_bytes() }
+        if self.escaped { *self.unescaped() == *text.as_bytes() } else { self.raw == text.as_bytes() }
     }
 
     /// The text for showing: lone surrogates become U+FFFD, so compare with [`Key::eq_str`].
@@ -37,22 +38,9 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Whether two keys mean the same text.
-    pub(crate) fn same(&self, other: &Key<'_>) -> bool {
-        if self.has_escape() || other.has_escape() {
-            self.unescaped() == other.unescaped()
-        } else {
-            self.raw == other.raw
-        }
-    }
-
     /// The unescaped text; a lone surrogate as the three bytes it would have, so that unequal keys stay unequal.
     pub(crate) fn unescaped(&self) -> Cow<'a, [u8]> {
-        if self.has_escape() { Cow::Owned(unescape(self.raw)) } else { Cow::Borrowed(self.raw) }
-    }
-
-    fn has_escape(&self) -> bool {
-        self.raw.contains(&b'\\')
+        if self.escaped { Cow::Owned(unescape(self.raw)) } else { Cow::Borrowed(self.raw) }
     }
 }
 

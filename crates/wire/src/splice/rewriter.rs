@@ -1,17 +1,16 @@
 //! The streaming engine.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::Sink;
 use super::edits::{Action, Edits};
+use super::passage::{Held, Port};
 use crate::lexer::{Event, Lexer};
-use crate::scan::{Key, Limits, ScanError, ScanErrorKind};
+use crate::scan::{Limits, ScanError, ScanErrorKind};
 use crate::write;
 
-/// A key longer than this is nobody's we know: it passes unread. White space between members is cut down to this much.
-const HELD_MAX: usize = 1024;
 /// Bytes of an observed value that are kept.
 const OBSERVED_MAX: usize = 256;
 
@@ -115,7 +114,7 @@ impl Rewriter {
     /// # Errors
     /// When the bytes so far are not the beginning of one JSON object within the limits.
     pub fn feed(&mut self, chunk: &Bytes, out: &mut impl Sink) -> Result<(), SpliceError> {
-        let mut port = Port { chunk, passed: 0..0, out };
+        let mut port = Port::new(chunk, out);
         let mut pos = 0;
         while pos < chunk.len() {
             let (consumed, event) = self.lexer.advance(&chunk[pos..])?;
@@ -141,7 +140,7 @@ impl Rewriter {
     /// Bytes that wait for a decision.
     #[cfg(test)]
     pub(super) fn held_len(&self) -> usize {
-        self.held.bytes.len()
+        self.held.len()
     }
 
     fn consume<S: Sink>(&mut self, range: Range<usize>, port: &mut Port<'_, S>) {
@@ -149,14 +148,14 @@ impl Rewriter {
             && let Some((_, value)) = self.observed.0.last_mut()
         {
             let room = OBSERVED_MAX - value.len();
-            value.extend(port.chunk[range.clone()].iter().take(room));
+            value.extend(port.chunk()[range.clone()].iter().take(room));
         }
         match self.mode {
             Mode::Pass => port.pass(range),
             Mode::Drop => {}
             Mode::Hold => {
                 // A key too long to be one of ours is decided before its end.
-                if self.held.extend(&port.chunk[range]).is_break() {
+                if self.held.extend(&port.chunk()[range]).is_break() {
                     self.keep(port);
                 }
             }
@@ -308,83 +307,4 @@ fn joined<'a>(members: impl Iterator<Item = (&'a str, Bytes)>) -> BytesMut {
 
 fn braced(members: &[u8]) -> Bytes {
     [b"{", members, b"}"].concat().into()
-}
-
-/// White space, comma and key in front of a value, until it is decided what becomes of them.
-#[derive(Debug, Default)]
-struct Held {
-    bytes: Vec<u8>,
-    /// Where the text of the key begins.
-    key_at: Option<usize>,
-    /// White space has grown beyond the cap and is dropped.
-    squeezing: bool,
-}
-
-impl Held {
-    fn clear(&mut self) {
-        *self = Self { bytes: std::mem::take(&mut self.bytes), ..Self::default() };
-        self.bytes.clear();
-    }
-
-    fn key_starts(&mut self) {
-        self.key_at = Some(self.bytes.len());
-    }
-
-    /// The complete key, its closing quote being the last byte held. `None` if it was too long and is gone already.
-    fn key(&self) -> Option<Key<'_>> {
-        Some(Key::new(&self.bytes[self.key_at?..self.bytes.len() - 1]))
-    }
-
-    /// Breaks when the key has grown too long to hold.
-    fn extend(&mut self, bytes: &[u8]) -> ControlFlow<()> {
-        self.bytes.extend_from_slice(bytes);
-        if let Some(at) = self.key_at {
-            return if self.bytes.len() - at > HELD_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-        }
-        self.squeezing |= self.bytes.len() > HELD_MAX;
-        if self.squeezing {
-            self.bytes.retain(|byte| matches!(byte, b',' | b'"'));
-        }
-        ControlFlow::Continue(())
-    }
-
-    /// Gives the bytes up, without their comma where no member precedes.
-    fn take(&mut self, occupied: bool) -> &[u8] {
-        let gap = self.key_at.take().map_or(self.bytes.len(), |at| at - 1);
-        if !occupied && let Some(comma) = self.bytes[..gap].iter().position(|&byte| byte == b',') {
-            self.bytes.remove(comma);
-        }
-        &self.bytes
-    }
-}
-
-/// The way out: joins neighbouring runs of a chunk into one piece.
-struct Port<'a, S> {
-    chunk: &'a Bytes,
-    passed: Range<usize>,
-    out: &'a mut S,
-}
-
-impl<S: Sink> Port<'_, S> {
-    fn pass(&mut self, range: Range<usize>) {
-        if self.passed.end != range.start {
-            self.flush();
-            self.passed.start = range.start;
-        }
-        self.passed.end = range.end;
-    }
-
-    fn put(&mut self, bytes: &[u8]) {
-        if !bytes.is_empty() {
-            self.flush();
-            self.out.put(bytes);
-        }
-    }
-
-    fn flush(&mut self) {
-        if !self.passed.is_empty() {
-            self.out.pass(self.chunk, self.passed.clone());
-        }
-        self.passed.start = self.passed.end;
-    }
 }

@@ -1,0 +1,175 @@
+//! The view of a `_meta` object.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+
+use super::ParamsError;
+use super::slot::{Slot, level, object, place, text, token};
+use crate::scan::{self, Member};
+use crate::{LogLevel, Revision, meta};
+
+/// The keys of a `_meta` object that weir reads.
+#[derive(Clone, Debug)]
+pub struct Meta {
+    raw: Bytes,
+    protocol_version: Slot,
+    client_info: Slot,
+    client_capabilities: Slot,
+    log_level: Slot,
+    server_info: Slot,
+    subscription_id: Slot,
+    related_task: Slot,
+    progress_token: Slot,
+    traceparent: Slot,
+    tracestate: Slot,
+    baggage: Slot,
+}
+
+impl Meta {
+    /// Views a checked JSON object; anything else has no keys.
+    #[must_use]
+    pub fn parse(raw: Bytes) -> Self {
+        let mut view = Self {
+            raw: raw.clone(),
+            protocol_version: None,
+            client_info: None,
+            client_capabilities: None,
+            log_level: None,
+            server_info: None,
+            subscription_id: None,
+            related_task: None,
+            progress_token: None,
+            traceparent: None,
+            tracestate: None,
+            baggage: None,
+        };
+        for member in scan::members(&raw) {
+            place(member, &mut view.table());
+        }
+        view
+    }
+
+    fn table(&mut self) -> [(&'static str, &mut Slot); 11] {
+        [
+            (meta::PROTOCOL_VERSION, &mut self.protocol_version),
+            (meta::CLIENT_INFO, &mut self.client_info),
+            (meta::CLIENT_CAPABILITIES, &mut self.client_capabilities),
+            (meta::LOG_LEVEL, &mut self.log_level),
+            (meta::SERVER_INFO, &mut self.server_info),
+            (meta::SUBSCRIPTION_ID, &mut self.subscription_id),
+            (meta::RELATED_TASK, &mut self.related_task),
+            (meta::PROGRESS_TOKEN, &mut self.progress_token),
+            (meta::TRACEPARENT, &mut self.traceparent),
+            (meta::TRACESTATE, &mut self.tracestate),
+            (meta::BAGGAGE, &mut self.baggage),
+        ]
+    }
+
+    /// The whole object, as it came.
+    #[must_use]
+    pub const fn raw(&self) -> &Bytes {
+        &self.raw
+    }
+
+    /// Whether `io.modelcontextprotocol/protocolVersion` is there, of whatever type: the mark of a modern request.
+    #[must_use]
+    pub const fn has_protocol_version(&self) -> bool {
+        self.protocol_version.is_some()
+    }
+
+    /// The version this request speaks, as text.
+    ///
+    /// # Errors
+    /// When it is not a string.
+    pub fn protocol_version(&self) -> Result<Option<Cow<'_, str>>, ParamsError> {
+        text(&self.raw, &self.protocol_version, "_meta.io.modelcontextprotocol/protocolVersion")
+    }
+
+    /// The revision this request speaks, if weir knows it.
+    ///
+    /// # Errors
+    /// When it is not a string.
+    pub fn revision(&self) -> Result<Option<Revision>, ParamsError> {
+        Ok(self.protocol_version()?.as_deref().and_then(Revision::parse))
+    }
+
+    /// Who the client says it is.
+    ///
+    /// # Errors
+    /// When it is not an object.
+    pub fn client_info(&self) -> Result<Option<Bytes>, ParamsError> {
+        object(&self.raw, &self.client_info, "_meta.io.modelcontextprotocol/clientInfo")
+    }
+
+    /// What the client can do for this request.
+    ///
+    /// # Errors
+    /// When it is not an object.
+    pub fn client_capabilities(&self) -> Result<Option<Bytes>, ParamsError> {
+        object(&self.raw, &self.client_capabilities, "_meta.io.modelcontextprotocol/clientCapabilities")
+    }
+
+    /// The least severe log message the client wants.
+    ///
+    /// # Errors
+    /// When it is not the name of a level.
+    pub fn log_level(&self) -> Result<Option<LogLevel>, ParamsError> {
+        level(&self.raw, &self.log_level, "_meta.io.modelcontextprotocol/logLevel")
+    }
+
+    /// Who the server says it is.
+    ///
+    /// # Errors
+    /// When it is not an object.
+    pub fn server_info(&self) -> Result<Option<Bytes>, ParamsError> {
+        object(&self.raw, &self.server_info, "_meta.io.modelcontextprotocol/serverInfo")
+    }
+
+    /// The `subscriptions/listen` this belongs to: a JSON string or integer.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn subscription_id(&self) -> Result<Option<Bytes>, ParamsError> {
+        token(&self.raw, &self.subscription_id, "_meta.io.modelcontextprotocol/subscriptionId")
+    }
+
+    /// The task this belongs to (2025-11-25).
+    ///
+    /// # Errors
+    /// When it is not an object.
+    pub fn related_task(&self) -> Result<Option<Bytes>, ParamsError> {
+        object(&self.raw, &self.related_task, "_meta.io.modelcontextprotocol/related-task")
+    }
+
+    /// The token under which the sender wants progress: a JSON string or integer.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn progress_token(&self) -> Result<Option<Bytes>, ParamsError> {
+        token(&self.raw, &self.progress_token, "_meta.progressToken")
+    }
+
+    /// W3C trace context. Text of the wrong type counts as absent: tracing must not fail a call.
+    #[must_use]
+    pub fn traceparent(&self) -> Option<Cow<'_, str>> {
+        scan::string(&self.raw[self.traceparent.clone()?])
+    }
+
+    /// W3C trace state; as [`Meta::traceparent`].
+    #[must_use]
+    pub fn tracestate(&self) -> Option<Cow<'_, str>> {
+        scan::string(&self.raw[self.tracestate.clone()?])
+    }
+
+    /// W3C baggage; as [`Meta::traceparent`].
+    #[must_use]
+    pub fn baggage(&self) -> Option<Cow<'_, str>> {
+        scan::string(&self.raw[self.baggage.clone()?])
+    }
+
+    /// The members that belong to the peers and not to one hop ([`meta::is_owned_by_weir`]), in order; values index [`Meta::raw`].
+    pub fn unknown(&self) -> impl Iterator<Item = Member<'_>> {
+        scan::members(&self.raw).filter(|member| !meta::is_owned_by_weir(&member.key.decode()))
+    }
+}
