@@ -1,0 +1,90 @@
+//! Counters with a time to live, in memory.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use weir_core::port::{Clock, Counters, Fut, StoreError};
+
+use crate::lock;
+
+/// Counters alive at once. Their names come from the config and from principals, so this bounds the latter.
+const MOST: usize = 100_000;
+
+struct Counter {
+    value: u64,
+    ends: Duration,
+}
+
+/// Counters of this replica, at most 100,000 alive at once.
+pub struct MemoryCounters {
+    clock: Arc<dyn Clock>,
+    counters: Mutex<HashMap<Box<str>, Counter>>,
+}
+
+impl MemoryCounters {
+    /// No counters yet.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, counters: Mutex::default() }
+    }
+
+    fn add_now(&self, name: &str, amount: u64, ttl: Duration) -> Result<u64, StoreError> {
+        let now = self.clock.monotonic();
+        let mut counters = lock(&self.counters);
+        if let Some(counter) = counters.get_mut(name) {
+            if counter.ends <= now {
+                *counter = Counter { value: 0, ends: now + ttl };
+            }
+            counter.value = counter.value.saturating_add(amount);
+            return Ok(counter.value);
+        }
+        if counters.len() >= MOST {
+            counters.retain(|_, counter| counter.ends > now);
+        }
+        if counters.len() >= MOST {
+            return Err(StoreError(format!("more than {MOST} counters are alive")));
+        }
+        counters.insert(name.into(), Counter { value: amount, ends: now + ttl });
+        Ok(amount)
+    }
+}
+
+impl Counters for MemoryCounters {
+    fn add<'a>(&'a self, name: &'a str, amount: u64, ttl: Duration) -> Fut<'a, Result<u64, StoreError>> {
+        Box::pin(std::future::ready(self.add_now(name, amount, ttl)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+    use crate::fake::FakeClock;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    #[tokio::test]
+    async fn a_counter_falls_away_a_ttl_after_its_first_use() {
+        let clock = Arc::new(FakeClock::default());
+        let counters = MemoryCounters::new(clock.clone());
+        assert_eq!(counters.add("a", 2, TTL).await.unwrap(), 2);
+        clock.advance(Duration::from_secs(9));
+        assert_eq!(counters.add("a", 3, TTL).await.unwrap(), 5);
+        assert_eq!(counters.add("b", 1, TTL).await.unwrap(), 1);
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(counters.add("a", 1, TTL).await.unwrap(), 1);
+    }
+
+    #[test]
+    fn counters_are_bounded_and_dead_ones_make_room() {
+        let clock = Arc::new(FakeClock::default());
+        let counters = MemoryCounters::new(clock.clone());
+        for n in 0..MOST {
+            counters.add_now(&n.to_string(), 1, TTL).unwrap();
+        }
+        assert!(counters.add_now("one more", 1, TTL).is_err());
+        clock.advance(TTL);
+        assert_eq!(counters.add_now("one more", 1, TTL).unwrap(), 1);
+    }
+}

@@ -1,0 +1,330 @@
+//! Records in memory: sharded, principal first, with a time to live, counted and bounded.
+//!
+//! A record costs its value and at most about 300 bytes: a packed 33-byte name and a pointer in the map, one boxed entry,
+//! and one item in the heap of expiries. There is no task and no timer: what expired is found when somebody asks.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use weir_core::Principal;
+use weir_core::port::{Clock, Expect, Fut, Record, RecordKey, RecordKind, Records, StoreError, Written};
+
+use crate::lock;
+
+/// Enough that two cores rarely meet at one, few enough that walking all of them is cheap.
+const SHARDS: usize = 64;
+/// A value longer than this is a bug of its writer.
+const LONGEST: usize = 64 << 10;
+
+/// How many records there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordCaps {
+    /// Altogether.
+    pub total: usize,
+    /// Of one principal. It does not bind the anonymous one, which is everybody.
+    pub per_principal: usize,
+}
+
+impl Default for RecordCaps {
+    /// What one process holds in well under half a gigabyte, and more sessions than one user opens in good faith.
+    fn default() -> Self {
+        Self { total: 200_000, per_principal: 100 }
+    }
+}
+
+/// Records of this replica.
+pub struct MemoryRecords {
+    clock: Arc<dyn Clock>,
+    total: AtomicUsize,
+    per_principal: AtomicUsize,
+    hasher: RandomState,
+    shards: Box<[Mutex<Shard>]>,
+    /// How many records each principal has; by its digest.
+    owned: Box<[Mutex<Owned>]>,
+    alive: AtomicUsize,
+}
+
+type Owned = HashMap<[u8; 16], u32>;
+
+/// Principal's digest, kind, id.
+type Name = [u8; 33];
+
+#[derive(Default)]
+struct Shard {
+    entries: HashMap<Name, Box<Entry>>,
+    /// When to look at an entry next. It may have been touched since, then it is put back.
+    order: BinaryHeap<Reverse<(u64, Name)>>,
+    /// Expired, and not yet told to whoever asks [`Records::expired`].
+    dead: VecDeque<(u64, RecordKey)>,
+    /// Never used twice, so that a record made anew does not look like the one before it.
+    versions: u64,
+}
+
+struct Entry {
+    principal: Principal,
+    value: Box<[u8]>,
+    version: u64,
+    /// Milliseconds of the clock.
+    ends: u64,
+}
+
+impl MemoryRecords {
+    /// No records yet.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>, caps: RecordCaps) -> Self {
+        Self {
+            clock,
+            total: AtomicUsize::new(caps.total),
+            per_principal: AtomicUsize::new(caps.per_principal),
+            hasher: RandomState::new(),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            owned: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            alive: AtomicUsize::new(0),
+        }
+    }
+
+    /// Changes the caps. What is above a lowered cap stays until it expires.
+    pub fn limit(&self, caps: RecordCaps) {
+        self.total.store(caps.total, Ordering::Relaxed);
+        self.per_principal.store(caps.per_principal, Ordering::Relaxed);
+    }
+
+    fn now(&self) -> u64 {
+        millis(self.clock.monotonic())
+    }
+
+    fn shard(&self, name: &Name) -> &Mutex<Shard> {
+        &self.shards[self.hasher.hash_one(name) as usize % SHARDS]
+    }
+
+    fn load_now(&self, key: &RecordKey, touch: Option<Duration>) -> Option<Record> {
+        let now = self.now();
+        let name = name_of(key);
+        let mut shard = lock(self.shard(&name));
+        let entry = shard.entries.get_mut(&name).filter(|entry| entry.ends > now)?;
+        let record = Record { value: Bytes::copy_from_slice(&entry.value), version: entry.version };
+        if let Some(ttl) = touch {
+            let ends = now.saturating_add(millis(ttl));
+            let sooner = ends < entry.ends;
+            entry.ends = ends;
+            if sooner {
+                shard.order.push(Reverse((ends, name)));
+            }
+        }
+        Some(record)
+    }
+
+    fn store_now(&self, key: &RecordKey, value: &[u8], ttl: Duration, expect: Expect) -> Result<Written, StoreError> {
+        if value.len() > LONGEST {
+            return Err(StoreError(format!("a value of {} bytes is longer than {LONGEST}", value.len())));
+        }
+        let now = self.now();
+        let ends = now.saturating_add(millis(ttl));
+        let name = name_of(key);
+        if expect == Expect::Absent && !self.reserve(&key.principal) {
+            self.sweep(now);
+            if !self.reserve(&key.principal) {
+                return Ok(Written::Full);
+            }
+        }
+        let mut shard = lock(self.shard(&name));
+        let there = shard.entries.get(&name).map(|entry| (entry.version, entry.ends > now));
+        let fits = match (expect, there) {
+            (Expect::Absent, None | Some((_, false))) => true,
+            (Expect::Version(wanted), Some((version, true))) => wanted == version,
+            _ => false,
+        };
+        // A place was reserved for a new record; where one stood (dead or not) the place is not needed.
+        let unneeded = expect == Expect::Absent && there.is_some();
+        let written = if fits { Written::Yes(shard.put(name, &key.principal, value, ends)) } else { Written::Conflict };
+        drop(shard);
+        if unneeded {
+            self.release(&key.principal);
+        }
+        Ok(written)
+    }
+
+    fn remove_now(&self, key: &RecordKey) -> bool {
+        let now = self.now();
+        let name = name_of(key);
+        let mut shard = lock(self.shard(&name));
+        // One that has expired is left for `expired`, which owes its key to whoever tears down.
+        if shard.entries.get(&name).is_none_or(|entry| entry.ends <= now) {
+            return false;
+        }
+        shard.entries.remove(&name);
+        shard.compact();
+        drop(shard);
+        self.release(&key.principal);
+        true
+    }
+
+    /// Takes a place for one more record of the principal.
+    fn reserve(&self, principal: &Principal) -> bool {
+        let total = self.total.load(Ordering::Relaxed);
+        let room = |alive: usize| (alive < total).then_some(alive + 1);
+        if self.alive.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_err() {
+            return false;
+        }
+        if principal.is_anonymous() {
+            return true;
+        }
+        let most = u32::try_from(self.per_principal.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        let mut owned = lock(self.owned_by(principal));
+        let count = owned.entry(*principal.digest()).or_default();
+        if *count < most {
+            *count += 1;
+            return true;
+        }
+        if *count == 0 {
+            owned.remove(principal.digest());
+        }
+        self.alive.fetch_sub(1, Ordering::Relaxed);
+        false
+    }
+
+    fn release(&self, principal: &Principal) {
+        self.alive.fetch_sub(1, Ordering::Relaxed);
+        if principal.is_anonymous() {
+            return;
+        }
+        let mut owned = lock(self.owned_by(principal));
+        if let Some(count) = owned.get_mut(principal.digest()) {
+            *count -= 1;
+            if *count == 0 {
+                owned.remove(principal.digest());
+            }
+        }
+    }
+
+    fn owned_by(&self, principal: &Principal) -> &Mutex<Owned> {
+        &self.owned[self.hasher.hash_one(principal.digest()) as usize % SHARDS]
+    }
+
+    /// Moves what has expired to the lists of the dead.
+    fn sweep(&self, now: u64) {
+        // More than the living could be, so nothing is lost where somebody asks now and then.
+        let keep = (2 * self.total.load(Ordering::Relaxed) / SHARDS).max(1024);
+        for shard in &self.shards {
+            let gone = lock(shard).bury(now, keep);
+            gone.iter().for_each(|principal| self.release(principal));
+        }
+    }
+}
+
+impl Shard {
+    fn put(&mut self, name: Name, principal: &Principal, value: &[u8], ends: u64) -> u64 {
+        self.versions += 1;
+        let version = self.versions;
+        let entry = Entry { principal: principal.clone(), value: value.into(), version, ends };
+        let before = self.entries.insert(name, Box::new(entry));
+        // An entry has one item in `order`, at its end or earlier; only a new entry, or a sooner end, needs one more.
+        if before.is_none_or(|old| ends < old.ends) {
+            self.order.push(Reverse((ends, name)));
+        }
+        version
+    }
+
+    /// Takes out what has expired; gives the owners, each once for each record.
+    fn bury(&mut self, now: u64, keep: usize) -> Vec<Principal> {
+        let mut owners = Vec::new();
+        while let Some(&Reverse((due, name))) = self.order.peek() {
+            if due > now {
+                break;
+            }
+            self.order.pop();
+            match self.entries.get(&name).map(|entry| entry.ends) {
+                Some(ends) if ends > now => self.order.push(Reverse((ends, name))),
+                Some(_) => {
+                    if let Some(entry) = self.entries.remove(&name) {
+                        owners.push(entry.principal.clone());
+                        self.dead.push_back((entry.ends, key_of(entry.principal, &name)));
+                    }
+                }
+                None => {}
+            }
+        }
+        // Where nobody asks what expired, the dead are not kept for ever either.
+        let surplus = self.dead.len().saturating_sub(keep);
+        self.dead.drain(..surplus);
+        owners
+    }
+
+    /// Records that come and go leave items in `order`; they never outnumber the living by more than twice.
+    fn compact(&mut self) {
+        if self.order.len() > 2 * self.entries.len() + 64 {
+            self.order = self.entries.iter().map(|(name, entry)| Reverse((entry.ends, *name))).collect();
+        }
+    }
+}
+
+impl Records for MemoryRecords {
+    fn load<'a>(&'a self, key: &'a RecordKey, touch: Option<Duration>) -> Fut<'a, Result<Option<Record>, StoreError>> {
+        Box::pin(std::future::ready(Ok(self.load_now(key, touch))))
+    }
+
+    fn store<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        value: Bytes,
+        ttl: Duration,
+        expect: Expect,
+    ) -> Fut<'a, Result<Written, StoreError>> {
+        Box::pin(std::future::ready(self.store_now(key, &value, ttl, expect)))
+    }
+
+    fn remove<'a>(&'a self, key: &'a RecordKey) -> Fut<'a, Result<bool, StoreError>> {
+        Box::pin(std::future::ready(Ok(self.remove_now(key))))
+    }
+
+    fn count(&self, kind: RecordKind) -> usize {
+        match kind {
+            RecordKind::Session => self.alive.load(Ordering::Relaxed),
+        }
+    }
+
+    fn expired(&self, kind: RecordKind) -> Vec<RecordKey> {
+        self.sweep(self.now());
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            if shard.dead.is_empty() {
+                continue;
+            }
+            let (wanted, others) = shard.dead.drain(..).partition(|(_, key)| key.kind == kind);
+            shard.dead = others;
+            all.append(&mut Vec::from(wanted));
+        }
+        all.sort_by_key(|(ended, _)| *ended);
+        all.into_iter().map(|(_, key)| key).collect()
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn name_of(key: &RecordKey) -> Name {
+    let mut name = [0; 33];
+    name[..16].copy_from_slice(key.principal.digest());
+    name[16] = match key.kind {
+        RecordKind::Session => 0,
+    };
+    name[17..].copy_from_slice(&key.id);
+    name
+}
+
+fn key_of(principal: Principal, name: &Name) -> RecordKey {
+    let mut id = [0; 16];
+    id.copy_from_slice(&name[17..]);
+    // The one kind there is; a second one adds its arm here and in `name_of`.
+    RecordKey { principal, kind: RecordKind::Session, id }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,246 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use weir_core::Failure;
+use weir_core::names::EndpointId;
+use weir_core::port::{Evidence, Verifier};
+use weir_core::principal::Identity;
+
+use super::*;
+use crate::fake::FakeClock;
+
+const TTL: Duration = Duration::from_secs(1800);
+const KIND: RecordKind = RecordKind::Session;
+
+struct Named(&'static str);
+impl Verifier for Named {
+    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
+        let identity = match self.0 {
+            "" => Identity::Anonymous,
+            name => Identity::Subject { issuer: "test".into(), subject: name.into() },
+        };
+        Box::pin(std::future::ready(Ok(identity)))
+    }
+}
+
+/// A principal by name; "" is the anonymous one.
+pub(crate) async fn principal(name: &'static str) -> Principal {
+    let endpoint = EndpointId::new("/mcp");
+    let evidence = Evidence { bearer: None, peer: IpAddr::V4(Ipv4Addr::LOCALHOST), endpoint: &endpoint };
+    weir_core::authenticate(&Named(name), &evidence, ()).await.unwrap().into_parts().0
+}
+
+fn key(principal: &Principal, n: u64) -> RecordKey {
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&n.to_be_bytes());
+    RecordKey { principal: principal.clone(), kind: KIND, id }
+}
+
+fn value(n: u64) -> Bytes {
+    Bytes::copy_from_slice(&n.to_be_bytes())
+}
+
+struct Bench {
+    clock: Arc<FakeClock>,
+    records: MemoryRecords,
+}
+
+fn bench(total: usize, per_principal: usize) -> Bench {
+    let clock = Arc::new(FakeClock::default());
+    let records = MemoryRecords::new(clock.clone(), RecordCaps { total, per_principal });
+    Bench { clock, records }
+}
+
+impl Bench {
+    async fn put(&self, key: &RecordKey, n: u64, expect: Expect) -> Written {
+        self.records.store(key, value(n), TTL, expect).await.unwrap()
+    }
+
+    async fn load(&self, key: &RecordKey) -> Option<Record> {
+        self.records.load(key, None).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_record_is_found_by_its_owner_alone() {
+    let bench = bench(10, 10);
+    let (ann, bob) = (principal("ann").await, principal("bob").await);
+    assert!(matches!(bench.put(&key(&ann, 1), 1, Expect::Absent).await, Written::Yes(_)));
+    assert_eq!(bench.load(&key(&ann, 1)).await.unwrap().value, value(1));
+    assert!(bench.load(&key(&bob, 1)).await.is_none());
+    assert!(!bench.records.remove(&key(&bob, 1)).await.unwrap());
+    assert!(bench.records.remove(&key(&ann, 1)).await.unwrap());
+    assert!(!bench.records.remove(&key(&ann, 1)).await.unwrap());
+    assert_eq!(bench.records.count(KIND), 0);
+}
+
+#[tokio::test]
+async fn compare_and_set_lets_one_of_two_writers_win() {
+    let bench = bench(10, 10);
+    let ann = principal("ann").await;
+    let one = key(&ann, 1);
+    let Written::Yes(first) = bench.put(&one, 1, Expect::Absent).await else { panic!() };
+    assert_eq!(bench.put(&one, 2, Expect::Absent).await, Written::Conflict);
+    let Written::Yes(second) = bench.put(&one, 2, Expect::Version(first)).await else { panic!() };
+    assert_eq!(bench.put(&one, 3, Expect::Version(first)).await, Written::Conflict);
+    assert_eq!(bench.load(&one).await.unwrap().value, value(2));
+    assert_eq!(bench.records.count(KIND), 1);
+    // A record made anew never looks like the one before it.
+    bench.records.remove(&one).await.unwrap();
+    assert_eq!(bench.put(&one, 4, Expect::Version(second)).await, Written::Conflict);
+    let Written::Yes(anew) = bench.put(&one, 4, Expect::Absent).await else { panic!() };
+    assert!(anew > second);
+}
+
+#[tokio::test]
+async fn a_touch_prolongs_and_expiry_is_told_once_oldest_first() {
+    let bench = bench(10, 10);
+    let ann = principal("ann").await;
+    for n in 0..3 {
+        bench.put(&key(&ann, n), n, Expect::Absent).await;
+        bench.clock.advance(Duration::from_secs(1));
+    }
+    bench.records.load(&key(&ann, 0), Some(TTL * 2)).await.unwrap().unwrap();
+    bench.clock.advance(TTL);
+    assert!(bench.load(&key(&ann, 1)).await.is_none());
+    assert!(bench.load(&key(&ann, 0)).await.is_some());
+    assert!(!bench.records.remove(&key(&ann, 1)).await.unwrap(), "an expired record is not there");
+    assert_eq!(bench.records.expired(KIND), [key(&ann, 1), key(&ann, 2)]);
+    assert!(bench.records.expired(KIND).is_empty());
+    assert_eq!(bench.records.count(KIND), 1);
+    bench.clock.advance(TTL);
+    assert_eq!(bench.records.expired(KIND), [key(&ann, 0)]);
+    assert_eq!(bench.records.count(KIND), 0);
+}
+
+#[tokio::test]
+async fn a_touch_can_shorten_too() {
+    let bench = bench(10, 10);
+    let ann = principal("ann").await;
+    bench.put(&key(&ann, 1), 1, Expect::Absent).await;
+    bench.records.load(&key(&ann, 1), Some(Duration::from_secs(1))).await.unwrap();
+    bench.clock.advance(Duration::from_secs(1));
+    assert_eq!(bench.records.expired(KIND), [key(&ann, 1)]);
+}
+
+#[tokio::test]
+async fn caps_bind_each_principal_and_all_but_not_the_anonymous_one_alone() {
+    let bench = bench(5, 2);
+    let (ann, nobody) = (principal("ann").await, principal("").await);
+    for n in 0..2 {
+        assert!(matches!(bench.put(&key(&ann, n), n, Expect::Absent).await, Written::Yes(_)));
+    }
+    assert_eq!(bench.put(&key(&ann, 2), 2, Expect::Absent).await, Written::Full);
+    for n in 0..3 {
+        assert!(matches!(bench.put(&key(&nobody, n), n, Expect::Absent).await, Written::Yes(_)));
+    }
+    assert_eq!(bench.put(&key(&nobody, 3), 3, Expect::Absent).await, Written::Full);
+    // What expired makes room without anybody having asked, and is still told.
+    bench.clock.advance(TTL);
+    assert!(matches!(bench.put(&key(&nobody, 4), 4, Expect::Absent).await, Written::Yes(_)));
+    assert!(matches!(bench.put(&key(&ann, 5), 5, Expect::Absent).await, Written::Yes(_)));
+    assert_eq!(bench.records.expired(KIND).len(), 5);
+    assert_eq!(bench.records.count(KIND), 2);
+}
+
+#[tokio::test]
+async fn a_failed_write_takes_no_place() {
+    let bench = bench(2, 2);
+    let ann = principal("ann").await;
+    bench.put(&key(&ann, 1), 1, Expect::Absent).await;
+    for _ in 0..10 {
+        assert_eq!(bench.put(&key(&ann, 1), 1, Expect::Absent).await, Written::Conflict);
+    }
+    assert!(matches!(bench.put(&key(&ann, 2), 2, Expect::Absent).await, Written::Yes(_)));
+    let long = Bytes::from(vec![0; LONGEST + 1]);
+    assert!(bench.records.store(&key(&ann, 1), long, TTL, Expect::Version(1)).await.is_err());
+}
+
+#[tokio::test]
+async fn a_record_that_comes_and_goes_leaves_nothing_behind() {
+    let bench = bench(1000, 1000);
+    let nobody = principal("").await;
+    for n in 0..100_000 {
+        bench.put(&key(&nobody, n), n, Expect::Absent).await;
+        assert!(bench.records.remove(&key(&nobody, n)).await.unwrap());
+    }
+    let left: usize = bench.records.shards.iter().map(|shard| lock(shard).order.len()).sum();
+    assert!(left <= SHARDS * 65, "{left} items in the heaps");
+}
+
+#[tokio::test]
+async fn a_million_idle_sessions_would_cost_under_300_bytes_each_beside_their_value() {
+    const MANY: u64 = 50_000;
+    let bench = bench(1_000_000, 1);
+    let nobody = principal("").await;
+    for n in 0..MANY {
+        bench.put(&key(&nobody, n), n, Expect::Absent).await;
+        bench.records.load(&key(&nobody, n), Some(TTL)).await.unwrap();
+    }
+    let mut bytes = 0;
+    for shard in &bench.records.shards {
+        let shard = lock(shard);
+        // A hash table of capacity c has at least 8c/7 slots, rounded up to a power of two, and a control byte each.
+        let slots = (shard.entries.capacity() * 8 / 7).next_power_of_two();
+        bytes += slots * (size_of::<(Name, Box<Entry>)>() + 1);
+        bytes += shard.entries.len() * (size_of::<Entry>() + 16);
+        bytes += shard.order.capacity() * size_of::<Reverse<(u64, Name)>>();
+    }
+    let each = bytes as u64 / MANY;
+    assert!(each <= 300, "{each} bytes a record");
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(1000))]
+    /// Against a plain model: same answers, same counts, every expiry told exactly once. Ids are not used again, as
+    /// random ones are not.
+    #[test]
+    fn records_behave_like_a_plain_map(steps in proptest::collection::vec((0..5_u8, 0..60_u64, 1..50_u64), 1..60)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async move {
+            let bench = bench(4, 4);
+            let nobody = principal("").await;
+            let mut ends: Vec<u64> = Vec::new();
+            let mut gone: Vec<bool> = Vec::new();
+            let mut now = 0;
+            for (what, pick, secs) in steps {
+                let living = (0..ends.len()).filter(|&n| ends[n] > now && !gone[n]).count();
+                let n = pick % (ends.len() as u64 + 1);
+                let alive = ends.get(n as usize).is_some_and(|&end| end > now && !gone[n as usize]);
+                match what {
+                    0 => {
+                        let new = key(&nobody, ends.len() as u64);
+                        let ttl = Duration::from_secs(secs);
+                        let wrote = bench.records.store(&new, value(secs), ttl, Expect::Absent).await.unwrap();
+                        assert_eq!(matches!(wrote, Written::Yes(_)), living < 4, "{wrote:?}");
+                        if living < 4 {
+                            ends.push(now + secs);
+                            gone.push(false);
+                        }
+                    }
+                    1 => assert_eq!(bench.load(&key(&nobody, n)).await.is_some(), alive),
+                    2 => {
+                        assert_eq!(bench.records.remove(&key(&nobody, n)).await.unwrap(), alive);
+                        if alive {
+                            gone[n as usize] = true;
+                        }
+                    }
+                    3 => {
+                        now += secs;
+                        bench.clock.advance(Duration::from_secs(secs));
+                    }
+                    _ => {
+                        for told in bench.records.expired(KIND) {
+                            let n = (0..ends.len()).find(|&n| key(&nobody, n as u64) == told).unwrap();
+                            assert!(ends[n] <= now && !gone[n], "told twice, or too soon");
+                            gone[n] = true;
+                        }
+                        let left = (0..ends.len()).filter(|&n| !gone[n]).count();
+                        assert_eq!(bench.records.count(KIND), left);
+                    }
+                }
+            }
+        });
+    }
+}
