@@ -1,0 +1,105 @@
+//! The config file, from text to settings: raw (as written) -> checked (all that is wrong, at once, with path, line and
+//! hint) -> the settings of each crate. Nothing outside this module knows the file's format.
+
+mod check;
+mod decode;
+mod env;
+mod load;
+mod raw;
+mod report;
+mod schema;
+mod secret;
+mod tree;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use weir_core::Endpoint;
+use weir_core::endpoint::UpstreamRules;
+use weir_store::RecordCaps;
+
+pub use env::Environment;
+pub use load::{Loader, Outcome, Source};
+pub use report::{Path, Problem, Report, Severity};
+pub use schema::schema;
+pub use secret::Secret;
+
+/// A checked config: what each part of weir is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The client side.
+    pub front: weir_front::Settings,
+    /// Where operators connect; `None` switches that listener off.
+    pub admin: Option<SocketAddr>,
+    /// The servers, in config order.
+    pub upstreams: Vec<UpstreamPlan>,
+    /// The paths clients use.
+    pub endpoints: Vec<Endpoint>,
+    /// Waits and windows of the catalog.
+    pub catalog: CatalogPlan,
+    /// How many legacy sessions may be kept.
+    pub sessions: RecordCaps,
+    /// Sealing keys, newest first; none means a random one.
+    pub keys: Vec<SealingKey>,
+    /// How long running calls may take to end when weir stops.
+    pub drain: Duration,
+    /// How weir logs.
+    pub log: LogPlan,
+}
+
+/// One server: how to speak to it, and what the catalog and router know of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UpstreamPlan {
+    /// How to speak to it.
+    pub settings: weir_upstream::Settings,
+    /// Deadlines, validation, walks.
+    pub rules: UpstreamRules,
+}
+
+/// Waits and windows of the catalog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CatalogPlan {
+    /// How long the first list after a start waits for upstreams that have not answered.
+    pub first_list_wait: Duration,
+    /// The shortest time between two change notifications to one client.
+    pub change_window: Duration,
+}
+
+/// A sealing key of the config.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SealingKey {
+    /// Names it in what it sealed.
+    pub id: u8,
+    /// The key itself.
+    pub secret: [u8; 32],
+}
+
+impl std::fmt::Debug for SealingKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SealingKey({}, <secret>)", self.id)
+    }
+}
+
+/// How weir logs.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct LogPlan {
+    /// How lines look.
+    pub format: LogFormat,
+    /// A level or filter; `None`: `info`.
+    pub filter: Option<String>,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// For people on a terminal, JSON otherwise.
+    #[default]
+    Auto,
+    /// For people.
+    Human,
+    /// One JSON object a line.
+    Json,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! What is wrong with a config: one function a section, none of them stops at its first complaint.
+
+mod access;
+mod endpoints;
+mod limits;
+mod listen;
+mod mcp_servers;
+mod rules;
+mod upstreams;
+
+use std::time::Duration;
+
+use weir_core::Endpoint;
+use weir_core::endpoint::Mode;
+use weir_core::names::{EndpointId, Naming, UpstreamId};
+
+use super::raw::{Raw, RawLog, RawLogFormat, RawTeam, Time};
+use super::report::{Path, Problem, Report};
+use super::{CatalogPlan, Config, LogFormat, LogPlan, UpstreamPlan};
+use rules::Defaults;
+
+/// Long enough for most calls, short enough for the grace period that process managers give (30 s is usual).
+const DRAIN: Duration = Duration::from_secs(25);
+/// A client that starts weir and asks at once sees what healthy servers have; a person does not notice two seconds.
+const FIRST_LIST_WAIT: Duration = Duration::from_secs(2);
+/// A storm at an upstream becomes two notifications a second to each client, which no client minds.
+const CHANGE_WINDOW: Duration = Duration::from_millis(500);
+/// The path that has everything where the config names no endpoints.
+const EVERYTHING: &str = "/mcp";
+
+/// What one file (the main one or a team's) adds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Part {
+    pub(crate) upstreams: Vec<UpstreamPlan>,
+    pub(crate) endpoints: Vec<Endpoint>,
+}
+
+/// What the main file says for all files.
+#[derive(Debug)]
+pub(crate) struct Main {
+    pub(crate) config: Config,
+    pub(crate) defaults: Defaults,
+    pub(crate) include: Option<String>,
+    /// True if the file lists its endpoints itself.
+    pub(crate) own_endpoints: bool,
+}
+
+/// Checks the main file. The config is whole only if the report has no errors.
+///
+/// Relative paths in it start at `folder`.
+pub(crate) fn main(raw: Raw, folder: &std::path::Path, report: &mut Report) -> Main {
+    let defaults = Defaults::check(&raw, folder, report);
+    let front = listen::check(&raw, folder, report);
+    let admin = listen::admin(&raw, front.listen, report);
+    let keys = access::keys(&raw, report);
+    access::store(&raw, report);
+    access::auth(&raw, front.listen, report);
+    let (catalog, log, drain) = (catalog(&raw, report), log(raw.log.as_ref()), positive(raw.drain, "drain", report));
+    let sessions = limits::sessions(raw.limits.as_ref(), report);
+    let own_endpoints = raw.endpoints.is_some();
+    let mut part = Part::default();
+    upstreams::check(raw.upstreams, &defaults, &[], &mut part, report);
+    mcp_servers::check(raw.mcp_servers, &defaults, &[], &mut part, report);
+    if let Some(endpoints) = raw.endpoints {
+        endpoints::check(endpoints, &defaults, &Part::default(), &mut part, report);
+    }
+    let config = Config {
+        front,
+        admin,
+        upstreams: part.upstreams,
+        endpoints: part.endpoints,
+        catalog,
+        sessions,
+        keys,
+        drain: drain.unwrap_or(DRAIN),
+        log,
+    };
+    Main { config, defaults, include: raw.include, own_endpoints }
+}
+
+/// Checks a team's file against what stands already.
+pub(crate) fn team(raw: RawTeam, defaults: &Defaults, standing: &Part, report: &mut Report) -> Part {
+    let mut part = Part::default();
+    upstreams::check(raw.upstreams, defaults, &standing.upstreams, &mut part, report);
+    mcp_servers::check(raw.mcp_servers, defaults, &standing.upstreams, &mut part, report);
+    if let Some(endpoints) = raw.endpoints {
+        endpoints::check(endpoints, defaults, standing, &mut part, report);
+    }
+    part
+}
+
+/// Where no file names endpoints: `/mcp` over all upstreams, and each alone under `/mcp/<id>`.
+pub(crate) fn default_endpoints(upstreams: &[UpstreamPlan], defaults: &Defaults) -> Vec<Endpoint> {
+    let ids: Vec<UpstreamId> = upstreams.iter().map(|plan| plan.settings.id.clone()).collect();
+    let everything =
+        Mode::Aggregate { upstreams: ids.clone(), naming: defaults.naming.clone(), prefix: defaults.prefix };
+    let make = |path: &str, mode| Endpoint { id: EndpointId::new(path), mode, page: defaults.page };
+    let alone = ids.into_iter().map(|id| make(&format!("{EVERYTHING}/{id}"), Mode::Transparent(id)));
+    std::iter::once(make(EVERYTHING, everything)).chain(alone).collect()
+}
+
+/// What only the whole shows.
+pub(crate) fn whole(config: &Config, report: &mut Report) {
+    if config.upstreams.is_empty() && !report.blames(&Path::at("upstreams")) && !report.blames(&Path::at("mcpServers"))
+    {
+        let problem = Problem::warning(Path::at("upstreams"), "there are no upstreams: every list will be empty");
+        report.add(problem.hint("add a server: upstreams: { files: { url: http://127.0.0.1:3001/mcp } }"));
+    }
+    for plan in &config.upstreams {
+        let id = &plan.settings.id;
+        let used = config.endpoints.iter().any(|endpoint| match &endpoint.mode {
+            Mode::Aggregate { upstreams, .. } => upstreams.contains(id),
+            Mode::Transparent(one) => one == id,
+        });
+        if !used {
+            report.add(
+                Problem::warning(Path::at("upstreams").key(id), "no endpoint shows this upstream")
+                    .hint("add it to one under `endpoints`"),
+            );
+        }
+    }
+}
+
+fn catalog(raw: &Raw, report: &mut Report) -> CatalogPlan {
+    let window = positive(raw.change_window, "change_window", report);
+    CatalogPlan {
+        // Zero is fine here: answer at once with what there is.
+        first_list_wait: raw.first_list_wait.map_or(FIRST_LIST_WAIT, |time| time.0),
+        change_window: window.unwrap_or(CHANGE_WINDOW),
+    }
+}
+
+fn log(raw: Option<&RawLog>) -> LogPlan {
+    let Some(raw) = raw else { return LogPlan::default() };
+    let format = match raw.format {
+        None | Some(RawLogFormat::Auto) => LogFormat::Auto,
+        Some(RawLogFormat::Human) => LogFormat::Human,
+        Some(RawLogFormat::Json) => LogFormat::Json,
+    };
+    LogPlan { format, filter: raw.level.clone() }
+}
+
+/// A time that must not be zero.
+fn positive(time: Option<Time>, path: &str, report: &mut Report) -> Option<Duration> {
+    let Time(time) = time?;
+    if time.is_zero() {
+        report.add(Problem::error(Path::at(path), "must not be zero"));
+    }
+    Some(time)
+}
+
+/// Used where a rule of names was refused, so that checking can go on.
+fn fallback_naming() -> Naming {
+    Naming::default()
+}

@@ -1,0 +1,83 @@
+//! `auth`, `keys`, `store`: who may connect, and what is kept for them.
+
+use std::net::SocketAddr;
+
+use data_encoding::{BASE64URL, BASE64URL_NOPAD};
+
+use super::super::raw::{Raw, RawKey};
+use super::super::report::{Path, Problem, Report};
+use super::super::{SealingKey, Secret};
+
+/// `auth: none` is only for this machine, unless the operator says by name that anyone may call.
+pub(super) fn auth(raw: &Raw, listen: SocketAddr, report: &mut Report) {
+    let mode = raw.auth.as_ref().and_then(|auth| auth.mode.as_deref()).unwrap_or("none");
+    let path = Path::at("auth.mode");
+    if mode != "none" {
+        let problem = match mode {
+            "oauth" | "jwt" | "api-key" => {
+                Problem::error(path, format!("`{mode}` is not implemented in this version")).hint("only `none` is")
+            }
+            _ => Problem::error(path, format!("`{mode}` is no mode")).hint("only `none` is there in this version"),
+        };
+        report.add(problem);
+        return;
+    }
+    let forced = raw.auth.as_ref().and_then(|auth| auth.allow_anyone).unwrap_or(false);
+    if !listen.ip().is_loopback() && !forced && !report.blames(&Path::at("auth")) {
+        report.add(
+            Problem::error(path, format!("with `none`, everybody who reaches {listen} could call every tool"))
+                .hint("listen on 127.0.0.1, or say that this is wanted: auth: { mode: none, allow_anyone: true }"),
+        );
+    }
+}
+
+/// Where sessions are kept.
+pub(super) fn store(raw: &Raw, report: &mut Report) {
+    let path = Path::at("store");
+    match raw.store.as_deref() {
+        None | Some("memory") => {}
+        Some(url) if ["redis", "rediss", "valkey"].iter().any(|scheme| url.starts_with(&format!("{scheme}:"))) => {
+            report.add(
+                Problem::error(path, "a shared store is not implemented in this version").hint("only `memory` is"),
+            );
+        }
+        Some(_) => report.add(Problem::error(path, "is no store").hint("only `memory` is there in this version")),
+    }
+}
+
+pub(super) fn keys(raw: &Raw, report: &mut Report) -> Vec<SealingKey> {
+    let path = Path::at("keys");
+    let mut keys: Vec<SealingKey> = Vec::new();
+    for (n, raw) in raw.keys.iter().flatten().enumerate() {
+        let path = path.key(n);
+        match key(raw) {
+            Ok(key) if keys.iter().any(|other| other.id == key.id) => {
+                report.add(Problem::error(path.key("id"), format!("two keys have the id {}", key.id)));
+            }
+            Ok(key) => keys.push(key),
+            Err((part, message)) => report.add(
+                Problem::error(path.key(part), message)
+                    .hint("`weir keygen` prints a whole entry; keep its secret in the environment"),
+            ),
+        }
+    }
+    if raw.keys.as_ref().is_some_and(Vec::is_empty) {
+        report.add(Problem::error(path, "is empty").hint("leave it out for a random key at every start"));
+    }
+    keys
+}
+
+fn key(raw: &RawKey) -> Result<SealingKey, (&'static str, &'static str)> {
+    let id = raw.id.filter(|&id| id > 0).ok_or(("id", "must be a number from 1 to 255"))?;
+    let secret = raw.secret.as_ref().map(Secret::expose).ok_or(("secret", "is missing"))?;
+    let bytes = BASE64URL_NOPAD.decode(secret.as_bytes()).or_else(|_| BASE64URL.decode(secret.as_bytes()));
+    let secret: [u8; 32] =
+        bytes.ok().and_then(|bytes| bytes.try_into().ok()).ok_or(("secret", "is not 32 bytes of URL-safe base64"))?;
+    // A real key has nearly 32 different bytes; `AAAA...` and typed patterns have few.
+    let mut seen = secret;
+    seen.sort_unstable();
+    if seen.chunk_by(|a, b| a == b).count() < 12 {
+        return Err(("secret", "is a placeholder, not a random key"));
+    }
+    Ok(SealingKey { id, secret })
+}

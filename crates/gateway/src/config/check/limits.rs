@@ -1,0 +1,133 @@
+//! `limits`: each key of it against sense, and into the settings it belongs to.
+
+use weir_front::settings::{H2Limits, Limits};
+use weir_store::RecordCaps;
+
+use super::super::raw::RawLimits;
+use super::super::report::{Path, Problem, Report};
+
+/// A larger body than this is refused whatever the config says: memory of a request is a small multiple of its body.
+const LARGEST_BODY: usize = 4 << 20;
+/// HTTP/2's own bounds of a window (RFC 9113 section 6.9.1).
+const H2_WINDOW: std::ops::RangeInclusive<usize> = 1024..=(1 << 31) - 1;
+
+pub(super) fn check(raw: Option<&RawLimits>, report: &mut Report) -> Limits {
+    let d = Limits::default();
+    let Some(raw) = raw else { return d };
+    let mut judge = Judge { report };
+    macro_rules! count {
+        ($name:ident) => {
+            judge.at_least(stringify!($name), raw.$name, 1).unwrap_or(d.$name)
+        };
+    }
+    macro_rules! time {
+        ($name:ident) => {
+            judge.time(stringify!($name), raw.$name.map(|time| time.0)).unwrap_or(d.$name)
+        };
+    }
+    macro_rules! size {
+        ($name:ident) => {
+            judge.at_least(stringify!($name), raw.$name.map(|size| size.0), 1).unwrap_or(d.$name)
+        };
+    }
+    if raw.body_bytes.is_some_and(|size| size.0 > LARGEST_BODY) {
+        judge.wrong("body_bytes", "is more than 4MiB, the most there can be");
+    }
+    if raw.head_bytes.is_some_and(|size| size.0 < 8 << 10) {
+        judge.wrong("head_bytes", "is less than 8KiB: a bearer token alone may be that long");
+    }
+    Limits {
+        backlog: count!(backlog),
+        connections: count!(connections),
+        connections_per_address: count!(connections_per_address),
+        handshakes: count!(handshakes),
+        handshake_time: time!(handshake_time),
+        head_time: time!(head_time),
+        head_bytes: size!(head_bytes),
+        headers: count!(headers),
+        body_bytes: size!(body_bytes),
+        body_time: time!(body_time),
+        body_rate: raw.body_rate.map_or(d.body_rate, |size| size.0 as u64),
+        body_rate_grace: time!(body_rate_grace),
+        idle_time: time!(idle_time),
+        tcp_keepalive: time!(tcp_keepalive),
+        tcp_user_timeout: time!(tcp_user_timeout),
+        h2: h2(raw, &mut judge),
+        in_flight: count!(in_flight),
+        streams: count!(streams),
+        streams_per_principal: count!(streams_per_principal),
+        batch_items: count!(batch_items),
+        batch_bytes: size!(batch_bytes),
+        stream_after: time!(stream_after),
+        keep_alive: time!(keep_alive),
+        progress_interval: raw.progress_interval.map_or(d.progress_interval, |time| time.0),
+        session_idle: time!(session_idle),
+        session_age: time!(session_age),
+        detached_per_session: count!(detached_per_session),
+        detached: count!(detached),
+        page_cache_bytes: raw.page_cache_bytes.map_or(d.page_cache_bytes, |size| size.0),
+        state_time: time!(state_time),
+        drain_idle: raw.drain_idle.map_or(d.drain_idle, |time| time.0),
+    }
+}
+
+fn h2(raw: &RawLimits, judge: &mut Judge<'_>) -> H2Limits {
+    let d = H2Limits::default();
+    let mut window = |name, size: Option<super::super::raw::Size>, default: u32| {
+        let Some(size) = size else { return default };
+        if !H2_WINDOW.contains(&size.0) {
+            judge.wrong(name, "is no HTTP/2 window: from 1KiB to just under 2GiB");
+        }
+        u32::try_from(size.0).unwrap_or(default)
+    };
+    let stream_window = window("h2_stream_window", raw.h2_stream_window, d.stream_window);
+    let connection_window = window("h2_connection_window", raw.h2_connection_window, d.connection_window);
+    H2Limits {
+        streams: judge.at_least("h2_streams", raw.h2_streams, 1).unwrap_or(d.streams),
+        stream_window,
+        connection_window,
+        send_buffer: judge
+            .at_least("h2_send_buffer", raw.h2_send_buffer.map(|size| size.0), 1024)
+            .unwrap_or(d.send_buffer),
+        ping: judge.time("h2_ping", raw.h2_ping.map(|time| time.0)).unwrap_or(d.ping),
+        ping_timeout: judge.time("h2_ping_timeout", raw.h2_ping_timeout.map(|time| time.0)).unwrap_or(d.ping_timeout),
+        age: judge.time("h2_age", raw.h2_age.map(|time| time.0)).unwrap_or(d.age),
+    }
+}
+
+/// Caps of the session store.
+pub(super) fn sessions(raw: Option<&RawLimits>, report: &mut Report) -> RecordCaps {
+    let d = RecordCaps::default();
+    let Some(raw) = raw else { return d };
+    let mut judge = Judge { report };
+    RecordCaps {
+        total: judge.at_least("sessions", raw.sessions, 1).unwrap_or(d.total),
+        per_principal: judge
+            .at_least("sessions_per_principal", raw.sessions_per_principal, 1)
+            .unwrap_or(d.per_principal),
+    }
+}
+
+struct Judge<'a> {
+    report: &'a mut Report,
+}
+
+impl Judge<'_> {
+    fn wrong(&mut self, name: &str, message: &str) {
+        self.report.add(Problem::error(Path::at("limits").key(name), message));
+    }
+
+    fn at_least<N: PartialOrd + From<u16> + Copy>(&mut self, name: &str, value: Option<N>, least: u16) -> Option<N> {
+        if value.is_some_and(|value| value < N::from(least)) {
+            self.wrong(name, &format!("must be at least {least}"));
+        }
+        value
+    }
+
+    fn time(&mut self, name: &str, value: Option<std::time::Duration>) -> Option<std::time::Duration> {
+        if value.is_some_and(|value| value.is_zero()) {
+            self.wrong(name, "must not be zero");
+        }
+        value
+    }
+}

@@ -1,0 +1,175 @@
+//! `listen`, `public_url`, `admin`, `tls`, `cors`, `allowed_hosts`, `trusted_proxies`, `legacy_sessions`, `server`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use http::Uri;
+use weir_front::settings::{LegacySessions, Network, ServerIdentity, TlsFiles};
+
+use super::super::raw::{Raw, RawLegacySessions, RawServer, RawTls};
+use super::super::report::{Path, Problem, Report};
+use super::limits;
+
+/// Loopback, so that a first try opens nothing to the network.
+pub(crate) const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
+/// Beside it. Loopback too: metrics name upstreams and tools.
+pub(crate) const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8081);
+
+pub(super) fn check(raw: &Raw, folder: &std::path::Path, report: &mut Report) -> weir_front::Settings {
+    let listen = raw.listen.as_deref().map_or(LISTEN, |text| address(text, &Path::at("listen"), report));
+    weir_front::Settings {
+        tls: tls(raw.tls.as_ref(), folder, report),
+        public_url: raw.public_url.as_deref().and_then(|url| public_url(url, report)),
+        hosts: hosts(raw, report),
+        origins: origins(raw, report),
+        trusted_proxies: proxies(raw, report),
+        legacy_sessions: match raw.legacy_sessions {
+            None | Some(RawLegacySessions::Required) => LegacySessions::Required,
+            Some(RawLegacySessions::Optional) => LegacySessions::Optional,
+        },
+        server: server(raw.server.as_ref()),
+        limits: limits::check(raw.limits.as_ref(), report),
+        ..weir_front::Settings::at(listen)
+    }
+}
+
+/// The operators' listener.
+pub(super) fn admin(raw: &Raw, clients: SocketAddr, report: &mut Report) -> Option<SocketAddr> {
+    let path = Path::at("admin.listen");
+    let listen = match raw.admin.as_ref().and_then(|admin| admin.listen.as_deref()) {
+        None => ADMIN,
+        Some("off") => return None,
+        Some(text) => address(text, &path, report),
+    };
+    if listen.port() != 0 && listen.port() == clients.port() && same_host(listen, clients) {
+        report.add(
+            Problem::error(path, format!("{listen} is where clients connect"))
+                .hint("give the operators' listener a port of its own, or write `off`"),
+        );
+    }
+    Some(listen)
+}
+
+fn same_host(a: SocketAddr, b: SocketAddr) -> bool {
+    a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified()
+}
+
+fn address(text: &str, path: &Path, report: &mut Report) -> SocketAddr {
+    if let Ok(address) = text.parse() {
+        return address;
+    }
+    let hint = match text.rsplit_once(':') {
+        Some(("localhost", port)) => format!("write 127.0.0.1:{port}"),
+        Some(("" | "*", port)) => format!("write 0.0.0.0:{port} for all interfaces, 127.0.0.1:{port} for this machine"),
+        None if text.parse::<u16>().is_ok() => format!("write 127.0.0.1:{text}"),
+        _ => "write address:port, such as 127.0.0.1:8080 or [::1]:8080".to_owned(),
+    };
+    report.add(Problem::error(path.clone(), format!("`{text}` is no address and port")).hint(hint));
+    LISTEN
+}
+
+fn tls(raw: Option<&RawTls>, folder: &std::path::Path, report: &mut Report) -> Option<TlsFiles> {
+    let raw = raw?;
+    let mut file = |name: &Option<String>, key: &str| {
+        let path = Path::at("tls").key(key);
+        match name {
+            Some(name) => {
+                let file = folder.join(name);
+                if let Err(error) = std::fs::File::open(&file) {
+                    report.add(Problem::error(path, format!("cannot read {name}: {error}")));
+                }
+                file
+            }
+            None => {
+                if !report.blames(&path) {
+                    report.add(Problem::error(path, "is missing").hint("TLS needs both `cert` and `key`"));
+                }
+                PathBuf::new()
+            }
+        }
+    };
+    Some(TlsFiles { cert: file(&raw.cert, "cert"), key: file(&raw.key, "key") })
+}
+
+/// `scheme://host[:port]` and nothing more.
+fn origin(text: &str) -> Option<&str> {
+    let uri: Uri = text.parse().ok()?;
+    let scheme = uri.scheme_str()?;
+    let authority = uri.authority()?;
+    let bare = (scheme == "http" || scheme == "https")
+        && !authority.host().is_empty()
+        && !authority.as_str().contains('@')
+        && matches!(uri.path(), "" | "/")
+        && uri.query().is_none();
+    bare.then(|| text.trim_end_matches('/'))
+}
+
+fn public_url(text: &str, report: &mut Report) -> Option<String> {
+    let origin = origin(text);
+    if origin.is_none() {
+        report.add(
+            Problem::error(Path::at("public_url"), format!("`{text}` is not of the form scheme://host[:port]"))
+                .hint("paths come from `endpoints`; write https://mcp.example.com"),
+        );
+    }
+    origin.map(str::to_owned)
+}
+
+fn origins(raw: &Raw, report: &mut Report) -> Vec<String> {
+    let listed = raw.cors.as_ref().and_then(|cors| cors.origins.as_ref());
+    let mut origins = Vec::new();
+    for (n, text) in listed.into_iter().flatten().enumerate() {
+        match origin(text) {
+            Some(origin) => origins.push(origin.to_owned()),
+            None => {
+                let hint = if text == "*" {
+                    "every page on the web could call every tool: list the origins that may"
+                } else {
+                    "write https://app.example.com"
+                };
+                let message = format!("`{text}` is no origin");
+                report.add(Problem::error(Path::at("cors.origins").key(n), message).hint(hint));
+            }
+        }
+    }
+    origins
+}
+
+fn hosts(raw: &Raw, report: &mut Report) -> Vec<String> {
+    let mut hosts = Vec::new();
+    for (n, host) in raw.allowed_hosts.iter().flatten().enumerate() {
+        // What an authority may look like is http's to know; a port and a user are looked at here.
+        let authority = host.parse::<http::uri::Authority>().ok();
+        if authority.is_some_and(|authority| !authority.host().is_empty() && !host.contains('@')) {
+            hosts.push(host.to_ascii_lowercase());
+        } else {
+            let message = format!("`{host}` is no host");
+            let hint = "write mcp.example.com, or mcp.example.com:8443 for that port alone";
+            report.add(Problem::error(Path::at("allowed_hosts").key(n), message).hint(hint));
+        }
+    }
+    hosts
+}
+
+fn proxies(raw: &Raw, report: &mut Report) -> Vec<Network> {
+    let mut networks = Vec::new();
+    for (n, text) in raw.trusted_proxies.iter().flatten().enumerate() {
+        match text.parse() {
+            Ok(network) => networks.push(network),
+            Err(error) => report.add(Problem::error(Path::at("trusted_proxies").key(n), format!("{error}"))),
+        }
+        if text.ends_with("/0") {
+            report.add(Problem::warning(
+                Path::at("trusted_proxies").key(n),
+                "everybody may say which address a request comes from",
+            ));
+        }
+    }
+    networks
+}
+
+fn server(raw: Option<&RawServer>) -> ServerIdentity {
+    let own = ServerIdentity { version: env!("CARGO_PKG_VERSION").to_owned(), ..ServerIdentity::default() };
+    let Some(raw) = raw else { return own };
+    ServerIdentity { name: raw.name.clone().unwrap_or(own.name), title: raw.title.clone(), version: own.version }
+}

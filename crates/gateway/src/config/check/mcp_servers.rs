@@ -1,0 +1,126 @@
+//! `mcpServers`: the map that MCP clients use, taken as it is found.
+
+use weir_core::names::UpstreamId;
+
+use super::super::UpstreamPlan;
+use super::super::raw::{Ordered, RawMcpServer, RawUpstream};
+use super::super::report::{Path, Problem, Report};
+use super::rules::Defaults;
+use super::{Part, upstreams};
+
+pub(super) fn check(
+    raw: Option<Ordered<RawMcpServer>>,
+    defaults: &Defaults,
+    standing: &[UpstreamPlan],
+    part: &mut Part,
+    report: &mut Report,
+) {
+    let mut keys: Vec<(UpstreamId, String)> = Vec::new();
+    for (key, raw) in raw.unwrap_or_default().0 {
+        let path = Path::at("mcpServers").key(&key);
+        if raw.disabled == Some(true) {
+            report.add(Problem::warning(path, "is left out, because it is `disabled`"));
+            continue;
+        }
+        let slug = slug(&key);
+        let Ok(id) = UpstreamId::new(&slug) else {
+            // The slug is made to the grammar; this is for the day when one of the two changes.
+            report.add(Problem::error(path, format!("`{slug}` is no upstream id")));
+            continue;
+        };
+        if let Some((_, other)) = keys.iter().find(|(other, _)| *other == id) {
+            let message = format!("becomes the upstream id `{id}`, and so does `{other}`");
+            report.add(Problem::error(path, message).hint("rename one of them"));
+            continue;
+        }
+        if upstreams::taken(&id, standing, part) {
+            report.add(Problem::error(path, format!("another upstream has the id `{id}`")).hint("rename one of them"));
+            continue;
+        }
+        if slug != key {
+            report.add(Problem::warning(path.clone(), format!("becomes the upstream id `{id}`")));
+        }
+        kind(&raw, &path, report);
+        keys.push((id.clone(), key));
+        let raw = RawUpstream {
+            url: raw.url,
+            command: raw.command,
+            args: raw.args,
+            env: raw.env,
+            cwd: raw.cwd,
+            headers: raw.headers,
+            ..RawUpstream::default()
+        };
+        part.upstreams.extend(upstreams::one(id, raw, defaults, &path, report));
+    }
+}
+
+fn kind(raw: &RawMcpServer, path: &Path, report: &mut Report) {
+    let path = path.key("type");
+    match raw.r#type.as_deref() {
+        None => {}
+        Some("stdio") if raw.command.is_some() => {}
+        Some("http" | "streamable-http" | "streamableHttp") if raw.url.is_some() => {}
+        Some("sse") => report.add(
+            Problem::error(path, "`sse` is not implemented in this version")
+                .hint("most such servers have Streamable HTTP too, often under /mcp"),
+        ),
+        Some("stdio") => report.add(Problem::error(path, "`stdio` needs a `command`")),
+        Some("http" | "streamable-http" | "streamableHttp") => {
+            report.add(Problem::error(path, "a server over HTTP needs a `url`"));
+        }
+        Some(other) => report.add(
+            Problem::error(path, format!("`{other}` is not known here")).hint("one of: stdio, http, streamable-http"),
+        ),
+    }
+}
+
+/// An upstream id out of any text: lower case, other characters become `-`, at most 24, a letter first.
+pub(super) fn slug(key: &str) -> String {
+    let mut slug = String::new();
+    for c in key.chars().flat_map(char::to_lowercase) {
+        if c.is_ascii_alphanumeric() {
+            slug.push(c);
+        } else if !slug.is_empty() && !slug.ends_with('-') {
+            slug.push('-');
+        }
+    }
+    if !slug.starts_with(|c: char| c.is_ascii_lowercase()) {
+        slug.insert_str(0, "s-");
+    }
+    slug.truncate(24);
+    slug.truncate(slug.trim_end_matches('-').len());
+    slug
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn slugs_read_like_their_keys() {
+        let table = [
+            ("files", "files"),
+            ("My Server!", "my-server"),
+            ("@scope/server_v2", "scope-server-v2"),
+            ("1password", "s-1password"),
+            ("日本", "s"),
+            ("", "s"),
+            ("a-very-long-name-of-a-server-for-files", "a-very-long-name-of-a-se"),
+        ];
+        for (key, wanted) in table {
+            assert_eq!(slug(key), wanted);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+        #[test]
+        fn every_slug_is_an_upstream_id(key in ".{0,40}") {
+            prop_assert!(UpstreamId::new(&slug(&key)).is_ok());
+        }
+    }
+}

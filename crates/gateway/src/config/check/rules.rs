@@ -1,0 +1,113 @@
+//! Deadlines, validation, naming and pages: what can be said for all and again for one.
+
+use std::path::PathBuf;
+
+use weir_core::endpoint::{PageSize, Prefix};
+use weir_core::names::{Alphabet, Naming};
+use weir_core::schema::{Check, Validation};
+use weir_core::upstream::Deadlines;
+
+use super::super::raw::{Raw, RawAlphabet, RawCheck, RawDeadlines, RawNaming, RawPage, RawPrefix, RawValidation};
+use super::super::report::{Path, Problem, Report};
+
+/// What holds where an endpoint, upstream or tool says nothing of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct Defaults {
+    /// Where relative paths start.
+    pub(crate) folder: PathBuf,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) validation: Validation,
+    pub(crate) naming: Naming,
+    /// The same as written, for endpoints that change a part of it.
+    pub(crate) raw_naming: RawNaming,
+    pub(crate) prefix: Prefix,
+    pub(crate) page: PageSize,
+}
+
+impl Defaults {
+    pub(super) fn check(raw: &Raw, folder: &std::path::Path, report: &mut Report) -> Self {
+        let (naming, prefix) = naming(raw.naming.as_ref(), None, &Path::at("naming"), report)
+            .unwrap_or((super::fallback_naming(), Prefix::Always));
+        Self {
+            folder: folder.to_owned(),
+            deadlines: deadlines(raw.deadlines.as_ref(), Deadlines::CALL, &Path::at("deadlines"), report),
+            validation: validation(raw.validation.as_ref(), Validation::default()),
+            naming,
+            raw_naming: raw.naming.clone().unwrap_or_default(),
+            prefix,
+            page: page(raw.page.as_ref(), PageSize::default(), &Path::at("page"), report),
+        }
+    }
+}
+
+/// Deadlines; what is not said comes from `base`.
+pub(super) fn deadlines(raw: Option<&RawDeadlines>, base: Deadlines, path: &Path, report: &mut Report) -> Deadlines {
+    let Some(raw) = raw else { return base };
+    let mut time = |time: Option<super::Time>, default, key: &str| {
+        if time.is_some_and(|time| time.0.is_zero()) {
+            report.add(Problem::error(path.key(key), "must not be zero"));
+        }
+        time.map_or(default, |time| time.0)
+    };
+    let found = Deadlines {
+        connect: time(raw.connect, base.connect, "connect"),
+        idle: time(raw.idle, base.idle, "idle"),
+        hard: time(raw.hard, base.hard, "hard"),
+    };
+    if raw.idle.is_some() && found.idle > found.hard {
+        report.add(Problem::warning(path.key("idle"), "is longer than `hard`, which ends the call first"));
+    }
+    found
+}
+
+/// Validation; what is not said comes from `base`.
+pub(super) fn validation(raw: Option<&RawValidation>, base: Validation) -> Validation {
+    let Some(raw) = raw else { return base };
+    let check = |check: Option<RawCheck>, default| match check {
+        None => default,
+        Some(RawCheck::Off) => Check::Off,
+        Some(RawCheck::Warn) => Check::Warn,
+        Some(RawCheck::Enforce) => Check::Enforce,
+    };
+    Validation { input: check(raw.input, base.input), output: check(raw.output, base.output) }
+}
+
+/// How names are made; what is not said comes from `base`. `None` where the rule cannot be used.
+pub(super) fn naming(
+    raw: Option<&RawNaming>,
+    base: Option<&RawNaming>,
+    path: &Path,
+    report: &mut Report,
+) -> Option<(Naming, Prefix)> {
+    let none = RawNaming::default();
+    let (raw, base) = (raw.unwrap_or(&none), base.unwrap_or(&none));
+    let separator = raw.separator.as_deref().or(base.separator.as_deref()).unwrap_or("__");
+    let maximum = raw.maximum.or(base.maximum).unwrap_or(64);
+    let alphabet = match raw.alphabet.or(base.alphabet) {
+        None | Some(RawAlphabet::Strict) => Alphabet::Strict,
+        Some(RawAlphabet::Dotted) => Alphabet::Dotted,
+    };
+    let prefix = match raw.prefix.or(base.prefix) {
+        None | Some(RawPrefix::Always) => Prefix::Always,
+        Some(RawPrefix::None) => Prefix::None,
+    };
+    match Naming::new(separator, maximum, alphabet) {
+        Ok(naming) => Some((naming, prefix)),
+        Err(error) => {
+            report.add(Problem::error(path.clone(), error.to_string()));
+            None
+        }
+    }
+}
+
+/// Pages; what is not said comes from `base`.
+pub(super) fn page(raw: Option<&RawPage>, base: PageSize, path: &Path, report: &mut Report) -> PageSize {
+    let Some(raw) = raw else { return base };
+    if raw.items == Some(0) {
+        report.add(Problem::error(path.key("items"), "a page holds at least one item"));
+    }
+    if raw.bytes.is_some_and(|size| size.0 < 1024) {
+        report.add(Problem::error(path.key("bytes"), "must be at least 1KiB"));
+    }
+    PageSize { items: raw.items.unwrap_or(base.items), bytes: raw.bytes.map_or(base.bytes, |size| size.0) }
+}

@@ -1,0 +1,270 @@
+//! `upstreams`.
+
+use http::{HeaderName, HeaderValue, Uri};
+use weir_core::endpoint::{ToolRules, UpstreamRules, WalkLimits};
+use weir_core::names::UpstreamId;
+use weir_upstream::settings::{
+    Bounds, HttpSettings, Protocol, SecretHeader, SecretText, Settings, Sharing, StdioSettings, Transport,
+};
+
+use super::super::raw::{Ordered, RawProtocol, RawSession, RawUpstream, RawUpstreamLimits, Size, Time};
+use super::super::report::{Path, Problem, Report};
+use super::super::{Secret, UpstreamPlan};
+use super::rules::{self, Defaults};
+use super::{Part, mcp_servers};
+
+/// Headers that weir writes itself.
+const OWN_HEADERS: [&str; 12] = [
+    "host",
+    "content-length",
+    "content-type",
+    "transfer-encoding",
+    "connection",
+    "te",
+    "upgrade",
+    "accept",
+    "mcp-session-id",
+    "mcp-protocol-version",
+    "mcp-method",
+    "mcp-name",
+];
+
+pub(super) fn check(
+    raw: Option<Ordered<RawUpstream>>,
+    defaults: &Defaults,
+    standing: &[UpstreamPlan],
+    part: &mut Part,
+    report: &mut Report,
+) {
+    for (key, raw) in raw.unwrap_or_default().0 {
+        let path = Path::at("upstreams").key(&key);
+        let id = match UpstreamId::new(&key) {
+            Ok(id) => id,
+            Err(error) => {
+                report.add(
+                    Problem::error(path, error.to_string()).hint(format!("such as `{}`", mcp_servers::slug(&key))),
+                );
+                continue;
+            }
+        };
+        if taken(&id, standing, part) {
+            report.add(Problem::error(path, format!("another upstream has the id `{id}`")));
+            continue;
+        }
+        if let Some(plan) = one(id, raw, defaults, &path, report) {
+            part.upstreams.push(plan);
+        }
+    }
+}
+
+/// True if an upstream of this file, or of one read before, has the id.
+pub(super) fn taken(id: &UpstreamId, standing: &[UpstreamPlan], part: &Part) -> bool {
+    standing.iter().chain(&part.upstreams).any(|plan| plan.settings.id == *id)
+}
+
+/// One upstream; `None` where it is not known how to reach it.
+pub(super) fn one(
+    id: UpstreamId,
+    raw: RawUpstream,
+    defaults: &Defaults,
+    path: &Path,
+    report: &mut Report,
+) -> Option<UpstreamPlan> {
+    let rules = upstream_rules(&raw, defaults, path, report);
+    let protocol = protocol(raw.protocol, path, report);
+    let bounds = bounds(raw.limits.as_ref(), path, report);
+    let sharing = match (raw.session, raw.command.is_some()) {
+        (Some(RawSession::Shared), _) | (None, true) => Sharing::Shared,
+        (Some(RawSession::Principal), _) | (None, false) => Sharing::Principal,
+    };
+    let transport = transport(raw, &defaults.folder, path, report)?;
+    let connect = rules.deadlines.connect;
+    let settings = Settings { id, transport, protocol, session: sharing, bounds, connect };
+    Some(UpstreamPlan { settings, rules })
+}
+
+fn protocol(raw: Option<RawProtocol>, path: &Path, report: &mut Report) -> Protocol {
+    match raw {
+        None | Some(RawProtocol::Auto) => Protocol::Auto,
+        Some(RawProtocol::Modern) => Protocol::Modern,
+        Some(RawProtocol::Legacy) => Protocol::Legacy,
+        Some(RawProtocol::Sse) => {
+            report.add(
+                Problem::error(path.key("protocol"), "`sse` is not implemented in this version")
+                    .hint("most such servers have Streamable HTTP too, often under /mcp"),
+            );
+            Protocol::Legacy
+        }
+    }
+}
+
+fn upstream_rules(raw: &RawUpstream, defaults: &Defaults, path: &Path, report: &mut Report) -> UpstreamRules {
+    let usual = UpstreamRules::default();
+    let deadlines = rules::deadlines(raw.deadlines.as_ref(), defaults.deadlines, &path.key("deadlines"), report);
+    let validation = rules::validation(raw.validation.as_ref(), defaults.validation);
+    let mut tools = Vec::new();
+    for (name, tool) in raw.tools.iter().flat_map(|tools| &tools.0) {
+        let path = path.key("tools").key(name).key("deadlines");
+        let own = tool.deadlines.as_ref().map(|own| rules::deadlines(Some(own), deadlines, &path, report));
+        let checks = tool.validation.as_ref().map(|own| rules::validation(Some(own), validation));
+        tools.push((name.clone(), ToolRules { deadlines: own, validation: checks }));
+    }
+    if raw.poll.is_some_and(|Time(time)| time.as_millis() < 1000) {
+        report.add(Problem::error(path.key("poll"), "must be at least 1s"));
+    }
+    let walk = raw.walk.map_or(usual.walk, |walk| WalkLimits {
+        pages: walk.pages.unwrap_or(usual.walk.pages),
+        items: walk.items.unwrap_or(usual.walk.items),
+        item_bytes: walk.item_bytes.map_or(usual.walk.item_bytes, |Size(size)| size),
+    });
+    if walk.pages == 0 || walk.items == 0 || walk.item_bytes == 0 {
+        report.add(Problem::error(path.key("walk"), "a walk of zero finds no tool"));
+    }
+    UpstreamRules {
+        deadlines,
+        validation,
+        tools,
+        poll: raw.poll.map_or(usual.poll, |Time(time)| time),
+        grace: raw.grace.map_or(usual.grace, |Time(time)| time),
+        walk,
+    }
+}
+
+fn bounds(raw: Option<&RawUpstreamLimits>, path: &Path, report: &mut Report) -> Bounds {
+    let usual = Bounds::default();
+    let Some(raw) = raw else { return usual };
+    let path = path.key("limits");
+    for (key, value) in [("in_flight", raw.in_flight), ("sessions", raw.sessions), ("max_processes", raw.max_processes)]
+    {
+        if value == Some(0) {
+            report.add(Problem::error(path.key(key), "must be at least 1"));
+        }
+    }
+    if raw.max_reply.is_some_and(|Size(size)| size < 64 << 10) {
+        report.add(Problem::error(path.key("max_reply"), "must be at least 64KiB"));
+    }
+    Bounds {
+        in_flight: raw.in_flight.unwrap_or(usual.in_flight),
+        max_reply: raw.max_reply.map_or(usual.max_reply, |Size(size)| size),
+        sessions: raw.sessions.unwrap_or(usual.sessions),
+        session_idle: raw.session_idle.map_or(usual.session_idle, |Time(time)| time),
+    }
+}
+
+fn transport(raw: RawUpstream, folder: &std::path::Path, path: &Path, report: &mut Report) -> Option<Transport> {
+    match (&raw.url, &raw.command) {
+        (Some(_), Some(_)) => {
+            report.add(Problem::error(path.clone(), "has both `url` and `command`").hint("keep one"));
+            None
+        }
+        (None, None) => {
+            if !report.blames(path) {
+                let problem = Problem::error(path.clone(), "has neither `url` nor `command`");
+                report.add(problem.hint("write { url: http://host:port/mcp } or { command: program, args: [..] }"));
+            }
+            None
+        }
+        (Some(_), None) => http(raw, folder, path, report).map(Transport::Http),
+        (None, Some(_)) => stdio(raw, folder, path, report).map(Transport::Stdio),
+    }
+}
+
+fn misplaced(keys: &[(&str, bool)], what: &str, path: &Path, report: &mut Report) {
+    for (key, present) in keys {
+        if *present {
+            report.add(Problem::error(path.key(key), format!("means nothing for {what}")));
+        }
+    }
+}
+
+fn http(raw: RawUpstream, folder: &std::path::Path, path: &Path, report: &mut Report) -> Option<HttpSettings> {
+    let keys = [
+        ("args", raw.args.is_some()),
+        ("env", raw.env.is_some()),
+        ("cwd", raw.cwd.is_some()),
+        ("start", raw.start.is_some()),
+        ("limits.max_processes", raw.limits.is_some_and(|limits| limits.max_processes.is_some())),
+    ];
+    misplaced(&keys, "a server behind a URL", path, report);
+    let headers = headers(raw.headers, &path.key("headers"), report);
+    let ca_file = raw.ca_file.map(|file| folder.join(file));
+    if let Some(Err(error)) = ca_file.as_ref().map(std::fs::File::open) {
+        report.add(Problem::error(path.key("ca_file"), format!("cannot be read: {error}")));
+    }
+    let text = raw.url?;
+    let url = text.parse::<Uri>().ok().filter(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
+    });
+    let Some(url) = url else {
+        // The text may hold a secret from the environment, so it is not repeated.
+        let problem = Problem::error(path.key("url"), "is no http or https URL");
+        report.add(problem.hint("write http://host:port/mcp"));
+        return None;
+    };
+    if url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        let problem = Problem::error(path.key("url"), "has a user or password in it");
+        report.add(problem.hint("write headers: { Authorization: \"Basic ${CREDENTIALS}\" }"));
+    }
+    let h2c = raw.h2c.unwrap_or(false);
+    if h2c && url.scheme_str() == Some("https") {
+        report.add(Problem::error(path.key("h2c"), "is for http URLs; over TLS, HTTP/2 is agreed on by itself"));
+    }
+    Some(HttpSettings { url, headers, ca_file, h2c })
+}
+
+fn headers(raw: Option<Ordered<Secret>>, path: &Path, report: &mut Report) -> Vec<(HeaderName, SecretHeader)> {
+    let mut headers = Vec::new();
+    for (name, value) in raw.unwrap_or_default().0 {
+        let path = path.key(&name);
+        match (name.parse::<HeaderName>(), HeaderValue::from_str(value.expose())) {
+            (Ok(name), _) if OWN_HEADERS.contains(&name.as_str()) => {
+                report.add(Problem::error(path, "is written by weir itself"));
+            }
+            (Ok(name), Ok(value)) => headers.push((name, SecretHeader::new(value))),
+            (Err(_), _) => report.add(Problem::error(path, "is no header name")),
+            (_, Err(_)) => report.add(Problem::error(path, "has a value that no header can have")),
+        }
+    }
+    headers
+}
+
+fn stdio(raw: RawUpstream, folder: &std::path::Path, path: &Path, report: &mut Report) -> Option<StdioSettings> {
+    let keys = [("headers", raw.headers.is_some()), ("ca_file", raw.ca_file.is_some()), ("h2c", raw.h2c.is_some())];
+    misplaced(&keys, "a server that weir starts", path, report);
+    let command = raw.command?;
+    if command.is_empty() {
+        report.add(Problem::error(path.key("command"), "is empty"));
+        return None;
+    }
+    if command.contains(' ') && raw.args.is_none() && !std::path::Path::new(&command).exists() {
+        let problem = Problem::warning(path.key("command"), "has a space in it, and no shell will split it");
+        report.add(problem.hint("write { command: program, args: [..] }"));
+    }
+    let cwd = raw.cwd.map(|cwd| folder.join(cwd));
+    if cwd.as_ref().is_some_and(|cwd| !cwd.is_dir()) {
+        report.add(Problem::error(path.key("cwd"), "is no folder"));
+    }
+    let mut env = Vec::new();
+    for (name, value) in raw.env.unwrap_or_default().0 {
+        if name.is_empty() || name.contains(['=', '\0']) || value.expose().contains('\0') {
+            report.add(Problem::error(path.key("env").key(&name), "is no environment variable"));
+        } else {
+            env.push((name, SecretText::new(value.expose())));
+        }
+    }
+    let usual = stdio_usual();
+    Some(StdioSettings {
+        command,
+        args: raw.args.unwrap_or_default(),
+        env,
+        cwd,
+        max_processes: raw.limits.and_then(|limits| limits.max_processes).unwrap_or(usual.0),
+        start: raw.start.map_or(usual.1, |Time(time)| time),
+    })
+}
+
+/// Processes at once, and the time of a first start, where the config says nothing: eight heavy interpreters are what a
+/// small machine bears; a package runner may have to download for most of a minute.
+fn stdio_usual() -> (usize, std::time::Duration) {
+    (8, std::time::Duration::from_secs(60))
+}

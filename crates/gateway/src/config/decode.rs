@@ -1,0 +1,298 @@
+//! From the tree to the raw types: serde does the work, and every mistake is found, not only the first.
+//!
+//! serde stops at the first mistake. So a value that does not fit is reported, taken out of the tree, and decoding
+//! starts again; every key is optional in the raw types, so nothing that was well is reported for it.
+
+use std::fmt;
+
+use serde::de::value::StringDeserializer;
+use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::forward_to_deserialize_any;
+
+use super::report::{Path, Problem, Report};
+use super::tree::{Node, Value};
+
+/// Decodes the tree; what does not fit is reported and left out.
+pub(crate) fn decode<T: DeserializeOwned + Default>(mut root: Node, report: &mut Report) -> T {
+    loop {
+        match T::deserialize(&root) {
+            Ok(raw) => return raw,
+            Err(mistake) => {
+                let Mistake { path, message, hint } = mistake;
+                let path = path_of(path);
+                let mut problem = Problem::error(path.clone(), message);
+                problem.hint = hint;
+                report.add(problem);
+                // The tree shrinks with every turn, so there is an end.
+                if !root.remove(&path) {
+                    return T::default();
+                }
+            }
+        }
+    }
+}
+
+/// What serde found: its place is put together from the inside out.
+#[derive(Debug)]
+pub(crate) struct Mistake {
+    path: Vec<String>,
+    message: String,
+    hint: Option<String>,
+}
+
+fn path_of(inside_out: Vec<String>) -> Path {
+    inside_out.into_iter().rev().fold(Path::root(), |path, segment| path.key(segment))
+}
+
+impl Mistake {
+    fn under(mut self, segment: impl fmt::Display) -> Self {
+        self.path.push(segment.to_string());
+        self
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+impl de::Error for Mistake {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        let text = message.to_string();
+        // A newtype says its hint behind a newline; serde's own messages have none.
+        let (message, hint) = match text.split_once('\n') {
+            Some((message, hint)) => (message.to_owned(), Some(hint.to_owned())),
+            None => (text, None),
+        };
+        Self { path: Vec::new(), message, hint }
+    }
+
+    fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
+        if NOT_YET.contains(&field) {
+            let hint = Some("take it out: nothing would act on it".to_owned());
+            return Self { path: Vec::new(), message: "is not implemented in this version".to_owned(), hint };
+        }
+        let hint = match nearest(field, expected) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("known keys: {}", expected.join(", ")),
+        };
+        Self { path: Vec::new(), message: "unknown key".to_owned(), hint: Some(hint) }
+    }
+
+    fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
+        let hint = match nearest(variant, expected) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("one of: {}", expected.join(", ")),
+        };
+        Self { path: Vec::new(), message: format!("`{variant}` is not known here"), hint: Some(hint) }
+    }
+}
+
+/// The expected word that was probably meant.
+fn nearest(word: &str, expected: &[&'static str]) -> Option<&'static str> {
+    let distances = expected.iter().map(|candidate| (distance(word, candidate), *candidate));
+    distances.min().filter(|(distance, near)| *distance <= 1 + near.len() / 4).map(|(_, near)| near)
+}
+
+/// Edits between two short words.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().take(64).enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// The mistake of a value that is of another kind than wanted.
+fn misfit(node: &Node, wanted: &dyn de::Expected) -> Mistake {
+    let mistake: Mistake = de::Error::custom(format_args!("expected {wanted}, found {}", node.kind()));
+    let quote = matches!(node.value, Value::Integer(_) | Value::Float(_) | Value::Bool(_));
+    let hint = (quote && wanted.to_string().contains("string")).then(|| "put it in quotes".to_owned());
+    let message = mistake.message.replace("a string", "a text");
+    Mistake { message, hint, ..mistake }
+}
+
+impl<'de> de::Deserializer<'de> for &Node {
+    type Error = Mistake;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match &self.value {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(*value),
+            Value::Integer(value) => visitor.visit_i64(*value),
+            Value::Float(value) => visitor.visit_f64(*value),
+            // A number or a switch may come from the environment, where everything is text.
+            Value::Text(text) if text.from_env => scalar(&text.text, visitor),
+            Value::Text(text) => visitor.visit_str(&text.text),
+            Value::List(items) => visitor.visit_seq(Items { items, next: 0 }),
+            Value::Map(entries) => visitor.visit_map(Entries { entries, next: 0 }),
+        }
+        .map_err(|mistake| self.reword(mistake))
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match self.value {
+            Value::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Mistake> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match &self.value {
+            Value::Text(text) => visitor.visit_str(&text.text).map_err(|mistake| self.reword(mistake)),
+            _ => Err(misfit(self, &visitor)),
+        }
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.deserialize_string(visitor)
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match &self.value {
+            Value::Map(_) => self.deserialize_any(visitor),
+            // A section whose keys are all commented out.
+            Value::Null => visitor.visit_map(Entries { entries: &[], next: 0 }),
+            _ => Err(de::Error::custom(format_args!("expected a map, found {}", self.kind()))),
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        self.deserialize_map(visitor)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match &self.value {
+            Value::List(_) => self.deserialize_any(visitor),
+            _ => Err(Mistake {
+                hint: Some("write [a, b]".to_owned()),
+                ..de::Error::custom(format_args!("expected a list, found {}", self.kind()))
+            }),
+        }
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        match &self.value {
+            Value::Text(text) => {
+                let variant: StringDeserializer<Mistake> = text.text.clone().into_deserializer();
+                visitor.visit_enum(variant).map_err(|mistake| self.reword(mistake))
+            }
+            // YAML reads a bare `off` or `no` as text, but `false` as a switch: say what is wanted instead.
+            _ => Err(de::Error::custom(format_args!("expected a word, found {}", self.kind()))),
+        }
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct tuple tuple_struct
+        identifier ignored_any
+    }
+}
+
+/// serde's words, and a config writer's.
+const WORDS: [(&str, &str); 9] = [
+    ("invalid type: ", "found "),
+    ("invalid value: ", "found "),
+    ("found string ", "found "),
+    ("found integer ", "found "),
+    ("found floating point ", "found "),
+    ("expected usize", "expected a whole number"),
+    ("expected u32", "expected a whole number"),
+    ("expected u8", "expected a number from 0 to 255"),
+    ("expected a boolean", "expected true or false"),
+];
+
+/// Keys of the design that this version does not have. They are errors too: a rule that is not kept must not look kept.
+const NOT_YET: [&str; 12] = [
+    "policy", "policies", "replica", "scopes", "issuers", "audience", "audit", "toolsets", "aliases", "trust",
+    "resend", "rate",
+];
+
+impl Node {
+    /// A value of the environment is nobody's to read in a message; and serde's words are not a config writer's.
+    fn reword(&self, mut mistake: Mistake) -> Mistake {
+        if !mistake.path.is_empty() {
+            return mistake;
+        }
+        if let Value::Text(text) = &self.value
+            && text.from_env
+        {
+            mistake.message = "the value from the environment does not fit".to_owned();
+            mistake.hint = mistake.hint.filter(|hint| !hint.contains(&text.text));
+        }
+        for (serde, ours) in WORDS {
+            mistake.message = mistake.message.replace(serde, ours);
+        }
+        mistake
+    }
+}
+
+fn scalar<'de, V: Visitor<'de>>(text: &str, visitor: V) -> Result<V::Value, Mistake> {
+    if let Ok(value) = text.parse() {
+        visitor.visit_i64(value)
+    } else if let Ok(value) = text.parse() {
+        visitor.visit_bool(value)
+    } else {
+        visitor.visit_str(text)
+    }
+}
+
+struct Items<'a> {
+    items: &'a [Node],
+    next: usize,
+}
+
+impl<'de> SeqAccess<'de> for Items<'_> {
+    type Error = Mistake;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Mistake> {
+        let Some(item) = self.items.get(self.next) else { return Ok(None) };
+        let place = self.next;
+        self.next += 1;
+        seed.deserialize(item).map(Some).map_err(|mistake| mistake.under(place))
+    }
+}
+
+struct Entries<'a> {
+    entries: &'a [(String, Node)],
+    next: usize,
+}
+
+impl<'de> MapAccess<'de> for Entries<'_> {
+    type Error = Mistake;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Mistake> {
+        let Some((key, _)) = self.entries.get(self.next) else { return Ok(None) };
+        let name: StringDeserializer<Mistake> = key.clone().into_deserializer();
+        seed.deserialize(name).map(Some).map_err(|mistake| mistake.under(key))
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mistake> {
+        let (key, value) = &self.entries[self.next];
+        self.next += 1;
+        seed.deserialize(value).map_err(|mistake| mistake.under(key))
+    }
+}

@@ -1,0 +1,174 @@
+//! The config as it is written: every key optional, nothing judged yet. The JSON Schema is made from these types.
+
+mod endpoint;
+mod limits;
+mod ordered;
+mod units;
+mod upstream;
+
+pub(crate) use endpoint::{RawAlphabet, RawEndpoint, RawNaming, RawPage, RawPrefix};
+pub(crate) use limits::RawLimits;
+pub(crate) use ordered::Ordered;
+pub(crate) use units::{Size, Time};
+pub(crate) use upstream::{
+    RawCheck, RawDeadlines, RawMcpServer, RawProtocol, RawSession, RawUpstream, RawUpstreamLimits, RawValidation,
+};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// weir's config. Everything but the upstreams has a default.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "weir.yaml")]
+pub(crate) struct Raw {
+    /// Where clients connect: `address:port`. Default `127.0.0.1:8080`.
+    pub(crate) listen: Option<String>,
+    /// The `scheme://host[:port]` under which clients reach weir. Default: `http(s)://` and what `listen` says.
+    pub(crate) public_url: Option<String>,
+    /// The listener for operators: health and metrics.
+    pub(crate) admin: Option<RawAdmin>,
+    /// Where sessions are kept. Only `memory` (the default) is there in this version.
+    pub(crate) store: Option<String>,
+    /// Sealing keys, newest first: the first seals, all open. Absent: a random one at every start.
+    pub(crate) keys: Option<Vec<RawKey>>,
+    /// Serve TLS with these files; they are read again when they change.
+    pub(crate) tls: Option<RawTls>,
+    /// How weir logs.
+    pub(crate) log: Option<RawLog>,
+    /// How long running calls may take to end when weir stops. Default `25s`.
+    pub(crate) drain: Option<Time>,
+    /// A folder with further files, one a team, each with `upstreams`, `mcpServers` and `endpoints` of its own.
+    pub(crate) include: Option<String>,
+    /// The servers behind weir, by id: a lower-case letter, then letters, digits and `-`, at most 24.
+    pub(crate) upstreams: Option<Ordered<RawUpstream>>,
+    /// The same as MCP clients write it. Keys that are no ids are changed into some; unknown keys are ignored.
+    #[serde(rename = "mcpServers")]
+    pub(crate) mcp_servers: Option<Ordered<RawMcpServer>>,
+    /// The paths clients use. Absent: `/mcp` with all upstreams, and `/mcp/<id>` for each alone.
+    pub(crate) endpoints: Option<Ordered<RawEndpoint>>,
+    /// Who may connect.
+    pub(crate) auth: Option<RawAuth>,
+    /// Browser access from other origins.
+    pub(crate) cors: Option<RawCors>,
+    /// Further names clients may use in `Host`: `name` or `name:port`.
+    pub(crate) allowed_hosts: Option<Vec<String>>,
+    /// Addresses or networks whose `X-Forwarded-For` is believed.
+    pub(crate) trusted_proxies: Option<Vec<String>>,
+    /// Whether clients of the older revisions must open a session. Default `required`.
+    pub(crate) legacy_sessions: Option<RawLegacySessions>,
+    /// What weir calls itself to clients.
+    pub(crate) server: Option<RawServer>,
+    /// How long the first list after a start waits for upstreams that have not answered yet. Default `2s`.
+    pub(crate) first_list_wait: Option<Time>,
+    /// The shortest time between two change notifications to one client. Default `500ms`.
+    pub(crate) change_window: Option<Time>,
+    /// Time limits of tool calls, for all upstreams.
+    pub(crate) deadlines: Option<RawDeadlines>,
+    /// How lists are cut into pages, on all endpoints.
+    pub(crate) page: Option<RawPage>,
+    /// How tools are named, on all endpoints with several upstreams.
+    pub(crate) naming: Option<RawNaming>,
+    /// Schema validation, for all upstreams.
+    pub(crate) validation: Option<RawValidation>,
+    /// What clients may cost.
+    pub(crate) limits: Option<RawLimits>,
+}
+
+/// A team's file in the `include` folder.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawTeam {
+    pub(crate) upstreams: Option<Ordered<RawUpstream>>,
+    #[serde(rename = "mcpServers")]
+    pub(crate) mcp_servers: Option<Ordered<RawMcpServer>>,
+    pub(crate) endpoints: Option<Ordered<RawEndpoint>>,
+}
+
+/// The listener for operators.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawAdmin {
+    /// `address:port`, or `off`. Default `127.0.0.1:8081`.
+    pub(crate) listen: Option<String>,
+}
+
+/// A sealing key, as `weir keygen` prints it.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawKey {
+    /// A number from 1 to 255 that names the key in what it sealed.
+    pub(crate) id: Option<u8>,
+    /// 32 bytes in URL-safe base64. Keep it out of the file: `${WEIR_KEY}`.
+    pub(crate) secret: Option<super::Secret>,
+}
+
+/// TLS files, PEM.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawTls {
+    /// The certificate chain, leaf first.
+    pub(crate) cert: Option<String>,
+    /// The private key.
+    pub(crate) key: Option<String>,
+}
+
+/// How weir logs.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawLog {
+    /// Default `auto`: for people on a terminal, JSON otherwise.
+    pub(crate) format: Option<RawLogFormat>,
+    /// A level (`info`, the default) or a filter such as `info,weir_upstream=debug`. `RUST_LOG` and `--log` win.
+    pub(crate) level: Option<String>,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawLogFormat {
+    /// For people on a terminal, JSON otherwise.
+    Auto,
+    /// For people.
+    Human,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Who may connect.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawAuth {
+    /// Only `none` (the default) is there in this version.
+    pub(crate) mode: Option<String>,
+    /// Must be `true` where `mode: none` is to serve more than this machine: everybody who reaches the port may call every tool.
+    pub(crate) allow_anyone: Option<bool>,
+}
+
+/// Browser access from other origins.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawCors {
+    /// Allowed origins: `scheme://host[:port]`.
+    pub(crate) origins: Option<Vec<String>>,
+}
+
+/// Whether clients of the older revisions must open a session.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawLegacySessions {
+    /// A request without a session is refused.
+    Required,
+    /// It is served for itself.
+    Optional,
+}
+
+/// What weir calls itself to clients.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawServer {
+    /// Default `weir`.
+    pub(crate) name: Option<String>,
+    /// A name for people.
+    pub(crate) title: Option<String>,
+}

@@ -1,0 +1,98 @@
+//! `limits:` as they are written. What each defends against stands at its default.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::units::{Size, Time};
+
+macro_rules! limits {
+    ($($(#[doc = $about:literal])+ $name:ident: $kind:ty),* $(,)?) => {
+        /// What clients may cost.
+        #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+        #[serde(default, deny_unknown_fields)]
+        pub(crate) struct RawLimits {
+            $($(#[doc = $about])+ pub(crate) $name: Option<$kind>,)*
+        }
+    };
+}
+
+limits! {
+    /// Connections waiting to be accepted. Default 4096.
+    backlog: u32,
+    /// Open connections. Default 18000.
+    connections: usize,
+    /// Open connections of one address; loopback is exempt. Default 256.
+    connections_per_address: usize,
+    /// TLS handshakes at the same time. Default 512.
+    handshakes: usize,
+    /// Time for a TLS handshake. Default `5s`.
+    handshake_time: Time,
+    /// Time for a request head. Default `10s`.
+    head_time: Time,
+    /// Size of a request head. Default `32KiB`.
+    head_bytes: Size,
+    /// Header lines of a request. Default 100.
+    headers: usize,
+    /// Size of a request body. Default `1MiB`, at most `4MiB`.
+    body_bytes: Size,
+    /// Time for a request body. Default `20s`.
+    body_time: Time,
+    /// Bytes a second a slow body must keep up. Default `1KiB`.
+    body_rate: Size,
+    /// How long a body may be slower than that. Default `5s`.
+    body_rate_grace: Time,
+    /// How long a connection may stay without a request. Default `2m`.
+    idle_time: Time,
+    /// Time between TCP keep-alive probes. Default `15s`.
+    tcp_keepalive: Time,
+    /// How long sent bytes may stay unacknowledged. Default `30s`.
+    tcp_user_timeout: Time,
+    /// HTTP/2 streams of a connection. Default 100.
+    h2_streams: u32,
+    /// HTTP/2 window of a stream. Default `64KiB`.
+    h2_stream_window: Size,
+    /// HTTP/2 window of a connection. Default `1MiB`.
+    h2_connection_window: Size,
+    /// Buffered answer of an HTTP/2 stream. Default `32KiB`.
+    h2_send_buffer: Size,
+    /// Time between HTTP/2 pings. Default `20s`.
+    h2_ping: Time,
+    /// How long an HTTP/2 ping may stay unanswered. Default `10s`.
+    h2_ping_timeout: Time,
+    /// Age at which an HTTP/2 connection is told to go. Default `1h`.
+    h2_age: Time,
+    /// Requests answered at the same time; more get 503. Default 10000.
+    in_flight: usize,
+    /// Open streams for changes. Default 100000.
+    streams: usize,
+    /// The same of one principal. Default 32.
+    streams_per_principal: usize,
+    /// Messages of a batch. Default 50.
+    batch_items: usize,
+    /// Size of a batch's answer. Default `4MiB`.
+    batch_bytes: Size,
+    /// How long a call is silent before its answer becomes a stream. Default `5s`.
+    stream_after: Time,
+    /// Time between keep-alive comments on a stream. Default `15s`.
+    keep_alive: Time,
+    /// Time between two progress notifications of a call. Default `20ms`.
+    progress_interval: Time,
+    /// Sessions of older clients. Default 200000.
+    sessions: usize,
+    /// The same of one principal. Default 100.
+    sessions_per_principal: usize,
+    /// How long a session lives unused. Default `30m`.
+    session_idle: Time,
+    /// How long a session lives at all. Default `24h`.
+    session_age: Time,
+    /// Calls of a session that run on without their connection. Default 32.
+    detached_per_session: usize,
+    /// The same altogether. Default 4096.
+    detached: usize,
+    /// Rendered list pages kept in memory. Default `64MiB`.
+    page_cache_bytes: Size,
+    /// How long a client may take to bring back a `requestState`. Default `10m`.
+    state_time: Time,
+    /// How long an idle connection stays open while weir drains. Default `5s`.
+    drain_idle: Time,
+}

@@ -1,0 +1,173 @@
+//! `upstreams:` and `mcpServers:` as they are written.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::Ordered;
+use super::units::{Size, Time};
+use crate::config::Secret;
+
+/// A server behind weir: either `url` or `command`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawUpstream {
+    /// Where it is, for a server over HTTP.
+    pub(crate) url: Option<String>,
+    /// The program, for a server that weir starts.
+    pub(crate) command: Option<String>,
+    /// Its arguments.
+    pub(crate) args: Option<Vec<String>>,
+    /// Its environment, beside PATH, HOME and the like; nothing of weir's own environment is passed on.
+    pub(crate) env: Option<Ordered<Secret>>,
+    /// The folder it runs in.
+    pub(crate) cwd: Option<String>,
+    /// How long it may take to answer for the first time. Default `60s`.
+    pub(crate) start: Option<Time>,
+    /// Which protocol it speaks. Default `auto`: weir finds out.
+    pub(crate) protocol: Option<RawProtocol>,
+    /// Who shares a session or process. Default: `principal` over HTTP, `shared` for a command.
+    pub(crate) session: Option<RawSession>,
+    /// Headers on every request to it. Keep secrets out of the file: `Bearer ${TOKEN}`.
+    pub(crate) headers: Option<Ordered<Secret>>,
+    /// A PEM file with further root certificates for it.
+    pub(crate) ca_file: Option<String>,
+    /// HTTP/2 without TLS, for an `http` URL.
+    pub(crate) h2c: Option<bool>,
+    /// Time limits of its calls.
+    pub(crate) deadlines: Option<RawDeadlines>,
+    /// Schema validation of its tools.
+    pub(crate) validation: Option<RawValidation>,
+    /// Exceptions for single tools, by the upstream's own name for them.
+    pub(crate) tools: Option<Ordered<RawTool>>,
+    /// How often its lists are read again where it does not tell of changes. Default `60s`.
+    pub(crate) poll: Option<Time>,
+    /// How long its tools stay listed while it is down. Default `5m`.
+    pub(crate) grace: Option<Time>,
+    /// Guards against endless lists.
+    pub(crate) walk: Option<RawWalk>,
+    /// What it may make weir hold.
+    pub(crate) limits: Option<RawUpstreamLimits>,
+}
+
+/// Which protocol a server speaks.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawProtocol {
+    /// weir finds out and remembers.
+    Auto,
+    /// 2026-07-28 and later.
+    Modern,
+    /// 2024-11-05 to 2025-11-25, with `initialize`.
+    Legacy,
+    /// HTTP+SSE of 2024-11-05. Not there in this version.
+    Sse,
+}
+
+/// Who shares a session or process of a server.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawSession {
+    /// Everybody: nothing of one client shows to another.
+    Shared,
+    /// Each principal has its own.
+    Principal,
+}
+
+/// Time limits of tool calls.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawDeadlines {
+    /// To get a connection. Default `2s`.
+    pub(crate) connect: Option<Time>,
+    /// Between two signs of life: answer bytes, progress, log messages. Default `5m`.
+    pub(crate) idle: Option<Time>,
+    /// Altogether, whatever progress there is. Default `1h`.
+    pub(crate) hard: Option<Time>,
+}
+
+/// Schema validation.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawValidation {
+    /// Of arguments, before a call goes out. Default `enforce`.
+    pub(crate) input: Option<RawCheck>,
+    /// Of structured results. Default `warn`.
+    pub(crate) output: Option<RawCheck>,
+}
+
+/// What happens to a value that does not match.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawCheck {
+    /// It is not looked at.
+    Off,
+    /// It is counted and passes.
+    Warn,
+    /// It is refused.
+    Enforce,
+}
+
+/// Exceptions for one tool.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawTool {
+    /// Time limits of its calls.
+    pub(crate) deadlines: Option<RawDeadlines>,
+    /// Schema validation.
+    pub(crate) validation: Option<RawValidation>,
+}
+
+/// Guards against endless lists.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawWalk {
+    /// Pages. Default 200.
+    pub(crate) pages: Option<usize>,
+    /// Items. Default 10000.
+    pub(crate) items: Option<usize>,
+    /// Size of one item. Default `256KiB`.
+    pub(crate) item_bytes: Option<Size>,
+}
+
+/// What a server may make weir hold.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawUpstreamLimits {
+    /// Calls in flight. Default 256.
+    pub(crate) in_flight: Option<usize>,
+    /// One reply. Default `64MiB`.
+    pub(crate) max_reply: Option<Size>,
+    /// Sessions held open. Default 1000.
+    pub(crate) sessions: Option<usize>,
+    /// How long an unused session or process stays. Default `5m`.
+    pub(crate) session_idle: Option<Time>,
+    /// Processes at once, with `session: principal`. Default 8.
+    pub(crate) max_processes: Option<usize>,
+}
+
+/// A server as MCP clients write it.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct RawMcpServer {
+    /// `stdio`, `http` or `streamable-http`; found out where absent.
+    pub(crate) r#type: Option<String>,
+    /// Where it is.
+    pub(crate) url: Option<String>,
+    /// The program.
+    pub(crate) command: Option<String>,
+    /// Its arguments.
+    pub(crate) args: Option<Vec<String>>,
+    /// Its environment.
+    pub(crate) env: Option<Ordered<Secret>>,
+    /// The folder it runs in.
+    pub(crate) cwd: Option<String>,
+    /// Headers on every request.
+    pub(crate) headers: Option<Ordered<Secret>>,
+    /// Leave it out.
+    pub(crate) disabled: Option<bool>,
+}
+
+impl RawMcpServer {
+    /// The keys weir knows; others are ignored with a warning.
+    pub(crate) const KEYS: [&'static str; 8] = ["type", "url", "command", "args", "env", "cwd", "headers", "disabled"];
+}

@@ -1,0 +1,198 @@
+//! What is wrong with a config, in words for the person who wrote it: where, what, and what to write instead.
+
+use std::fmt;
+
+/// The way to a value: keys and list positions from the root.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Path(Vec<String>);
+
+impl Path {
+    /// The whole document.
+    pub(crate) fn root() -> Self {
+        Self::default()
+    }
+
+    /// A path of keys that need no escape, such as `auth.mode`.
+    pub(crate) fn at(dotted: &str) -> Self {
+        Self(dotted.split('.').map(str::to_owned).collect())
+    }
+
+    /// One step further.
+    #[must_use]
+    pub(crate) fn key(&self, segment: impl fmt::Display) -> Self {
+        let mut path = self.clone();
+        path.0.push(segment.to_string());
+        path
+    }
+
+    /// The first `n` steps.
+    pub(crate) fn first(&self, n: usize) -> Self {
+        Self(self.0[..n].to_vec())
+    }
+
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn starts_with(&self, other: &Self) -> bool {
+        self.0.starts_with(&other.0)
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, segment) in self.0.iter().enumerate() {
+            let plain = segment.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-/".contains(&b));
+            match (n, plain) {
+                (0, true) => f.write_str(segment)?,
+                (_, true) => write!(f, ".{segment}")?,
+                (0, false) => write!(f, "{segment:?}")?,
+                (_, false) => write!(f, ".{segment:?}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The config cannot be used.
+    Error,
+    /// It can, but probably does not do what its writer wants.
+    Warning,
+}
+
+/// One thing to say about a config.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The file it is in, as it was named; empty for a text that came from no file.
+    pub file: String,
+    /// The line in it, from 1; `None` where it concerns the file as a whole.
+    pub line: Option<u32>,
+    /// Which value.
+    pub path: Path,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl Problem {
+    /// An error about the value at `path`.
+    pub(crate) fn error(path: Path, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Error, file: String::new(), line: None, path, message: message.into(), hint: None }
+    }
+
+    /// A warning about the value at `path`.
+    pub(crate) fn warning(path: Path, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(path, message) }
+    }
+
+    /// Says what to do about it.
+    #[must_use]
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        if !self.file.is_empty() {
+            f.write_str(&self.file)?;
+            f.write_str(":")?;
+        }
+        if let Some(line) = self.line {
+            write!(f, "{line}:")?;
+        }
+        if !self.file.is_empty() || self.line.is_some() {
+            f.write_str(" ")?;
+        }
+        write!(f, "{severity}: ")?;
+        if self.path.len() > 0 {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)?;
+        if let Some(hint) = &self.hint {
+            write!(f, " ({hint})")?;
+        }
+        Ok(())
+    }
+}
+
+/// Everything there is to say about a config, in the order of its files and lines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    problems: Vec<Problem>,
+}
+
+impl Report {
+    /// All of it.
+    #[must_use]
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// True if the config cannot be used.
+    #[must_use]
+    pub fn has_errors(&self) -> bool {
+        self.problems.iter().any(|problem| problem.severity == Severity::Error)
+    }
+
+    /// True if something at or below `path` was already found wrong, so that "it is missing" would be no news.
+    pub(crate) fn blames(&self, path: &Path) -> bool {
+        self.problems.iter().any(|problem| problem.severity == Severity::Error && problem.path.starts_with(path))
+    }
+
+    pub(crate) fn add(&mut self, problem: Problem) {
+        self.problems.push(problem);
+    }
+
+    /// Takes over what was said about one file.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.problems.append(&mut other.problems);
+    }
+
+    /// Gives every problem of no file yet the line its path leads to.
+    pub(crate) fn place(&mut self, line_of: impl Fn(&Path) -> u32) {
+        for problem in &mut self.problems {
+            if problem.file.is_empty() && problem.path.len() > 0 && problem.line.is_none() {
+                problem.line = Some(line_of(&problem.path)).filter(|&line| line > 0);
+            }
+        }
+    }
+
+    /// The same, and the file; then sorts by file and line.
+    pub(crate) fn locate(&mut self, file: &str, line_of: impl Fn(&Path) -> u32) {
+        self.place(line_of);
+        for problem in self.problems.iter_mut().filter(|problem| problem.file.is_empty()) {
+            file.clone_into(&mut problem.file);
+        }
+        self.problems.sort_by(|a, b| (&a.file, a.line, &a.path).cmp(&(&b.file, b.line, &b.path)));
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, problem) in self.problems.iter().enumerate() {
+            if n > 0 {
+                f.write_str("\n")?;
+            }
+            problem.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Report {}

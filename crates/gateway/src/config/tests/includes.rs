@@ -1,0 +1,88 @@
+//! One file a team: a bad one costs nobody else anything.
+
+use super::*;
+
+fn ids(outcome: &Outcome) -> Vec<String> {
+    let config = outcome.config.as_ref().unwrap();
+    config.upstreams.iter().map(|plan| plan.settings.id.to_string()).collect()
+}
+
+fn team(id: &str) -> String {
+    format!("upstreams: {{ {id}: {{ url: \"http://{id}/mcp\" }} }}\n")
+}
+
+#[test]
+fn a_bad_team_file_keeps_its_last_good_version_only() {
+    let folder = Folder::new("teams");
+    let main = folder.write("weir.yaml", "include: teams\nupstreams: { own: { url: \"http://own/mcp\" } }\n");
+    folder.write("teams/a.yaml", &team("a"));
+    folder.write("teams/b.yaml", &team("b"));
+    folder.write("teams/notes.txt", "not a config");
+    let mut loader = Loader::new(Source::File(main), &environment);
+    assert_eq!(ids(&loader.load()), ["own", "a", "b"]);
+    assert_eq!(loader.folders(), [folder.0.clone(), folder.0.join("teams")]);
+
+    // a breaks, b changes: a stays as it was, b is new, and the report names file and line.
+    folder.write("teams/a.yaml", "upstreams:\n  a2: { url: 5 }\n");
+    folder.write("teams/b.yaml", &team("b2"));
+    let outcome = loader.load();
+    assert_eq!(ids(&outcome), ["own", "a", "b2"]);
+    let report = outcome.report.to_string();
+    assert!(report.contains("teams/a.yaml:2: error: upstreams.a2.url: expected a text, found a number"), "{report}");
+    assert!(report.contains("its last good version stays"), "{report}");
+
+    // A file that goes away takes its upstreams along; one that was never good adds nothing.
+    std::fs::remove_file(folder.0.join("teams/a.yaml")).unwrap();
+    folder.write("teams/c.yaml", "listen: 127.0.0.1:1\n");
+    let outcome = loader.load();
+    assert_eq!(ids(&outcome), ["own", "b2"]);
+    assert!(outcome.report.to_string().contains("it is left out"), "{}", outcome.report);
+}
+
+#[test]
+fn a_team_cannot_take_anothers_id_or_path() {
+    let folder = Folder::new("clash");
+    let main = folder.write("weir.yaml", "include: teams\nupstreams: { own: { url: \"http://own/mcp\" } }\n");
+    folder.write("teams/a.yaml", &format!("{}endpoints: {{ /a: {{ upstreams: [a, own] }} }}\n", team("a")));
+    folder.write("teams/b.yaml", &format!("{}endpoints: {{ /a: {{ upstream: b }} }}\n", team("b")));
+    folder.write("teams/c.yaml", &team("own"));
+    let outcome = Loader::new(Source::File(main), &environment).load();
+    assert_eq!(ids(&outcome), ["own", "a"]);
+    let report = outcome.report.to_string();
+    assert!(report.contains("b.yaml:2: error: endpoints./a: another file has an endpoint of this path"), "{report}");
+    assert!(report.contains("c.yaml:1: error: upstreams.own: another upstream has the id `own`"), "{report}");
+}
+
+#[test]
+fn g01_unreadable_files_are_said_to_be() {
+    let folder = Folder::new("unreadable");
+    let missing = Loader::new(Source::File(folder.0.join("none.yaml")), &environment).load();
+    assert!(missing.config.is_none());
+    assert!(
+        missing.report.to_string().contains("none.yaml: error: cannot be read: No such file"),
+        "{}",
+        missing.report
+    );
+    let main = folder.0.join("binary.yaml");
+    std::fs::write(&main, [0xff, 0xfe, 0x00]).unwrap();
+    assert!(Loader::new(Source::File(main), &environment).load().report.to_string().contains("is no UTF-8 text"));
+    assert!(Loader::new(Source::File(folder.0.clone()), &environment).load().config.is_none());
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(500))]
+    /// Any bytes changed in a good file: a config or an error with words, never a panic, and errors of values have lines.
+    #[test]
+    fn g01_mutated_files_never_panic(at in proptest::collection::vec((0..2000_usize, 0..128_u8), 1..6)) {
+        let mut bytes = include_bytes!("full.yaml").to_vec();
+        for (place, byte) in at {
+            let place = place % bytes.len();
+            bytes[place] = byte;
+        }
+        let outcome = load(&String::from_utf8(bytes).unwrap());
+        assert_eq!(outcome.config.is_none(), outcome.report.has_errors());
+        for problem in outcome.report.problems() {
+            assert!(problem.path.len() == 0 || problem.line.is_some(), "{problem}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What good configs become.
+
+use std::time::Duration;
+
+use weir_core::endpoint::{Mode, Prefix};
+use weir_core::schema::Check;
+use weir_upstream::settings::{Protocol, Sharing, Transport};
+
+use super::*;
+
+fn endpoint<'a>(config: &'a Config, path: &str) -> &'a Endpoint {
+    config.endpoints.iter().find(|endpoint| endpoint.id.as_str() == path).unwrap()
+}
+
+#[test]
+fn one_url_is_a_whole_config() {
+    let config = good("upstreams: { a: { url: http://127.0.0.1:3001/mcp }, b: { command: npx } }");
+    assert_eq!(config.front.listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.admin.unwrap().to_string(), "127.0.0.1:8081");
+    assert_eq!(config.drain, Duration::from_secs(25));
+    assert_eq!(config.front.limits, weir_front::settings::Limits::default());
+    assert_eq!(config.sessions, RecordCaps::default());
+    assert_eq!(config.upstreams[0].rules, UpstreamRules::default());
+    let paths: Vec<&str> = config.endpoints.iter().map(|endpoint| endpoint.id.as_str()).collect();
+    assert_eq!(paths, ["/mcp", "/mcp/a", "/mcp/b"]);
+    assert!(matches!(&endpoint(&config, "/mcp").mode, Mode::Aggregate { upstreams, .. } if upstreams.len() == 2));
+    assert!(matches!(&endpoint(&config, "/mcp/b").mode, Mode::Transparent(id) if id.as_str() == "b"));
+    assert_eq!(config.upstreams[0].settings.session, Sharing::Principal);
+    assert_eq!(config.upstreams[1].settings.session, Sharing::Shared);
+}
+
+#[test]
+fn everything_can_be_said() {
+    let config = good(include_str!("full.yaml"));
+    let limits = &config.front.limits;
+    assert_eq!((limits.connections, limits.body_bytes, limits.h2.send_buffer), (9000, 2 << 20, 16 << 10));
+    assert_eq!(config.sessions, RecordCaps { total: 1000, per_principal: 10 });
+    assert_eq!(config.keys.len(), 1);
+    assert_eq!(config.admin, None);
+    let files = &config.upstreams[0];
+    assert_eq!(files.settings.protocol, Protocol::Legacy);
+    assert_eq!(files.settings.bounds.in_flight, 7);
+    assert_eq!(files.rules.deadlines.idle, Duration::from_secs(60));
+    assert_eq!(files.rules.deadlines.hard, Duration::from_secs(600), "comes from the top");
+    assert_eq!(files.settings.connect, Duration::from_secs(1));
+    let (name, slow) = &files.rules.tools[0];
+    assert_eq!((name.as_str(), slow.deadlines.unwrap().idle), ("slow", Duration::from_secs(1200)));
+    assert_eq!(slow.deadlines.unwrap().hard, Duration::from_secs(3600));
+    assert_eq!(slow.validation.unwrap().output, Check::Enforce);
+    assert_eq!(slow.validation.unwrap().input, Check::Warn, "comes from the upstream");
+    let Transport::Stdio(child) = &config.upstreams[1].settings.transport else { panic!() };
+    assert_eq!((child.command.as_str(), child.max_processes), ("npx", 2));
+    assert_eq!(child.env.len(), 1);
+    let Mode::Aggregate { upstreams, naming, prefix } = &endpoint(&config, "/all").mode else { panic!() };
+    assert_eq!(
+        upstreams.iter().map(|id| id.as_str()).collect::<Vec<_>>(),
+        ["child", "files"],
+        "as the endpoint lists them"
+    );
+    assert_eq!(*prefix, Prefix::None, "comes from the top");
+    assert_eq!(naming.expose(&upstreams[0], "x"), "child-x");
+    assert_eq!(endpoint(&config, "/all").page.items, 50);
+    assert_eq!(endpoint(&config, "/files").page.items, 100);
+}
+
+#[test]
+fn secrets_of_a_config_do_not_print() {
+    let text = format!("{:?}", good(include_str!("full.yaml")));
+    assert!(!text.contains("canary"), "{text}");
+    assert!(!text.contains("0, 1, 2, 3"), "the sealing key is in it");
+}
+
+#[test]
+fn loopback_needs_no_force_and_anything_else_does() {
+    for listen in ["127.0.0.1:1", "127.9.9.9:1", "\"[::1]:1\""] {
+        good(&format!("listen: {listen}"));
+    }
+    for listen in ["0.0.0.0:1", "\"[::]:1\"", "10.0.0.1:1"] {
+        assert!(load(&format!("listen: {listen}")).config.is_none(), "{listen}");
+        assert!(load(&format!("listen: {listen}\nauth: {{ mode: none }}")).config.is_none());
+        good(&format!("listen: {listen}\nauth: {{ mode: none, allow_anyone: true }}"));
+    }
+}
+
+#[test]
+fn numbers_may_come_from_the_environment() {
+    let config = good("listen: 127.0.0.1:${PORT}\nlimits: { connections: '${PORT}' }");
+    assert_eq!(config.front.listen.port(), 9000);
+    assert_eq!(config.front.limits.connections, 9000);
+}
+
+#[test]
+fn the_map_of_mcp_clients_is_understood() {
+    let config = good(
+        r#"{ "mcpServers": {
+            "My Files": { "command": "npx", "args": ["-y", "server"], "env": { "KEY": "x" }, "alwaysAllow": [] },
+            "web": { "type": "http", "url": "https://example.com/mcp", "headers": { "Authorization": "Bearer ${TOKEN}" } }
+        } }"#,
+    );
+    assert_eq!(config.upstreams[0].settings.id.as_str(), "my-files");
+    let Transport::Http(web) = &config.upstreams[1].settings.transport else { panic!() };
+    assert_eq!(web.headers[0].0, "authorization");
+}
+
+#[test]
+fn equal_files_give_equal_settings_and_a_change_shows() {
+    let text = include_str!("full.yaml");
+    let changed = good(&text.replace("in_flight: 7", "in_flight: 8"));
+    let (one, two) = (good(text), good(text));
+    assert_eq!(one, two);
+    assert_ne!(one.upstreams[0].settings, changed.upstreams[0].settings);
+    assert_eq!(one.upstreams[1].settings, changed.upstreams[1].settings);
+}
+
+#[test]
+fn every_example_passes_check() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let file = entry.unwrap().path();
+        if file.extension().is_some_and(|extension| extension == "yaml" || extension == "json") {
+            let variables =
+                |name: &str| environment(name).or_else(|| Some("AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA".into()));
+            let outcome = Loader::new(Source::File(file.clone()), &variables).load();
+            assert!(outcome.report.problems().is_empty(), "{}:\n{}", file.display(), outcome.report);
+            seen += 1;
+        }
+    }
+    assert!(seen >= 4, "only {seen} examples");
+}

@@ -1,0 +1,215 @@
+//! A config file as a tree of values that know their place in the file.
+//!
+//! Everything later speaks of values by path (`upstreams.files.url`); only here are lines known. YAML is parsed once,
+//! with budgets that an alias bomb or a giant file runs into before it costs anything; JSON is read as the YAML it is.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::Spanned;
+
+use super::report::{Path, Problem};
+
+/// A config is written by people; 500 upstreams with every key spelled out stay far below this.
+pub(crate) const LONGEST: usize = 4 << 20;
+const NODES: usize = 200_000;
+const DEPTH: usize = 32;
+const ALIASES: usize = 1000;
+
+/// A value and the line it stands on.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) line: u32,
+    pub(crate) value: Value,
+}
+
+/// A value as YAML resolves it.
+#[derive(Clone, Debug)]
+pub(crate) enum Value {
+    Null,
+    Bool(bool),
+    Integer(i64),
+    Float(f64),
+    Text(Text),
+    List(Vec<Node>),
+    Map(Vec<(String, Node)>),
+}
+
+/// A text, and whether an environment variable went into it: then it is never repeated in a message.
+#[derive(Clone, Debug)]
+pub(crate) struct Text {
+    pub(crate) text: String,
+    pub(crate) from_env: bool,
+}
+
+impl Node {
+    /// The tree of a document. An empty one is an empty map.
+    ///
+    /// # Errors
+    /// The text is too long, no YAML, more than one document, or beyond a budget.
+    pub(crate) fn parse(text: &str) -> Result<Self, Problem> {
+        if text.len() > LONGEST {
+            let message = format!("the file has {} bytes, more than the {LONGEST} a config may have", text.len());
+            return Err(Problem::error(Path::root(), message));
+        }
+        let options = serde_saphyr::options! {
+            budget: serde_saphyr::budget! {
+                max_nodes: NODES,
+                max_events: 2 * NODES,
+                max_depth: DEPTH,
+                max_aliases: ALIASES,
+                max_anchors: ALIASES,
+                max_documents: 1,
+                max_total_scalar_bytes: LONGEST,
+                max_recorded_anchor_events: NODES,
+                max_recorded_anchor_bytes: LONGEST,
+            },
+            // `off`, `y` and `no` are words here, as they read.
+            strict_booleans: true,
+            with_snippet: false,
+        };
+        match serde_saphyr::from_str_with_options::<Option<Spanned<Value>>>(text, options) {
+            Ok(Some(root)) => Ok(Self::from(root)),
+            Ok(None) => Ok(Self { line: 1, value: Value::Map(Vec::new()) }),
+            Err(error) => Err(syntax(&error)),
+        }
+    }
+
+    /// The value under a path.
+    pub(crate) fn find(&self, path: &Path) -> Option<&Self> {
+        path.segments().try_fold(self, |node, segment| match &node.value {
+            Value::Map(entries) => entries.iter().find(|(key, _)| key == segment).map(|(_, node)| node),
+            Value::List(items) => segment.parse::<usize>().ok().and_then(|index| items.get(index)),
+            _ => None,
+        })
+    }
+
+    /// The line of the nearest value that exists on the way to a path.
+    pub(crate) fn line_of(&self, path: &Path) -> u32 {
+        (0..=path.len()).rev().find_map(|n| self.find(&path.first(n))).map_or(self.line, |node| node.line)
+    }
+
+    /// Takes a value out of its map; where it is in a list, the whole list goes, so that the places of its other items
+    /// keep their meaning. Says whether there was anything to take.
+    pub(crate) fn remove(&mut self, path: &Path) -> bool {
+        let mut node = self;
+        for (n, segment) in path.segments().enumerate() {
+            let Value::Map(entries) = &mut node.value else { return false };
+            let Some(at) = entries.iter().position(|(key, _)| key == segment) else { return false };
+            let last = n + 1 == path.len() || !matches!(entries[at].1.value, Value::Map(_));
+            if last {
+                entries.remove(at);
+                return true;
+            }
+            node = &mut entries[at].1;
+        }
+        false
+    }
+
+    /// What kind of value this is, in a reader's words.
+    pub(crate) fn kind(&self) -> &'static str {
+        match &self.value {
+            Value::Null => "nothing",
+            Value::Bool(_) => "true or false",
+            Value::Integer(_) | Value::Float(_) => "a number",
+            Value::Text(_) => "a text",
+            Value::List(_) => "a list",
+            Value::Map(_) => "a map",
+        }
+    }
+}
+
+impl From<Spanned<Value>> for Node {
+    fn from(spanned: Spanned<Value>) -> Self {
+        Self { line: u32::try_from(spanned.referenced.line()).unwrap_or(u32::MAX), value: spanned.value }
+    }
+}
+
+fn syntax(error: &serde_saphyr::Error) -> Problem {
+    let line = error.location().map_or(0, |location| location.line());
+    let options = serde_saphyr::render_options! { snippets: serde_saphyr::SnippetMode::Off };
+    let text = error.without_snippet().render_with_options(options);
+    // The place is said in weir's own way, in front.
+    let text =
+        text.split(" at line ").next().unwrap_or(&text).trim_end_matches(|c: char| c == ',' || c.is_whitespace());
+    let text = text.split(", set DuplicateKeyPolicy").next().unwrap_or(text);
+    let message = if text.contains("Documents {") {
+        "there is more than one YAML document in the file".to_owned()
+    } else if let Some(budget) = text.strip_prefix("budget breached: ") {
+        format!("the file is beyond what a config may have: {budget}")
+    } else {
+        format!("this is no valid YAML or JSON: {text}")
+    };
+    let mut problem = Problem::error(Path::root(), message);
+    problem.line = u32::try_from(line).ok().filter(|&line| line > 0);
+    problem
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Integer(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        // No setting goes that far; as a float it is refused like any number that is too large.
+        Ok(i64::try_from(value).map_or(Value::Float(value as f64), Value::Integer))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Value::Float(value))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::Text(Text { text: value.to_owned(), from_env: false }))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element::<Spanned<Value>>()? {
+            items.push(Node::from(item));
+        }
+        Ok(Value::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut entries: Vec<(String, Node)> = Vec::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if entries.iter().any(|(other, _)| *other == key) {
+                return Err(de::Error::custom(format_args!("key `{key}` stands twice in one map")));
+            }
+            entries.push((key, Node::from(map.next_value::<Spanned<Value>>()?)));
+        }
+        Ok(Value::Map(entries))
+    }
+}
