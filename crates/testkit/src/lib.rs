@@ -4,8 +4,12 @@
 #![allow(clippy::missing_panics_doc, reason = "a test kit panics with what it saw")]
 
 pub mod client;
+pub mod fakes;
+pub mod faultd;
 pub mod mockup;
 pub mod task;
 
 pub use client::{Answer, Exchange, Modern, RawClient, RawSocket, SseEvent};
+pub use fakes::{FakeClock, FakeRandom, TokioClock};
+pub use faultd::{Direction, Faultd, Toxic};
 pub use mockup::{Behaviour, Mockup};

@@ -1,0 +1,116 @@
+//! Fakes of core's ports for time and randomness, so that a test says what happens when and to whom.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::Instant;
+use weir_core::port::{Clock, Random};
+
+/// Wall-clock time of a fake clock at its start: 2026-08-01T00:00:00Z.
+const EPOCH: Duration = Duration::from_secs(1_785_542_400);
+
+/// A clock that stands still until it is told to go. Clones are the same clock.
+#[derive(Clone, Debug, Default)]
+pub struct FakeClock(Arc<Mutex<Duration>>);
+
+impl FakeClock {
+    /// A clock at zero.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets time pass.
+    pub fn advance(&self, by: Duration) {
+        *lock(&self.0) += by;
+    }
+}
+
+impl Clock for FakeClock {
+    fn monotonic(&self) -> Duration {
+        *lock(&self.0)
+    }
+
+    fn wall(&self) -> SystemTime {
+        UNIX_EPOCH + EPOCH + self.monotonic()
+    }
+}
+
+/// A clock that follows tokio's: paused and advanced together with it.
+#[derive(Clone, Copy, Debug)]
+pub struct TokioClock(Instant);
+
+impl TokioClock {
+    /// A clock at zero.
+    #[expect(clippy::new_without_default, reason = "two clocks made at different times are not equal")]
+    pub fn new() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Clock for TokioClock {
+    fn monotonic(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    fn wall(&self) -> SystemTime {
+        UNIX_EPOCH + EPOCH + self.monotonic()
+    }
+}
+
+/// Randomness that is the same in every run. Clones draw from the same sequence.
+#[derive(Clone, Debug)]
+pub struct FakeRandom(Arc<Mutex<u64>>);
+
+impl FakeRandom {
+    /// The sequence of this seed.
+    pub fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(seed)))
+    }
+}
+
+impl Random for FakeRandom {
+    fn fill(&self, buffer: &mut [u8]) {
+        let mut state = lock(&self.0);
+        for piece in buffer.chunks_mut(8) {
+            piece.copy_from_slice(&splitmix(&mut state).to_le_bytes()[..piece.len()]);
+        }
+    }
+}
+
+/// The next number of a splitmix64 sequence.
+pub(crate) fn splitmix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_passes_when_told() {
+        let clock = FakeClock::new();
+        let before = clock.wall();
+        clock.clone().advance(Duration::from_secs(3));
+        assert_eq!(clock.monotonic(), Duration::from_secs(3));
+        assert_eq!(clock.wall().duration_since(before).ok(), Some(Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn randomness_repeats_with_its_seed_and_only_then() {
+        let draw = |seed| {
+            let (random, mut bytes) = (FakeRandom::new(seed), [[0; 13]; 2]);
+            bytes.iter_mut().for_each(|bytes| random.fill(bytes));
+            bytes
+        };
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+        assert_ne!(draw(1)[0], draw(1)[1]);
+    }
+}

@@ -1,0 +1,233 @@
+//! A TCP proxy that breaks connections in named ways, each direction on its own. What it does depends only on what it
+//! is told, on the bytes that pass and on a seed.
+
+mod pump;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::task::Owned;
+use pump::{Verdict, pump};
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// From the client to the server.
+    Up,
+    /// From the server to the client.
+    Down,
+}
+
+/// One way to spoil a direction. Counts of bytes are per connection and direction, from its first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Toxic {
+    /// Each piece waits this long, and up to `jitter` longer.
+    Latency {
+        /// At least.
+        wait: Duration,
+        /// At most so much more.
+        jitter: Duration,
+    },
+    /// So many bytes a second.
+    Bandwidth(u64),
+    /// Writes of at most `bytes`, with a pause before each.
+    Slice {
+        /// Bytes in a write.
+        bytes: usize,
+        /// The pause.
+        every: Duration,
+    },
+    /// Passes so many bytes, then none until the toxic goes.
+    StallAfter(u64),
+    /// Passes so many bytes, then closes both sides in the ordinary way.
+    CloseAfter(u64),
+    /// Passes so many bytes, then resets both sides.
+    ResetAfter(u64),
+    /// Passes so many bytes, then closes this direction alone and swallows the rest.
+    HalfCloseAfter(u64),
+    /// Reads nothing until the toxic goes: the sender's window fills up.
+    BlackHole,
+    /// Inverts the bits of one byte.
+    Corrupt {
+        /// Which one, from 0.
+        at: u64,
+    },
+    /// Passes every piece twice.
+    Duplicate,
+}
+
+/// A running proxy. Dropping it closes its connections.
+#[derive(Debug)]
+pub struct Faultd {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    _server: Owned,
+}
+
+#[derive(Debug)]
+struct Shared {
+    target: Mutex<SocketAddr>,
+    toxics: watch::Sender<Vec<(Direction, Toxic)>>,
+    /// Counts the calls of [`Faultd::reset_all`].
+    resets: watch::Sender<u64>,
+    /// How long a new connection waits before it is connected.
+    accept_delay: watch::Sender<Duration>,
+    refusing: AtomicBool,
+    connections: AtomicU64,
+    up: AtomicU64,
+    down: AtomicU64,
+    seed: u64,
+}
+
+impl Faultd {
+    /// Starts a proxy in front of `target` that passes everything.
+    ///
+    /// # Panics
+    /// When no loopback port is free.
+    pub async fn start(target: SocketAddr) -> Self {
+        Self::start_seeded(target, 1).await
+    }
+
+    /// The same with another seed for jitter.
+    pub async fn start_seeded(target: SocketAddr, seed: u64) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap_or_else(|error| panic!("no port: {error}"));
+        let address = listener.local_addr().unwrap_or_else(|error| panic!("no address: {error}"));
+        let shared = Arc::new(Shared {
+            target: Mutex::new(target),
+            toxics: watch::Sender::default(),
+            resets: watch::Sender::default(),
+            accept_delay: watch::Sender::default(),
+            refusing: AtomicBool::new(false),
+            connections: AtomicU64::new(0),
+            up: AtomicU64::new(0),
+            down: AtomicU64::new(0),
+            seed,
+        });
+        Self { address, shared: Arc::clone(&shared), _server: Owned::spawn(accept(listener, shared)) }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL of a path behind it.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Spoils a direction, of open connections too. Several toxics work together.
+    pub fn add(&self, direction: Direction, toxic: Toxic) {
+        self.shared.toxics.send_modify(|toxics| toxics.push((direction, toxic)));
+    }
+
+    /// Takes all toxics away. Connections that were closed stay closed.
+    pub fn clear(&self) {
+        self.shared.toxics.send_modify(Vec::clear);
+    }
+
+    /// Resets every open connection.
+    pub fn reset_all(&self) {
+        self.shared.resets.send_modify(|resets| *resets += 1);
+    }
+
+    /// Resets new connections as soon as they are made, or serves them again. A client sees the end of the connection
+    /// before any byte; to have connecting itself refused, stop the server instead.
+    pub fn refuse(&self, refuse: bool) {
+        self.shared.refusing.store(refuse, Ordering::Relaxed);
+    }
+
+    /// Lets new connections wait this long before a byte passes.
+    pub fn delay_accept(&self, delay: Duration) {
+        self.shared.accept_delay.send_replace(delay);
+    }
+
+    /// Sends new connections elsewhere.
+    pub fn retarget(&self, target: SocketAddr) {
+        *self.shared.target.lock().unwrap_or_else(PoisonError::into_inner) = target;
+    }
+
+    /// Connections ever accepted.
+    pub fn connections(&self) -> u64 {
+        self.shared.connections.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that passed in a direction.
+    pub fn passed(&self, direction: Direction) -> u64 {
+        self.shared.passed(direction).load(Ordering::Relaxed)
+    }
+}
+
+impl Shared {
+    fn passed(&self, direction: Direction) -> &AtomicU64 {
+        match direction {
+            Direction::Up => &self.up,
+            Direction::Down => &self.down,
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => if let Ok((client, _)) = accepted {
+                let number = shared.connections.fetch_add(1, Ordering::Relaxed);
+                let shared = Arc::clone(&shared);
+                // How a connection ends is the test's business.
+                connections.spawn(async move { drop(connection(client, number, &shared).await) });
+            },
+        }
+    }
+}
+
+async fn connection(client: TcpStream, number: u64, shared: &Shared) -> io::Result<()> {
+    let mut resets = shared.resets.subscribe();
+    if shared.refusing.load(Ordering::Relaxed) {
+        return client.set_zero_linger();
+    }
+    let delay = *shared.accept_delay.borrow();
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
+    }
+    let target = *shared.target.lock().unwrap_or_else(PoisonError::into_inner);
+    let server = match TcpStream::connect(target).await {
+        Ok(server) => server,
+        Err(_) => return client.set_zero_linger(),
+    };
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let (mut client, mut server) = (client, server);
+    let verdict = {
+        let (client_read, client_write) = client.split();
+        let (server_read, server_write) = server.split();
+        let up = pump(client_read, server_write, Direction::Up, number, shared);
+        let down = pump(server_read, client_write, Direction::Down, number, shared);
+        tokio::select! {
+            verdict = both(up, down) => verdict,
+            _ = resets.changed() => Verdict::Reset,
+        }
+    };
+    if verdict == Verdict::Reset {
+        client.set_zero_linger()?;
+        server.set_zero_linger()?;
+    }
+    Ok(())
+}
+
+/// Runs both directions until both are done, or one of them ends the connection.
+async fn both(up: impl Future<Output = Verdict>, down: impl Future<Output = Verdict>) -> Verdict {
+    let (mut up, mut down) = (std::pin::pin!(up), std::pin::pin!(down));
+    tokio::select! {
+        verdict = &mut up => if verdict == Verdict::Done { down.await } else { verdict },
+        verdict = &mut down => if verdict == Verdict::Done { up.await } else { verdict },
+    }
+}
