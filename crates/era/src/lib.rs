@@ -2,3 +2,7 @@
 //! lowered for legacy servers, results are rendered for the client's revision.
 //!
 //! Nothing here opens a socket or reads a clock: time, keys and randomness are arguments.
+
+pub mod carry;
+pub mod hop;
+pub mod lower;

@@ -1,1 +1,27 @@
-//! upstream
+//! The server side: how weir reaches upstream servers, over Streamable HTTP of both eras and as child processes.
+//!
+//! One object stands for each server ([`Factory::build`]) and implements core's port. It finds out which era the server
+//! speaks, holds its sessions and connections, bounds and times the calls, and sends again only what it can prove did
+//! not run. It knows no client, no endpoint and no other upstream, and it never forwards a client's header.
+
+mod breaker;
+mod column;
+mod deadline;
+mod factory;
+mod judgment;
+mod listing;
+mod pace;
+mod refusal;
+mod server;
+mod settings;
+mod settle;
+mod site;
+mod slots;
+mod stdio;
+mod streamable;
+
+pub use factory::{BuildError, Factory, Identity, Ports};
+pub use settings::{
+    Bounds, HttpSettings, Protocol, SecretHeader, SecretText, Settings, Sharing, StdioSettings, Transport,
+};
+pub use streamable::TlsError;

@@ -1,0 +1,92 @@
+//! Which of a client's abilities weir carries to a server, and in what words the server is told.
+//!
+//! A server is told exactly what weir can pass on for this pair of eras, and never more than the client declared: what
+//! is declared and not kept makes servers ask questions that nobody answers.
+
+use bytes::{Bytes, BytesMut};
+use weir_core::CapabilityClass;
+use weir_wire::scan;
+use weir_wire::write::ObjectWriter;
+
+/// What is carried to a modern server: its `input_required` passes to the client and comes back.
+pub const TO_MODERN: CapabilityClass = CapabilityClass::SAMPLING
+    .with(CapabilityClass::SAMPLING_TOOLS)
+    .with(CapabilityClass::ELICITATION_FORM)
+    .with(CapabilityClass::ELICITATION_URL)
+    .with(CapabilityClass::ROOTS);
+
+/// What is carried to a legacy server: nothing, because a request in the middle of its call cannot be passed on.
+pub const TO_LEGACY: CapabilityClass = CapabilityClass::BASE;
+
+/// What a modern server is told about a client of `class`: the class cut to what is carried, and the
+/// `ClientCapabilities` object. The client's own words (`raw`) are used where they say the ability, so that settings
+/// inside them reach the server.
+#[must_use]
+pub fn to_modern(class: CapabilityClass, raw: Option<&[u8]>) -> (CapabilityClass, Bytes) {
+    let carried = class.cut(TO_MODERN);
+    if carried == CapabilityClass::BASE {
+        return (carried, EMPTY);
+    }
+    let mut out = BytesMut::with_capacity(64);
+    let mut object = ObjectWriter::new(&mut out);
+    for (name, any_of, own) in abilities(carried) {
+        if !any_of {
+            continue;
+        }
+        let said = raw.and_then(|raw| scan::find(raw, name).map(|range| &raw[range]));
+        object.raw(name, said.filter(|value| scan::is_object(value)).unwrap_or(own));
+    }
+    object.end();
+    (carried, out.freeze())
+}
+
+/// What a legacy server is told in `initialize`.
+#[must_use]
+pub fn to_legacy(class: CapabilityClass) -> (CapabilityClass, Bytes) {
+    (class.cut(TO_LEGACY), EMPTY)
+}
+
+const EMPTY: Bytes = Bytes::from_static(b"{}");
+
+/// The abilities by name: whether the class has any of it, and weir's own words for it.
+fn abilities(class: CapabilityClass) -> [(&'static str, bool, &'static [u8]); 3] {
+    use CapabilityClass as C;
+    let tools = class.has(C::SAMPLING_TOOLS);
+    let (form, url) = (class.has(C::ELICITATION_FORM), class.has(C::ELICITATION_URL));
+    let elicitation: &[u8] = match (form, url) {
+        (true, true) => br#"{"form":{},"url":{}}"#,
+        (false, true) => br#"{"url":{}}"#,
+        _ => br#"{"form":{}}"#,
+    };
+    [
+        ("sampling", class.has(C::SAMPLING) || tools, if tools { br#"{"tools":{}}"# } else { b"{}" }),
+        ("elicitation", form || url, elicitation),
+        ("roots", class.has(C::ROOTS), b"{}"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r079_only_carried_abilities_are_told_in_the_clients_own_words() {
+        let raw = br#"{"roots":{"x":1},"elicitation":{"form":{"y":2}},"extensions":{"a/b":{}},"tasks":{}}"#;
+        let class = CapabilityClass::ROOTS.with(CapabilityClass::ELICITATION_FORM).with(CapabilityClass::TASKS);
+        let (cut, told) = to_modern(class, Some(raw));
+        assert_eq!(cut, CapabilityClass::ROOTS.with(CapabilityClass::ELICITATION_FORM));
+        assert_eq!(told, r#"{"elicitation":{"form":{"y":2}},"roots":{"x":1}}"#);
+    }
+
+    #[test]
+    fn a_class_alone_is_told_in_weirs_words() {
+        let class = CapabilityClass::SAMPLING_TOOLS.with(CapabilityClass::ELICITATION_URL).with(CapabilityClass::ROOTS);
+        assert_eq!(to_modern(class, None).1, r#"{"sampling":{"tools":{}},"elicitation":{"url":{}},"roots":{}}"#);
+        assert_eq!(to_modern(CapabilityClass::UI, Some(br#"{"roots":{}}"#)), (CapabilityClass::BASE, EMPTY));
+    }
+
+    #[test]
+    fn a_legacy_server_is_told_of_nothing() {
+        assert_eq!(to_legacy(TO_MODERN), (CapabilityClass::BASE, EMPTY));
+    }
+}

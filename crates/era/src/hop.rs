@@ -1,0 +1,124 @@
+//! Judgments on what one server sent: which era it speaks, what a result is, which messages belong to a call.
+//!
+//! A table, not an exchange: who asks, when, and over what, is upstream's business.
+
+mod ear;
+mod probe;
+mod tongue;
+
+use bytes::Bytes;
+use weir_core::failure::UpstreamError;
+use weir_core::{Failure, FailureKind};
+use weir_wire::{ErrorObject, code, scan};
+
+pub use ear::{Ear, Heard, addressee, answer};
+pub use probe::{Discovered, Found, discovered, initialized, is_modern_error, judge_probe};
+pub use tongue::Tongue;
+
+/// What a modern `result` is, by its `resultType` (2026-07-28, basic, "Results").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The answer. Also where `resultType` is absent.
+    Complete,
+    /// The server wants input first.
+    InputRequired,
+    /// A type that weir never negotiated: not a valid answer.
+    Unknown,
+}
+
+/// Reads the `resultType` of a result object, or of as much of one as has arrived.
+#[must_use]
+pub fn ending(result: &[u8]) -> Ending {
+    match scan::find(result, "resultType") {
+        None => Ending::Complete,
+        Some(range) => match scan::string(&result[range]).as_deref() {
+            Some("complete") => Ending::Complete,
+            Some("input_required") => Ending::InputRequired,
+            _ => Ending::Unknown,
+        },
+    }
+}
+
+/// A server's error object as the failure of a call. Its code, message and data are kept; which codes a client may see
+/// is decided where failures are rendered.
+#[must_use]
+pub fn failure(error: &Bytes) -> Failure {
+    match ErrorObject::parse(error) {
+        Ok(error) => {
+            let ErrorObject { code, message, data } = error;
+            let shown = message.clone();
+            Failure::new(FailureKind::Upstream(UpstreamError { code, message, data }), shown)
+        }
+        Err(error) => Failure::new(FailureKind::BadAnswer, "The upstream sent an error without a code or a message")
+            .because(error.to_string()),
+    }
+}
+
+/// Why a request may be sent again: each is a proof that no tool ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Proof {
+    /// The connection was not made, or the request not given to it.
+    NotSent,
+    /// The server says that it did not read the request.
+    Unread,
+    /// The server does not know the session.
+    SessionLost,
+    /// The mirrored headers do not fit the server's newest schema (-32020, HTTP 400).
+    HeaderMismatch,
+    /// The server does not serve the request's revision (-32022, HTTP 400).
+    Version,
+}
+
+impl Proof {
+    /// A word for metrics.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::NotSent => "not_sent",
+            Self::Unread => "unread",
+            Self::SessionLost => "session_lost",
+            Self::HeaderMismatch => "header_mismatch",
+            Self::Version => "version",
+        }
+    }
+}
+
+/// The proof that a modern error answer with HTTP 400 gives, if any.
+#[must_use]
+pub fn proof_of_refusal(status: u16, error: &Bytes) -> Option<Proof> {
+    let error = (status == 400).then(|| ErrorObject::parse(error).ok()).flatten()?;
+    match error.code {
+        code::HEADER_MISMATCH => Some(Proof::HeaderMismatch),
+        code::UNSUPPORTED_PROTOCOL_VERSION => Some(Proof::Version),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r074_absent_result_type_is_complete_and_an_unknown_one_is_invalid() {
+        for (result, expected) in [
+            ("{}", Ending::Complete),
+            (r#"{"resultType":"complete"}"#, Ending::Complete),
+            (r#"{"x":{"resultType":"input_required"}}"#, Ending::Complete),
+            (r#"{"resultType":"input_required","inputRequests":{}}"#, Ending::InputRequired),
+            (r#"{"resultType":"task"}"#, Ending::Unknown),
+            (r#"{"resultType":7}"#, Ending::Unknown),
+        ] {
+            assert_eq!(ending(result.as_bytes()), expected, "{result}");
+        }
+    }
+
+    #[test]
+    fn only_400_with_a_listed_code_proves_that_nothing_ran() {
+        let error = |code: i64| Bytes::from(format!(r#"{{"code":{code},"message":"m"}}"#));
+        assert_eq!(proof_of_refusal(400, &error(-32020)), Some(Proof::HeaderMismatch));
+        assert_eq!(proof_of_refusal(400, &error(-32022)), Some(Proof::Version));
+        for (status, code) in [(200, -32020), (500, -32022), (400, -32021), (400, -32602), (400, -32603)] {
+            assert_eq!(proof_of_refusal(status, &error(code)), None, "{status} {code}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What a call makes of the messages on its own stream.
+//!
+//! It lets through what belongs to this call and nothing else: another call's progress, logs nobody asked for and
+//! answers to other ids are dropped and counted by whoever reads the stream.
+
+use bytes::Bytes;
+use weir_core::reply::{Note, NoteKind};
+use weir_wire::method::Method;
+use weir_wire::{LogLevel, Message, Notification, Request, RequestId, scan};
+
+use crate::lower;
+
+/// The listening side of one call.
+#[derive(Debug)]
+pub struct Ear {
+    id: i64,
+    progress: bool,
+    level: Option<LogLevel>,
+    last: f64,
+    sessions: bool,
+}
+
+/// What a message means to a call.
+#[derive(Debug)]
+pub enum Heard {
+    /// Something to tell the client.
+    Note(Note),
+    /// The answer: the result or the error object.
+    Answer(Result<Bytes, Bytes>),
+    /// The server asked something; this message answers it.
+    Reply(Bytes),
+    /// The server says that its tools changed.
+    ToolsChanged,
+    /// Nothing that concerns the call, and nothing wrong.
+    Nothing,
+    /// Against the protocol, or another's: dropped. The word is for metrics.
+    Dropped(&'static str),
+}
+
+impl Ear {
+    /// For a call in a session: the server may ask in between, and gets an answer.
+    #[must_use]
+    pub fn legacy(id: u64, progress: bool, level: Option<LogLevel>) -> Self {
+        Self { id: signed(id), progress, level, last: f64::NEG_INFINITY, sessions: true }
+    }
+
+    /// For a call without a session: servers ask nothing on a stream.
+    #[must_use]
+    pub fn modern(id: u64, progress: bool, level: Option<LogLevel>) -> Self {
+        Self { sessions: false, ..Self::legacy(id, progress, level) }
+    }
+
+    /// Takes one message of the call's own stream.
+    pub fn hear(&mut self, message: Message) -> Heard {
+        match message {
+            Message::Response(response) => match &response.id {
+                Some(id) if id.as_integer() == Some(self.id) => Heard::Answer(response.outcome),
+                // An error to a request whose id the server could not read: on this call's stream it is this call's.
+                None => Heard::Answer(response.outcome),
+                Some(_) => Heard::Dropped("unknown_id"),
+            },
+            Message::Request(request) if self.sessions => Heard::Reply(answer(&request)),
+            Message::Request(_) => Heard::Dropped("server_request"),
+            Message::Notification(notification) => self.notified(notification),
+        }
+    }
+
+    fn notified(&mut self, notification: Notification) -> Heard {
+        let params = notification.params.unwrap_or_else(|| Bytes::from_static(b"{}"));
+        match Method::parse(notification.method.as_str()) {
+            Some(Method::Progress) => self.progressed(params),
+            Some(Method::LogMessage) => self.logged(params),
+            Some(Method::ToolsListChanged) => Heard::ToolsChanged,
+            Some(_) => Heard::Nothing,
+            None => Heard::Dropped("unknown_notification"),
+        }
+    }
+
+    fn progressed(&mut self, params: Bytes) -> Heard {
+        let token = scan::find(&params, "progressToken").and_then(|range| scan::integer(&params[range]));
+        if !self.progress || token != Some(self.id) {
+            return Heard::Dropped("unknown_progress_token");
+        }
+        let at = scan::find(&params, "progress")
+            .and_then(|range| std::str::from_utf8(&params[range]).ok()?.trim().parse::<f64>().ok());
+        match at {
+            Some(at) if at > self.last => {
+                self.last = at;
+                Heard::Note(Note { kind: NoteKind::Progress, params })
+            }
+            Some(_) => Heard::Dropped("progress_not_increasing"),
+            None => Heard::Dropped("bad_progress"),
+        }
+    }
+
+    fn logged(&self, params: Bytes) -> Heard {
+        let level = scan::find(&params, "level")
+            .and_then(|range| scan::string(&params[range]).and_then(|text| LogLevel::parse(&text)));
+        match (level, self.level) {
+            (None, _) => Heard::Dropped("bad_log_level"),
+            (Some(level), Some(wanted)) if level >= wanted => Heard::Note(Note { kind: NoteKind::Log(level), params }),
+            _ => Heard::Nothing,
+        }
+    }
+}
+
+/// The answer to a request of a legacy server: a ping is answered, nothing else is passed on.
+#[must_use]
+pub fn answer(request: &Request) -> Bytes {
+    if request.method.as_str() == Method::Ping.as_str() {
+        lower::pong(&request.id)
+    } else {
+        lower::declined(&request.id)
+    }
+}
+
+/// The id as a message shows it. Ids count up from one: they stay below this bound for longer than a process lives.
+fn signed(id: u64) -> i64 {
+    i64::try_from(id).unwrap_or(i64::MAX)
+}
+
+/// The call a message on a shared channel belongs to, where it says so: the answer's id, or the progress token.
+#[must_use]
+pub fn addressee(message: &Message) -> Option<u64> {
+    let number = match message {
+        Message::Response(response) => response.id.as_ref().and_then(RequestId::as_integer),
+        Message::Notification(notification) if notification.method.as_str() == Method::Progress.as_str() => {
+            let params = notification.params.as_ref()?;
+            scan::find(params, "progressToken").and_then(|range| scan::integer(&params[range]))
+        }
+        _ => None,
+    };
+    number.and_then(|number| u64::try_from(number).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    fn message(text: &str) -> Message {
+        Message::parse(Bytes::copy_from_slice(text.as_bytes()), &weir_wire::Limits::default()).unwrap()
+    }
+
+    fn word(heard: &Heard) -> String {
+        match heard {
+            Heard::Note(note) => format!("note {:?}", note.kind),
+            Heard::Answer(Ok(_)) => "result".into(),
+            Heard::Answer(Err(_)) => "error".into(),
+            Heard::Reply(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            Heard::ToolsChanged => "changed".into(),
+            Heard::Nothing => "nothing".into(),
+            Heard::Dropped(why) => format!("dropped {why}"),
+        }
+    }
+
+    fn progress(token: &str, at: &str) -> String {
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":{at}}}}}"#
+        )
+    }
+
+    #[test]
+    fn e09_r207_r208_only_the_calls_own_messages_pass() {
+        let mut ear = Ear::legacy(7, true, None);
+        for (text, expected) in [
+            (progress("7", "1"), "note Progress"),
+            (progress("7", "1.0"), "dropped progress_not_increasing"),
+            (progress("7", "1.5"), "note Progress"),
+            (progress("7", "1e1"), "note Progress"),
+            (progress("8", "99"), "dropped unknown_progress_token"),
+            (progress("\"7\"", "99"), "dropped unknown_progress_token"),
+            (progress("7", "\"x\""), "dropped bad_progress"),
+            (r#"{"jsonrpc":"2.0","id":8,"result":{}}"#.into(), "dropped unknown_id"),
+            (r#"{"jsonrpc":"2.0","id":"7","result":{}}"#.into(), "dropped unknown_id"),
+            (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#.into(), "result"),
+            (r#"{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}"#.into(), "error"),
+            (r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#.into(), "changed"),
+            (r#"{"jsonrpc":"2.0","method":"notifications/x"}"#.into(), "dropped unknown_notification"),
+        ] {
+            assert_eq!(word(&ear.hear(message(&text))), expected, "{text}");
+        }
+        let unasked = word(&Ear::modern(7, false, None).hear(message(&progress("7", "1"))));
+        assert_eq!(unasked, "dropped unknown_progress_token");
+    }
+
+    #[test]
+    fn log_messages_pass_from_the_wanted_level_up() {
+        let log = |level: &str| {
+            message(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"{level}"}}}}"#))
+        };
+        let mut ear = Ear::modern(1, false, Some(LogLevel::Warning));
+        assert_eq!(word(&ear.hear(log("info"))), "nothing");
+        assert_eq!(word(&ear.hear(log("warning"))), "note Log(Warning)");
+        assert_eq!(word(&ear.hear(log("emergency"))), "note Log(Emergency)");
+        assert_eq!(word(&ear.hear(log("loud"))), "dropped bad_log_level");
+        assert_eq!(word(&Ear::modern(1, false, None).hear(log("error"))), "nothing");
+    }
+
+    #[test]
+    fn r105_e21_pings_are_answered_and_everything_else_is_declined() {
+        let ask = |method: &str| message(&format!(r#"{{"jsonrpc":"2.0","id":"a","method":"{method}","params":{{}}}}"#));
+        let mut ear = Ear::legacy(1, false, None);
+        assert_eq!(word(&ear.hear(ask("ping"))), r#"{"jsonrpc":"2.0","id":"a","result":{}}"#);
+        let declined = word(&ear.hear(ask("sampling/createMessage")));
+        assert!(declined.starts_with(r#"{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"#), "{declined}");
+        assert_eq!(word(&Ear::modern(1, false, None).hear(ask("ping"))), "dropped server_request");
+    }
+}

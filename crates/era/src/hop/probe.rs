@@ -1,0 +1,181 @@
+//! Which era a server speaks, from its answer to `server/discover` (2026-07-28, basic/versioning).
+
+use bytes::Bytes;
+use weir_core::upstream::About;
+use weir_wire::{ErrorObject, Revision, code, meta, scan};
+
+/// What the answer to a probe says about a server.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// It serves requests without a session.
+    Modern(Box<Discovered>),
+    /// It wants `initialize`; this revision is to be offered.
+    Legacy(Revision),
+    /// It names its revisions, and weir has none of them.
+    Foreign(Vec<String>),
+}
+
+/// A modern server as it describes itself.
+#[derive(Clone, Debug)]
+pub struct Discovered {
+    /// The revision to speak.
+    pub revision: Revision,
+    /// What it says of itself; `None` where it refused the probe, with a modern error.
+    pub about: Option<About>,
+}
+
+/// Reads the outcome of a probe: the result or error object of its answer; `None` for silence and for anything that
+/// is not a JSON-RPC answer to it.
+///
+/// Only the three codes that exist for it prove a modern server. Everything else is a legacy one: those answer an
+/// unknown request before `initialize` as they like.
+#[must_use]
+pub fn judge_probe(outcome: Option<&Result<Bytes, Bytes>>) -> Found {
+    match outcome {
+        Some(Ok(result)) => discovered(result),
+        Some(Err(error)) => match ErrorObject::parse(error) {
+            Ok(error) if error.code == code::UNSUPPORTED_PROTOCOL_VERSION => {
+                let data = error.data.unwrap_or_default();
+                let supported = scan::find(&data, "supported").map(|range| texts(&data[range])).unwrap_or_default();
+                choose(supported, || None)
+            }
+            Ok(error) if is_modern_error(error.code) => modern(None),
+            _ => Found::Legacy(Revision::NEWEST_LEGACY),
+        },
+        None => Found::Legacy(Revision::NEWEST_LEGACY),
+    }
+}
+
+/// Reads a `DiscoverResult`.
+#[must_use]
+pub fn discovered(result: &Bytes) -> Found {
+    let Some(versions) = scan::find(result, "supportedVersions") else {
+        // A server that answers every method with something is not a modern one.
+        return Found::Legacy(Revision::NEWEST_LEGACY);
+    };
+    choose(texts(&result[versions]), || {
+        let info = scan::find(result, "_meta").and_then(|range| {
+            let meta = result.slice(range);
+            scan::find(&meta, meta::SERVER_INFO).map(|at| meta.slice(at))
+        });
+        Some(about(result, info))
+    })
+}
+
+/// Reads an `InitializeResult`: the revision, if weir has it, and what the server says of itself.
+#[must_use]
+pub fn initialized(result: &Bytes) -> (Option<Revision>, About) {
+    let version = scan::find(result, "protocolVersion").and_then(|range| scan::string(&result[range]));
+    let revision = version.and_then(|text| Revision::parse(&text)).filter(|revision| !revision.is_modern());
+    let info = scan::find(result, "serverInfo").map(|range| result.slice(range));
+    (revision, about(result, info))
+}
+
+/// True for the codes that only a modern server sends in answer to a probe.
+#[must_use]
+pub const fn is_modern_error(number: i64) -> bool {
+    matches!(
+        number,
+        code::HEADER_MISMATCH | code::MISSING_REQUIRED_CLIENT_CAPABILITY | code::UNSUPPORTED_PROTOCOL_VERSION
+    )
+}
+
+fn modern(about: Option<About>) -> Found {
+    Found::Modern(Box::new(Discovered { revision: Revision::MODERN, about }))
+}
+
+/// Picks the newest revision both have. A server that lists a legacy one offers `initialize` for it.
+fn choose(supported: Vec<String>, about: impl FnOnce() -> Option<About>) -> Found {
+    let newest = supported.iter().filter_map(|text| Revision::parse(text)).max();
+    match newest {
+        Some(revision) if revision.is_modern() => Found::Modern(Box::new(Discovered { revision, about: about() })),
+        Some(revision) => Found::Legacy(revision),
+        None => Found::Foreign(supported),
+    }
+}
+
+fn about(result: &Bytes, server_info: Option<Bytes>) -> About {
+    let capabilities = scan::find(result, "capabilities").map(|range| result.slice(range));
+    let tools = capabilities.as_ref().and_then(|all| scan::find(all, "tools").map(|range| all.slice(range)));
+    let pushes = tools
+        .as_ref()
+        .and_then(|tools| scan::find(tools, "listChanged").map(|range| &tools[range] == b"true"))
+        .unwrap_or(false);
+    About {
+        server_info,
+        instructions: scan::find(result, "instructions").and_then(|range| scan::string(&result[range]).map(Into::into)),
+        tools: tools.is_some(),
+        pushes,
+        capabilities,
+    }
+}
+
+fn texts(array: &[u8]) -> Vec<String> {
+    scan::elements(array).filter_map(|range| scan::string(&array[range]).map(Into::into)).take(32).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> Option<Result<Bytes, Bytes>> {
+        Some(Err(Bytes::copy_from_slice(text.as_bytes())))
+    }
+
+    fn result(text: &str) -> Option<Result<Bytes, Bytes>> {
+        Some(Ok(Bytes::copy_from_slice(text.as_bytes())))
+    }
+
+    fn word(found: &Found) -> String {
+        match found {
+            Found::Modern(found) => format!("modern {}", found.revision),
+            Found::Legacy(revision) => format!("legacy {revision}"),
+            Found::Foreign(all) => format!("foreign {all:?}"),
+        }
+    }
+
+    #[test]
+    fn r068_e17_probe_table() {
+        for (outcome, expected) in [
+            (result(r#"{"supportedVersions":["2026-07-28"],"capabilities":{}}"#), "modern 2026-07-28"),
+            (result(r#"{"supportedVersions":["2025-11-25","2026-07-28","2099-01-01"]}"#), "modern 2026-07-28"),
+            (result(r#"{"supportedVersions":["2025-06-18"]}"#), "legacy 2025-06-18"),
+            (result(r#"{"supportedVersions":["2099-01-01"]}"#), r#"foreign ["2099-01-01"]"#),
+            (result("{}"), "legacy 2025-11-25"),
+            (error(r#"{"code":-32020,"message":"m"}"#), "modern 2026-07-28"),
+            (error(r#"{"code":-32021,"message":"m","data":{}}"#), "modern 2026-07-28"),
+            (error(r#"{"code":-32022,"message":"m","data":{"supported":["2026-07-28"]}}"#), "modern 2026-07-28"),
+            (
+                error(r#"{"code":-32022,"message":"m","data":{"supported":["2027-01-01"]}}"#),
+                r#"foreign ["2027-01-01"]"#,
+            ),
+            (error(r#"{"code":-32022,"message":"m"}"#), "foreign []"),
+            (error(r#"{"code":-32601,"message":"m"}"#), "legacy 2025-11-25"),
+            (error(r#"{"code":-32602,"message":"m"}"#), "legacy 2025-11-25"),
+            (error(r#"{"code":-32600,"message":"m"}"#), "legacy 2025-11-25"),
+            (error(r#"{"code":-32000,"message":"m"}"#), "legacy 2025-11-25"),
+            (error(r#"{"message":"m"}"#), "legacy 2025-11-25"),
+            (None, "legacy 2025-11-25"),
+        ] {
+            assert_eq!(word(&judge_probe(outcome.as_ref())), expected, "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_says_of_itself_is_read() {
+        let modern = br#"{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true}},"instructions":"a\nb",
+            "_meta":{"io.modelcontextprotocol/serverInfo":{"name":"n"}}}"#;
+        let Found::Modern(found) = discovered(&Bytes::from_static(modern)) else { panic!("a modern server") };
+        let about = found.about.unwrap_or_default();
+        assert!(about.tools && about.pushes);
+        assert_eq!(about.instructions.as_deref(), Some("a\nb"));
+        assert_eq!(about.server_info.as_deref(), Some(&br#"{"name":"n"}"#[..]));
+
+        let legacy = br#"{"protocolVersion":"2025-03-26","capabilities":{"tools":{}},"serverInfo":{"name":"l"}}"#;
+        let (revision, about) = initialized(&Bytes::from_static(legacy));
+        assert_eq!(revision, Some(Revision::V2025_03_26));
+        assert!(about.tools && !about.pushes);
+        let odd = Bytes::from_static(br#"{"protocolVersion":"2026-07-28","capabilities":{}}"#);
+        assert_eq!(initialized(&odd).0, None, "the modern revision has no initialize");
+    }
+}

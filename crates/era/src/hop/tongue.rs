@@ -1,0 +1,177 @@
+//! How one server is spoken to, once its revision is known: the only place upstream's two codecs ask which era it is.
+
+use bytes::Bytes;
+use weir_core::call::Call;
+use weir_core::upstream::ListPage;
+use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_wire::method::Method;
+use weir_wire::{LogLevel, Revision, scan};
+
+use super::{Ear, Ending, ending};
+use crate::carry;
+use crate::lower::{self, Sender};
+
+/// A server's revision, and weir's way of speaking it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tongue(Revision);
+
+impl Tongue {
+    /// For a server of this revision.
+    #[must_use]
+    pub const fn new(revision: Revision) -> Self {
+        Self(revision)
+    }
+
+    /// The revision.
+    #[must_use]
+    pub const fn revision(self) -> Revision {
+        self.0
+    }
+
+    /// The part of a client's class that is carried to this server.
+    #[must_use]
+    pub const fn carries(self) -> CapabilityClass {
+        if self.0.is_modern() { carry::TO_MODERN } else { carry::TO_LEGACY }
+    }
+
+    /// A `tools/call` in this server's words.
+    #[must_use]
+    pub fn call(self, id: u64, call: &Call, native: &str, client_info: &[u8]) -> Bytes {
+        if self.0.is_modern() {
+            let (_, capabilities) = carry::to_modern(call.capabilities.class, call.capabilities.raw.as_deref());
+            lower::modern_call(id, call, native, &self.sender(client_info, &capabilities))
+        } else {
+            lower::legacy_call(id, call, native)
+        }
+    }
+
+    /// Any other request in this server's words, for clients of `class`.
+    #[must_use]
+    pub fn request(
+        self,
+        id: u64,
+        method: Method,
+        members: &[(&str, &[u8])],
+        (class, client_info): (CapabilityClass, &[u8]),
+    ) -> Bytes {
+        if self.0.is_modern() {
+            let (_, capabilities) = carry::to_modern(class, None);
+            lower::modern_request(id, method, members, &self.sender(client_info, &capabilities))
+        } else {
+            lower::legacy_request(id, method, members)
+        }
+    }
+
+    /// The listening side of a request.
+    #[must_use]
+    pub fn ear(self, id: u64, progress: bool, level: Option<LogLevel>) -> Ear {
+        if self.0.is_modern() { Ear::modern(id, progress, level) } else { Ear::legacy(id, progress, level) }
+    }
+
+    /// What a result is. `whole` is false where only its beginning has arrived.
+    #[must_use]
+    pub fn ending(self, result: &[u8], whole: bool) -> Ending {
+        if !self.0.is_modern() {
+            return Ending::Complete;
+        }
+        // The last member of a beginning may be cut off: what it says is not yet known.
+        let cut = !whole && scan::find(result, "resultType").is_some_and(|range| range.end >= result.len());
+        if cut { Ending::Complete } else { ending(result) }
+    }
+
+    /// Whether a client that declared `class` can be asked what an `input_required` result asks.
+    #[must_use]
+    pub fn may_ask(self, class: CapabilityClass, result: &[u8]) -> bool {
+        let Some(requests) = scan::find(result, "inputRequests") else { return true };
+        let requests = &result[requests];
+        scan::members(requests).all(|member| {
+            let request = &requests[member.value];
+            let method = scan::find(request, "method").and_then(|range| scan::string(&request[range]));
+            let either = |one: CapabilityClass, other: CapabilityClass| class.has(one) || class.has(other);
+            match method.as_deref().and_then(Method::parse) {
+                Some(Method::SamplingCreateMessage) => {
+                    either(CapabilityClass::SAMPLING, CapabilityClass::SAMPLING_TOOLS)
+                }
+                Some(Method::ElicitationCreate) => {
+                    either(CapabilityClass::ELICITATION_FORM, CapabilityClass::ELICITATION_URL)
+                }
+                Some(Method::RootsList) => class.has(CapabilityClass::ROOTS),
+                _ => false,
+            }
+        })
+    }
+
+    /// Reads one page of a list. Cache hints count only where the revision has them.
+    ///
+    /// # Errors
+    /// `BadAnswer` where there is no list in it.
+    pub fn page(self, result: &Bytes, member: &str) -> Result<ListPage, Failure> {
+        let Some(items) = scan::find(result, member).filter(|range| result[range.clone()].starts_with(b"[")) else {
+            return Err(Failure::new(FailureKind::BadAnswer, "The upstream's list has no items"));
+        };
+        let list = result.slice(items);
+        let text = |name: &str| scan::find(result, name).and_then(|range| scan::string(&result[range]));
+        let hinted = self.0.is_modern();
+        let ttl = scan::find(result, "ttlMs").and_then(|range| scan::integer(&result[range]));
+        Ok(ListPage {
+            items: scan::elements(&list).map(|range| list.slice(range)).collect(),
+            next_cursor: text("nextCursor").map(Into::into),
+            ttl_ms: ttl.filter(|_| hinted).and_then(|ttl| u64::try_from(ttl).ok()).unwrap_or(0),
+            hinted,
+            public: hinted && text("cacheScope").as_deref() == Some("public"),
+        })
+    }
+
+    const fn sender<'a>(self, client_info: &'a [u8], capabilities: &'a [u8]) -> Sender<'a> {
+        Sender { revision: self.0, client_info, capabilities }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    const MODERN: Tongue = Tongue::new(Revision::MODERN);
+    const LEGACY: Tongue = Tongue::new(Revision::NEWEST_LEGACY);
+
+    #[test]
+    fn r145_r146_cursors_pass_as_they_are_and_the_empty_one_is_a_cursor() {
+        let page = |text: &'static str| LEGACY.page(&Bytes::from_static(text.as_bytes()), "tools").unwrap();
+        assert_eq!(page(r#"{"tools":[],"nextCursor":""}"#).next_cursor.as_deref(), Some(""));
+        assert_eq!(page(r#"{"tools":[],"nextCursor":"a\u0020+/="}"#).next_cursor.as_deref(), Some("a +/="));
+        assert_eq!(page(r#"{"tools":[],"nextCursor":null}"#).next_cursor, None);
+        let items = page(r#"{"tools":[{"a":1}, {"b" :2}]}"#).items;
+        assert_eq!(items, [r#"{"a":1}"#, r#"{"b" :2}"#]);
+        assert!(LEGACY.page(&Bytes::from_static(b"{}"), "tools").is_err());
+        assert!(LEGACY.page(&Bytes::from_static(br#"{"tools":{}}"#), "tools").is_err());
+    }
+
+    #[test]
+    fn cache_hints_are_read_from_modern_servers_alone() {
+        let result = Bytes::from_static(br#"{"tools":[],"ttlMs":500,"cacheScope":"public"}"#);
+        let page = MODERN.page(&result, "tools").unwrap();
+        assert_eq!((page.ttl_ms, page.hinted, page.public), (500, true, true));
+        let page = LEGACY.page(&result, "tools").unwrap();
+        assert_eq!((page.ttl_ms, page.hinted, page.public), (0, false, false));
+        let negative = Bytes::from_static(br#"{"tools":[],"ttlMs":-5}"#);
+        assert_eq!(MODERN.page(&negative, "tools").unwrap().ttl_ms, 0);
+    }
+
+    #[test]
+    fn r079_a_server_may_ask_only_what_the_client_declared() {
+        let ask = |method: &str| format!(r#"{{"inputRequests":{{"a":{{"method":"{method}","params":{{}}}}}}}}"#);
+        assert!(MODERN.may_ask(CapabilityClass::ROOTS, ask("roots/list").as_bytes()));
+        assert!(!MODERN.may_ask(CapabilityClass::BASE, ask("roots/list").as_bytes()));
+        assert!(!MODERN.may_ask(CapabilityClass::ROOTS, ask("elicitation/create").as_bytes()));
+        assert!(!MODERN.may_ask(carry::TO_MODERN, ask("x/y").as_bytes()));
+        assert!(MODERN.may_ask(CapabilityClass::BASE, br#"{"requestState":"s"}"#), "asks nothing, only to come again");
+    }
+
+    #[test]
+    fn a_cut_off_result_type_is_not_read() {
+        assert_eq!(MODERN.ending(br#"{"content":[],"resultType":"compl"#, false), Ending::Complete);
+        assert_eq!(MODERN.ending(br#"{"resultType":"odd","content":["#, false), Ending::Unknown);
+        assert_eq!(LEGACY.ending(br#"{"resultType":"odd"}"#, true), Ending::Complete);
+    }
+}

@@ -1,0 +1,211 @@
+//! A canonical call in the words of one server: the request's bytes, made by splicing the client's own.
+//!
+//! Only what belongs to one hop is written anew: the name, the `_meta` keys weir owns, the state of an earlier round.
+//! Everything else, unknown members included, is the client's bytes. Where the request is sent is not known here.
+
+mod mirror;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use weir_core::Call;
+use weir_core::call::Trace;
+use weir_wire::method::Method;
+use weir_wire::write::{ObjectWriter, string};
+use weir_wire::{ErrorObject, LogLevel, Revision, meta, scan};
+
+pub use mirror::{mirrored, mirrors};
+
+/// What a modern request says of its sender, on every request.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender<'a> {
+    /// The revision the request is in.
+    pub revision: Revision,
+    /// `Implementation` object of weir itself.
+    pub client_info: &'a [u8],
+    /// `ClientCapabilities` object of this request.
+    pub capabilities: &'a [u8],
+}
+
+/// A `tools/call` for a modern server.
+#[must_use]
+pub fn modern_call(id: u64, call: &Call, native: &str, sender: &Sender<'_>) -> Bytes {
+    let mut out = head(id, Method::ToolsCall, call.params.raw().len() + 512);
+    let mut params = ObjectWriter::new(&mut out);
+    params.string("name", native);
+    copy(&mut params, call.params.raw(), &["name", "_meta", "requestState", "task"]);
+    if let Some(state) = &call.resume {
+        params.string("requestState", state);
+    }
+    params.with("_meta", |out| {
+        let mut meta = ObjectWriter::new(out);
+        identify(&mut meta, sender);
+        if let Some(level) = call.log_level {
+            meta.string(meta::LOG_LEVEL, level.as_str());
+        }
+        hop(&mut meta, id, call.wants_progress, &call.trace);
+        keep(&mut meta, call);
+        meta.end();
+    });
+    params.end();
+    out.put_u8(b'}');
+    out.freeze()
+}
+
+/// A `tools/call` for a legacy server.
+#[must_use]
+pub fn legacy_call(id: u64, call: &Call, native: &str) -> Bytes {
+    let mut out = head(id, Method::ToolsCall, call.params.raw().len() + 256);
+    let mut params = ObjectWriter::new(&mut out);
+    params.string("name", native);
+    // Rounds of input and tasks are of other revisions: a server that never offered them must not meet them.
+    copy(&mut params, call.params.raw(), &["name", "_meta", "requestState", "inputResponses", "task"]);
+    params.with("_meta", |out| {
+        let mut meta = ObjectWriter::new(out);
+        hop(&mut meta, id, call.wants_progress, &call.trace);
+        keep(&mut meta, call);
+        meta.end();
+    });
+    params.end();
+    out.put_u8(b'}');
+    out.freeze()
+}
+
+/// Any other request to a modern server; `members` are the members of `params` beside `_meta`, as JSON.
+#[must_use]
+pub fn modern_request(id: u64, method: Method, members: &[(&str, &[u8])], sender: &Sender<'_>) -> Bytes {
+    let mut out = head(id, method, 512);
+    let mut params = ObjectWriter::new(&mut out);
+    for (key, value) in members {
+        params.raw(key, value);
+    }
+    params.with("_meta", |out| {
+        let mut meta = ObjectWriter::new(out);
+        identify(&mut meta, sender);
+        meta.end();
+    });
+    params.end();
+    out.put_u8(b'}');
+    out.freeze()
+}
+
+/// Any other request to a legacy server; `members` are the members of `params`, as JSON.
+#[must_use]
+pub fn legacy_request(id: u64, method: Method, members: &[(&str, &[u8])]) -> Bytes {
+    let mut out = head(id, method, 128);
+    let mut params = ObjectWriter::new(&mut out);
+    for (key, value) in members {
+        params.raw(key, value);
+    }
+    params.end();
+    out.put_u8(b'}');
+    out.freeze()
+}
+
+/// `initialize`, the first request of a legacy session.
+#[must_use]
+pub fn initialize(id: u64, offered: Revision, capabilities: &[u8], client_info: &[u8]) -> Bytes {
+    let version = json(offered.as_str());
+    let members: &[(&str, &[u8])] =
+        &[("protocolVersion", &version), ("capabilities", capabilities), ("clientInfo", client_info)];
+    legacy_request(id, Method::Initialize, members)
+}
+
+/// `notifications/cancelled` about a request of weir's.
+#[must_use]
+pub fn cancelled(id: u64) -> Bytes {
+    let params = format!(r#"{{"requestId":{id},"reason":"The client no longer waits"}}"#);
+    weir_wire::write::notification(Method::Cancelled.as_str(), Some(params.as_bytes()))
+}
+
+/// `logging/setLevel`.
+#[must_use]
+pub fn set_level(id: u64, level: LogLevel) -> Bytes {
+    legacy_request(id, Method::LoggingSetLevel, &[("level", &json(level.as_str()))])
+}
+
+/// The answer to a server's `ping`.
+#[must_use]
+pub fn pong(id: &weir_wire::RequestId) -> Bytes {
+    weir_wire::write::response(id, b"{}")
+}
+
+/// The answer to a server's request that weir does not pass on.
+#[must_use]
+pub fn declined(id: &weir_wire::RequestId) -> Bytes {
+    let error = ErrorObject::new(weir_wire::code::METHOD_NOT_FOUND, "The client cannot be asked for this");
+    weir_wire::write::error_response(Some(id), false, &error)
+}
+
+/// A text as a JSON string.
+#[must_use]
+pub fn json(text: &str) -> Bytes {
+    let mut out = BytesMut::with_capacity(text.len() + 2);
+    string(&mut out, text);
+    out.freeze()
+}
+
+fn head(id: u64, method: Method, room: usize) -> BytesMut {
+    let mut out = BytesMut::with_capacity(room + 64);
+    out.put_slice(br#"{"jsonrpc":"2.0","id":"#);
+    let mut digits = [0; 20];
+    out.put_slice(decimal(id, &mut digits));
+    out.put_slice(br#","method":""#);
+    out.put_slice(method.as_str().as_bytes());
+    out.put_slice(br#"","params":"#);
+    out
+}
+
+/// The members of `object` whose key is none of `except`, byte for byte.
+fn copy(to: &mut ObjectWriter<'_>, object: &[u8], except: &[&str]) {
+    for member in scan::members(object) {
+        if !except.iter().any(|name| member.key.eq_str(name)) {
+            to.raw_member(member.key.raw(), &object[member.value]);
+        }
+    }
+}
+
+fn identify(meta: &mut ObjectWriter<'_>, sender: &Sender<'_>) {
+    meta.string(meta::PROTOCOL_VERSION, sender.revision.as_str());
+    meta.raw(meta::CLIENT_INFO, sender.client_info);
+    meta.raw(meta::CLIENT_CAPABILITIES, sender.capabilities);
+}
+
+/// The keys that every hop makes for itself. The progress token is the request's id: unique as long as it runs.
+fn hop(meta: &mut ObjectWriter<'_>, id: u64, progress: bool, trace: &Trace) {
+    if progress {
+        let mut digits = [0; 20];
+        meta.raw(meta::PROGRESS_TOKEN, decimal(id, &mut digits));
+    }
+    if let Some(parent) = &trace.parent {
+        meta.string(meta::TRACEPARENT, parent);
+        if let Some(state) = &trace.state {
+            meta.string(meta::TRACESTATE, state);
+        }
+    }
+}
+
+/// The `_meta` keys that belong to the peers.
+fn keep(meta: &mut ObjectWriter<'_>, call: &Call) {
+    let Some(range) = call.params.meta_range() else { return };
+    let raw = &call.params.raw()[range];
+    for member in scan::members(raw) {
+        if !meta::is_owned_by_weir(&member.key.decode()) {
+            meta.raw_member(member.key.raw(), &raw[member.value]);
+        }
+    }
+}
+
+fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        // A remainder of ten fits a byte.
+        digits[at] = b'0' + u8::try_from(number % 10).unwrap_or(0);
+        number /= 10;
+        if number == 0 {
+            return &digits[at..];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

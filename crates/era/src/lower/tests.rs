@@ -1,0 +1,92 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use bytes::Bytes;
+use weir_core::call::{Call, Capabilities, RequestName, Trace};
+use weir_core::names::EndpointId;
+use weir_wire::method::Method;
+use weir_wire::{LogLevel, Params, Revision};
+
+use super::*;
+
+fn call(params: &str) -> Call {
+    Call {
+        endpoint: EndpointId::new("/mcp"),
+        method: Method::ToolsCall,
+        params: Params::parse(Some(&Bytes::copy_from_slice(params.as_bytes()))).unwrap(),
+        capabilities: Capabilities::default(),
+        wants_progress: false,
+        log_level: None,
+        session: None,
+        resume: None,
+        request: RequestName::from_bits(1),
+        trace: Trace::default(),
+    }
+}
+
+const SENDER: Sender<'static> =
+    Sender { revision: Revision::MODERN, client_info: br#"{"name":"weir","version":"1"}"#, capabilities: b"{}" };
+
+const FULL: &str = r#"{"name":"u__t","arguments":{"n": 1.0e2, "n2":12345678901234567890},"x\u0079":[ 1 ],"task":{"ttl":1},
+    "_meta":{"progressToken":"theirs","io.modelcontextprotocol/clientInfo":{"name":"spy"},"traceparent":"00-theirs",
+    "com.example/k":{"deep":null},"dev.weir/error":1},"requestState":"sealed","inputResponses":{"a":{}}}"#;
+
+fn text(bytes: &Bytes) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn r071_r072_r207_a_modern_call_is_the_clients_bytes_with_weirs_own_meta() {
+    let mut call = call(FULL);
+    call.wants_progress = true;
+    call.log_level = Some(LogLevel::Info);
+    call.resume = Some("theirs\"".into());
+    call.trace = Trace { parent: Some("00-ours".into()), state: Some("a=b".into()) };
+    assert_eq!(
+        text(&modern_call(42, &call, "t", &SENDER)),
+        concat!(
+            r#"{"jsonrpc":"2.0","id":42,"method":"tools/call","params":{"name":"t","#,
+            r#""arguments":{"n": 1.0e2, "n2":12345678901234567890},"x\u0079":[ 1 ],"inputResponses":{"a":{}},"#,
+            r#""requestState":"theirs\"","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","#,
+            r#""io.modelcontextprotocol/clientInfo":{"name":"weir","version":"1"},"#,
+            r#""io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":"info","#,
+            r#""progressToken":42,"traceparent":"00-ours","tracestate":"a=b","com.example/k":{"deep":null}}}}"#
+        )
+    );
+}
+
+#[test]
+fn r079_a_legacy_call_has_nothing_of_later_revisions() {
+    let mut call = call(FULL);
+    call.log_level = Some(LogLevel::Info);
+    call.resume = Some("x".into());
+    assert_eq!(
+        text(&legacy_call(7, &call, "t")),
+        concat!(
+            r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t","#,
+            r#""arguments":{"n": 1.0e2, "n2":12345678901234567890},"x\u0079":[ 1 ],"_meta":{"com.example/k":{"deep":null}}}}"#
+        )
+    );
+}
+
+#[test]
+fn absent_state_and_meta_stay_absent() {
+    let sent = modern_call(0, &call(r#"{"name":"a"}"#), "a\"b", &SENDER);
+    assert!(
+        text(&sent).starts_with(r#"{"jsonrpc":"2.0","id":0,"method":"tools/call","params":{"name":"a\"b","_meta":{"#)
+    );
+    assert!(!text(&sent).contains("requestState") && !text(&sent).contains("progressToken"));
+}
+
+#[test]
+fn other_requests_are_well_formed() {
+    let texts = [
+        initialize(1, Revision::NEWEST_LEGACY, b"{}", SENDER.client_info),
+        modern_request(2, Method::ToolsList, &[("cursor", b"\"\"")], &SENDER),
+        legacy_request(3, Method::ToolsList, &[]),
+        set_level(4, LogLevel::Debug),
+        cancelled(u64::MAX),
+    ];
+    for sent in texts {
+        weir_wire::Message::parse(sent, &weir_wire::Limits::default()).unwrap();
+    }
+}

@@ -1,0 +1,132 @@
+//! The column a call goes through on its way to a server, outermost first:
+//!
+//! ```text
+//! deadline   idle and hard limits hold over everything below, second tries included
+//! bound      at most so many calls in flight; above the tries, so that a call counts once
+//! resend     on a listed proof that nothing ran, once for each
+//! breaker    below the tries: a server that is down is not tried again
+//! speak      the server's era and transport
+//! ```
+//!
+//! A reply that still runs keeps its place in the bound, and its limits, until it ends or is dropped.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use opentelemetry::KeyValue;
+use tokio::sync::OwnedSemaphorePermit;
+use weir_core::port::Fut;
+use weir_core::reply::{End, Event, Payload, PayloadSource, Reply, ReplySource};
+use weir_core::telemetry::instruments;
+use weir_core::upstream::Outbound;
+use weir_core::{Failure, FailureKind};
+use weir_era::hop::Proof;
+
+use crate::deadline::{self, Limits, PATIENCE};
+use crate::refusal::Refusal;
+use crate::server::Server;
+
+/// Makes a call. Gives the reply as soon as its first event is known, or once waiting for that takes a while.
+/// Dropping the future or the reply cancels the call at the server.
+pub(crate) async fn call(server: Arc<Server>, outbound: Outbound) -> Reply {
+    let limits = Limits::new(outbound.deadlines);
+    let mut running: Fut<'static, Reply> = Box::pin(bound(server.clone(), outbound));
+    let patience = limits.next().min(tokio::time::Instant::now() + PATIENCE);
+    match tokio::time::timeout_at(patience, &mut running).await {
+        Ok(reply) if reply.is_ended() => reply,
+        Ok(reply) => deadline::hold(server, limits, reply),
+        Err(_) => deadline::hold(server, limits, Reply::live(Waiting::Call(running))),
+    }
+}
+
+/// A call whose first event is not known yet.
+enum Waiting {
+    Call(Fut<'static, Reply>),
+    Reply(Reply),
+}
+
+impl ReplySource for Waiting {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        loop {
+            match self {
+                Self::Call(running) => *self = Self::Reply(ready!(running.as_mut().poll(cx))),
+                Self::Reply(reply) => return next(reply, cx),
+            }
+        }
+    }
+}
+
+/// The next event. A reply is not read on after its end.
+pub(crate) fn next(reply: &mut Reply, cx: &mut Context<'_>) -> Poll<Event> {
+    reply
+        .poll_next(cx)
+        .map(|event| event.unwrap_or_else(|| Event::End(Failure::internal("a reply was read on after its end").into())))
+}
+
+/// Bound: at most so many calls in flight, and none waits for a place.
+async fn bound(server: Arc<Server>, outbound: Outbound) -> Reply {
+    let Ok(place) = server.places.clone().try_acquire_owned() else {
+        let text = "The upstream has as many calls in flight as it may: try again shortly";
+        return Reply::ended(server.site.fail(FailureKind::Busy, text));
+    };
+    let reply = resend(&server, &outbound).await;
+    if reply.is_ended() { reply } else { Reply::live(Placed { reply, place: Some(place) }) }
+}
+
+/// A running reply and its place. A result that streams takes the place along.
+struct Placed {
+    reply: Reply,
+    place: Option<OwnedSemaphorePermit>,
+}
+
+impl ReplySource for Placed {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        match ready!(next(&mut self.reply, cx)) {
+            Event::End(End::Complete(Payload::Stream(source))) => {
+                let placed = PlacedPayload { source, _place: self.place.take() };
+                Poll::Ready(Event::End(End::Complete(Payload::Stream(Box::new(placed)))))
+            }
+            event => Poll::Ready(event),
+        }
+    }
+}
+
+struct PlacedPayload {
+    source: Box<dyn PayloadSource>,
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+impl PayloadSource for PlacedPayload {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<bytes::Bytes, Failure>>> {
+        self.source.poll_chunk(cx)
+    }
+}
+
+/// Resend: again on proof that nothing ran, at most once for each kind of proof.
+async fn resend(server: &Server, outbound: &Outbound) -> Reply {
+    let mut used: Vec<Proof> = Vec::new();
+    loop {
+        match guarded(server, outbound, used.last().copied()).await {
+            Ok(reply) => return reply,
+            Err(Refusal { failure, proof, .. }) => match proof {
+                Some(proof) if !used.contains(&proof) => {
+                    let labels = [server.site.label(), KeyValue::new("proof", proof.word())];
+                    instruments().upstream_retries.add(1, &labels);
+                    used.push(proof);
+                }
+                _ => return Reply::ended(failure),
+            },
+        }
+    }
+}
+
+/// Breaker: a server that was not reached some times in a row is not asked, but for one call a second.
+async fn guarded(server: &Server, outbound: &Outbound, again: Option<Proof>) -> Result<Reply, Refusal> {
+    server.breaker.admit(server.site.now()).map_err(|wait| {
+        let text = "The upstream has not been reachable for a while: try again later";
+        server.site.fail(FailureKind::Unavailable, text).retry_after(wait)
+    })?;
+    let spoken = server.line.call(outbound, again).await;
+    server.record(spoken.as_ref().err());
+    spoken
+}

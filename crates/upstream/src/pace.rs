@@ -1,0 +1,80 @@
+//! How often something that keeps failing is tried again: full jitter between nothing and a ceiling that doubles from
+//! 100 ms to 30 s. Sans-IO: time and randomness are arguments.
+//!
+//! Used where an attempt is costly for the other side: opening a session, starting a process, asking for the era.
+
+use std::time::Duration;
+
+use weir_core::port::Random;
+
+const FIRST: Duration = Duration::from_millis(100);
+const LAST: Duration = Duration::from_secs(30);
+
+/// The pace of one thing that may fail.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    failures: u32,
+    not_before: Duration,
+}
+
+impl Pace {
+    /// Asks to try at `now`.
+    ///
+    /// # Errors
+    /// How long to wait.
+    pub(crate) fn admit(&self, now: Duration) -> Result<(), Duration> {
+        if self.failures == 0 || now >= self.not_before { Ok(()) } else { Err(self.not_before - now) }
+    }
+
+    /// True if the last attempt failed.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.failures > 0
+    }
+
+    /// It worked.
+    pub(crate) fn succeeded(&mut self) {
+        *self = Self::default();
+    }
+
+    /// It failed at `now`.
+    pub(crate) fn failed(&mut self, now: Duration, random: &dyn Random) {
+        let ceiling = FIRST.saturating_mul(1 << self.failures.min(16)).min(LAST);
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = now + jitter(ceiling, random);
+    }
+}
+
+/// A random part of `ceiling`, all of it at the most.
+pub(crate) fn jitter(ceiling: Duration, random: &dyn Random) -> Duration {
+    let mut bytes = [0; 4];
+    random.fill(&mut bytes);
+    ceiling.mul_f64(f64::from(u32::from_be_bytes(bytes)) / f64::from(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Always(u8);
+    impl Random for Always {
+        fn fill(&self, buffer: &mut [u8]) {
+            buffer.fill(self.0);
+        }
+    }
+
+    #[test]
+    fn e11_backs_off_from_100_ms_to_30_s_with_full_jitter() {
+        let mut pace = Pace::default();
+        let mut ceilings = Vec::new();
+        for _ in 0..11 {
+            pace.failed(Duration::ZERO, &Always(255));
+            ceilings.push(pace.admit(Duration::ZERO).err().map(|wait| wait.as_millis()));
+        }
+        let expected = [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000].map(Some);
+        assert_eq!(ceilings, expected);
+        pace.failed(Duration::ZERO, &Always(0));
+        assert_eq!(pace.admit(Duration::ZERO), Ok(()), "full jitter goes down to nothing");
+        pace.succeeded();
+        assert_eq!(pace.admit(Duration::ZERO), Ok(()));
+    }
+}

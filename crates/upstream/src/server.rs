@@ -1,0 +1,154 @@
+//! One upstream server as core sees it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use weir_core::names::UpstreamId;
+use weir_core::port::Fut;
+use weir_core::reply::Reply;
+use weir_core::telemetry::instruments;
+use weir_core::upstream::{Health, Outbound, Upstream, Watch};
+use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_era::hop::Proof;
+
+use crate::breaker::Breaker;
+use crate::column;
+use crate::refusal::Refusal;
+use crate::site::Site;
+use crate::stdio::StdioServer;
+use crate::streamable::HttpServer;
+
+/// How long the last tasks of a retired upstream may take: they say goodbye to servers and children.
+const FAREWELL: Duration = Duration::from_secs(6);
+
+/// One upstream.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) site: Arc<Site>,
+    pub(crate) line: Line,
+    pub(crate) breaker: Breaker,
+    /// Places for calls in flight.
+    pub(crate) places: Arc<Semaphore>,
+}
+
+/// How the server is reached.
+#[derive(Debug)]
+pub(crate) enum Line {
+    Http(Box<HttpServer>),
+    Stdio(Box<StdioServer>),
+}
+
+impl Line {
+    /// Makes one attempt at a call. `again` is the proof that the attempt before gave.
+    pub(crate) async fn call(&self, outbound: &Outbound, again: Option<Proof>) -> Result<Reply, Refusal> {
+        match self {
+            Self::Http(server) => server.call(outbound, again).await,
+            Self::Stdio(server) => server.call(outbound).await,
+        }
+    }
+
+    fn doubt(&self) {
+        match self {
+            Self::Http(server) => server.doubt(),
+            Self::Stdio(server) => server.doubt(),
+        }
+    }
+}
+
+impl Server {
+    pub(crate) fn new(site: Arc<Site>, line: Line) -> Self {
+        let places = Arc::new(Semaphore::new(site.bounds.in_flight));
+        Self { site, line, breaker: Breaker::default(), places }
+    }
+
+    /// Takes note of how an attempt went.
+    pub(crate) fn record(&self, refusal: Option<&Refusal>) {
+        match refusal {
+            None => self.breaker.succeeded(),
+            Some(refusal) => {
+                if refusal.doubtful {
+                    self.line.doubt();
+                }
+                self.site.note_error(&refusal.failure);
+                if refusal.unreached { self.breaker.failed(self.site.now()) } else { self.breaker.succeeded() }
+            }
+        }
+        instruments().upstream_up.record(u64::from(!self.breaker.is_open()), &[self.site.label()]);
+    }
+
+    /// A call's limit passed: the whole, or the time between two signs of life.
+    pub(crate) fn timed_out(&self, whole: bool) -> Failure {
+        let text = if whole {
+            "The call took longer than it may: it was cancelled"
+        } else {
+            "The upstream showed no life for longer than it may: the call was cancelled"
+        };
+        let failure = self.site.fail(FailureKind::TimedOut, text);
+        self.record(Some(&Refusal::new(self.site.fail(FailureKind::TimedOut, text)).unreached()));
+        failure
+    }
+
+    async fn open_watch(&self, class: CapabilityClass) -> Result<Box<dyn Watch>, Failure> {
+        let opened = match &self.line {
+            Line::Http(server) => server.watch(class).await,
+            Line::Stdio(server) => server.watch(class).await,
+        };
+        self.record(opened.as_ref().err());
+        opened.map_err(|refusal| refusal.failure)
+    }
+}
+
+impl Upstream for Server {
+    fn id(&self) -> &UpstreamId {
+        &self.site.id
+    }
+
+    fn call(self: Arc<Self>, outbound: Outbound) -> Fut<'static, Reply> {
+        Box::pin(column::call(self, outbound))
+    }
+
+    fn watch(self: Arc<Self>, class: CapabilityClass) -> Fut<'static, Result<Box<dyn Watch>, Failure>> {
+        Box::pin(async move { self.open_watch(class).await })
+    }
+
+    fn carries(&self) -> CapabilityClass {
+        match &self.line {
+            Line::Http(server) => server.carries(),
+            Line::Stdio(server) => server.carries(),
+        }
+    }
+
+    fn health(&self) -> Health {
+        let (revision, sessions) = match &self.line {
+            Line::Http(server) => (server.revision(), server.sessions()),
+            Line::Stdio(server) => (server.revision(), server.processes()),
+        };
+        Health {
+            revision,
+            down: self.breaker.is_failing(),
+            last_error: self.site.last_error(),
+            in_flight: self.site.bounds.in_flight.saturating_sub(self.places.available_permits()),
+            sessions,
+        }
+    }
+
+    fn retire(self: Arc<Self>, grace: Duration) -> Fut<'static, ()> {
+        Box::pin(async move {
+            let all = u32::try_from(self.site.bounds.in_flight).unwrap_or(u32::MAX);
+            // Whatever still runs when the grace is over loses its server.
+            let _still_running = tokio::time::timeout(grace, self.places.acquire_many(all)).await;
+            match &self.line {
+                Line::Http(server) => server.close().await,
+                Line::Stdio(server) => server.close().await,
+            }
+            self.site.stop(FAREWELL).await;
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.site.abandon();
+    }
+}

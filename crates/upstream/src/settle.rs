@@ -1,0 +1,56 @@
+//! Requests of weir's own: only their result counts, whole, within the deadline of lists and probes.
+
+use std::future::{Future, poll_fn};
+
+use bytes::{Bytes, BytesMut};
+use weir_core::reply::{End, Event, Payload, PayloadSource};
+use weir_core::upstream::Deadlines;
+use weir_core::{Failure, FailureKind, Reply};
+
+use crate::refusal::Refusal;
+use crate::site::Site;
+
+/// The whole result a reply ends with.
+///
+/// # Errors
+/// As the reply ends; `BadAnswer` for a result that asks for input or is larger than `max_reply`.
+pub(crate) async fn result(site: &Site, mut reply: Reply) -> Result<Bytes, Failure> {
+    loop {
+        match reply.next().await {
+            Some(Event::Note(_)) => {}
+            Some(Event::End(End::Complete(Payload::Whole(bytes)))) => return Ok(bytes),
+            Some(Event::End(End::Complete(Payload::Stream(stream)))) => return gather(site, stream).await,
+            Some(Event::End(End::InputRequired(_))) => {
+                return Err(site.fail(FailureKind::BadAnswer, "The upstream asks for input where it must not"));
+            }
+            Some(Event::End(End::Failed(failure))) => return Err(*failure),
+            None => return Err(Failure::internal("a reply ended without an end")),
+        }
+    }
+}
+
+/// Runs one of weir's own requests within the deadline of lists.
+///
+/// # Errors
+/// The request's own, or `TimedOut`.
+pub(crate) async fn in_time<T>(site: &Site, request: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+    match tokio::time::timeout(Deadlines::LIST.hard, request).await {
+        Ok(outcome) => outcome,
+        Err(_) => {
+            let failure = site.fail(FailureKind::TimedOut, "The upstream did not answer in time");
+            Err(Refusal::new(failure).unreached())
+        }
+    }
+}
+
+async fn gather(site: &Site, mut stream: Box<dyn PayloadSource>) -> Result<Bytes, Failure> {
+    let mut held = BytesMut::new();
+    while let Some(chunk) = poll_fn(|cx| stream.poll_chunk(cx)).await {
+        let chunk = chunk?;
+        if held.len() + chunk.len() > site.bounds.max_reply {
+            return Err(site.fail(FailureKind::BadAnswer, "The upstream's answer is too large"));
+        }
+        held.extend_from_slice(&chunk);
+    }
+    Ok(held.freeze())
+}

@@ -1,0 +1,156 @@
+//! What every part of one upstream shares: its id, its bounds, the ports, and where it records what happens.
+
+use std::borrow::Cow;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use opentelemetry::KeyValue;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use weir_core::names::UpstreamId;
+use weir_core::port::{Clock, Random};
+use weir_core::telemetry::instruments;
+use weir_core::{Failure, FailureKind};
+
+use crate::factory::Ports;
+use crate::settings::Bounds;
+
+/// The shared part of one upstream.
+pub(crate) struct Site {
+    pub(crate) id: UpstreamId,
+    pub(crate) bounds: Bounds,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<dyn Random>,
+    /// weir's `Implementation` object.
+    pub(crate) client_info: Bytes,
+    ids: AtomicU64,
+    changed: watch::Sender<u64>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    last_error: Mutex<Option<String>>,
+}
+
+impl Site {
+    pub(crate) fn new(id: UpstreamId, bounds: Bounds, ports: &Ports, client_info: Bytes) -> Self {
+        Self {
+            id,
+            bounds,
+            clock: ports.clock.clone(),
+            random: ports.random.clone(),
+            client_info,
+            ids: AtomicU64::new(0),
+            changed: watch::Sender::new(0),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            last_error: Mutex::new(None),
+        }
+    }
+
+    /// A request id never used before towards this server: unique in every session and among all that is in flight.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.ids.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A failure of this upstream.
+    pub(crate) fn fail(&self, kind: FailureKind, text: impl Into<Cow<'static, str>>) -> Failure {
+        Failure::new(kind, text).at(&self.id)
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    /// The clock in whole milliseconds.
+    pub(crate) fn millis(&self) -> u64 {
+        u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Runs a task that belongs to this upstream. It ends with the upstream at the latest.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
+        // A reply may be dropped when the runtime is already gone: then nobody is left to be told.
+        let runtime = tokio::runtime::Handle::try_current().ok()?;
+        let stop = self.stop.clone();
+        let task = async move {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = task => {}
+            }
+        };
+        Some(self.tasks.spawn_on(task, &runtime).abort_handle())
+    }
+
+    /// Ends the tasks: waits for them at most `grace`, then aborts what is left.
+    pub(crate) async fn stop(&self, grace: Duration) {
+        self.tasks.close();
+        let _timed_out = tokio::time::timeout(grace, self.tasks.wait()).await;
+        self.stop.cancel();
+        self.tasks.wait().await;
+    }
+
+    /// Ends the tasks without waiting.
+    pub(crate) fn abandon(&self) {
+        self.tasks.close();
+        self.stop.cancel();
+    }
+
+    /// Counts a change notification.
+    pub(crate) fn count_change(&self) {
+        instruments().list_changed_in.add(1, &[self.label()]);
+    }
+
+    /// Somebody heard, on a stream that is not a watch's own, that the tools changed.
+    pub(crate) fn tools_changed(&self) {
+        self.count_change();
+        self.changed.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Hears of changes from now on.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Counts a message that was dropped as invalid.
+    pub(crate) fn dropped(&self, why: &'static str) {
+        tracing::debug!(upstream = %self.id, why, "a message of the upstream was dropped");
+        instruments().upstream_protocol_errors.add(1, &[self.label(), KeyValue::new("reason", why)]);
+    }
+
+    /// Counts sessions and children held open.
+    pub(crate) fn sessions(&self, change: i64) {
+        instruments().upstream_sessions.add(change, &[self.label()]);
+    }
+
+    /// Keeps a failure's text for operators.
+    pub(crate) fn note_error(&self, failure: &Failure) {
+        use std::error::Error;
+        use std::fmt::Write;
+        let mut text = failure.message().to_owned();
+        let mut cause = failure.source();
+        while let Some(inner) = cause {
+            // Writing to a string cannot fail.
+            let _ = write!(text, ": {inner}");
+            cause = inner.source();
+        }
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+    }
+
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn label(&self) -> KeyValue {
+        KeyValue::new("upstream", self.id.to_string())
+    }
+}
+
+impl std::fmt::Debug for Site {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Site({})", self.id)
+    }
+}

@@ -1,0 +1,136 @@
+//! Places for what is opened on need and shared by key: sessions and child processes. Bounded; the one unused longest
+//! makes room.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use arc_swap::ArcSwapOption;
+
+/// The places.
+#[derive(Debug)]
+pub(crate) struct Slots<K, T> {
+    map: RwLock<HashMap<K, Arc<Slot<T>>>>,
+    most: usize,
+}
+
+/// One place: what is good now, and the lock under which it is opened.
+#[derive(Debug)]
+pub(crate) struct Slot<T> {
+    pub(crate) current: ArcSwapOption<T>,
+    pub(crate) opening: tokio::sync::Mutex<()>,
+    used: AtomicU64,
+}
+
+/// A place, and what had to go for it.
+pub(crate) type Place<T> = (Arc<Slot<T>>, Option<Arc<T>>);
+
+impl<K: Eq + Hash + Clone, T> Slots<K, T> {
+    /// At most `most` places.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { map: RwLock::default(), most: most.max(1) }
+    }
+
+    /// The place of `key`, and what had to go for it. `None` where every place is in use.
+    pub(crate) fn slot(&self, key: &K, now: u64) -> Option<Place<T>> {
+        if let Some(slot) = self.read().get(key) {
+            slot.used.store(now, Ordering::Relaxed);
+            return Some((slot.clone(), None));
+        }
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut gone = None;
+        if map.len() >= self.most && !map.contains_key(key) {
+            let oldest = map.iter().filter(|(_, slot)| slot.is_unused()).min_by_key(|(_, slot)| slot.last_use());
+            let oldest = oldest.map(|(key, _)| key.clone())?;
+            gone = map.remove(&oldest).and_then(|slot| slot.current.swap(None));
+        }
+        let slot = map.entry(key.clone()).or_default().clone();
+        slot.used.store(now, Ordering::Relaxed);
+        Some((slot, gone))
+    }
+
+    /// Takes out what nobody has used since `before`.
+    pub(crate) fn take_unused(&self, before: u64) -> Vec<Arc<T>> {
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let old = map.extract_if(|_, slot| slot.is_unused() && slot.last_use() <= before);
+        old.filter_map(|(_, slot)| slot.current.swap(None)).collect()
+    }
+
+    /// Takes out everything.
+    pub(crate) fn take_all(&self) -> Vec<Arc<T>> {
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        map.drain().filter_map(|(_, slot)| slot.current.swap(None)).collect()
+    }
+
+    /// How many places hold something.
+    pub(crate) fn len(&self) -> usize {
+        self.read().values().filter(|slot| slot.current.load().is_some()).count()
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<K, Arc<Slot<T>>>> {
+        self.map.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Self { current: ArcSwapOption::empty(), opening: tokio::sync::Mutex::default(), used: AtomicU64::new(0) }
+    }
+}
+
+impl<T> Slot<T> {
+    /// Takes `gone` out. Another one may already stand in its place: that one stays.
+    pub(crate) fn forget(&self, gone: &Arc<T>) {
+        let current = self.current.load();
+        if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, gone)) {
+            self.current.compare_and_swap(&*current, None);
+        }
+    }
+
+    /// True if nobody but the map holds the place or what is in it.
+    fn is_unused(self: &Arc<Self>) -> bool {
+        let held = self.current.load_full();
+        // The place's own reference and the one just taken.
+        Arc::strong_count(self) <= 1 && held.is_none_or(|held| Arc::strong_count(&held) <= 2)
+    }
+
+    fn last_use(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[test]
+    fn the_unused_place_of_longest_ago_makes_room_and_a_used_one_never() {
+        let slots: Slots<u8, String> = Slots::new(2);
+        for key in [1, 2] {
+            let (slot, gone) = slots.slot(&key, u64::from(key)).unwrap();
+            slot.current.store(Some(Arc::new(key.to_string())));
+            assert!(gone.is_none());
+        }
+        let held = slots.slot(&1, 1).unwrap().0.current.load_full().unwrap();
+        let (slot, gone) = slots.slot(&3, 3).unwrap();
+        assert_eq!(gone.as_deref().map(String::as_str), Some("2"), "1 is older, and in use");
+        assert!(slots.slot(&4, 4).is_none(), "1 is held, 3 is being opened");
+        drop((slot, held));
+        assert_eq!(slots.slot(&4, 4).unwrap().1.as_deref().map(String::as_str), Some("1"));
+        assert_eq!(slots.take_unused(3).len(), 0, "3 held nothing, 4 is newer");
+        assert_eq!(slots.len(), 0);
+    }
+
+    #[test]
+    fn only_the_lost_one_is_forgotten() {
+        let slot: Slot<u8> = Slot::default();
+        let (old, new) = (Arc::new(1), Arc::new(2));
+        slot.current.store(Some(new.clone()));
+        slot.forget(&old);
+        assert!(slot.current.load().is_some());
+        slot.forget(&new);
+        assert!(slot.current.load().is_none());
+    }
+}

@@ -1,0 +1,151 @@
+//! The first words with a child: which era it speaks, and in a legacy one the handshake.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use weir_core::upstream::About;
+use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_era::hop::{self, Found, Tongue, judge_probe};
+use weir_era::{carry, lower};
+use weir_wire::Revision;
+use weir_wire::method::Method;
+
+use super::pipe::{Pipe, Ticket};
+use crate::settings::Protocol;
+
+/// After this long without an answer to the probe, `initialize` is sent as well: legacy servers may say nothing to
+/// what they do not know, and slow starters say something later.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// A child that is ready.
+#[derive(Clone, Debug)]
+pub(crate) struct Greeted {
+    pub(crate) tongue: Tongue,
+    pub(crate) about: About,
+}
+
+/// How the greeting went wrong.
+#[derive(Debug)]
+pub(crate) enum Rude {
+    /// The process ended on the probe: some legacy servers do, on anything that is not `initialize`.
+    EndedOnProbe,
+    /// Anything else.
+    Failed(Failure),
+}
+
+impl From<Failure> for Rude {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// Greets a child.
+///
+/// # Errors
+/// It ended, or speaks nothing that weir does.
+pub(crate) async fn greet(pipe: &Arc<Pipe>, protocol: Protocol) -> Result<Greeted, Rude> {
+    match protocol {
+        Protocol::Legacy => Ok(initialize(pipe, Revision::NEWEST_LEGACY).await?),
+        Protocol::Modern => match answer(pipe, discover(pipe).await?).await? {
+            Ok(result) => match judge_probe(Some(&Ok(result))) {
+                Found::Modern(found) => Ok(modern(found.revision, found.about)),
+                _ => Ok(modern(Revision::MODERN, None)),
+            },
+            Err(_) => Ok(modern(Revision::MODERN, None)),
+        },
+        Protocol::Auto => probe(pipe).await,
+    }
+}
+
+async fn probe(pipe: &Arc<Pipe>) -> Result<Greeted, Rude> {
+    let mut asked = discover(pipe).await?;
+    let found = match tokio::time::timeout(SILENCE, asked.answer()).await {
+        Ok(Some(outcome)) => judge_probe(Some(&outcome)),
+        Ok(None) => return Err(Rude::EndedOnProbe),
+        Err(_) => return both(pipe, asked).await,
+    };
+    settle(pipe, found).await
+}
+
+/// The probe is not answered yet: whichever of the two is answered well says which era it is.
+async fn both(pipe: &Arc<Pipe>, mut asked: Ticket) -> Result<Greeted, Rude> {
+    let initialized = initialize(pipe, Revision::NEWEST_LEGACY);
+    tokio::pin!(initialized);
+    tokio::select! {
+        outcome = asked.answer() => match outcome {
+            None => Err(Rude::EndedOnProbe),
+            Some(outcome) => match judge_probe(Some(&outcome)) {
+                // It said no to the probe, so the other question stands.
+                Found::Legacy(_) => Ok(initialized.await?),
+                found => settle(pipe, found).await,
+            },
+        },
+        greeted = &mut initialized => match greeted {
+            Ok(greeted) => Ok(greeted),
+            // It said no to `initialize`: a modern server that is slow with the probe.
+            Err(_) => {
+                let outcome = answer(pipe, asked).await?;
+                match judge_probe(Some(&outcome)) {
+                    Found::Legacy(_) => Err(foreign(pipe, "nothing that weir speaks").into()),
+                    found => settle(pipe, found).await,
+                }
+            }
+        },
+    }
+}
+
+async fn settle(pipe: &Arc<Pipe>, found: Found) -> Result<Greeted, Rude> {
+    match found {
+        Found::Modern(found) => Ok(modern(found.revision, found.about)),
+        Found::Legacy(offered) => Ok(initialize(pipe, offered).await?),
+        Found::Foreign(versions) => {
+            let list: String = versions.join(", ").chars().take(200).collect();
+            Err(foreign(pipe, &list).into())
+        }
+    }
+}
+
+fn foreign(pipe: &Pipe, list: &str) -> Failure {
+    let text = format!("The upstream speaks protocol versions that weir does not have: {list}");
+    pipe.site.fail(FailureKind::Unavailable, text)
+}
+
+fn modern(revision: Revision, about: Option<About>) -> Greeted {
+    // A server that refused the probe tells nothing of itself: its list and its changes are tried.
+    let about = about.unwrap_or(About { tools: true, pushes: true, ..About::default() });
+    Greeted { tongue: Tongue::new(revision), about }
+}
+
+async fn discover(pipe: &Arc<Pipe>) -> Result<Ticket, Failure> {
+    let id = pipe.site.next_id();
+    let who = (CapabilityClass::BASE, &pipe.site.client_info[..]);
+    pipe.request(id, Tongue::new(Revision::MODERN).request(id, Method::Discover, &[], who), false).await
+}
+
+async fn initialize(pipe: &Arc<Pipe>, offered: Revision) -> Result<Greeted, Failure> {
+    let id = pipe.site.next_id();
+    // A child that everybody shares is told that nobody can be asked.
+    let (_, capabilities) = carry::to_legacy(CapabilityClass::BASE);
+    let body = lower::initialize(id, offered, &capabilities, &pipe.site.client_info);
+    let asked = pipe.request(id, body, false).await?;
+    let result = match answer(pipe, asked).await? {
+        Ok(result) => result,
+        Err(error) => {
+            let refused = hop::failure(&error);
+            let text = "The upstream refused to be initialized";
+            return Err(pipe.site.fail(FailureKind::Unavailable, text).because(refused));
+        }
+    };
+    let (revision, about) = hop::initialized(&result);
+    let Some(revision) = revision else {
+        return Err(foreign(pipe, "another than the one offered"));
+    };
+    pipe.tell(weir_wire::write::notification(Method::Initialized.as_str(), None));
+    Ok(Greeted { tongue: Tongue::new(revision), about })
+}
+
+async fn answer(pipe: &Pipe, mut asked: Ticket) -> Result<Result<Bytes, Bytes>, Failure> {
+    let ended = || pipe.site.fail(FailureKind::Unavailable, "The upstream's process ended before it was ready");
+    asked.answer().await.ok_or_else(ended)
+}

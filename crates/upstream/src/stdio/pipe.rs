@@ -1,0 +1,256 @@
+//! The two pipes of a child process as one shared line: messages out in order, messages in sorted to whom they belong.
+//!
+//! Calls are told apart by request id and progress token. What says neither is given to the only call there is, if
+//! there is one, and else dropped: a guess would show one client's messages to another.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use weir_core::{Failure, FailureKind};
+use weir_era::hop;
+use weir_era::lower;
+use weir_wire::method::Method;
+use weir_wire::{Limits, Message};
+
+use crate::site::Site;
+
+/// Messages on their way to the child's input.
+const OUT: usize = 256;
+/// Notifications kept for a call whose client reads slowly; beyond this the oldest goes.
+const KEPT: usize = 256;
+
+/// The line to one child.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    pub(crate) site: Arc<Site>,
+    out: mpsc::Sender<Bytes>,
+    state: Mutex<State>,
+    /// Set for a modern child: it asks nothing, and gets no answers.
+    modern: AtomicBool,
+    over: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    calls: HashMap<u64, Arc<Inbox>>,
+    /// Why the line is closed, once it is.
+    closed: Option<Arc<str>>,
+}
+
+/// What arrives for one request.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox(Mutex<Arrived>);
+
+#[derive(Debug, Default)]
+struct Arrived {
+    messages: VecDeque<Message>,
+    closed: bool,
+    waker: Option<Waker>,
+}
+
+/// A request in flight. Unless it ended, dropping it tells the child.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    pipe: Arc<Pipe>,
+    inbox: Arc<Inbox>,
+    pub(crate) id: u64,
+    /// False for what must not be cancelled: the handshake.
+    cancels: bool,
+}
+
+impl Pipe {
+    /// A line, and what is to be written to the child's input.
+    pub(crate) fn new(site: Arc<Site>) -> (Arc<Self>, mpsc::Receiver<Bytes>) {
+        let (out, written) = mpsc::channel(OUT);
+        (
+            Arc::new(Self {
+                site,
+                out,
+                state: Mutex::default(),
+                modern: AtomicBool::new(false),
+                over: CancellationToken::new(),
+            }),
+            written,
+        )
+    }
+
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// `Unavailable` where the line is closed: nothing was sent.
+    pub(crate) async fn request(self: &Arc<Self>, id: u64, body: Bytes, cancels: bool) -> Result<Ticket, Failure> {
+        let inbox = Arc::new(Inbox::default());
+        {
+            let mut state = self.lock();
+            if let Some(why) = &state.closed {
+                return Err(self.site.fail(FailureKind::Unavailable, "The upstream's process ended").because(&**why));
+            }
+            state.calls.insert(id, inbox.clone());
+        }
+        let mut ticket = Ticket { pipe: self.clone(), inbox, id, cancels: false };
+        let sent = self.out.send(body).await;
+        sent.map_err(|_| self.site.fail(FailureKind::Unavailable, "The upstream's process ended"))?;
+        ticket.cancels = cancels;
+        Ok(ticket)
+    }
+
+    /// Sends a message that wants no answer. Where the child does not read, it is dropped.
+    pub(crate) fn tell(&self, message: Bytes) {
+        if self.out.try_send(message).is_err() {
+            self.site.dropped("not_read");
+        }
+    }
+
+    /// Takes one line of the child's output.
+    pub(crate) fn receive(&self, line: Bytes) {
+        let limits = Limits { max_batch: 1000, ..Limits::upstream() };
+        match weir_wire::Incoming::parse(line, &limits) {
+            Ok(weir_wire::Incoming::One(message)) => self.sort(message),
+            Ok(weir_wire::Incoming::Batch(items)) => {
+                for item in items {
+                    match Message::parse(item, &limits) {
+                        Ok(message) => self.sort(message),
+                        Err(_) => self.site.dropped("bad_batch_item"),
+                    }
+                }
+            }
+            // Servers that print to their output are common.
+            Err(_) => self.site.dropped("not_a_message"),
+        }
+    }
+
+    /// The child turned out to be a modern server.
+    pub(crate) fn set_modern(&self) {
+        self.modern.store(true, Ordering::Relaxed);
+    }
+
+    /// Nothing more will come.
+    pub(crate) fn close(&self, why: &str) {
+        let mut state = self.lock();
+        if state.closed.is_none() {
+            state.closed = Some(why.into());
+        }
+        for (_, inbox) in state.calls.drain() {
+            inbox.close();
+        }
+        drop(state);
+        self.over.cancel();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed.is_some()
+    }
+
+    /// Done once the line is closed.
+    pub(crate) fn closed(&self) -> CancellationToken {
+        self.over.clone()
+    }
+
+    fn sort(&self, message: Message) {
+        if let Message::Request(request) = &message {
+            if self.modern.load(Ordering::Relaxed) {
+                return self.site.dropped("server_request");
+            }
+            // It was told that nobody can be asked.
+            return self.tell(hop::answer(request));
+        }
+        if let Message::Notification(told) = &message
+            && told.method.known() == Some(Method::ToolsListChanged)
+        {
+            return self.site.tools_changed();
+        }
+        let inbox = {
+            let state = self.lock();
+            match hop::addressee(&message) {
+                Some(id) => state.calls.get(&id).cloned(),
+                None => state.calls.values().next().filter(|_| state.calls.len() == 1).cloned(),
+            }
+        };
+        match inbox {
+            Some(inbox) => inbox.push(message),
+            None => self.site.dropped("unknown_addressee"),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inbox {
+    fn push(&self, message: Message) {
+        let mut arrived = self.lock();
+        if arrived.messages.len() >= KEPT && matches!(message, Message::Notification(_)) {
+            arrived.messages.pop_front();
+        }
+        arrived.messages.push_back(message);
+        wake(arrived);
+    }
+
+    fn close(&self) {
+        let mut arrived = self.lock();
+        arrived.closed = true;
+        wake(arrived);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arrived> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Wakes the reader, after the lock is given back.
+fn wake(mut arrived: MutexGuard<'_, Arrived>) {
+    let waker = arrived.waker.take();
+    drop(arrived);
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+impl Ticket {
+    /// The next message for this request; `None` once the line is closed.
+    pub(crate) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
+        let mut arrived = self.inbox.lock();
+        if let Some(message) = arrived.messages.pop_front() {
+            return Poll::Ready(Some(message));
+        }
+        if arrived.closed {
+            self.cancels = false;
+            return Poll::Ready(None);
+        }
+        arrived.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// The answer: result or error object; `None` once the line is closed. Everything before it is skipped.
+    pub(crate) async fn answer(&mut self) -> Option<Result<Bytes, Bytes>> {
+        loop {
+            match std::future::poll_fn(|cx| self.poll_message(cx)).await? {
+                Message::Response(response) => {
+                    self.end();
+                    return Some(response.outcome);
+                }
+                Message::Request(_) | Message::Notification(_) => {}
+            }
+        }
+    }
+
+    /// There is nothing to cancel any more.
+    pub(crate) fn end(&mut self) {
+        self.cancels = false;
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.pipe.lock().calls.remove(&self.id);
+        if self.cancels {
+            self.pipe.tell(lower::cancelled(self.id));
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Calls and other requests over a child's line.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use weir_core::reply::{End, Event, Reply, ReplySource};
+use weir_core::upstream::Outbound;
+use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_era::hop::{self, Heard};
+use weir_era::lower;
+use weir_wire::method::Method;
+use weir_wire::{LogLevel, scan};
+
+use super::pipe::Ticket;
+use super::{Running, not_sent};
+use crate::judgment::{Listener, judge};
+use crate::refusal::Refusal;
+use crate::settle;
+use crate::site::Site;
+
+/// Makes a call.
+pub(crate) async fn call(site: &Arc<Site>, running: Arc<Running>, outbound: &Outbound) -> Result<Reply, Refusal> {
+    let call = &outbound.call;
+    if let Some(level) = call.log_level {
+        want_level(site, &running, level).await?;
+    }
+    let id = site.next_id();
+    let tongue = running.greeted.tongue;
+    let body = tongue.call(id, call, &outbound.native, &site.client_info);
+    let ticket = running.child.pipe.request(id, body, true).await.map_err(not_sent)?;
+    let listener = Listener {
+        tongue,
+        ear: tongue.ear(id, call.wants_progress, call.log_level),
+        class: call.capabilities.class.cut(tongue.carries()),
+    };
+    let mut talk = Talk { site: site.clone(), running, ticket, listener };
+    Ok(match std::future::poll_fn(|cx| talk.poll_event(cx)).await {
+        Event::End(end) => Reply::ended(end),
+        first => Reply::live(After { first: Some(first), talk }),
+    })
+}
+
+/// Makes a request of weir's own and gives its result.
+pub(crate) async fn ask(
+    site: &Site,
+    running: &Running,
+    class: CapabilityClass,
+    method: Method,
+    members: &[(&str, &[u8])],
+) -> Result<Bytes, Refusal> {
+    settle::in_time(site, async {
+        let id = site.next_id();
+        let body = running.greeted.tongue.request(id, method, members, (class, &site.client_info));
+        let mut ticket = running.child.pipe.request(id, body, true).await.map_err(not_sent)?;
+        match ticket.answer().await {
+            Some(Ok(result)) => Ok(result),
+            Some(Err(error)) => Err(hop::failure(&error).at(&site.id).into()),
+            None => Err(lost(site).into()),
+        }
+    })
+    .await
+}
+
+/// Makes sure that a legacy server tells messages from `level` up.
+async fn want_level(site: &Site, running: &Running, level: LogLevel) -> Result<(), Refusal> {
+    let greeted = &running.greeted;
+    let has_logging = greeted.about.capabilities.as_ref().is_some_and(|all| scan::find(all, "logging").is_some());
+    // A modern server is told with each call.
+    if greeted.tongue.revision().is_modern() || !has_logging {
+        return Ok(());
+    }
+    let mut current = running.level.lock().await;
+    if current.is_some_and(|current| current <= level) {
+        return Ok(());
+    }
+    let word = lower::json(level.as_str());
+    let asked = ask(site, running, CapabilityClass::BASE, Method::LoggingSetLevel, &[("level", &word)]).await;
+    match asked {
+        Err(refusal) if refusal.proof.is_some() => return Err(refusal),
+        // A server that does not take the level still serves the call.
+        Err(_) => site.dropped("set_level_refused"),
+        Ok(_) => {}
+    }
+    *current = Some(level);
+    Ok(())
+}
+
+/// The process ended in the middle.
+pub(crate) fn lost(site: &Site) -> Failure {
+    let text = "The upstream's process ended during the call: it may have run. Check before calling again";
+    site.fail(FailureKind::ResultUnknown, text)
+}
+
+struct After {
+    first: Option<Event>,
+    talk: Talk,
+}
+
+impl ReplySource for After {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        match self.first.take() {
+            Some(event) => Poll::Ready(event),
+            None => self.talk.poll_event(cx),
+        }
+    }
+}
+
+struct Talk {
+    site: Arc<Site>,
+    /// Kept so that the process counts as in use.
+    running: Arc<Running>,
+    ticket: Ticket,
+    listener: Listener,
+}
+
+impl ReplySource for Talk {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        loop {
+            let Some(message) = ready!(self.ticket.poll_message(cx)) else {
+                let failure = match self.running.child.errors.last_line() {
+                    Some(line) => lost(&self.site).because(format!("its last words: {line}")),
+                    None => lost(&self.site),
+                };
+                return Poll::Ready(Event::End(failure.into()));
+            };
+            match self.listener.ear.hear(message) {
+                Heard::Note(note) => return Poll::Ready(Event::Note(note)),
+                Heard::Answer(outcome) => {
+                    self.ticket.end();
+                    let end = match outcome {
+                        Ok(result) => judge(&self.site, &self.listener, result),
+                        Err(error) => End::from(hop::failure(&error).at(&self.site.id)),
+                    };
+                    return Poll::Ready(Event::End(end));
+                }
+                Heard::Dropped(why) => self.site.dropped(why),
+                // Requests and changes are taken care of by the line itself.
+                Heard::Reply(_) | Heard::ToolsChanged | Heard::Nothing => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! A watch on a child: lists over its line, and changes as the line hears them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use weir_core::port::Fut;
+use weir_core::upstream::{About, ListKind, ListPage, Watch};
+use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_era::lower;
+use weir_wire::Message;
+use weir_wire::method::Method;
+
+use super::pipe::Ticket;
+use super::{Running, not_sent, talk};
+use crate::listing;
+use crate::refusal::Refusal;
+use crate::settle;
+use crate::site::Site;
+
+/// A watch on a server over standard streams.
+pub(crate) struct StdioWatch {
+    site: Arc<Site>,
+    running: Arc<Running>,
+    class: CapabilityClass,
+    about: About,
+    changes: watch::Receiver<u64>,
+    /// The subscription of a modern server. Dropping it ends it.
+    listening: Option<Ticket>,
+}
+
+impl StdioWatch {
+    pub(crate) async fn open(site: Arc<Site>, running: Arc<Running>, class: CapabilityClass) -> Result<Self, Refusal> {
+        let mut about = running.greeted.about.clone();
+        let changes = site.changes();
+        let mut listening = None;
+        if running.greeted.tongue.revision().is_modern() && about.pushes {
+            listening = listen(&site, &running, class).await?;
+            about.pushes = listening.is_some();
+        }
+        Ok(Self { site, running, class, about, changes, listening })
+    }
+}
+
+/// `subscriptions/listen`, up to its acknowledgment. `None` where the server will not tell of tools after all.
+async fn listen(site: &Site, running: &Running, class: CapabilityClass) -> Result<Option<Ticket>, Refusal> {
+    let id = site.next_id();
+    let members: &[(&str, &[u8])] = &[("notifications", br#"{"toolsListChanged":true}"#)];
+    let tongue = running.greeted.tongue;
+    let body = tongue.request(id, Method::SubscriptionsListen, members, (class, &site.client_info));
+    settle::in_time(site, async {
+        let mut ticket = running.child.pipe.request(id, body, true).await.map_err(not_sent)?;
+        loop {
+            match std::future::poll_fn(|cx| ticket.poll_message(cx)).await {
+                Some(Message::Notification(told)) if told.method.known() == Some(Method::SubscriptionsAcknowledged) => {
+                    return Ok(told.params.is_some_and(|params| listing::honours_tools(&params)).then_some(ticket));
+                }
+                Some(Message::Response(_)) => {
+                    ticket.end();
+                    return Ok(None);
+                }
+                Some(_) => {}
+                None => return Err(talk::lost(site).into()),
+            }
+        }
+    })
+    .await
+}
+
+impl Watch for StdioWatch {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn list(&mut self, kind: ListKind, cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>> {
+        Box::pin(async move {
+            let ListKind::Tools = kind;
+            let text = cursor.as_deref().map(lower::json);
+            let members: Vec<(&str, &[u8])> = text.iter().map(|text: &Bytes| ("cursor", &text[..])).collect();
+            let outcome = talk::ask(&self.site, &self.running, self.class, Method::ToolsList, &members).await;
+            listing::page(&self.site, self.running.greeted.tongue, outcome, false)
+        })
+    }
+
+    fn changed(&mut self) -> Fut<'_, Result<ListKind, Failure>> {
+        Box::pin(async move {
+            let lost = || self.site.fail(FailureKind::Unavailable, "The upstream's process ended");
+            let over = self.running.child.pipe.closed();
+            let listening = self.listening.as_mut();
+            let ended = async {
+                match listening {
+                    Some(ticket) => drop(ticket.answer().await),
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                told = self.changes.changed() => told.map(|()| ListKind::Tools).map_err(|_| lost()),
+                () = over.cancelled() => Err(lost()),
+                () = ended => Err(self.site.fail(FailureKind::Unavailable, "The upstream ended the subscription")),
+            }
+        })
+    }
+}

@@ -1,0 +1,196 @@
+//! The HTTP client of one upstream: pooled, HTTP/1.1 and HTTP/2, without redirects, cookies or proxies.
+//!
+//! It knows requests and answers, not messages. Its errors say how far a request got, because that decides whether it
+//! may be sent again.
+
+use std::error::Error;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tower::Service;
+
+use super::tls::{Roots, TlsError};
+use crate::settings::HttpSettings;
+
+/// Unused connections are given up before common servers close them (node and uvicorn after 5 s), so that a request
+/// seldom meets a connection that is being closed.
+const POOL_IDLE: Duration = Duration::from_secs(4);
+/// Silence on a connection after which the other side is asked whether it is there.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+type Boxed = Box<dyn Error + Send + Sync>;
+
+/// A pooled client for one server.
+#[derive(Clone, Debug)]
+pub(crate) struct Http(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    client: Client<Deadlined<HttpsConnector<HttpConnector>>, Full<Bytes>>,
+    uri: Uri,
+    headers: HeaderMap,
+}
+
+/// A request that got no answer.
+#[derive(Debug)]
+pub(crate) struct SendError {
+    /// How far it got.
+    pub(crate) reached: Reached,
+    /// The cause, for the log.
+    pub(crate) source: hyper_util::client::legacy::Error,
+}
+
+/// How far a request got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reached {
+    /// No connection: refused, no route, name or certificate wrong.
+    NoConnection,
+    /// No connection in time.
+    ConnectTimeout,
+    /// A connection, but the request was not written to it.
+    NotSent,
+    /// Written, and the server says that it was not read.
+    Unread,
+    /// Written, and then the connection was lost. The server may have acted on it.
+    Maybe,
+}
+
+impl Http {
+    /// A client for `settings`; opens nothing before the first request.
+    pub(crate) fn new(
+        settings: &HttpSettings,
+        connect: Duration,
+        agent: &HeaderValue,
+        roots: &Roots,
+    ) -> Result<Self, TlsError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::USER_AGENT, agent.clone());
+        for (name, value) in &settings.headers {
+            headers.append(name, value.expose().clone());
+        }
+        let tls = roots.config(settings.ca_file.as_deref())?;
+        let client = client(tls, connect, settings.h2c);
+        Ok(Self(Arc::new(Inner { client, uri: settings.url.clone(), headers })))
+    }
+
+    /// Sends one request and waits for the answer's head. Dropping the future, or later the body, takes the request
+    /// back: the connection is closed (HTTP/1.1) or the stream reset (HTTP/2).
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        own: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, SendError> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = self.0.uri.clone();
+        let headers = request.headers_mut();
+        headers.clone_from(&self.0.headers);
+        // What the protocol needs cannot be overridden by the config.
+        for (name, value) in own {
+            headers.insert(name, value);
+        }
+        self.0.client.request(request).await.map_err(|source| SendError { reached: reached(&source), source })
+    }
+}
+
+fn client(
+    mut tls: rustls::ClientConfig,
+    connect: Duration,
+    h2c: bool,
+) -> Client<Deadlined<HttpsConnector<HttpConnector>>, Full<Bytes>> {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(KEEPALIVE));
+    tcp.set_keepalive_interval(Some(Duration::from_secs(10)));
+    tcp.set_keepalive_retries(Some(3));
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let connector = Deadlined { inner: HttpsConnector::from((tcp, tls)), after: connect };
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .timer(TokioTimer::new())
+        .pool_idle_timeout(POOL_IDLE)
+        .pool_max_idle_per_host(256)
+        .http2_only(h2c)
+        .http2_keep_alive_interval(KEEPALIVE)
+        .http2_keep_alive_timeout(Duration::from_secs(20))
+        .http2_initial_stream_window_size(256 << 10)
+        .http2_initial_connection_window_size(4 << 20)
+        .build(connector)
+}
+
+fn reached(error: &hyper_util::client::legacy::Error) -> Reached {
+    let mut cause = error.source();
+    let mut text = String::new();
+    while let Some(inner) = cause {
+        if inner.is::<ConnectTimeout>() {
+            return Reached::ConnectTimeout;
+        }
+        // hyper gives a request back only where no byte of it was written.
+        if inner.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled) {
+            return Reached::NotSent;
+        }
+        text = inner.to_string();
+        cause = inner.source();
+    }
+    if error.is_connect() {
+        Reached::NoConnection
+    } else if text == REFUSED_STREAM {
+        Reached::Unread
+    } else {
+        Reached::Maybe
+    }
+}
+
+/// How HTTP/2's REFUSED_STREAM reads at the end of hyper's chain of causes, which does not show the code itself. Were
+/// the text to change, such a request would count as perhaps executed: the safe side.
+const REFUSED_STREAM: &str = "stream error received: refused stream before processing any application logic";
+
+/// A connector that gives up after a time, name lookup and TLS handshake included.
+#[derive(Clone, Debug)]
+struct Deadlined<C> {
+    inner: C,
+    after: Duration,
+}
+
+/// No connection in time.
+#[derive(Debug, thiserror::Error)]
+#[error("no connection in time")]
+struct ConnectTimeout;
+
+impl<C> Service<Uri> for Deadlined<C>
+where
+    C: Service<Uri>,
+    C::Error: Into<Boxed>,
+    C::Future: Send + 'static,
+{
+    type Response = C::Response;
+    type Error = Boxed;
+    type Future = Pin<Box<dyn Future<Output = Result<C::Response, Boxed>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Boxed>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let made = tokio::time::timeout(self.after, self.inner.call(uri));
+        Box::pin(async move {
+            match made.await {
+                Ok(connected) => connected.map_err(Into::into),
+                Err(_) => Err(ConnectTimeout.into()),
+            }
+        })
+    }
+}

@@ -1,0 +1,204 @@
+//! One POST and the head of its answer, sorted: an answer to read, or a refusal.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use weir_core::{Failure, FailureKind};
+use weir_era::hop::{self, Proof};
+use weir_wire::{ErrorObject, Incoming as Parsed, Message};
+
+use super::answer::{Answer, AnswerError, limits};
+use super::client::{Http, Reached, SendError};
+use crate::refusal::Refusal;
+use crate::site::Site;
+
+/// How much of an error answer's body is read.
+const ERROR_BODY: usize = 64 << 10;
+
+pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+pub(crate) const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+pub(crate) const NAME: HeaderName = HeaderName::from_static("mcp-name");
+
+const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+pub(crate) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// The head of an answer, sorted.
+#[expect(clippy::large_enum_variant, reason = "the usual variant is the large one, and it is moved once")]
+#[derive(Debug)]
+pub(crate) enum Headed {
+    /// 2xx with messages in the body, and the session the server opened, if it did.
+    Answer(Option<HeaderValue>, Answer),
+    /// 202 or 204: taken, nothing to say.
+    Accepted,
+    /// Any other status.
+    Refused(Refused),
+}
+
+/// An answer that is not a 2xx.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) status: StatusCode,
+    /// The JSON-RPC error object in the body, if there was one.
+    pub(crate) error: Option<Bytes>,
+    retry_after: Option<Duration>,
+}
+
+/// Posts a message and sorts the answer's head.
+///
+/// # Errors
+/// No answer, or one that is no answer to a message.
+pub(crate) async fn post(
+    site: &Site,
+    http: &Http,
+    own: Vec<(HeaderName, HeaderValue)>,
+    body: Bytes,
+) -> Result<Headed, Refusal> {
+    let headers = [(header::ACCEPT, BOTH), (header::CONTENT_TYPE, JSON)].into_iter().chain(own);
+    let sent = http.send(Method::POST, headers, body).await;
+    let (head, body) = sent.map_err(|error| unsent(site, error))?.into_parts();
+    if !head.status.is_success() {
+        return Ok(Headed::Refused(refused(head.status, &head.headers, body).await));
+    }
+    if matches!(head.status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
+        return Ok(Headed::Accepted);
+    }
+    let session = head.headers.get(SESSION_ID).cloned();
+    match media_type(&head.headers).as_deref() {
+        Some("application/json") => Ok(Headed::Answer(session, Answer::json(body, site.bounds.max_reply))),
+        Some("text/event-stream") => Ok(Headed::Answer(session, Answer::events(body, site.bounds.max_reply))),
+        other => {
+            let text = format!("The upstream answered with {}, not with a message", describe(other));
+            Err(Refusal::new(site.fail(FailureKind::BadAnswer, text)).doubtful())
+        }
+    }
+}
+
+impl Refused {
+    /// True if the body is an error only a modern server sends.
+    pub(crate) fn is_modern(&self) -> bool {
+        let code = self.error.as_ref().and_then(|error| ErrorObject::parse(error).ok()).map(|error| error.code);
+        code.is_some_and(hop::is_modern_error)
+    }
+
+    /// What a refusal means to a call.
+    pub(crate) fn into_refusal(self, site: &Site) -> Refusal {
+        let status = self.status.as_u16();
+        match status {
+            401 | 403 => {
+                let text = "The upstream refuses weir's credentials: its operator has to renew them";
+                return Refusal::new(site.fail(FailureKind::Unavailable, text)).doubtful();
+            }
+            429 => return self.wait(site, FailureKind::Limit, "The upstream limits the rate of requests"),
+            503 => return self.wait(site, FailureKind::Busy, "The upstream is too busy or restarting"),
+            _ => {}
+        }
+        if let Some(error) = &self.error {
+            let proof = hop::proof_of_refusal(status, error);
+            return Refusal::new(hop::failure(error).at(&site.id)).proven(proof);
+        }
+        let (kind, text) = match status {
+            300..=399 => {
+                (FailureKind::BadAnswer, format!("The upstream redirects (HTTP {status}): weir does not follow"))
+            }
+            404 | 405 => (FailureKind::Unavailable, format!("No MCP server at the upstream's URL (HTTP {status})")),
+            // Whoever stands before the server lost it in the middle.
+            502 | 504 => (FailureKind::ResultUnknown, format!("The upstream was lost during the call (HTTP {status})")),
+            _ => (FailureKind::BadAnswer, format!("The upstream answered HTTP {status} without a message")),
+        };
+        let refusal = Refusal::new(site.fail(kind, text)).doubtful();
+        match status {
+            404 | 405 => refusal.answered(),
+            502 | 504 => refusal.unreached(),
+            _ => refusal,
+        }
+    }
+
+    fn wait(self, site: &Site, kind: FailureKind, text: &'static str) -> Refusal {
+        let failure = site.fail(kind, text);
+        Refusal::new(match self.retry_after {
+            Some(wait) => failure.retry_after(wait),
+            None => failure,
+        })
+    }
+}
+
+/// What a request without an answer means.
+pub(crate) fn unsent(site: &Site, error: SendError) -> Refusal {
+    let SendError { reached, source } = error;
+    let unavailable = |text: &'static str| site.fail(FailureKind::Unavailable, text);
+    match reached {
+        Reached::NoConnection => Refusal::new(unavailable("The upstream cannot be reached").because(source))
+            .proven(Some(Proof::NotSent))
+            .unreached(),
+        Reached::ConnectTimeout => {
+            Refusal::new(unavailable("The upstream cannot be reached in time").because(source)).unreached()
+        }
+        Reached::NotSent => Refusal::new(unavailable("The connection to the upstream was lost").because(source))
+            .proven(Some(Proof::NotSent)),
+        Reached::Unread => {
+            Refusal::new(unavailable("The upstream takes no requests now").because(source)).proven(Some(Proof::Unread))
+        }
+        Reached::Maybe => Refusal::new(lost(site).because(source)).doubtful(),
+    }
+}
+
+/// The connection was lost after the request went out.
+pub(crate) fn lost(site: &Site) -> Failure {
+    let text =
+        "The connection to the upstream was lost after the call was sent: it may have run. Check before calling again";
+    site.fail(FailureKind::ResultUnknown, text)
+}
+
+/// What an answer that cannot be read on means.
+pub(crate) fn unreadable(site: &Site, error: AnswerError) -> Failure {
+    match error {
+        AnswerError::Lost(source) => lost(site).because(source),
+        AnswerError::TooLarge(most) => {
+            site.fail(FailureKind::BadAnswer, format!("The upstream's answer is larger than {most} bytes"))
+        }
+        AnswerError::Malformed(why) => {
+            site.fail(FailureKind::BadAnswer, "The upstream's answer is not a valid message").because(why)
+        }
+    }
+}
+
+async fn refused(status: StatusCode, headers: &HeaderMap, body: Incoming) -> Refused {
+    let retry_after = headers
+        .get(header::RETRY_AFTER)
+        .and_then(|value| value.to_str().ok()?.trim().parse().ok())
+        .map(|seconds: u64| Duration::from_secs(seconds.min(86_400)));
+    Refused { status, error: error_object(body).await, retry_after }
+}
+
+/// The JSON-RPC error in the body of an answer, if it is one and not too long.
+async fn error_object(mut body: Incoming) -> Option<Bytes> {
+    let mut held = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        // What was read before the connection broke may still be a whole message.
+        let Ok(frame) = frame else { break };
+        let Ok(data) = frame.into_data() else { continue };
+        if held.len() + data.len() > ERROR_BODY {
+            return None;
+        }
+        held.extend_from_slice(&data);
+    }
+    match Parsed::parse(held.freeze(), &limits()).ok()? {
+        Parsed::One(Message::Response(response)) => response.outcome.err(),
+        _ => None,
+    }
+}
+
+/// The media type in lower case, without parameters.
+pub(crate) fn media_type(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    Some(value.split(';').next()?.trim().to_ascii_lowercase())
+}
+
+fn describe(media: Option<&str>) -> String {
+    media.map_or_else(|| "no content type".to_owned(), |media| media.chars().take(80).collect())
+}

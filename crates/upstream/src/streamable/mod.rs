@@ -1,0 +1,237 @@
+//! A server over Streamable HTTP: which era it speaks, found out once and again after failures, and the two ways to
+//! speak to it. This is the one place that chooses between them.
+
+mod answer;
+mod client;
+mod exchange;
+mod modern;
+mod pool;
+mod session;
+mod talk;
+mod tls;
+mod watching;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwapOption;
+use weir_core::reply::Reply;
+use weir_core::upstream::{About, Outbound, Watch};
+use weir_core::{CapabilityClass, FailureKind};
+use weir_era::carry;
+use weir_era::hop::{Discovered, Found, Proof, judge_probe};
+use weir_wire::method::Method;
+use weir_wire::{ErrorObject, Revision};
+
+pub(crate) use client::Http;
+use modern::Modern;
+use pool::Pool;
+pub(crate) use tls::Roots;
+pub use tls::TlsError;
+use watching::HttpWatch;
+
+use crate::pace::Pace;
+use crate::refusal::Refusal;
+use crate::settings::{Protocol, Sharing};
+use crate::site::Site;
+
+/// One server behind a URL.
+#[derive(Debug)]
+pub(crate) struct HttpServer {
+    site: Arc<Site>,
+    http: Http,
+    protocol: Protocol,
+    sharing: Sharing,
+    speaker: ArcSwapOption<Speaker>,
+    /// Set when what the server is may have changed.
+    doubtful: AtomicBool,
+    probing: tokio::sync::Mutex<()>,
+    pace: Mutex<Pace>,
+}
+
+/// How a server is spoken to.
+#[derive(Debug)]
+enum Speaker {
+    Modern(Modern, About),
+    Legacy(Arc<Pool>),
+}
+
+impl HttpServer {
+    pub(crate) fn new(site: Arc<Site>, http: Http, protocol: Protocol, sharing: Sharing) -> Self {
+        Self {
+            site,
+            http,
+            protocol,
+            sharing,
+            speaker: ArcSwapOption::empty(),
+            doubtful: AtomicBool::new(false),
+            probing: tokio::sync::Mutex::default(),
+            pace: Mutex::default(),
+        }
+    }
+
+    /// Makes one attempt at a call. `again` is the proof that the attempt before gave, if this is not the first.
+    pub(crate) async fn call(&self, outbound: &Outbound, again: Option<Proof>) -> Result<Reply, Refusal> {
+        match &*self.speaker().await? {
+            Speaker::Modern(modern, _) => {
+                let newer = match again {
+                    Some(Proof::HeaderMismatch) => {
+                        let class = outbound.call.capabilities.class.cut(modern.tongue.carries());
+                        self.site.tools_changed();
+                        modern.definition(class, &outbound.native).await?
+                    }
+                    _ => None,
+                };
+                modern.call(outbound, newer.as_ref()).await
+            }
+            Speaker::Legacy(pool) => pool.call(outbound).await,
+        }
+    }
+
+    /// Opens a watch. What the server says of itself is asked anew.
+    pub(crate) async fn watch(&self, class: CapabilityClass) -> Result<Box<dyn Watch>, Refusal> {
+        if matches!(self.speaker.load().as_deref(), Some(Speaker::Modern(..))) {
+            self.doubt();
+        }
+        match &*self.speaker().await? {
+            Speaker::Modern(modern, about) => {
+                let class = class.cut(modern.tongue.carries());
+                Ok(Box::new(HttpWatch::modern(modern.clone(), about.clone(), class).await?))
+            }
+            Speaker::Legacy(pool) => {
+                let session = pool.apart(class.cut(carry::TO_LEGACY)).await?;
+                Ok(Box::new(HttpWatch::legacy(self.site.clone(), session).await))
+            }
+        }
+    }
+
+    /// What the server is may have changed: before the next request it is found out again.
+    pub(crate) fn doubt(&self) {
+        self.doubtful.store(true, Ordering::Release);
+    }
+
+    /// What is carried to the server as it is now known to be.
+    pub(crate) fn carries(&self) -> CapabilityClass {
+        match self.speaker.load().as_deref() {
+            Some(Speaker::Modern(modern, _)) => modern.tongue.carries(),
+            Some(Speaker::Legacy(_)) | None => CapabilityClass::BASE,
+        }
+    }
+
+    pub(crate) fn revision(&self) -> Option<&'static str> {
+        match self.speaker.load().as_deref() {
+            Some(Speaker::Modern(modern, _)) => Some(modern.tongue.revision().as_str()),
+            Some(Speaker::Legacy(pool)) => pool.revision().map(Revision::as_str),
+            None => None,
+        }
+    }
+
+    pub(crate) fn sessions(&self) -> usize {
+        match self.speaker.load().as_deref() {
+            Some(Speaker::Legacy(pool)) => pool.len(),
+            _ => 0,
+        }
+    }
+
+    /// Ends the sessions.
+    pub(crate) async fn close(&self) {
+        if let Some(Speaker::Legacy(pool)) = self.speaker.load_full().as_deref() {
+            pool.close().await;
+        }
+    }
+
+    /// How the server is spoken to, found out if that is not known. Single-flight.
+    async fn speaker(&self) -> Result<Arc<Speaker>, Refusal> {
+        if let Some(speaker) = self.known() {
+            return Ok(speaker);
+        }
+        let _one = self.probing.lock().await;
+        if let Some(speaker) = self.known() {
+            return Ok(speaker);
+        }
+        self.pace().admit(self.site.now()).map_err(|wait| {
+            let failure = self.site.fail(FailureKind::Unavailable, "The upstream cannot be reached now");
+            Refusal::new(failure.retry_after(wait))
+        })?;
+        let found = match self.probe().await {
+            Ok(found) => found,
+            Err(refusal) => {
+                self.pace().failed(self.site.now(), &*self.site.random);
+                return Err(refusal);
+            }
+        };
+        self.pace().succeeded();
+        self.settle(found).await
+    }
+
+    fn known(&self) -> Option<Arc<Speaker>> {
+        if self.doubtful.load(Ordering::Acquire) { None } else { self.speaker.load_full() }
+    }
+
+    async fn settle(&self, found: Found) -> Result<Arc<Speaker>, Refusal> {
+        let before = self.speaker.load_full();
+        let speaker = match (found, before.as_deref()) {
+            (Found::Legacy(offered), Some(Speaker::Legacy(pool))) if pool.offered() == offered => {
+                // The same server: its sessions stay.
+                Speaker::Legacy(pool.clone())
+            }
+            (Found::Legacy(offered), _) => {
+                Speaker::Legacy(Pool::new(self.site.clone(), self.http.clone(), offered, self.sharing))
+            }
+            (Found::Modern(found), _) => {
+                let Discovered { revision, about } = *found;
+                // A server that refused the probe tells nothing of itself: its list and its changes are tried.
+                let about = about.unwrap_or(About { tools: true, pushes: true, ..About::default() });
+                Speaker::Modern(Modern::new(self.site.clone(), self.http.clone(), revision), about)
+            }
+            (Found::Foreign(versions), _) => {
+                let list: String = versions.join(", ").chars().take(200).collect();
+                let text = format!("The upstream speaks protocol versions that weir does not have: {list}");
+                return Err(self.site.fail(FailureKind::Unavailable, text).into());
+            }
+        };
+        if let (Some(Speaker::Legacy(old)), Speaker::Modern(..)) = (before.as_deref(), &speaker) {
+            let old = old.clone();
+            self.site.spawn(async move { old.close().await });
+        }
+        let speaker = Arc::new(speaker);
+        self.speaker.store(Some(speaker.clone()));
+        self.doubtful.store(false, Ordering::Release);
+        Ok(speaker)
+    }
+
+    /// Asks the server which era it speaks, unless the operator said so.
+    ///
+    /// # Errors
+    /// The server cannot be reached, is too busy, or refuses weir's credentials: that says nothing about its era.
+    async fn probe(&self) -> Result<Found, Refusal> {
+        if self.protocol == Protocol::Legacy {
+            return Ok(Found::Legacy(Revision::NEWEST_LEGACY));
+        }
+        let modern = Modern::new(self.site.clone(), self.http.clone(), Revision::MODERN);
+        let found = match modern.ask(CapabilityClass::BASE, Method::Discover, &[]).await {
+            Ok(result) => judge_probe(Some(&Ok(result))),
+            Err(refusal) => match refusal.failure.kind() {
+                FailureKind::Upstream(error) => {
+                    let error =
+                        ErrorObject { code: error.code, message: error.message.clone(), data: error.data.clone() };
+                    judge_probe(Some(&Err(error.to_json())))
+                }
+                FailureKind::TimedOut | FailureKind::BadAnswer => judge_probe(None),
+                FailureKind::ResultUnknown if !refusal.unreached => judge_probe(None),
+                FailureKind::Unavailable if refusal.answered => judge_probe(None),
+                _ => return Err(refusal),
+            },
+        };
+        match (self.protocol, found) {
+            (Protocol::Modern, Found::Legacy(_)) => {
+                Ok(Found::Modern(Box::new(Discovered { revision: Revision::MODERN, about: None })))
+            }
+            (_, found) => Ok(found),
+        }
+    }
+
+    fn pace(&self) -> std::sync::MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,154 @@
+//! A modern server over HTTP: every request stands alone and says everything.
+//!
+//! Cancelling is dropping: the connection closes or the stream is reset, and that is the signal.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
+use weir_core::reply::Reply;
+use weir_core::upstream::Outbound;
+use weir_core::{CapabilityClass, FailureKind};
+use weir_era::hop::{Proof, Tongue};
+use weir_era::lower;
+use weir_wire::Revision;
+use weir_wire::method::Method;
+
+use super::client::Http;
+use super::exchange::{self, Headed, METHOD, NAME, PROTOCOL_VERSION};
+use super::talk::{self, Pending};
+use crate::judgment::Listener;
+use crate::refusal::Refusal;
+use crate::settle;
+use crate::site::Site;
+
+/// Speaks to one modern server.
+#[derive(Clone, Debug)]
+pub(crate) struct Modern {
+    pub(crate) site: Arc<Site>,
+    pub(crate) http: Http,
+    pub(crate) tongue: Tongue,
+}
+
+impl Modern {
+    pub(crate) fn new(site: Arc<Site>, http: Http, revision: Revision) -> Self {
+        Self { site, http, tongue: Tongue::new(revision) }
+    }
+
+    /// Makes a call. `newer` is the tool's newest definition, where the catalog's was refused.
+    pub(crate) async fn call(&self, outbound: &Outbound, newer: Option<&Bytes>) -> Result<Reply, Refusal> {
+        let call = &outbound.call;
+        let id = self.site.next_id();
+        let body = self.tongue.call(id, call, &outbound.native, &self.site.client_info);
+        let mut headers = self.headers(Method::ToolsCall);
+        headers.push((NAME, header_value(&weir_wire::header::encode(&outbound.native), &self.site)?));
+        let known = outbound.tool.as_ref().map(|tool| &tool.raw);
+        self.mirror(newer.or(known), outbound, &mut headers)?;
+        let listener = Listener {
+            tongue: self.tongue,
+            ear: self.tongue.ear(id, call.wants_progress, call.log_level),
+            class: call.capabilities.class.cut(self.tongue.carries()),
+        };
+        self.post(headers, body, listener, id).await
+    }
+
+    /// Makes a request of weir's own and gives its whole result.
+    pub(crate) async fn ask(
+        &self,
+        class: CapabilityClass,
+        method: Method,
+        members: &[(&str, &[u8])],
+    ) -> Result<Bytes, Refusal> {
+        let id = self.site.next_id();
+        let body = self.tongue.request(id, method, members, (class, &self.site.client_info));
+        let listener = Listener { tongue: self.tongue, ear: self.tongue.ear(id, false, None), class };
+        settle::in_time(&self.site, async {
+            let reply = self.post(self.headers(method), body, listener, id).await?;
+            Ok(settle::result(&self.site, reply).await?)
+        })
+        .await
+    }
+
+    /// The newest definition of a tool, from the server's own list. For a call whose headers did not fit the schema.
+    pub(crate) async fn definition(&self, class: CapabilityClass, native: &str) -> Result<Option<Bytes>, Refusal> {
+        const PAGES: usize = 200;
+        let mut cursor: Option<String> = None;
+        for _ in 0..PAGES {
+            let text = cursor.as_deref().map(lower::json);
+            let members: Vec<(&str, &[u8])> = text.iter().map(|text| ("cursor", &text[..])).collect();
+            let result = self.ask(class, Method::ToolsList, &members).await?;
+            let page = self.tongue.page(&result, "tools").map_err(|failure| failure.at(&self.site.id))?;
+            if let Some(found) = page.items.into_iter().find(|item| is_named(item, native)) {
+                return Ok(Some(found));
+            }
+            if page.next_cursor.is_none() || page.next_cursor == cursor {
+                break;
+            }
+            cursor = page.next_cursor;
+        }
+        Ok(None)
+    }
+
+    /// The headers every request of this method has.
+    pub(crate) fn headers(&self, method: Method) -> Vec<(HeaderName, HeaderValue)> {
+        vec![
+            (PROTOCOL_VERSION, HeaderValue::from_static(self.tongue.revision().as_str())),
+            (METHOD, HeaderValue::from_static(method.as_str())),
+        ]
+    }
+
+    async fn post(
+        &self,
+        headers: Vec<(HeaderName, HeaderValue)>,
+        body: Bytes,
+        listener: Listener,
+        id: u64,
+    ) -> Result<Reply, Refusal> {
+        match exchange::post(&self.site, &self.http, headers, body).await? {
+            Headed::Answer(_, answer) => {
+                Ok(talk::reply(self.site.clone(), answer, listener, Pending::new(None, id)).await)
+            }
+            Headed::Accepted => {
+                Err(self.site.fail(FailureKind::BadAnswer, "The upstream took a request and gave no answer").into())
+            }
+            Headed::Refused(refused) => {
+                let refusal = refused.into_refusal(&self.site);
+                // A server that no longer has the revision may have become another one.
+                let doubtful = refusal.proof == Some(Proof::Version);
+                Err(if doubtful { refusal.doubtful() } else { refusal })
+            }
+        }
+    }
+
+    fn mirror(
+        &self,
+        tool: Option<&Bytes>,
+        outbound: &Outbound,
+        headers: &mut Vec<(HeaderName, HeaderValue)>,
+    ) -> Result<(), Refusal> {
+        // Few tools have the annotation: the others cost one search.
+        let Some(tool) = tool.filter(|tool| memchr::memmem::find(tool, b"x-mcp-header").is_some()) else {
+            return Ok(());
+        };
+        let Ok(mirrors) = lower::mirrors(tool) else { return Ok(()) };
+        let arguments = outbound.call.params.arguments().ok().flatten();
+        for (name, value) in lower::mirrored(&mirrors, arguments.as_deref()) {
+            // The name is a token, so it is a header name.
+            if let Ok(name) = HeaderName::try_from(format!("mcp-param-{name}")) {
+                headers.push((name, header_value(&value, &self.site)?));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn header_value(text: &str, site: &Site) -> Result<HeaderValue, Refusal> {
+    HeaderValue::from_str(text)
+        .map_err(|_| site.fail(FailureKind::InvalidParams, "A value cannot be sent as a header").into())
+}
+
+fn is_named(tool: &[u8], native: &str) -> bool {
+    weir_wire::scan::find(tool, "name")
+        .and_then(|range| weir_wire::scan::string(&tool[range]))
+        .is_some_and(|name| name == native)
+}

@@ -1,0 +1,186 @@
+//! The sessions of one legacy server: who uses which, when one is opened anew, when one is closed.
+//!
+//! Opening is single-flight for each key, and after a failure one at a time and paced for the whole server, so that a
+//! server that comes back is not stormed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use weir_core::principal::Principal;
+use weir_core::reply::Reply;
+use weir_core::upstream::Outbound;
+use weir_core::{CapabilityClass, FailureKind, SessionKey};
+use weir_era::carry;
+use weir_era::hop::Proof;
+use weir_wire::Revision;
+
+use super::client::Http;
+use super::session::Session;
+use crate::pace::Pace;
+use crate::refusal::Refusal;
+use crate::settings::Sharing;
+use crate::site::Site;
+use crate::slots::{Slot, Slots};
+
+/// The legacy side of one HTTP server.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    site: Arc<Site>,
+    http: Http,
+    offered: Revision,
+    sharing: Sharing,
+    slots: Slots<Key, Session>,
+    pace: Mutex<Pace>,
+    /// Held while a session is opened after a failure: one attempt at a time.
+    attempt: tokio::sync::Mutex<()>,
+    swept: AtomicBool,
+    /// The revision the server chose.
+    spoken: OnceLock<Revision>,
+}
+
+/// Who shares a session: never two principals, unless the operator says so. Bounded by `Bounds::sessions`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    principal: Option<Principal>,
+    class: CapabilityClass,
+    session: Option<SessionKey>,
+}
+
+impl Pool {
+    pub(crate) fn new(site: Arc<Site>, http: Http, offered: Revision, sharing: Sharing) -> Arc<Self> {
+        Arc::new(Self {
+            slots: Slots::new(site.bounds.sessions),
+            site,
+            http,
+            offered,
+            sharing,
+            pace: Mutex::default(),
+            attempt: tokio::sync::Mutex::default(),
+            swept: AtomicBool::new(false),
+            spoken: OnceLock::new(),
+        })
+    }
+
+    pub(crate) fn offered(&self) -> Revision {
+        self.offered
+    }
+
+    /// The revision the server chose, once a session was opened.
+    pub(crate) fn revision(&self) -> Option<Revision> {
+        self.spoken.get().copied()
+    }
+
+    /// Sessions held open.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Makes a call in the session that belongs to it.
+    pub(crate) async fn call(self: &Arc<Self>, outbound: &Outbound) -> Result<Reply, Refusal> {
+        let Some((slot, gone)) = self.slots.slot(&self.key(outbound), self.site.millis()) else {
+            let text = "The upstream holds as many sessions as it may: try again later";
+            return Err(self.site.fail(FailureKind::Busy, text).into());
+        };
+        self.end(gone);
+        self.sweep();
+        let session = self.session(&slot).await?;
+        let spoken = session.call(outbound).await;
+        if let Err(refusal) = &spoken
+            && refusal.proof == Some(Proof::SessionLost)
+        {
+            slot.forget(&session);
+        }
+        spoken
+    }
+
+    /// Opens a session outside of the pool, for a watch.
+    pub(crate) async fn apart(&self, class: CapabilityClass) -> Result<Arc<Session>, Refusal> {
+        self.open(class).await
+    }
+
+    /// Ends all sessions.
+    pub(crate) async fn close(&self) {
+        let open = self.slots.take_all();
+        futures_util::future::join_all(open.iter().map(|session| session.close())).await;
+    }
+
+    fn key(&self, outbound: &Outbound) -> Key {
+        let (class, _) = carry::to_legacy(outbound.call.capabilities.class);
+        match self.sharing {
+            Sharing::Shared => Key { principal: None, class, session: None },
+            Sharing::Principal => {
+                Key { principal: Some(outbound.principal.clone()), class, session: outbound.call.session }
+            }
+        }
+    }
+
+    /// The slot's session, opened if there is none.
+    async fn session(&self, slot: &Slot<Session>) -> Result<Arc<Session>, Refusal> {
+        if let Some(session) = slot.current.load_full() {
+            return Ok(session);
+        }
+        let _one = slot.opening.lock().await;
+        if let Some(session) = slot.current.load_full() {
+            return Ok(session);
+        }
+        let session = self.open(CapabilityClass::BASE).await?;
+        slot.current.store(Some(session.clone()));
+        Ok(session)
+    }
+
+    async fn open(&self, class: CapabilityClass) -> Result<Arc<Session>, Refusal> {
+        // While all is well sessions are opened side by side; after a failure one at a time.
+        let failing = self.pace().is_failing();
+        let _turn = if failing {
+            let turn = self.attempt.try_lock().map_err(|_| self.wait(Duration::ZERO))?;
+            self.pace().admit(self.site.now()).map_err(|wait| self.wait(wait))?;
+            Some(turn)
+        } else {
+            None
+        };
+        let opened = Session::open(&self.site, &self.http, self.offered, class).await;
+        match &opened {
+            Ok(session) => {
+                self.pace().succeeded();
+                self.spoken.get_or_init(|| session.tongue().revision());
+            }
+            Err(_) => self.pace().failed(self.site.now(), &*self.site.random),
+        }
+        opened
+    }
+
+    fn wait(&self, wait: Duration) -> Refusal {
+        let text = "The upstream does not open sessions now: try again shortly";
+        self.site.fail(FailureKind::Unavailable, text).retry_after(wait).into()
+    }
+
+    fn end(&self, gone: Option<Arc<Session>>) {
+        if let Some(session) = gone {
+            self.site.spawn(async move { session.close().await });
+        }
+    }
+
+    /// Starts the task that closes unused sessions, once. It ends with the pool.
+    fn sweep(self: &Arc<Self>) {
+        if self.swept.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let pool = Arc::downgrade(self);
+        let idle = self.site.bounds.session_idle;
+        self.site.spawn(async move {
+            loop {
+                tokio::time::sleep((idle / 4).max(Duration::from_millis(10))).await;
+                let Some(pool) = pool.upgrade() else { return };
+                let before = pool.site.millis().saturating_sub(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX));
+                for session in pool.slots.take_unused(before) {
+                    pool.end(Some(session));
+                }
+            }
+        });
+    }
+
+    fn pace(&self) -> std::sync::MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

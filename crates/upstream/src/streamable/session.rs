@@ -1,0 +1,250 @@
+//! One legacy session over HTTP: opened by `initialize`, named by the id the server gave, ended by DELETE.
+//!
+//! It does not open itself again: that is the pool's business.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, StatusCode};
+use tokio::sync::Mutex;
+use weir_core::reply::Reply;
+use weir_core::upstream::{About, Outbound};
+use weir_core::{CapabilityClass, FailureKind};
+use weir_era::hop::{self, Ear, Proof, Tongue};
+use weir_era::{carry, lower};
+use weir_wire::method::Method;
+use weir_wire::{LogLevel, Revision, scan};
+
+use super::client::Http;
+use super::exchange::{self, Headed, PROTOCOL_VERSION, Refused, SESSION_ID};
+use super::talk::{self, Pending, Side};
+use crate::judgment::Listener;
+use crate::refusal::Refusal;
+use crate::settle;
+use crate::site::Site;
+
+/// An open session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    site: Arc<Site>,
+    http: Http,
+    id: Option<HeaderValue>,
+    tongue: Tongue,
+    about: About,
+    has_logging: bool,
+    /// The least severe level the server was asked for in this session.
+    level: Mutex<Option<LogLevel>>,
+}
+
+impl Session {
+    /// `initialize` and `notifications/initialized`.
+    ///
+    /// # Errors
+    /// As a request's. A server that answers neither with a session nor with an error is no MCP server.
+    pub(crate) async fn open(
+        site: &Arc<Site>,
+        http: &Http,
+        offered: Revision,
+        class: CapabilityClass,
+    ) -> Result<Arc<Self>, Refusal> {
+        settle::in_time(site, async {
+            let id = site.next_id();
+            let (_, capabilities) = carry::to_legacy(class);
+            let body = lower::initialize(id, offered, &capabilities, &site.client_info);
+            let (named, answer) = match exchange::post(site, http, Vec::new(), body).await? {
+                Headed::Answer(named, answer) => (named, answer),
+                Headed::Accepted => {
+                    return Err(site.fail(FailureKind::BadAnswer, "The upstream gave no answer to initialize").into());
+                }
+                Headed::Refused(refused) => return Err(refused.into_refusal(site).doubtful()),
+            };
+            let tongue = Tongue::new(offered);
+            let listener = Listener { tongue, ear: Ear::modern(id, false, None), class: CapabilityClass::BASE };
+            let reply = talk::reply(site.clone(), answer, listener, Pending::new(None, id)).await;
+            let result = settle::result(site, reply).await.map_err(|failure| Refusal::new(failure).doubtful())?;
+            let session = Self::new(site, http, named, &result)?;
+            let told = weir_wire::write::notification(Method::Initialized.as_str(), None);
+            match exchange::post(site, http, session.headers(), told).await? {
+                Headed::Accepted | Headed::Answer(..) => Ok(Arc::new(session)),
+                Headed::Refused(refused) => Err(refused.into_refusal(site).doubtful()),
+            }
+        })
+        .await
+    }
+
+    fn new(site: &Arc<Site>, http: &Http, id: Option<HeaderValue>, result: &Bytes) -> Result<Self, Refusal> {
+        let (revision, about) = hop::initialized(result);
+        let Some(revision) = revision else {
+            let text = "The upstream answered initialize with a protocol version that weir does not have";
+            return Err(site.fail(FailureKind::BadAnswer, text).into());
+        };
+        let has_logging = about.capabilities.as_ref().is_some_and(|all| scan::find(all, "logging").is_some());
+        let id = id.map(|mut id| {
+            // Whoever knows it can use the session.
+            id.set_sensitive(true);
+            id
+        });
+        site.sessions(1);
+        Ok(Self {
+            site: site.clone(),
+            http: http.clone(),
+            id,
+            tongue: Tongue::new(revision),
+            about,
+            has_logging,
+            level: Mutex::new(None),
+        })
+    }
+
+    /// What the server said of itself.
+    pub(crate) fn about(&self) -> &About {
+        &self.about
+    }
+
+    pub(crate) fn tongue(&self) -> Tongue {
+        self.tongue
+    }
+
+    /// Makes a call.
+    pub(crate) async fn call(self: &Arc<Self>, outbound: &Outbound) -> Result<Reply, Refusal> {
+        let call = &outbound.call;
+        if let Some(level) = call.log_level {
+            self.want_level(level).await?;
+        }
+        let id = self.site.next_id();
+        let body = self.tongue.call(id, call, &outbound.native, &self.site.client_info);
+        let ear = self.tongue.ear(id, call.wants_progress, call.log_level);
+        self.post(body, ear, id).await
+    }
+
+    /// Makes a request of weir's own and gives its whole result.
+    pub(crate) async fn ask(self: &Arc<Self>, method: Method, members: &[(&str, &[u8])]) -> Result<Bytes, Refusal> {
+        let id = self.site.next_id();
+        let body = lower::legacy_request(id, method, members);
+        settle::in_time(&self.site, async {
+            let reply = self.post(body, self.tongue.ear(id, false, None), id).await?;
+            Ok(settle::result(&self.site, reply).await?)
+        })
+        .await
+    }
+
+    /// Makes sure that the server tells messages from `level` up. Sessions only become more talkative: each call
+    /// listens from its own level up.
+    async fn want_level(self: &Arc<Self>, level: LogLevel) -> Result<(), Refusal> {
+        if !self.has_logging {
+            return Ok(());
+        }
+        let mut current = self.level.lock().await;
+        if current.is_some_and(|current| current <= level) {
+            return Ok(());
+        }
+        match self.ask(Method::LoggingSetLevel, &[("level", &lower::json(level.as_str()))]).await {
+            Err(refusal) if refusal.proof.is_some() || refusal.unreached => return Err(refusal),
+            // A server that does not take the level still serves the call.
+            Err(_) => self.site.dropped("set_level_refused"),
+            Ok(_) => {}
+        }
+        *current = Some(level);
+        Ok(())
+    }
+
+    async fn post(self: &Arc<Self>, body: Bytes, ear: Ear, id: u64) -> Result<Reply, Refusal> {
+        let mut pending = Pending::new(Some(self.clone()), id);
+        let headed = exchange::post(&self.site, &self.http, self.headers(), body).await;
+        match headed {
+            Ok(Headed::Answer(_, answer)) => {
+                let listener = Listener { tongue: self.tongue, ear, class: CapabilityClass::BASE };
+                Ok(talk::reply(self.site.clone(), answer, listener, pending).await)
+            }
+            Ok(Headed::Accepted) => {
+                pending.end();
+                Err(self.site.fail(FailureKind::BadAnswer, "The upstream took a request and gave no answer").into())
+            }
+            Ok(Headed::Refused(refused)) => {
+                pending.end();
+                Err(self.refused(refused).await)
+            }
+            Err(refusal) => {
+                pending.end();
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Whether a refusal means that the session is gone: 404 says so; 400 says so where a ping fails the same way.
+    async fn refused(&self, refused: Refused) -> Refusal {
+        let lost = self.id.is_some()
+            && match refused.status {
+                StatusCode::NOT_FOUND => true,
+                StatusCode::BAD_REQUEST if !refused.is_modern() => self.is_unknown().await,
+                _ => false,
+            };
+        let refusal = refused.into_refusal(&self.site);
+        if lost {
+            let failure = self.site.fail(FailureKind::Unavailable, "The upstream lost the session");
+            return Refusal::new(failure).proven(Some(Proof::SessionLost));
+        }
+        refusal
+    }
+
+    /// True if a ping in this session is answered with 400 as well.
+    async fn is_unknown(&self) -> bool {
+        let body = lower::legacy_request(self.site.next_id(), Method::Ping, &[]);
+        let ping = settle::in_time(&self.site, exchange::post(&self.site, &self.http, self.headers(), body)).await;
+        matches!(ping, Ok(Headed::Refused(refused)) if refused.status == StatusCode::BAD_REQUEST)
+    }
+
+    /// The headers of every request in this session.
+    pub(crate) fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
+        let mut headers = Vec::with_capacity(2);
+        if let Some(id) = &self.id {
+            headers.push((SESSION_ID, id.clone()));
+        }
+        let revision = self.tongue.revision();
+        if revision.has_version_header() {
+            headers.push((PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str())));
+        }
+        headers
+    }
+
+    pub(crate) fn max_reply(&self) -> usize {
+        self.site.bounds.max_reply
+    }
+
+    pub(crate) fn http(&self) -> &Http {
+        &self.http
+    }
+
+    /// Tells the server that the session is over. A server may refuse that (405) or be gone: it makes no difference.
+    pub(crate) async fn close(&self) {
+        if self.id.is_none() {
+            return;
+        }
+        let request = self.http.send(http::Method::DELETE, self.headers(), Bytes::new());
+        if let Ok(Err(error)) = tokio::time::timeout(std::time::Duration::from_secs(2), request).await {
+            tracing::debug!(upstream = %self.site.id, error = %error.source, "a session was not ended");
+        }
+    }
+}
+
+impl Side for Session {
+    fn send(&self, message: Bytes) {
+        let (site, http, headers) = (self.site.clone(), self.http.clone(), self.headers());
+        self.site.spawn(async move {
+            let sent = settle::in_time(&site, exchange::post(&site, &http, headers, message)).await;
+            if let Err(refusal) = sent {
+                tracing::debug!(upstream = %site.id, error = %refusal.failure, "a message did not reach the upstream");
+            }
+        });
+    }
+
+    fn cancel(&self, id: u64) {
+        self.send(lower::cancelled(id));
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.site.sessions(-1);
+    }
+}

@@ -1,0 +1,256 @@
+//! One request's answer as a reply: what belongs to the call becomes events, everything else is answered or dropped.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use weir_core::reply::{End, Event, Payload, PayloadSource, Reply, ReplySource};
+use weir_core::{Failure, FailureKind};
+use weir_era::hop::{Ending, Heard};
+use weir_wire::{Incoming, Message, RequestId, Response};
+
+use super::answer::{Answer, AnswerError, Part, limits};
+use super::exchange::{lost, unreadable};
+use crate::judgment::{Listener, judge};
+use crate::site::Site;
+
+/// What stays behind of a request when its reply is dropped before the end.
+pub(crate) trait Side: Send + Sync {
+    /// Sends the server a message that wants no answer, without waiting.
+    fn send(&self, message: Bytes);
+    /// The client gave up waiting for the request `id`.
+    fn cancel(&self, id: u64);
+}
+
+/// A request in flight. Unless it is ended, dropping it tells the server.
+pub(crate) struct Pending {
+    side: Option<Arc<dyn Side>>,
+    id: u64,
+}
+
+impl Pending {
+    pub(crate) fn new(side: Option<Arc<dyn Side>>, id: u64) -> Self {
+        Self { side, id }
+    }
+
+    /// There is nothing to cancel any more.
+    pub(crate) fn end(&mut self) {
+        self.side = None;
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let Some(side) = self.side.take() {
+            side.cancel(self.id);
+        }
+    }
+}
+
+/// Reads an answer up to its first event.
+pub(crate) async fn reply(site: Arc<Site>, answer: Answer, listener: Listener, pending: Pending) -> Reply {
+    let mut talk = Talk { site, answer: Some(answer), listener, pending, batch: VecDeque::new() };
+    match std::future::poll_fn(|cx| talk.poll_event(cx)).await {
+        // A reply that is over needs nothing of what is above any more; a result that streams does.
+        Event::End(end) if !matches!(end, End::Complete(Payload::Stream(_))) => Reply::ended(end),
+        first => Reply::live(After { first: Some(first), talk }),
+    }
+}
+
+struct After {
+    first: Option<Event>,
+    talk: Talk,
+}
+
+impl ReplySource for After {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        match self.first.take() {
+            Some(event) => Poll::Ready(event),
+            None => self.talk.poll_event(cx),
+        }
+    }
+}
+
+struct Talk {
+    site: Arc<Site>,
+    /// Gone once the call has ended or its result streams.
+    answer: Option<Answer>,
+    listener: Listener,
+    pending: Pending,
+    /// Messages of a batch that are still to be heard.
+    batch: VecDeque<Bytes>,
+}
+
+impl ReplySource for Talk {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        loop {
+            while let Some(item) = self.batch.pop_front() {
+                match Message::parse(item, &limits()) {
+                    Ok(message) => {
+                        if let Some(event) = self.hear(message) {
+                            return Poll::Ready(event);
+                        }
+                    }
+                    Err(_) => self.site.dropped("bad_batch_item"),
+                }
+            }
+            let Some(answer) = &mut self.answer else {
+                return Poll::Ready(Event::End(Failure::internal("an answer was read after its end").into()));
+            };
+            let part = match ready!(answer.poll_part(cx)) {
+                Ok(part) => part,
+                Err(error) => return Poll::Ready(self.broken(error)),
+            };
+            if let Some(event) = self.take(part) {
+                return Poll::Ready(event);
+            }
+        }
+    }
+}
+
+impl Talk {
+    fn take(&mut self, part: Option<Part>) -> Option<Event> {
+        match part {
+            Some(Part::Message(bytes)) => match Incoming::parse(bytes, &limits()) {
+                Ok(Incoming::One(message)) => self.hear(message),
+                Ok(Incoming::Batch(items)) => {
+                    self.batch.extend(items);
+                    None
+                }
+                Err(error) => Some(self.broken(AnswerError::Malformed(error.to_string()))),
+            },
+            Some(Part::Large(first)) => Some(self.large(first)),
+            Some(Part::Mark { .. } | Part::Result(_) | Part::LargeEnd(_)) => None,
+            None => Some(self.unanswered()),
+        }
+    }
+
+    fn hear(&mut self, message: Message) -> Option<Event> {
+        match self.listener.ear.hear(message) {
+            Heard::Note(note) => return Some(Event::Note(note)),
+            Heard::Answer(outcome) => return Some(self.ended(outcome)),
+            Heard::Reply(message) => {
+                if let Some(side) = &self.pending.side {
+                    side.send(message);
+                }
+            }
+            Heard::ToolsChanged => self.site.tools_changed(),
+            Heard::Nothing => {}
+            Heard::Dropped(why) => self.site.dropped(why),
+        }
+        None
+    }
+
+    fn ended(&mut self, outcome: Result<Bytes, Bytes>) -> Event {
+        self.close();
+        let result = match outcome {
+            Ok(result) => result,
+            Err(error) => return Event::End(weir_era::hop::failure(&error).at(&self.site.id).into()),
+        };
+        Event::End(judge(&self.site, &self.listener, result))
+    }
+
+    /// The result is too large to hold: it is passed on while it arrives.
+    fn large(&mut self, first: Bytes) -> Event {
+        match self.listener.tongue.ending(&first, false) {
+            Ending::Complete => {}
+            // A question of this size is no question.
+            Ending::InputRequired | Ending::Unknown => {
+                let text = "The upstream's result is neither complete nor a question weir can carry";
+                return Event::End(self.site.fail(FailureKind::BadAnswer, text).into());
+            }
+        }
+        let Some(answer) = self.answer.take() else {
+            return Event::End(Failure::internal("a large result without an answer").into());
+        };
+        let pending = std::mem::replace(&mut self.pending, Pending::new(None, 0));
+        let large = Large { site: self.site.clone(), answer: Some(answer), first: Some(first), pending };
+        Event::End(End::Complete(Payload::Stream(Box::new(large))))
+    }
+
+    /// The stream ended, and the answer never came.
+    fn unanswered(&mut self) -> Event {
+        let json = self.answer.take().is_some_and(|answer| !answer.is_stream());
+        self.pending.end();
+        let failure = if json {
+            self.site.fail(FailureKind::BadAnswer, "The upstream's answer is to another request")
+        } else {
+            lost(&self.site)
+        };
+        Event::End(failure.into())
+    }
+
+    fn broken(&mut self, error: AnswerError) -> Event {
+        if matches!(error, AnswerError::Lost(_)) {
+            self.pending.end();
+        }
+        self.answer = None;
+        Event::End(unreadable(&self.site, error).into())
+    }
+
+    /// The call is over. A stream's own end is still read, so that the connection can be used again.
+    fn close(&mut self) {
+        self.pending.end();
+        if let Some(answer) = self.answer.take() {
+            drain(&self.site, answer);
+        }
+    }
+}
+
+/// Reads what little may follow an answer, for a moment.
+fn drain(site: &Site, mut answer: Answer) {
+    if matches!(answer.part().now_or_never(), Some(Ok(None) | Err(_))) {
+        return;
+    }
+    site.spawn(async move {
+        let rest = async { while let Ok(Some(_)) = answer.part().await {} };
+        // A server that keeps the stream open has its connection closed.
+        let _kept_open = tokio::time::timeout(Duration::from_secs(1), rest).await;
+    });
+}
+
+/// A large result on its way.
+struct Large {
+    site: Arc<Site>,
+    answer: Option<Answer>,
+    first: Option<Bytes>,
+    pending: Pending,
+}
+
+impl Large {
+    fn is_own(&self, response: &Response) -> bool {
+        let id = response.id.as_ref().and_then(RequestId::as_integer);
+        id.and_then(|id| u64::try_from(id).ok()) == Some(self.pending.id)
+    }
+}
+
+impl PayloadSource for Large {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
+        let Some(answer) = &mut self.answer else { return Poll::Ready(None) };
+        let failure = match ready!(answer.poll_part(cx)) {
+            Ok(Some(Part::Result(chunk))) => return Poll::Ready(Some(Ok(chunk))),
+            Ok(Some(Part::LargeEnd(response))) if self.is_own(&response) => {
+                self.pending.end();
+                if let Some(answer) = self.answer.take() {
+                    drain(&self.site, answer);
+                }
+                return Poll::Ready(None);
+            }
+            Ok(Some(Part::LargeEnd(_))) => {
+                self.site.dropped("unknown_id");
+                self.site.fail(FailureKind::BadAnswer, "The upstream's answer is to another request")
+            }
+            Ok(Some(_)) => self.site.fail(FailureKind::BadAnswer, "The upstream's answer breaks off"),
+            Ok(None) => lost(&self.site),
+            Err(error) => unreadable(&self.site, error),
+        };
+        self.answer = None;
+        Poll::Ready(Some(Err(failure)))
+    }
+}
