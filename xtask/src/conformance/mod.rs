@@ -16,7 +16,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::{
     conformance::{
@@ -41,18 +41,41 @@ pub(crate) struct Options {
     /// Run through this binary instead of one built here
     #[arg(long, value_name = "BINARY", conflicts_with = "direct")]
     weir: Option<PathBuf>,
+    /// Which eras the fixture speaks; with one only, the counts are for looking at and nothing is judged
+    #[arg(long, value_enum, default_value_t)]
+    upstream_era: Era,
+}
+
+/// The eras of the fixture.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Era {
+    /// Both, on one path: what the suite asks for.
+    #[default]
+    Both,
+    Modern,
+    Legacy,
+}
+
+impl Era {
+    /// As the fixture's command line says it.
+    fn flag(self) -> &'static str {
+        match self {
+            Self::Both => "both",
+            Self::Modern => "modern",
+            Self::Legacy => "legacy",
+        }
+    }
 }
 
 /// Installs the peers, builds weir and runs the suite.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let peers = peers::install()?;
-    if options.direct {
-        return check(None, &peers);
-    }
-    match &options.weir {
-        Some(binary) => through(binary, &peers),
-        None => through(&build_weir(&[])?, &peers),
-    }
+    let weir = match &options.weir {
+        _ if options.direct => None,
+        Some(given) => Some(given.clone()),
+        None => Some(build_weir(&[])?),
+    };
+    check(weir.as_deref(), &peers, options.upstream_era)
 }
 
 /// Runs the suite directly and through the given binary.
@@ -61,20 +84,16 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 /// When a required scenario fails directly, when one fails through weir and nothing says that it may, or when what the
 /// file of expected failures says is no longer so.
 pub(crate) fn through(weir: &Path, peers: &Peers) -> anyhow::Result<()> {
-    check(Some(weir), peers)
+    check(Some(weir), peers, Era::Both)
 }
 
-fn check(weir: Option<&Path>, peers: &Peers) -> anyhow::Result<()> {
-    let output = target_dir()?.join("conformance");
-    if output.exists() {
-        fs::remove_dir_all(&output).with_context(|| format!("cannot empty {}", output.display()))?;
-    }
-    fs::create_dir_all(&output)?;
+fn check(weir: Option<&Path>, peers: &Peers, era: Era) -> anyhow::Result<()> {
+    let output = empty_output()?;
     let suite = Suite::new(peers, &output);
     let expected = Expected::read(&peers.dir.join("conformance-expected-failures.yaml"))?;
     expected.name_only(&REVISIONS)?;
 
-    let fixture = Server::fixture(peers, &output)?;
+    let fixture = Server::fixture(peers, era, &output)?;
     let weir = weir.map(|binary| Server::weir(binary, &fixture.url, &output)).transpose()?;
     let mut judgements = Vec::new();
     for revision in REVISIONS {
@@ -83,13 +102,23 @@ fn check(weir: Option<&Path>, peers: &Peers) -> anyhow::Result<()> {
         let through = weir.as_ref().map(|weir| suite.run(&weir.url, revision, "weir")).transpose()?;
         judgements.push(verdict::judge(requirements, &direct, through.as_ref().map(Run::view), expected.of(revision)));
     }
-    report(&judgements, &output)
+    for judgement in &judgements {
+        println!("{}", table::render(judgement));
+    }
+    if era == Era::Both { report(&judgements, &output) } else { Ok(()) }
+}
+
+/// The folder of logs and results, without what an earlier run left.
+fn empty_output() -> anyhow::Result<PathBuf> {
+    let output = target_dir()?.join("conformance");
+    if output.exists() {
+        fs::remove_dir_all(&output).with_context(|| format!("cannot empty {}", output.display()))?;
+    }
+    fs::create_dir_all(&output)?;
+    Ok(output)
 }
 
 fn report(judgements: &[Judgement], output: &Path) -> anyhow::Result<()> {
-    for judgement in judgements {
-        println!("{}", table::render(judgement));
-    }
     let wrong: Vec<_> = judgements.iter().flat_map(Judgement::wrong).collect();
     for problem in &wrong {
         println!("wrong: {problem}");

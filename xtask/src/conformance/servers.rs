@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context, bail};
 use serde_json::json;
 
-use crate::peers::Peers;
+use crate::{conformance::Era, peers::Peers};
 
 /// How long a server may take until it serves.
 const START: Duration = Duration::from_secs(30);
@@ -29,12 +29,12 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts the dual-era fixture.
-    pub(super) fn fixture(peers: &Peers, output: &Path) -> anyhow::Result<Self> {
+    /// Starts the fixture.
+    pub(super) fn fixture(peers: &Peers, era: Era, output: &Path) -> anyhow::Result<Self> {
         let log = File::create(output.join("fixture.log"))?;
         let mut child = Command::new(&peers.node)
             .arg(peers.dir.join("node/fixture/main.mjs"))
-            .args(["--port", "0", "--era", "both"])
+            .args(["--port", "0", "--era", era.flag()])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
