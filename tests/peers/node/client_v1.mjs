@@ -3,7 +3,10 @@
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
-import { LoggingMessageNotificationSchema, ToolListChangedNotificationSchema } from '@modelcontextprotocol/sdk/types.js';
+import {
+    LoggingMessageNotificationSchema,
+    ToolListChangedNotificationSchema
+} from '@modelcontextprotocol/sdk/types.js';
 
 import { run, streamWatch } from './driver.mjs';
 
