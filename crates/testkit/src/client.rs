@@ -23,6 +23,7 @@ pub use events::SseEvent;
 pub use exchange::{Answer, Exchange};
 pub use socket::RawSocket;
 
+use crate::recorder::Recorder;
 use crate::task::Owned;
 
 /// A client of one endpoint. Clones share the request counter and the session.
@@ -36,6 +37,7 @@ pub struct RawClient {
     headers: HeaderMap,
     http2: bool,
     ids: Arc<AtomicI64>,
+    recorder: Option<Recorder>,
 }
 
 /// How requests are dressed.
@@ -59,7 +61,7 @@ impl RawClient {
         let url: Uri = url.parse().unwrap_or_else(|error| panic!("{url}: {error}"));
         assert!(url.scheme_str() == Some("http") && url.authority().is_some(), "an absolute http URL, not {url}");
         let (headers, ids) = (HeaderMap::new(), Arc::new(AtomicI64::new(1)));
-        Self { url, dialect: Dialect::Bare, headers, http2: false, ids }
+        Self { url, dialect: Dialect::Bare, headers, http2: false, ids, recorder: None }
     }
 
     /// Speaks 2026-07-28: headers and `_meta` on every request.
@@ -91,6 +93,12 @@ impl RawClient {
     /// Speaks HTTP/2 with prior knowledge instead of HTTP/1.1.
     pub fn with_http2(mut self) -> Self {
         self.http2 = true;
+        self
+    }
+
+    /// Shows every message of every answer to `recorder` from now on.
+    pub fn with_recorder(mut self, recorder: &Recorder) -> Self {
+        self.recorder = Some(recorder.clone());
         self
     }
 
@@ -146,7 +154,8 @@ impl RawClient {
     /// Sends a request and gives the answer's head; the messages follow from it.
     pub async fn request(&self, method: &str, params: Value) -> io::Result<Exchange> {
         let (headers, message) = self.envelope(method, params);
-        self.send(Method::POST, headers, message.to_string()).await
+        let exchange = self.send(Method::POST, headers, message.to_string()).await?;
+        Ok(self.recorded(exchange, method))
     }
 
     /// Sends a request and reads its whole answer.
@@ -209,7 +218,8 @@ impl RawClient {
         let mut headers = self.base_headers();
         headers.remove(header::CONTENT_TYPE);
         insert(&mut headers, "accept", "text/event-stream");
-        self.send(Method::GET, headers, Bytes::new()).await
+        let exchange = self.send(Method::GET, headers, Bytes::new()).await?;
+        Ok(self.recorded(exchange, ""))
     }
 
     /// DELETE: ends the legacy session.
@@ -254,6 +264,18 @@ impl RawClient {
         let owned = Owned::spawn(async { drop(connection.await) });
         let response = sender.send_request(request).await.map_err(io::Error::other)?;
         Ok(Exchange::new(response, owned))
+    }
+
+    fn recorded(&self, exchange: Exchange, method: &str) -> Exchange {
+        let revision = match &self.dialect {
+            Dialect::Bare => return exchange,
+            Dialect::Legacy { revision, .. } => *revision,
+            Dialect::Modern(_) => Revision::MODERN,
+        };
+        match &self.recorder {
+            Some(recorder) => exchange.recorded(recorder.clone(), revision, method),
+            None => exchange,
+        }
     }
 
     fn base_headers(&self) -> HeaderMap {

@@ -7,9 +7,13 @@ pub mod client;
 pub mod fakes;
 pub mod faultd;
 pub mod mockup;
+pub mod recorder;
+pub mod schemas;
 pub mod task;
 
 pub use client::{Answer, Exchange, Modern, RawClient, RawSocket, SseEvent};
 pub use fakes::{FakeClock, FakeRandom, TokioClock};
 pub use faultd::{Direction, Faultd, Toxic};
 pub use mockup::{Behaviour, Mockup};
+pub use recorder::{Recorder, Seen};
+pub use schemas::{Schemas, Sender};

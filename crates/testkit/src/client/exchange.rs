@@ -8,8 +8,10 @@ use http::{HeaderMap, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use serde_json::Value;
+use weir_wire::Revision;
 
 use super::events::{Reader, SseEvent};
+use crate::recorder::{Recorder, Seen};
 use crate::task::Owned;
 
 /// An answer whose head has arrived. Dropping it closes the connection, as a client that vanishes does.
@@ -25,6 +27,7 @@ pub struct Exchange {
     whole: BytesMut,
     events: Vec<SseEvent>,
     ended: bool,
+    recorder: Option<(Recorder, Revision, String)>,
     _connection: Owned,
 }
 
@@ -55,8 +58,15 @@ impl Exchange {
             whole: BytesMut::new(),
             events: Vec::new(),
             ended: false,
+            recorder: None,
             _connection: connection,
         }
+    }
+
+    /// Shows every message to `recorder` as part of the answer to `method`.
+    pub(super) fn recorded(mut self, recorder: Recorder, revision: Revision, method: &str) -> Self {
+        self.recorder = Some((recorder, revision, method.to_owned()));
+        self
     }
 
     /// Whether the answer is a stream of server-sent events.
@@ -154,10 +164,16 @@ impl Exchange {
     }
 
     fn queue(&mut self, text: &str) -> io::Result<()> {
-        match serde_json::from_str(text)? {
-            Value::Array(items) => self.pending.extend(items),
-            message => self.pending.push_back(message),
+        let messages = match serde_json::from_str(text)? {
+            Value::Array(items) => items,
+            message => vec![message],
+        };
+        if let Some((recorder, revision, answered)) = &self.recorder {
+            for message in &messages {
+                recorder.add(Seen { revision: *revision, answered: answered.clone(), message: message.clone() });
+            }
         }
+        self.pending.extend(messages);
         Ok(())
     }
 }

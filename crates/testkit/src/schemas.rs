@@ -1,0 +1,148 @@
+//! The official JSON Schemas of every revision, and whether a message obeys them. The files are not part of this
+//! repository: they are the `schema.json` of each revision, named after it (`2025-06-18.json`), in one folder.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jsonschema::Validator;
+use serde_json::{Value, json};
+use weir_wire::Revision;
+
+/// The environment variable that names the folder.
+pub const ENVIRONMENT: &str = "MCP_SCHEMAS";
+/// Violations shown of one message.
+const MAX_SHOWN: usize = 5;
+
+/// Who sent a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Sender {
+    /// The MCP client.
+    Client,
+    /// The MCP server.
+    Server,
+}
+
+/// The loaded schemas. Validators are compiled at first use and kept.
+#[derive(Debug)]
+pub struct Schemas {
+    documents: HashMap<Revision, Value>,
+    compiled: Mutex<HashMap<(Revision, String), Arc<Validator>>>,
+}
+
+impl Schemas {
+    /// Loads the five files of a folder.
+    ///
+    /// # Panics
+    /// When one is missing or is no JSON.
+    pub fn load(folder: &Path) -> Self {
+        let read = |revision: Revision| {
+            let path = folder.join(format!("{}.json", revision.as_str()));
+            let text = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        };
+        let documents = Revision::ALL.into_iter().map(|revision| (revision, read(revision))).collect();
+        Self { documents, compiled: Mutex::default() }
+    }
+
+    /// Loads the folder that `MCP_SCHEMAS` names; `None` when it names none.
+    pub fn from_environment() -> Option<Self> {
+        std::env::var_os(ENVIRONMENT).map(|folder| Self::load(Path::new(&folder)))
+    }
+
+    /// Checks one message (no batch). `answered` is the method that a response answers; results of methods it does not
+    /// know are checked as plain JSON-RPC. The error lists what is wrong and where.
+    pub fn check(&self, revision: Revision, sender: Sender, answered: &str, message: &Value) -> Result<(), String> {
+        let envelope = match (message.get("method"), message.get("error")) {
+            (Some(_), _) if message.get("id").is_some() => "JSONRPCRequest",
+            (Some(_), _) => "JSONRPCNotification",
+            (None, Some(_)) if revision >= Revision::V2025_11_25 => "JSONRPCErrorResponse",
+            (None, Some(_)) => "JSONRPCError",
+            (None, None) if revision >= Revision::V2025_11_25 => "JSONRPCResultResponse",
+            (None, None) => "JSONRPCResponse",
+        };
+        self.check_as(revision, envelope, message)?;
+        let side = if sender == Sender::Client { "Client" } else { "Server" };
+        match envelope {
+            "JSONRPCRequest" => self.check_as(revision, &format!("{side}Request"), message),
+            "JSONRPCNotification" => self.check_as(revision, &format!("{side}Notification"), message),
+            "JSONRPCResponse" | "JSONRPCResultResponse" => {
+                match result_definition(revision, answered, &message["result"]) {
+                    Some(definition) => self.check_as(revision, definition, &message["result"]),
+                    None => Ok(()),
+                }
+            }
+            _ => self.check_error(revision, message),
+        }
+    }
+
+    /// Checks a value against one definition of the schema.
+    ///
+    /// # Panics
+    /// When the revision has no such definition: then the message should not exist in it, or the test is wrong.
+    pub fn check_as(&self, revision: Revision, definition: &str, value: &Value) -> Result<(), String> {
+        let Some(validator) = self.validator(revision, definition) else {
+            return Err(format!("{revision:?} has no {definition}: {value}"));
+        };
+        let wrong: Vec<_> = validator
+            .iter_errors(value)
+            .take(MAX_SHOWN)
+            .map(|error| format!("{}: {}", error.instance_path(), error.masked()))
+            .collect();
+        if wrong.is_empty() { Ok(()) } else { Err(format!("no {definition} of {revision:?}: {wrong:?} in {value}")) }
+    }
+
+    /// The errors that modern revisions define a shape for.
+    fn check_error(&self, revision: Revision, message: &Value) -> Result<(), String> {
+        let definition = match message["error"]["code"].as_i64() {
+            Some(weir_wire::code::HEADER_MISMATCH) => "HeaderMismatchError",
+            Some(weir_wire::code::MISSING_REQUIRED_CLIENT_CAPABILITY) => "MissingRequiredClientCapabilityError",
+            Some(weir_wire::code::UNSUPPORTED_PROTOCOL_VERSION) => "UnsupportedProtocolVersionError",
+            _ => return Ok(()),
+        };
+        if revision.is_modern() { self.check_as(revision, definition, message) } else { Ok(()) }
+    }
+
+    fn validator(&self, revision: Revision, definition: &str) -> Option<Arc<Validator>> {
+        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (revision, definition.to_owned());
+        if let Some(validator) = compiled.get(&key) {
+            return Some(Arc::clone(validator));
+        }
+        let document = &self.documents[&revision];
+        let home = if document.get("$defs").is_some() { "$defs" } else { "definitions" };
+        document[home].get(definition)?;
+        let schema = json!({
+            "$schema": document["$schema"],
+            "allOf": [{"$ref": format!("#/{home}/{definition}")}],
+            home: document[home],
+        });
+        let validator = jsonschema::options().build(&schema);
+        let validator = Arc::new(validator.unwrap_or_else(|error| panic!("{revision:?} {definition}: {error}")));
+        compiled.insert(key, Arc::clone(&validator));
+        Some(validator)
+    }
+}
+
+/// The definition of a method's result.
+fn result_definition(revision: Revision, method: &str, result: &Value) -> Option<&'static str> {
+    Some(match method {
+        _ if result["resultType"] == "input_required" => "InputRequiredResult",
+        "initialize" => "InitializeResult",
+        "server/discover" => "DiscoverResult",
+        "subscriptions/listen" => "SubscriptionsListenResult",
+        "ping" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe" => "EmptyResult",
+        "tools/list" => "ListToolsResult",
+        "tools/call" => "CallToolResult",
+        "prompts/list" => "ListPromptsResult",
+        "prompts/get" => "GetPromptResult",
+        "resources/list" => "ListResourcesResult",
+        "resources/templates/list" => "ListResourceTemplatesResult",
+        "resources/read" => "ReadResourceResult",
+        "completion/complete" => "CompleteResult",
+        "roots/list" => "ListRootsResult",
+        "sampling/createMessage" => "CreateMessageResult",
+        "elicitation/create" if revision >= Revision::V2025_06_18 => "ElicitResult",
+        _ => return None,
+    })
+}
