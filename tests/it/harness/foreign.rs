@@ -189,6 +189,8 @@ pub fn inspector(url: &str, method: &[&str]) -> Value {
     let cli: PathBuf = peers().join("node/node_modules/.bin/mcp-inspector");
     let mut command = Command::new(cli);
     command.arg("--cli").arg(url).args(["--transport", "http", "--method"]).args(method);
+    // It keeps its own settings in the home folder.
+    command.env("HOME", std::env::temp_dir().join(format!("weir-inspector-{}", std::process::id())));
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
