@@ -127,6 +127,8 @@ impl Catalog {
             }
         }
         gone.iter().for_each(|source| self.retire(source));
+        // The base list of every endpoint is kept ready before anybody asks.
+        self.layout.load().stands.values().for_each(|stand| drop(stand.desk(&self.works, CapabilityClass::BASE)));
         self.refresh(Instant::now());
         // The keeper looks after announcements that were held back.
         self.works.bell.notify_one();

@@ -11,6 +11,7 @@ pub mod catalog;
 pub mod cursor;
 pub mod endpoint;
 pub mod failure;
+pub mod fuzzing;
 pub mod names;
 pub mod port;
 pub mod principal;

@@ -11,7 +11,7 @@ mod shape;
 use std::sync::Arc;
 
 use serde_json::Value;
-use weir_wire::scan;
+use weir_wire::scan::{self, Limits, ScanErrorKind};
 
 pub(crate) use compile::{Contracts, Schema};
 pub use report::Mismatch;
@@ -115,13 +115,19 @@ pub(crate) enum Verdict {
     Unknown,
 }
 
+/// Keys and values of a value that is held against a schema. As a tree each takes many times its bytes.
+const MOST_TOKENS: u32 = 20_000;
+
 /// Holds the bytes of a value against a schema.
 pub(crate) fn verdict(schema: &Schema, bytes: &[u8]) -> Verdict {
-    // Of two equal keys the validator sees one and the upstream perhaps the other.
-    if scan::check_unique(bytes, &scan::Limits::upstream()).is_err() {
-        return Verdict::Fails(vec![Mismatch::whole(
-            "an object has the same key twice, or the value is nested too deeply",
-        )]);
+    let limits = Limits { max_tokens: MOST_TOKENS, ..Limits::upstream() };
+    match scan::check_unique(bytes, &limits) {
+        // Of two equal keys the validator sees one and the upstream perhaps the other.
+        Err(error) if error.kind == ScanErrorKind::DuplicateKey => {
+            return Verdict::Fails(vec![Mismatch::whole("an object in it has the same key twice")]);
+        }
+        Err(_) => return Verdict::Unknown,
+        Ok(()) => {}
     }
     match serde_json::from_slice::<Value>(bytes) {
         Ok(value) => schema.verdict(&value, bytes.len()),

@@ -73,6 +73,7 @@ impl Stand {
             return desk;
         }
         let view = build(works, (&self.endpoint, &self.sources), class, &mut segments, None);
+        report(&view, &View::empty());
         let desk = Arc::new(Desk {
             class,
             current: ArcSwap::from_pointee(view),
@@ -106,7 +107,14 @@ impl Stand {
         let (now, idle) = (works.seconds(), works.settings.class_idle.as_secs());
         let mut segments = self.desks.segments.lock().unwrap_or_else(PoisonError::into_inner);
         let mut open = self.desks.all();
-        open.retain(|desk| desk.class == CapabilityClass::BASE || desk.is_used(now, idle));
+        open.retain(|desk| {
+            let keep = desk.class == CapabilityClass::BASE || desk.is_used(now, idle);
+            if !keep {
+                // Whoever took hold of it in this very moment has to come again.
+                desk.close();
+            }
+            keep
+        });
         let classes = open.iter().map(|desk| desk.class).collect();
         self.desks.open.store(Arc::new(open));
         segments.keep(&self.sources);
@@ -122,10 +130,7 @@ impl Desks {
 
     /// The endpoint is gone.
     pub(super) fn close(&self) {
-        for desk in self.all() {
-            desk.tools.close();
-            desk.built.close();
-        }
+        self.all().iter().for_each(|desk| desk.close());
     }
 
     fn find(&self, class: CapabilityClass) -> Option<Arc<Desk>> {
@@ -160,7 +165,8 @@ impl Desk {
         }
         self.current.store(Arc::new(view));
         self.built.announce();
-        if moved {
+        // Whoever comes later sees the new list anyway.
+        if moved && self.tools.watchers() > 0 {
             self.announcer.lock().unwrap_or_else(PoisonError::into_inner).dirty = true;
         }
     }
@@ -179,6 +185,11 @@ impl Desk {
         drop(announcer);
         self.tools.announce();
         None
+    }
+
+    fn close(&self) {
+        self.tools.close();
+        self.built.close();
     }
 
     fn is_used(&self, now: u64, idle: u64) -> bool {

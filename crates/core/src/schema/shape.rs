@@ -11,7 +11,7 @@ mod graph;
 use serde_json::Value;
 
 use super::Unusable;
-use graph::{Graph, Node};
+use graph::{Graph, Node, UNIQUE_STEPS};
 
 /// Values in a schema.
 const MOST_NODES: usize = 5_000;
@@ -87,6 +87,23 @@ fn bound(schema: &Value) -> Result<(), Unusable> {
     Ok(())
 }
 
+/// Values in a value, as far as `most` of them.
+fn values(value: &Value, most: u64) -> u64 {
+    let (mut count, mut open) = (0, vec![value]);
+    while let Some(value) = open.pop() {
+        count += 1;
+        if count >= most {
+            break;
+        }
+        match value {
+            Value::Array(items) => open.extend(items),
+            Value::Object(members) => open.extend(members.values()),
+            _ => {}
+        }
+    }
+    count
+}
+
 /// How a graph without circles unfolds into a tree.
 struct Expansion {
     /// Steps in the tree below each node, the node's own included.
@@ -158,7 +175,10 @@ impl Count<'_> {
             Value::Object(members) => members.len(),
             _ => 0,
         };
-        let cost = node.weight.saturating_add(size as u64);
+        let mut cost = node.weight.saturating_add(size as u64);
+        if node.unique {
+            cost = cost.saturating_add(UNIQUE_STEPS.saturating_mul(values(value, self.left)));
+        }
         if depth > DEEPEST_WALK || cost > self.left {
             return false;
         }

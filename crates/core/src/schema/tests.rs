@@ -1,1 +1,196 @@
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+use serde_json::json;
+
+use super::*;
+
+fn compile(schema: &Value) -> Result<Schema, Unusable> {
+    Schema::compile(schema.to_string().as_bytes())
+}
+
+fn holds(schema: &Value, value: &Value) -> Verdict {
+    verdict(&compile(schema).unwrap(), value.to_string().as_bytes())
+}
+
+fn is_fit(schema: &Value, value: &Value) -> bool {
+    match holds(schema, value) {
+        Verdict::Fits => true,
+        Verdict::Fails(_) => false,
+        Verdict::Unknown => panic!("not affordable: {schema}"),
+    }
+}
+
+/// `depth` definitions, each of which holds a value against the next one twice, by `keyword`.
+fn doubling(depth: usize, keyword: &str) -> Value {
+    let mut defs = serde_json::Map::new();
+    for at in 0..depth {
+        let next = json!({ "$ref": format!("#/$defs/d{}", at + 1) });
+        defs.insert(format!("d{at}"), json!({ keyword: [next, next] }));
+    }
+    defs.insert(format!("d{depth}"), json!({ "type": "string" }));
+    json!({ "$defs": defs, "$ref": "#/$defs/d0" })
+}
+
+#[test]
+fn r122_without_a_dialect_a_schema_is_2020_12_and_an_unknown_one_is_not_used() {
+    // Only 2019-09 and later know `dependentRequired`; only up to draft 7 `dependencies` counts.
+    let schema = json!({ "dependentRequired": { "a": ["b"] }, "prefixItems": [{ "type": "string" }] });
+    assert!(!is_fit(&schema, &json!({ "a": 1 })));
+    assert!(!is_fit(&schema, &json!([1])));
+    let old = |dialect: &str| json!({ "$schema": dialect, "dependentRequired": { "a": ["b"] } });
+    assert!(is_fit(&old("http://json-schema.org/draft-07/schema#"), &json!({ "a": 1 })));
+    let draft4 =
+        json!({ "$schema": "http://json-schema.org/draft-04/schema#", "maximum": 5, "exclusiveMaximum": true });
+    assert!(!is_fit(&draft4, &json!(5)) && is_fit(&draft4, &json!(4)));
+    for unknown in [json!("http://json-schema.org/draft-03/schema#"), json!("https://example.com/mine")] {
+        assert_eq!(compile(&json!({ "$schema": unknown })).unwrap_err(), Unusable::Dialect);
+    }
+    assert_eq!(compile(&json!({ "$schema": 5 })).unwrap_err(), Unusable::Invalid);
+}
+
+#[test]
+fn r120_b23_nothing_is_fetched() {
+    for target in [
+        "http://127.0.0.1:1/schema.json",
+        "https://example.com/s#/a",
+        "file:///etc/passwd",
+        "other.json",
+        "//example.com/x",
+        "urn:a:b",
+    ] {
+        for schema in [json!({ "$ref": target }), json!({ "properties": { "a": { "$dynamicRef": target } } })] {
+            assert_eq!(compile(&schema).unwrap_err(), Unusable::ForeignReference, "{schema}");
+        }
+    }
+}
+
+#[test]
+fn b23_references_within_the_schema_are_followed() {
+    let by_pointer = json!({ "$defs": { "a b/c": { "type": "string" } }, "$ref": "#/$defs/a%20b~1c" });
+    let by_anchor = json!({ "$defs": { "x": { "$anchor": "here", "type": "string" } }, "$ref": "#here" });
+    let by_id = json!({ "$id": "https://example.com/s", "$defs": { "x": { "type": "string" } }, "$ref": "https://example.com/s#/$defs/x" });
+    let elsewhere = json!({ "components": { "x": { "type": "string" } }, "$ref": "#/components/x" });
+    for schema in [by_pointer, by_anchor, by_id, elsewhere] {
+        assert!(is_fit(&schema, &json!("s")) && !is_fit(&schema, &json!(1)), "{schema}");
+    }
+    for broken in ["#/$defs/none", "#none", "#/$defs/%zz"] {
+        assert_eq!(compile(&json!({ "$ref": broken })).unwrap_err(), Unusable::BrokenReference);
+    }
+    let inner_id = json!({ "$defs": { "x": { "$id": "https://example.com/x" } } });
+    assert_eq!(compile(&inner_id).unwrap_err(), Unusable::BrokenReference);
+    // A property may have any name.
+    let named = json!({ "properties": { "$id": { "type": "string" }, "id": { "type": "string" }, "$ref": { "type": "string" } } });
+    assert!(is_fit(&named, &json!({ "$id": "a", "id": "b", "$ref": "c" })) && !is_fit(&named, &json!({ "$ref": 1 })));
+}
+
+#[test]
+fn b23_r121_schemas_that_expand_without_bound_are_not_used() {
+    for keyword in ["allOf", "anyOf", "oneOf"] {
+        assert_eq!(compile(&doubling(26, keyword)).unwrap_err(), Unusable::TooManyExpansions);
+        assert_eq!(compile(&doubling(60, keyword)).unwrap_err(), Unusable::TooManyExpansions);
+        assert!(compile(&doubling(8, keyword)).is_ok());
+    }
+    for circle in [
+        json!({ "$ref": "#" }),
+        json!({ "allOf": [{ "$ref": "#" }] }),
+        json!({ "$defs": { "a": { "$ref": "#/$defs/b" }, "b": { "not": { "$ref": "#/$defs/a" } } } }),
+        json!({ "$dynamicAnchor": "me", "if": { "$dynamicRef": "#me" } }),
+    ] {
+        assert_eq!(compile(&circle).unwrap_err(), Unusable::EndlessReference, "{circle}");
+    }
+}
+
+#[test]
+fn b23_large_deep_and_wide_schemas_are_not_used() {
+    let long = json!({ "description": "x".repeat(300 << 10) });
+    assert_eq!(compile(&long).unwrap_err(), Unusable::TooLong);
+    let wide: Vec<usize> = (0..20_000).collect();
+    assert_eq!(compile(&json!({ "enum": wide })).unwrap_err(), Unusable::TooManyNodes);
+    let deep = |levels: usize| (0..levels).fold(json!({ "type": "string" }), |inner, _| json!({ "allOf": [inner] }));
+    assert_eq!(compile(&deep(33)).unwrap_err(), Unusable::TooDeep);
+    assert!(compile(&deep(31)).is_ok());
+    assert_eq!(compile(&deep(60)).unwrap_err(), Unusable::TooDeep);
+    assert_eq!(
+        Schema::compile(format!("{}1{}", "[".repeat(90_000), "]".repeat(90_000)).as_bytes()).unwrap_err(),
+        Unusable::TooDeep
+    );
+    for invalid in [json!({ "type": "strnig" }), json!({ "pattern": "(" }), json!(5), json!({ "required": "a" })] {
+        assert_eq!(compile(&invalid).unwrap_err(), Unusable::Invalid, "{invalid}");
+    }
+    assert_eq!(Schema::compile(b"{").unwrap_err(), Unusable::Invalid);
+}
+
+#[test]
+fn b23_a_recursive_schema_is_used_as_long_as_the_value_makes_it_affordable() {
+    let tree = json!({ "type": "object", "properties": { "kids": { "type": "array", "items": { "$ref": "#" } } }, "required": ["kids"] });
+    let leaf = json!({ "kids": [] });
+    assert!(is_fit(&tree, &json!({ "kids": [leaf, { "kids": [leaf] }] })));
+    assert!(!is_fit(&tree, &json!({ "kids": [{ "kids": [{}] }] })));
+    // Twice itself at every level of the value: 2^60 steps for 300 bytes.
+    let branching = json!({ "allOf": [
+        { "properties": { "a": { "$ref": "#" } } },
+        { "properties": { "a": { "$ref": "#" } } },
+    ]});
+    let nested = |levels: usize| (0..levels).fold(json!(1), |inner, _| json!({ "a": inner }));
+    assert_eq!(holds(&branching, &nested(60)), Verdict::Unknown);
+    assert_eq!(holds(&branching, &nested(5)), Verdict::Fits);
+}
+
+#[test]
+fn b23_unevaluated_members_multiply_and_are_counted_so() {
+    let mut schema = json!({ "type": "object" });
+    for _ in 0..12 {
+        schema = json!({ "allOf": [schema], "unevaluatedProperties": false, "properties": { "a": true } });
+    }
+    let value: serde_json::Map<String, Value> = (0..20).map(|at| (format!("k{at}"), json!(1))).collect();
+    assert_eq!(holds(&schema, &Value::Object(value)), Verdict::Unknown);
+    assert!(is_fit(&json!({ "properties": { "a": true }, "unevaluatedProperties": false }), &json!({ "a": 1 })));
+    assert!(!is_fit(&json!({ "properties": { "a": true }, "unevaluatedProperties": false }), &json!({ "b": 1 })));
+}
+
+#[test]
+fn b23_a_large_value_under_a_plain_schema_is_counted_before_it_is_checked() {
+    let schema = json!({ "items": { "type": "integer", "minimum": 0 } });
+    let list = |count: usize| Value::Array((0..count).map(|at| json!(at)).collect());
+    assert!(is_fit(&schema, &list(1000)));
+    assert_eq!(holds(&schema, &list(100_000)), Verdict::Unknown);
+}
+
+#[test]
+fn b23_patterns_run_on_a_linear_engine() {
+    let evil = json!({ "pattern": "^(a+)+$" });
+    assert!(!is_fit(&evil, &json!(format!("{}!", "a".repeat(5000)))));
+    for refused in ["(a)\\1", "(?=a)b", "a{1,100000}{1,1000}"] {
+        assert_eq!(compile(&json!({ "pattern": refused })).unwrap_err(), Unusable::Invalid, "{refused}");
+    }
+}
+
+#[test]
+fn b24_mismatches_name_places_and_never_long_values() {
+    let schema = json!({ "properties": { "a": { "type": "integer" } }, "additionalProperties": false });
+    let secret = "secret".repeat(50);
+    let Verdict::Fails(found) = holds(&schema, &json!({ "a": secret, (secret.clone()): 1 })) else { panic!("it fits") };
+    for mismatch in &found {
+        let text = mismatch.to_string();
+        assert!(text.chars().count() <= 64 + 160 + 4, "{text}");
+    }
+    assert!(found.iter().any(|mismatch| mismatch.pointer == "/a" && mismatch.expected.contains("integer")));
+    assert!(!found.iter().any(|mismatch| mismatch.pointer == "/a" && mismatch.expected.contains("secret")));
+}
+
+#[test]
+fn b24_b03_a_value_with_a_key_twice_is_refused_and_one_beyond_the_numbers_unknown() {
+    let schema = compile(&json!({ "type": "object" })).unwrap();
+    assert!(matches!(verdict(&schema, br#"{"a":{"b":1,"b":2}}"#), Verdict::Fails(_)));
+    assert_eq!(verdict(&schema, b"{\"a\":1e999}"), Verdict::Unknown);
+}
+
+#[test]
+fn b02_a_value_of_very_many_parts_is_not_made_a_tree() {
+    let schema = compile(&json!({})).unwrap();
+    assert_eq!(verdict(&schema, format!("[{}0]", "0,".repeat(10_000)).as_bytes()), Verdict::Fits);
+    assert_eq!(verdict(&schema, format!("[{}0]", "0,".repeat(20_000)).as_bytes()), Verdict::Unknown);
+    let many = json!({ "uniqueItems": true });
+    assert_eq!(holds(&many, &Value::Array((0..5000).map(|at| json!(at)).collect())), Verdict::Unknown);
+    assert!(!is_fit(&many, &json!([1, 2, 1])));
+}

@@ -6,6 +6,9 @@ use serde_json::{Map, Value};
 
 use super::super::Unusable;
 
+/// Steps of copying and hashing one value, for `uniqueItems`.
+pub(super) const UNIQUE_STEPS: u64 = 8;
+
 /// One subschema. Edges are places in the list of nodes; the root is the first.
 #[derive(Debug, Default)]
 pub(super) struct Node {
@@ -15,6 +18,8 @@ pub(super) struct Node {
     pub(super) here: Vec<usize>,
     /// True if `unevaluated...` makes it look again.
     pub(super) again: bool,
+    /// True if it holds every item against every other.
+    pub(super) unique: bool,
     /// The member of this name.
     pub(super) keyed: HashMap<String, usize>,
     /// Members that are not named.
@@ -136,6 +141,10 @@ impl<'a> Graph<'a> {
                 let node = &mut self.nodes[at];
                 node.again = true;
                 if keyword == "unevaluatedItems" { node.items.push(next) } else { node.members.push(next) }
+            }
+            ("uniqueItems", Value::Bool(true)) => {
+                self.nodes[at].unique = true;
+                self.nodes[at].weight += UNIQUE_STEPS;
             }
             ("enum" | "required" | "const", listed) => self.nodes[at].weight += size(listed),
             _ => {}

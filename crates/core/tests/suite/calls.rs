@@ -1,0 +1,310 @@
+//! The way of a call through the router.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use weir_core::call::{Capabilities, RequestName, Trace};
+use weir_core::catalog::CatalogSettings;
+use weir_core::endpoint::{Prefix, ToolRules};
+use weir_core::names::EndpointId;
+use weir_core::port::{Audit, Authorizer, Evidence, Fut, Limiter, Verifier, Visible};
+use weir_core::principal::Identity;
+use weir_core::schema::{Check, Validation};
+use weir_core::upstream::Deadlines;
+use weir_core::{Admitted, Call, End, Event, Failure, FailureKind, Principal, Reply, Router, admit, authenticate};
+use weir_wire::method::Method;
+use weir_wire::params::Params;
+
+use crate::support::{Fake, World, endpoint, transparent};
+
+/// Lets everybody in and everything through, and keeps the records.
+#[derive(Default)]
+pub(crate) struct Gate(Mutex<Vec<&'static str>>);
+
+impl Gate {
+    pub(crate) fn outcomes(&self) -> Vec<&'static str> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Verifier for Gate {
+    fn verify<'a>(&'a self, _evidence: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
+        Box::pin(async { Ok(Identity::Anonymous) })
+    }
+}
+
+impl Authorizer for Gate {
+    fn may_call(&self, _principal: &Principal, _call: &Call) -> Result<(), Failure> {
+        Ok(())
+    }
+    fn visible(&self, _principal: &Principal, _endpoint: &EndpointId) -> Visible {
+        Visible::All
+    }
+}
+
+impl Limiter for Gate {
+    fn take(&self, _principal: &Principal, _call: &Call) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+impl Audit for Gate {
+    fn decided(&self, _principal: &Principal, _call: &Call, _allowed: bool) {}
+    fn ended(&self, _principal: &Principal, _call: &Call, outcome: &'static str, _took: Duration) {
+        self.0.lock().unwrap().push(outcome);
+    }
+}
+
+pub(crate) fn raw(params: &Value) -> Bytes {
+    Bytes::from(params.to_string())
+}
+
+pub(crate) async fn admitted(to: &EndpointId, method: Method, params: Bytes) -> Admitted<Call> {
+    let gate = Gate::default();
+    let call = Call {
+        endpoint: to.clone(),
+        method,
+        params: Params::parse(Some(&params)).unwrap(),
+        capabilities: Capabilities::default(),
+        wants_progress: false,
+        log_level: None,
+        session: None,
+        resume: None,
+        request: RequestName::from_bits(1),
+        trace: Trace::default(),
+    };
+    let evidence = Evidence { bearer: None, peer: std::net::Ipv4Addr::LOCALHOST.into(), endpoint: to };
+    let call = authenticate(&gate, &evidence, call).await.unwrap();
+    admit(&gate, &gate, call).unwrap()
+}
+
+pub(crate) async fn end(mut reply: Reply) -> End {
+    loop {
+        match reply.next().await.unwrap() {
+            Event::End(end) => return end,
+            Event::Note(_) => {}
+        }
+    }
+}
+
+pub(crate) fn failure(end: End) -> Box<Failure> {
+    match end {
+        End::Failed(failure) => failure,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A world with a router over it.
+pub(crate) struct Desk {
+    pub(crate) world: World,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) router: Router,
+}
+
+impl Desk {
+    pub(crate) fn of(world: World) -> Self {
+        let gate = Arc::new(Gate::default());
+        Self { router: Router::new(world.catalog.clone(), gate.clone()), gate, world }
+    }
+
+    pub(crate) async fn call(&self, params: Value) -> End {
+        self.send(Method::ToolsCall, raw(&params)).await
+    }
+
+    pub(crate) async fn send(&self, method: Method, params: Bytes) -> End {
+        end(self.router.call(admitted(&endpoint(), method, params).await).await).await
+    }
+}
+
+/// An upstream with a tool whose arguments have a schema.
+pub(crate) fn strict() -> Arc<Fake> {
+    let fake = Fake::new("up", &["free"]);
+    let tool = json!({ "name": "strict", "inputSchema": {
+        "type": "object",
+        "properties": { "path": { "type": "string" }, "depth": { "type": "integer", "minimum": 0 } },
+        "required": ["path"],
+    }});
+    fake.set(|script| script.tools.push(raw(&tool)));
+    fake
+}
+
+fn ruled(fake: &Arc<Fake>, validation: Validation) -> Desk {
+    let mut world = World::empty(CatalogSettings::default());
+    world.rules.validation = validation;
+    world.show(&[fake], Prefix::Always, 1000);
+    Desk::of(world)
+}
+
+#[tokio::test(start_paused = true)]
+async fn r123_b15_unknown_and_ambiguous_tools_are_refused_alike_and_touch_nobody() {
+    let (one, two) = (Fake::new("one", &["search"]), Fake::new("two", &["search"]));
+    let desk = Desk::of(World::of(&[&one, &two]));
+    for name in ["nothing", "search", "one__nothing", "ONE__search", ""] {
+        let failure = failure(desk.call(json!({ "name": name })).await);
+        assert_eq!(failure.kind(), &FailureKind::InvalidParams);
+        assert_eq!(failure.message(), Failure::unknown_tool(name).message());
+    }
+    assert_eq!(Fake::count(&one.calls) + Fake::count(&two.calls), 0);
+    assert_eq!(desk.gate.outcomes(), ["invalid_params"; 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_reaches_the_one_upstream_by_its_own_name_with_the_rules_of_the_tool() {
+    let (one, two) = (Fake::new("one", &["search", "slow"]), Fake::new("two", &["search"]));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = seen.clone();
+    two.set(|script| {
+        script.answer = Box::new(move |outbound| {
+            noted.lock().unwrap().push((
+                outbound.native.to_string(),
+                outbound.deadlines,
+                outbound.call.params.raw().clone(),
+            ));
+            Reply::ended(Failure::new(FailureKind::TimedOut, "late"))
+        });
+    });
+    let slow = Deadlines { idle: Duration::from_secs(1), ..Deadlines::CALL };
+    let mut world = World::empty(CatalogSettings::default());
+    world.rules.tools = vec![("search".to_owned(), ToolRules { deadlines: Some(slow), validation: None })];
+    world.show(&[&one, &two], Prefix::Always, 1000);
+    let desk = Desk::of(world);
+    let params = json!({ "name": "two__search", "arguments": { "q": 1 }, "odd": [1.50] });
+    assert_eq!(failure(desk.call(params.clone()).await).kind(), &FailureKind::TimedOut);
+    assert_eq!(*seen.lock().unwrap(), [("search".to_owned(), slow, raw(&params))]);
+    assert_eq!(Fake::count(&one.calls), 0);
+    assert_eq!(desk.gate.outcomes(), ["timed_out"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn right_after_a_start_a_call_waits_for_the_first_walk() {
+    let fake = Fake::new("up", &["a"]);
+    fake.set(|script| script.page_delay = Duration::from_millis(700));
+    let desk = Desk::of(World::of(&[&fake]));
+    assert!(matches!(desk.call(json!({ "name": "up__a" })).await, End::Complete(_)));
+    assert_eq!(desk.gate.outcomes(), ["complete"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn e16_a_tool_of_an_upstream_that_is_down_is_unavailable_and_not_unknown() {
+    let (down, good) = (Fake::new("down", &["a"]), Fake::new("good", &["b"]));
+    down.set(|script| script.refuse = true);
+    let world = World::empty(CatalogSettings::default());
+    let alone = transparent("down");
+    world.apply(
+        vec![crate::support::aggregate(&["down", "good"], Prefix::Always, 1000), alone.clone()],
+        &[&down, &good],
+    );
+    let desk = Desk::of(world);
+    let lost = failure(desk.call(json!({ "name": "down__a" })).await);
+    assert_eq!((lost.kind(), lost.upstream().unwrap().as_str()), (&FailureKind::Unavailable, "down"));
+    assert_eq!(failure(desk.call(json!({ "name": "downtown" })).await).kind(), &FailureKind::InvalidParams);
+    assert_eq!(failure(desk.call(json!({ "name": "good__a" })).await).kind(), &FailureKind::InvalidParams);
+    let reply = desk.router.call(admitted(&alone.id, Method::ToolsCall, raw(&json!({ "name": "a" }))).await).await;
+    assert_eq!(failure(end(reply).await).kind(), &FailureKind::Unavailable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_methods_and_nameless_calls_are_refused() {
+    let fake = Fake::new("up", &["a"]);
+    let desk = Desk::of(World::of(&[&fake]));
+    assert_eq!(
+        failure(desk.send(Method::PromptsGet, raw(&json!({ "name": "a" }))).await).kind(),
+        &FailureKind::MethodNotFound
+    );
+    assert_eq!(failure(desk.call(json!({})).await).kind(), &FailureKind::InvalidParams);
+    assert_eq!(failure(desk.call(json!({ "name": 5 })).await).kind(), &FailureKind::InvalidParams);
+    assert_eq!(Fake::count(&fake.calls), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn b24_arguments_that_do_not_match_never_reach_the_upstream() {
+    let fake = strict();
+    let desk = ruled(&fake, Validation::default());
+    let secret = "s".repeat(65);
+    let bad = [
+        json!({}),
+        json!({ "path": secret, "depth": -1 }),
+        json!({ "path": ["x"], "depth": secret }),
+        json!({ "path": { "deep": secret } }),
+    ];
+    for arguments in bad {
+        let failure = failure(desk.call(json!({ "name": "up__strict", "arguments": arguments })).await);
+        assert_eq!(failure.kind(), &FailureKind::BadArguments, "{arguments}");
+        assert!(failure.message().contains("up__strict") && !failure.message().contains("sssss"), "{failure}");
+    }
+    let absent = failure(desk.call(json!({ "name": "strict" })).await);
+    assert!(absent.message().contains("\"path\" is a required property"), "{absent}");
+    let depth = failure(desk.call(json!({ "name": "strict", "arguments": { "path": "p", "depth": "x" } })).await);
+    assert!(depth.message().contains("/depth") && depth.message().contains("integer"), "{depth}");
+    for odd in [json!([]), json!("x"), json!(5), json!(null), json!(true)] {
+        let failure = failure(desk.call(json!({ "name": "strict", "arguments": odd })).await);
+        assert!(matches!(failure.kind(), FailureKind::InvalidParams | FailureKind::BadArguments), "{odd}");
+    }
+    let twice = Bytes::from_static(br#"{"name":"strict","arguments":{"path":"a","path":"b"}}"#);
+    assert_eq!(failure(desk.send(Method::ToolsCall, twice).await).kind(), &FailureKind::BadArguments);
+    assert_eq!(Fake::count(&fake.calls), 0);
+    assert!(matches!(desk.call(json!({ "name": "strict", "arguments": { "path": "p" } })).await, End::Complete(_)));
+    assert!(matches!(desk.call(json!({ "name": "free", "arguments": { "x": [1] } })).await, End::Complete(_)));
+    assert_eq!(Fake::count(&fake.calls), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn b24_at_most_five_places_are_named() {
+    let fake = Fake::new("up", &[]);
+    let tool = json!({ "name": "n", "inputSchema": { "additionalProperties": { "type": "integer" } } });
+    fake.set(|script| script.tools.push(raw(&tool)));
+    let desk = ruled(&fake, Validation::default());
+    let arguments: serde_json::Map<String, Value> = (0..50).map(|at| (format!("k{at}"), json!("no"))).collect();
+    let failure = failure(desk.call(json!({ "name": "n", "arguments": arguments })).await);
+    assert_eq!(failure.message().matches("\n- /k").count(), 5, "{failure}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn b24_where_the_operator_says_so_arguments_pass_untouched() {
+    for input in [Check::Warn, Check::Off] {
+        let fake = strict();
+        let desk = ruled(&fake, Validation { input, output: Check::Off });
+        assert!(matches!(desk.call(json!({ "name": "strict", "arguments": { "path": 5 } })).await, End::Complete(_)));
+        assert_eq!(Fake::count(&fake.calls), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b23_r121_a_tool_whose_schema_is_too_costly_is_listed_and_callable_unchecked() {
+    let fake = Fake::new("up", &[]);
+    let mut defs = serde_json::Map::new();
+    for at in 0..26 {
+        let next = json!({ "$ref": format!("#/$defs/d{}", at + 1) });
+        defs.insert(format!("d{at}"), json!({ "allOf": [next, next] }));
+    }
+    defs.insert("d26".to_owned(), json!({ "type": "string" }));
+    let tool = json!({ "name": "bomb", "inputSchema": { "$defs": defs, "$ref": "#/$defs/d0" } });
+    fake.set(|script| script.tools.push(raw(&tool)));
+    let desk = ruled(&fake, Validation::default());
+    assert!(matches!(desk.call(json!({ "name": "bomb", "arguments": {} })).await, End::Complete(_)));
+    assert_eq!(desk.world.catalog.status()[0].lists[0].unchecked, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn g02_a_call_in_flight_survives_the_reload_that_takes_its_upstream_away() {
+    let fake = Fake::new("up", &["a"]);
+    let go = Arc::new(tokio::sync::Notify::new());
+    let wait = go.clone();
+    fake.set(|script| {
+        script.answer = Box::new(move |_| {
+            let wait = wait.clone();
+            Reply::live(Box::pin(futures_util::stream::once(async move {
+                wait.notified().await;
+                Event::End(Failure::new(FailureKind::Busy, "done").into())
+            })))
+        });
+    });
+    let desk = Desk::of(World::of(&[&fake]));
+    let reply = desk.router.call(admitted(&endpoint(), Method::ToolsCall, raw(&json!({ "name": "a" }))).await).await;
+    desk.world.apply(Vec::new(), &[]);
+    desk.world.rest().await;
+    go.notify_one();
+    assert_eq!(failure(end(reply).await).kind(), &FailureKind::Busy);
+}

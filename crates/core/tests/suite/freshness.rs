@@ -1,0 +1,69 @@
+//! What weir promises about the age of a list.
+
+use std::time::Duration;
+
+use weir_core::catalog::CatalogSettings;
+
+use crate::support::{Fake, World, principal};
+
+async fn hinted(hint: Option<(u64, bool)>, pushes: bool) -> (u64, bool) {
+    let fake = Fake::new("up", &["a"]);
+    fake.set(|script| (script.hint, script.pushes) = (hint, pushes));
+    let world = World::of(&[&fake]);
+    let page = world.page(&principal("p").await, None).await.unwrap();
+    (page.ttl_ms, page.public)
+}
+
+#[tokio::test(start_paused = true)]
+async fn d15_r151_r159_odd_hints_are_clamped() {
+    assert_eq!(hinted(Some((0, true)), true).await, (0, true));
+    assert_eq!(hinted(Some((7000, false)), true).await, (7000, false));
+    assert_eq!(hinted(Some((u64::MAX, true)), true).await, (300_000, true));
+    assert_eq!(hinted(None, true).await, (5000, false));
+    assert_eq!(hinted(None, false).await, (0, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn r158_the_promise_never_exceeds_what_is_left_of_the_upstreams() {
+    let fake = Fake::new("up", &["a"]);
+    fake.set(|script| script.hint = Some((60_000, true)));
+    let world = World::of(&[&fake]);
+    let who = principal("p").await;
+    world.page(&who, None).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    assert_eq!(world.page(&who, None).await.unwrap().ttl_ms, 35_000);
+    // It is renewed some time after it has run out, with jitter.
+    fake.set(|script| script.hint = Some((90_000, true)));
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    let left = world.page(&who, None).await.unwrap().ttl_ms;
+    assert!((60_000..=90_000).contains(&left), "{left}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn r152_r157_a_list_is_as_short_lived_and_as_private_as_its_narrowest_part() {
+    let (one, two) = (Fake::new("one", &["a"]), Fake::new("two", &["b"]));
+    one.set(|script| script.hint = Some((60_000, true)));
+    two.set(|script| script.hint = Some((9_000, true)));
+    let world = World::of(&[&one, &two]);
+    let who = principal("p").await;
+    let page = world.page(&who, None).await.unwrap();
+    assert_eq!((page.ttl_ms, page.public), (9_000, true));
+    two.set(|script| script.hint = Some((9_000, false)));
+    two.tell();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let page = world.page(&who, None).await.unwrap();
+    assert!(!page.public);
+}
+
+#[tokio::test(start_paused = true)]
+async fn r153_all_pages_of_one_list_have_the_same_scope() {
+    let (one, two) = (Fake::new("one", &["a"]), Fake::new("two", &["b"]));
+    one.set(|script| script.hint = Some((60_000, true)));
+    two.set(|script| script.hint = Some((60_000, false)));
+    let world = World::empty(CatalogSettings::default());
+    world.show(&[&one, &two], weir_core::endpoint::Prefix::Always, 1);
+    let who = principal("p").await;
+    let first = world.page(&who, None).await.unwrap();
+    let second = world.page(&who, first.next_cursor.as_deref()).await.unwrap();
+    assert_eq!((first.public, second.public), (false, false));
+}

@@ -1,0 +1,14 @@
+//! The catalog and the router from outside, over scripted upstreams and on a paused clock.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod calls;
+mod changes;
+mod classes;
+mod cursors;
+mod freshness;
+mod names;
+mod outages;
+mod reloads;
+mod results;
+mod support;
+mod walks;

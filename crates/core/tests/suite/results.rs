@@ -1,0 +1,167 @@
+//! What comes back through the router, and the record it leaves.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use serde_json::json;
+use weir_core::catalog::CatalogSettings;
+use weir_core::endpoint::Prefix;
+use weir_core::reply::{Note, NoteKind, PayloadSource};
+use weir_core::schema::{Check, Validation};
+use weir_core::{End, Event, Failure, FailureKind, Payload, Reply};
+use weir_wire::method::Method;
+
+use crate::calls::{Desk, admitted, raw};
+use crate::support::{Fake, World, endpoint};
+
+/// A desk over one tool that promises `{ "n": integer }` and answers `result`.
+fn answering(output: Check, result: &'static str) -> Desk {
+    answering_with(output, move || End::Complete(Payload::Whole(Bytes::from_static(result.as_bytes()))))
+}
+
+fn answering_with(output: Check, answer: impl Fn() -> End + Send + 'static) -> Desk {
+    let fake = Fake::new("up", &[]);
+    let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
+    fake.set(|script| {
+        script.tools.push(raw(&json!({ "name": "t", "outputSchema": schema })));
+        script.answer = Box::new(move |_| Reply::ended(answer()));
+    });
+    let mut world = World::empty(CatalogSettings::default());
+    world.rules.validation = Validation { input: Check::Off, output };
+    world.show(&[&fake], Prefix::Always, 1000);
+    Desk::of(world)
+}
+
+async fn passes(desk: &Desk) -> bool {
+    match desk.call(json!({ "name": "t" })).await {
+        End::Complete(_) => true,
+        End::Failed(failure) => {
+            assert_eq!(failure.kind(), &FailureKind::BadAnswer);
+            assert_eq!(failure.upstream().unwrap().as_str(), "up");
+            false
+        }
+        End::InputRequired(_) => panic!("nobody asked"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn structured_results_are_held_against_the_schema_as_far_as_the_operator_wants() {
+    let good = r#"{"content":[],"structuredContent":{"n":1,"more":true}}"#;
+    let bad = r#"{"content":[],"structuredContent":{"n":"1"}}"#;
+    let none = r#"{"content":[]}"#;
+    let error = r#"{"content":[],"isError" : true ,"structuredContent":5}"#;
+    for (result, enforced) in [(good, true), (bad, false), (none, false), (error, true)] {
+        assert_eq!(passes(&answering(Check::Enforce, result)).await, enforced, "{result}");
+        assert!(passes(&answering(Check::Warn, result)).await);
+        assert!(passes(&answering(Check::Off, result)).await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_too_long_to_hold_passes_unchecked() {
+    let long = format!("{{\"content\":[],\"structuredContent\":\"{}\"}}", "x".repeat(4 << 20));
+    let long = Bytes::from(long);
+    let desk = answering_with(Check::Enforce, move || End::Complete(Payload::Whole(long.clone())));
+    assert!(passes(&desk).await);
+    assert!(passes(&answering_with(Check::Enforce, || stream(2))).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_end_leaves_one_record() {
+    let outcome = |end: fn() -> End| async move {
+        let desk = answering_with(Check::Off, end);
+        desk.call(json!({ "name": "t" })).await;
+        desk.gate.outcomes()
+    };
+    let whole = |text: &'static str| Payload::Whole(Bytes::from_static(text.as_bytes()));
+    assert_eq!(outcome(|| End::Complete(Payload::Whole(Bytes::from_static(b"{}")))).await, ["complete"]);
+    assert_eq!(outcome(|| Failure::new(FailureKind::ResultUnknown, "").into()).await, ["result_unknown"]);
+    let desk = answering_with(Check::Off, move || End::Complete(whole("{\"isError\":true}")));
+    desk.call(json!({ "name": "t" })).await;
+    let desk2 = answering_with(Check::Off, move || End::InputRequired(whole("{}")));
+    desk2.call(json!({ "name": "t" })).await;
+    assert_eq!((desk.gate.outcomes(), desk2.gate.outcomes()), (vec!["tool_error"], vec!["input_required"]));
+}
+
+/// So many chunks, then the end.
+struct Chunks(usize);
+
+impl PayloadSource for Chunks {
+    fn poll_chunk(&mut self, _cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+        match self.0 {
+            0 => Poll::Ready(None),
+            _ => {
+                self.0 -= 1;
+                Poll::Ready(Some(Ok(Bytes::from_static(b"x"))))
+            }
+        }
+    }
+}
+
+fn stream(chunks: usize) -> End {
+    End::Complete(Payload::Stream(Box::new(Chunks(chunks))))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_result_ends_with_its_last_byte_and_is_cancelled_when_it_is_dropped_before() {
+    let mut cx = Context::from_waker(Waker::noop());
+    let desk = answering_with(Check::Off, || stream(2));
+    let End::Complete(Payload::Stream(mut chunks)) = desk.call(json!({ "name": "t" })).await else {
+        panic!("no stream")
+    };
+    for _ in 0..2 {
+        assert!(matches!(chunks.poll_chunk(&mut cx), Poll::Ready(Some(Ok(_)))));
+        assert!(desk.gate.outcomes().is_empty());
+    }
+    assert!(matches!(chunks.poll_chunk(&mut cx), Poll::Ready(None)));
+    drop(chunks);
+    assert_eq!(desk.gate.outcomes(), ["complete"]);
+    drop(desk.call(json!({ "name": "t" })).await);
+    assert_eq!(desk.gate.outcomes(), ["complete", "cancelled"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn notes_pass_in_order_and_a_dropped_reply_is_a_cancelled_call() {
+    let fake = Fake::new("up", &["t"]);
+    fake.set(|script| {
+        script.answer = Box::new(|_| {
+            let note = |n: u8| Event::Note(Note { kind: NoteKind::Progress, params: Bytes::from(vec![n]) });
+            Reply::live(Box::pin(futures_util::stream::iter([
+                note(1),
+                note(2),
+                Event::End(End::Complete(Payload::Whole(Bytes::from_static(b"{}")))),
+            ])))
+        });
+    });
+    let desk = Desk::of(World::of(&[&fake]));
+    let call = || async { admitted(&endpoint(), Method::ToolsCall, raw(&json!({ "name": "t" }))).await };
+    let mut reply = desk.router.call(call().await).await;
+    let mut seen = Vec::new();
+    while let Some(Event::Note(note)) = reply.next().await {
+        seen.push(note.params[0]);
+    }
+    assert_eq!((seen, desk.gate.outcomes()), (vec![1, 2], vec!["complete"]));
+    let mut reply = desk.router.call(call().await).await;
+    assert!(matches!(reply.next().await, Some(Event::Note(_))));
+    drop(reply);
+    assert_eq!(desk.gate.outcomes(), ["complete", "cancelled"]);
+    // Also where the client goes away before the upstream has said anything.
+    let hanging = Fake::new("late", &["t"]);
+    hanging.set(|script| script.hang = true);
+    let desk = Desk::of(World::of(&[&hanging]));
+    {
+        let mut calling = pin!(desk.router.call(call().await));
+        assert!(calling.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    assert_eq!(desk.gate.outcomes(), ["cancelled"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn r119_results_pass_byte_for_byte() {
+    let odd: &str = r#" { "content" : [ ] , "x" : 1.0e2, "_meta":{"k":18446744073709551616}} "#;
+    let desk = answering(Check::Off, odd);
+    let End::Complete(Payload::Whole(bytes)) = desk.call(json!({ "name": "t" })).await else { panic!("no result") };
+    assert_eq!(&bytes[..], odd.as_bytes());
+    assert_eq!(desk.gate.outcomes(), ["complete"]);
+}

@@ -1,0 +1,220 @@
+//! An upstream that does what the test says.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use weir_core::capability::CapabilityClass;
+use weir_core::port::Fut;
+use weir_core::reply::{End, Payload};
+use weir_core::upstream::{About, Health, ListKind, ListPage, Outbound, Upstream, Watch};
+use weir_core::{Failure, FailureKind, Reply, UpstreamId};
+
+type Answer = Box<dyn Fn(Outbound) -> Reply + Send>;
+
+/// The script, and what happened.
+pub(crate) struct Fake {
+    id: UpstreamId,
+    pub(crate) script: Mutex<Script>,
+    told: watch::Sender<u64>,
+    cut: watch::Sender<u64>,
+    pub(crate) opened: AtomicUsize,
+    pub(crate) walks: AtomicUsize,
+    pub(crate) calls: AtomicUsize,
+    pub(crate) retired: AtomicUsize,
+    /// Virtual times of the first pages.
+    pub(crate) walked_at: Mutex<Vec<tokio::time::Instant>>,
+}
+
+pub(crate) struct Script {
+    pub(crate) tools: Vec<Bytes>,
+    /// Further tools for clients of a class.
+    pub(crate) for_class: Vec<(CapabilityClass, Bytes)>,
+    pub(crate) page: usize,
+    pub(crate) pushes: bool,
+    pub(crate) has_tools: bool,
+    pub(crate) refuse: bool,
+    pub(crate) hang: bool,
+    pub(crate) fail_page: Option<usize>,
+    pub(crate) page_delay: Duration,
+    pub(crate) hint: Option<(u64, bool)>,
+    pub(crate) carries: CapabilityClass,
+    pub(crate) answer: Answer,
+}
+
+/// A tool without a schema.
+pub(crate) fn tool(name: &str) -> Bytes {
+    Bytes::from(serde_json::json!({ "name": name }).to_string())
+}
+
+impl Fake {
+    pub(crate) fn new(id: &str, tools: &[&str]) -> Arc<Self> {
+        let answer: Answer =
+            Box::new(|_| Reply::ended(End::Complete(Payload::Whole(Bytes::from_static(b"{\"content\":[]}")))));
+        Arc::new(Self {
+            id: UpstreamId::new(id).unwrap(),
+            script: Mutex::new(Script {
+                tools: tools.iter().map(|name| tool(name)).collect(),
+                for_class: Vec::new(),
+                page: 100,
+                pushes: true,
+                has_tools: true,
+                refuse: false,
+                hang: false,
+                fail_page: None,
+                page_delay: Duration::ZERO,
+                hint: None,
+                carries: CapabilityClass::BASE,
+                answer,
+            }),
+            told: watch::Sender::new(0),
+            cut: watch::Sender::new(0),
+            opened: AtomicUsize::new(0),
+            walks: AtomicUsize::new(0),
+            calls: AtomicUsize::new(0),
+            retired: AtomicUsize::new(0),
+            walked_at: Mutex::default(),
+        })
+    }
+
+    /// Changes the script.
+    pub(crate) fn set(&self, change: impl FnOnce(&mut Script)) {
+        change(&mut self.script.lock().unwrap());
+    }
+
+    pub(crate) fn set_tools(&self, names: &[impl AsRef<str>]) {
+        self.set(|script| script.tools = names.iter().map(|name| tool(name.as_ref())).collect());
+    }
+
+    /// Says that the list changed.
+    pub(crate) fn tell(&self) {
+        self.told.send_modify(|epoch| *epoch += 1);
+    }
+
+    /// Cuts every open watch.
+    pub(crate) fn cut(&self) {
+        self.cut.send_modify(|epoch| *epoch += 1);
+    }
+
+    pub(crate) fn count(counter: &AtomicUsize) -> usize {
+        counter.load(Ordering::SeqCst)
+    }
+}
+
+impl Upstream for Fake {
+    fn id(&self) -> &UpstreamId {
+        &self.id
+    }
+
+    fn call(self: Arc<Self>, outbound: Outbound) -> Fut<'static, Reply> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async move { (self.script.lock().unwrap().answer)(outbound) })
+    }
+
+    fn watch(self: Arc<Self>, class: CapabilityClass) -> Fut<'static, Result<Box<dyn Watch>, Failure>> {
+        Box::pin(async move {
+            self.opened.fetch_add(1, Ordering::SeqCst);
+            let (refuse, hang, about) = {
+                let script = self.script.lock().unwrap();
+                let about = About { tools: script.has_tools, pushes: script.pushes, ..About::default() };
+                (script.refuse, script.hang, about)
+            };
+            if hang {
+                std::future::pending::<()>().await;
+            }
+            if refuse {
+                return Err(Failure::new(FailureKind::Unavailable, "connection refused").at(&self.id));
+            }
+            let (told, cut) = (self.told.subscribe(), self.cut.subscribe());
+            let watch: Box<dyn Watch> = Box::new(FakeWatch { fake: self, class, about, told, cut });
+            Ok(watch)
+        })
+    }
+
+    fn carries(&self) -> CapabilityClass {
+        self.script.lock().unwrap().carries
+    }
+
+    fn health(&self) -> Health {
+        Health::default()
+    }
+
+    fn retire(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
+        Box::pin(async move {
+            self.retired.fetch_add(1, Ordering::SeqCst);
+        })
+    }
+}
+
+struct FakeWatch {
+    fake: Arc<Fake>,
+    class: CapabilityClass,
+    about: About,
+    told: watch::Receiver<u64>,
+    cut: watch::Receiver<u64>,
+}
+
+impl FakeWatch {
+    fn page(&mut self, cursor: Option<&str>) -> Result<ListPage, Failure> {
+        let script = self.fake.script.lock().unwrap();
+        let from: usize = cursor.map_or(0, |at| at.parse().unwrap());
+        let lost = Failure::new(FailureKind::Unavailable, "connection lost").at(&self.fake.id);
+        if script.refuse
+            || self.cut.has_changed().unwrap()
+            || script.fail_page.is_some_and(|page| from / script.page == page)
+        {
+            return Err(lost);
+        }
+        if from == 0 {
+            self.fake.walks.fetch_add(1, Ordering::SeqCst);
+            self.fake.walked_at.lock().unwrap().push(tokio::time::Instant::now());
+        }
+        let own = script.for_class.iter().filter(|(class, _)| *class == self.class).map(|(_, tool)| tool);
+        let all: Vec<Bytes> = script.tools.iter().chain(own).cloned().collect();
+        let to = (from + script.page).min(all.len());
+        let (ttl_ms, public) = script.hint.unwrap_or_default();
+        Ok(ListPage {
+            items: all[from..to].to_vec(),
+            next_cursor: (to < all.len()).then(|| to.to_string()),
+            ttl_ms,
+            hinted: script.hint.is_some(),
+            public,
+        })
+    }
+}
+
+impl Watch for FakeWatch {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn list(&mut self, _kind: ListKind, cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>> {
+        Box::pin(async move {
+            let delay = self.fake.script.lock().unwrap().page_delay;
+            tokio::time::sleep(delay).await;
+            if self.fake.script.lock().unwrap().hang {
+                std::future::pending::<()>().await;
+            }
+            self.page(cursor.as_deref())
+        })
+    }
+
+    fn changed(&mut self) -> Fut<'_, Result<ListKind, Failure>> {
+        Box::pin(async move {
+            let pushes = self.about.pushes;
+            let told = async {
+                match pushes {
+                    true => self.told.changed().await.unwrap(),
+                    false => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                _ = self.cut.changed() => Err(Failure::new(FailureKind::Unavailable, "connection lost").at(&self.fake.id)),
+                () = told => Ok(ListKind::Tools),
+            }
+        })
+    }
+}

@@ -1,0 +1,151 @@
+//! A catalog with its surroundings.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use weir_core::capability::CapabilityClass;
+use weir_core::catalog::{Catalog, CatalogPorts, CatalogSettings, Changes, Page, PageAsk, Topology, View};
+use weir_core::endpoint::{Mode, PageSize, Prefix, UpstreamRules};
+use weir_core::names::{EndpointId, Naming, UpstreamId};
+use weir_core::port::{Clock, Evidence, Fut, Random, Verifier, Visible};
+use weir_core::principal::Identity;
+use weir_core::seal::{Key, Sealer};
+use weir_core::upstream::{ListKind, Upstream};
+use weir_core::{Endpoint, Failure, Principal, authenticate};
+
+use super::Fake;
+
+/// A clock and random numbers without surprises.
+pub(crate) struct Plain(AtomicU64);
+
+impl Plain {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(AtomicU64::new(1)))
+    }
+}
+
+impl Clock for Plain {
+    fn monotonic(&self) -> Duration {
+        Duration::ZERO
+    }
+    fn wall(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH
+    }
+}
+
+impl Random for Plain {
+    fn fill(&self, buffer: &mut [u8]) {
+        for chunk in buffer.chunks_mut(8) {
+            let mixed = self.0.fetch_add(1, Ordering::SeqCst).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            chunk.copy_from_slice(&mixed.to_le_bytes()[..chunk.len()]);
+        }
+    }
+}
+
+struct Says(Identity);
+
+impl Verifier for Says {
+    fn verify<'a>(&'a self, _evidence: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
+        Box::pin(async { Ok(self.0.clone()) })
+    }
+}
+
+/// A principal of this name.
+pub(crate) async fn principal(name: &str) -> Principal {
+    let says = Says(Identity::Subject { issuer: "test".into(), subject: name.into() });
+    let endpoint = endpoint();
+    let evidence = Evidence { bearer: None, peer: IpAddr::V4(Ipv4Addr::LOCALHOST), endpoint: &endpoint };
+    authenticate(&says, &evidence, ()).await.unwrap().into_parts().0
+}
+
+/// The endpoint most tests use.
+pub(crate) fn endpoint() -> EndpointId {
+    EndpointId::new("/mcp")
+}
+
+pub(crate) fn id(text: &str) -> UpstreamId {
+    UpstreamId::new(text).unwrap()
+}
+
+/// An aggregating endpoint over these upstreams.
+pub(crate) fn aggregate(upstreams: &[&str], prefix: Prefix, items: usize) -> Arc<Endpoint> {
+    let upstreams = upstreams.iter().map(|text| id(text)).collect();
+    Arc::new(Endpoint {
+        id: endpoint(),
+        mode: Mode::Aggregate { upstreams, naming: Naming::default(), prefix },
+        page: PageSize { items, ..PageSize::default() },
+    })
+}
+
+pub(crate) fn transparent(upstream: &str) -> Arc<Endpoint> {
+    let path = format!("/mcp/{upstream}");
+    Arc::new(Endpoint { id: EndpointId::new(&path), mode: Mode::Transparent(id(upstream)), page: PageSize::default() })
+}
+
+/// The names a view shows.
+pub(crate) fn exposed(view: &Arc<View>) -> Vec<&str> {
+    view.items.iter().map(|item| &*item.exposed).collect()
+}
+
+/// One catalog.
+pub(crate) struct World {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) rules: UpstreamRules,
+}
+
+impl World {
+    pub(crate) fn empty(settings: CatalogSettings) -> Self {
+        let plain = Plain::new();
+        let ports = CatalogPorts { clock: plain.clone(), random: plain };
+        let sealer = Sealer::new(vec![Key::new(1, &[5; 32])]);
+        Self { catalog: Catalog::new(settings, ports, sealer), rules: UpstreamRules::default() }
+    }
+
+    /// A catalog with one aggregating endpoint over `fakes`, in this order.
+    pub(crate) fn of(fakes: &[&Arc<Fake>]) -> Self {
+        let world = Self::empty(CatalogSettings::default());
+        world.show(fakes, Prefix::Always, 1000);
+        world
+    }
+
+    pub(crate) fn show(&self, fakes: &[&Arc<Fake>], prefix: Prefix, items: usize) {
+        let ids: Vec<&str> = fakes.iter().map(|fake| fake.id().as_str()).collect();
+        self.apply(vec![aggregate(&ids, prefix, items)], fakes);
+    }
+
+    pub(crate) fn apply(&self, endpoints: Vec<Arc<Endpoint>>, fakes: &[&Arc<Fake>]) {
+        let upstreams = fakes.iter().map(|fake| (Arc::clone(fake) as Arc<dyn Upstream>, self.rules.clone())).collect();
+        self.catalog.apply(Topology { endpoints, upstreams });
+    }
+
+    pub(crate) async fn settled(&self) -> Arc<View> {
+        self.catalog.settled(&endpoint(), CapabilityClass::BASE).await
+    }
+
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.catalog.view(&endpoint(), CapabilityClass::BASE).unwrap()
+    }
+
+    pub(crate) fn changes(&self) -> Changes {
+        self.catalog.changes(&endpoint(), CapabilityClass::BASE, ListKind::Tools)
+    }
+
+    pub(crate) async fn page(&self, who: &Principal, cursor: Option<&str>) -> Result<Page, Failure> {
+        let ask = PageAsk {
+            endpoint: &endpoint(),
+            class: CapabilityClass::BASE,
+            visible: &Visible::All,
+            principal: who,
+            kind: ListKind::Tools,
+            cursor,
+        };
+        self.catalog.page(ask).await
+    }
+
+    /// Lets everything that is due happen, without moving the clock noticeably.
+    pub(crate) async fn rest(&self) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}

@@ -1,0 +1,109 @@
+//! How upstream lists come into the catalog.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use weir_core::catalog::CatalogSettings;
+
+use crate::support::{Fake, World, exposed};
+
+fn many(count: usize) -> Vec<String> {
+    (0..count).map(|at| format!("t{at:04}")).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn r148_1100_tools_over_12_upstream_pages_are_all_listed_once() {
+    let fake = Fake::new("big", &[]);
+    fake.set_tools(&many(1100));
+    let world = World::of(&[&fake]);
+    let view = world.settled().await;
+    let expected: Vec<String> = many(1100).iter().map(|name| format!("big__{name}")).collect();
+    assert_eq!(exposed(&view), expected);
+    assert!(view.missing.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn b18_a_list_that_is_cut_is_shown_and_said_and_others_are_untouched() {
+    let (big, good) = (Fake::new("big", &[]), Fake::new("good", &["a"]));
+    big.set_tools(&many(30));
+    let mut world = World::empty(CatalogSettings::default());
+    world.rules.walk.items = 20;
+    world.show(&[&big, &good], weir_core::endpoint::Prefix::Always, 1000);
+    let view = world.settled().await;
+    assert_eq!(view.items.len(), 21);
+    let missing: Vec<_> = view.missing.iter().map(|missing| (missing.upstream.as_str(), missing.reason)).collect();
+    assert_eq!(missing, [("big", "truncated")]);
+    assert_eq!(world.catalog.status()[0].lists[0].truncated, Some("items"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_twice_in_one_upstream_counts_once_and_rubbish_not_at_all() {
+    let fake = Fake::new("odd", &["a", "b", "a"]);
+    fake.set(|script| {
+        script.tools.insert(1, Bytes::from_static(b"[1]"));
+        script.tools.push(Bytes::from_static(b"{\"title\":\"no name\"}"));
+        script.tools[3] = Bytes::from_static(b"{\"name\":\"a\",\"title\":\"the second\"}");
+    });
+    let view = World::of(&[&fake]).settled().await;
+    assert_eq!(exposed(&view), ["odd__a", "odd__b"]);
+    assert_eq!(&view.items[0].tool.raw[..], b"{\"name\":\"a\"}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_walk_that_breaks_on_page_3_never_replaces_a_whole_one() {
+    let fake = Fake::new("up", &[]);
+    fake.set_tools(&many(250));
+    let world = World::of(&[&fake]);
+    let before = world.settled().await;
+    fake.set_tools(&many(260));
+    fake.set(|script| script.fail_page = Some(2));
+    fake.tell();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let now = world.view();
+    assert_eq!(now.version, before.version);
+    assert_eq!((now.missing[0].reason, now.ttl_ms()), ("stale", 0));
+    fake.set(|script| script.fail_page = None);
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!((world.view().items.len(), world.view().missing.len()), (260, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unchanged_tool_keeps_its_object_over_walks() {
+    let fake = Fake::new("up", &["a", "b"]);
+    let world = World::of(&[&fake]);
+    let before = world.settled().await;
+    fake.set_tools(&["a", "c"]);
+    fake.tell();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let after = world.view();
+    assert_eq!(exposed(&after), ["up__a", "up__c"]);
+    assert!(Arc::ptr_eq(&before.items[0].tool, &after.items[0].tool));
+}
+
+#[tokio::test(start_paused = true)]
+async fn r163_an_upstream_that_tells_nothing_is_polled_with_jitter() {
+    let fake = Fake::new("mute", &["a"]);
+    fake.set(|script| script.pushes = false);
+    let world = World::of(&[&fake]);
+    world.settled().await;
+    fake.set_tools(&["a", "b"]);
+    tokio::time::sleep(Duration::from_secs(75)).await;
+    assert_eq!(world.view().items.len(), 2);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let times = fake.walked_at.lock().unwrap().clone();
+    let gaps: Vec<Duration> = times.windows(2).map(|two| two[1] - two[0]).collect();
+    assert!(gaps.iter().all(|gap| (48..=73).contains(&gap.as_secs())), "{gaps:?}");
+    assert!(gaps.windows(2).any(|two| two[0] != two[1]), "{gaps:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upstream_without_tools_contributes_nothing_and_is_not_missing() {
+    let (none, some) = (Fake::new("none", &["never"]), Fake::new("some", &["a"]));
+    none.set(|script| script.has_tools = false);
+    let world = World::of(&[&none, &some]);
+    let view = world.settled().await;
+    assert_eq!((exposed(&view), view.missing.len()), (vec!["some__a"], 0));
+    assert_eq!(Fake::count(&none.walks), 0);
+    assert!(world.catalog.offers(&crate::support::endpoint(), weir_core::upstream::ListKind::Tools));
+}
