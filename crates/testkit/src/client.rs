@@ -1,6 +1,7 @@
 //! A client of raw HTTP that speaks either era and does nothing by itself: no retry, no fallback, no pooling. Tests see
 //! exactly what the server sent, and can send what no well-behaved client would.
 
+mod connect;
 mod envelope;
 mod events;
 mod exchange;
@@ -13,9 +14,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
 use http_body_util::Full;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
 use weir_wire::Revision;
 
 pub use envelope::Modern;
@@ -24,7 +23,6 @@ pub use exchange::{Answer, Exchange};
 pub use socket::RawSocket;
 
 use crate::recorder::Recorder;
-use crate::task::Owned;
 
 /// A client of one endpoint. Clones share the request counter and the session.
 ///
@@ -241,29 +239,8 @@ impl RawClient {
         let mut request = Request::new(Full::new(body.into()));
         *request.method_mut() = method;
         *request.headers_mut() = headers;
-        let authority = self.url.authority().map_or("", |authority| authority.as_str());
-        let stream = TcpStream::connect(authority).await?;
-        stream.set_nodelay(true)?;
-        if self.http2 {
-            *request.uri_mut() = self.url.clone();
-            let (mut sender, connection) =
-                hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
-                    .await
-                    .map_err(io::Error::other)?;
-            let owned = Owned::spawn(async { drop(connection.await) });
-            let response = sender.send_request(request).await.map_err(io::Error::other)?;
-            return Ok(Exchange::new(response, owned));
-        }
-        *request.uri_mut() =
-            self.url.path_and_query().map_or("/", |path| path.as_str()).parse().map_err(io::Error::other)?;
-        if !request.headers().contains_key(header::HOST) {
-            insert(request.headers_mut(), "host", authority);
-        }
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-        let owned = Owned::spawn(async { drop(connection.await) });
-        let response = sender.send_request(request).await.map_err(io::Error::other)?;
-        Ok(Exchange::new(response, owned))
+        let (response, connection) = connect::exchange(&self.url, self.http2, request).await?;
+        Ok(Exchange::new(response, connection))
     }
 
     fn recorded(&self, exchange: Exchange, method: &str) -> Exchange {

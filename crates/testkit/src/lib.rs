@@ -9,6 +9,7 @@ pub mod faultd;
 pub mod mockup;
 pub mod recorder;
 pub mod schemas;
+pub mod stdio;
 pub mod task;
 
 pub use client::{Answer, Exchange, Modern, RawClient, RawSocket, SseEvent};
@@ -17,3 +18,4 @@ pub use faultd::{Direction, Faultd, Toxic};
 pub use mockup::{Behaviour, Mockup};
 pub use recorder::{Recorder, Seen};
 pub use schemas::{Schemas, Sender};
+pub use stdio::MockStdio;

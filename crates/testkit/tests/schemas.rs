@@ -65,5 +65,12 @@ async fn what_the_mock_server_says_obeys_the_official_schemas() {
     assert!(recorder.seen().len() > 25, "{}", recorder.seen().len());
     if let Some(schemas) = Schemas::from_environment() {
         assert_eq!(recorder.violations(&schemas), Vec::<String>::new());
+        // The same messages without a member that the schema wants do not pass.
+        for mut seen in recorder.seen().into_iter().filter(|seen| seen.answered == "tools/list") {
+            seen.message["result"]["tools"][0].as_object_mut().unwrap().remove("inputSchema");
+            let broken = Recorder::new();
+            broken.add(seen);
+            assert_eq!(broken.violations(&schemas).len(), 1);
+        }
     }
 }

@@ -150,19 +150,9 @@ impl Behaviour {
         Self::steps(logs.chain([Step::Echo]))
     }
 
-    /// Log messages that nobody asked for, then the arguments.
-    pub fn unasked_log(level: LogLevel) -> Self {
-        Self::steps([Step::Log { level, unasked: true }, Step::Echo])
-    }
-
     /// Takes the request and never says anything.
     pub fn hang() -> Self {
         Self::steps([Step::Hang])
-    }
-
-    /// One progress notification, then silence.
-    pub fn hang_after_progress() -> Self {
-        Self::steps([Step::Progress(1, 2), Step::Hang]).as_events()
     }
 
     /// Answers with its arguments once the gate lets it.
@@ -185,63 +175,6 @@ impl Behaviour {
         Self::steps([Step::Huge(bytes)])
     }
 
-    /// Keeps sending progress, every so often, for ever.
-    pub fn endless_progress(every: Duration) -> Self {
-        let ticks = (1..=10_000).flat_map(|done| [Step::Progress(done, 10_000), Step::Wait(every)]);
-        Self::steps(ticks.chain([Step::Hang]))
-    }
-
-    /// Keeps sending comments, every so often, for ever.
-    pub fn endless_comments(every: Duration) -> Self {
-        Self::steps((0..10_000).flat_map(|_| [Step::Comment, Step::Wait(every)]).chain([Step::Hang])).as_events()
-    }
-
-    /// Answers with something that is no JSON.
-    pub fn bad_json() -> Self {
-        Self::steps([Step::Raw("{\"jsonrpc\": \"2.0\", \"id\": 1, \"result\": {".to_owned())]).as_json()
-    }
-
-    /// Answers another request than the one that was made.
-    pub fn wrong_id() -> Self {
-        Self::steps([Step::Send(message(r#""id":"nobody-asked","result":{"content":[]}"#))]).as_json()
-    }
-
-    /// Answers twice, differently.
-    pub fn two_responses() -> Self {
-        let answer = |text: &str| {
-            Step::Send(message(&format!(
-                r#""id":"$id","result":{{"resultType":"complete","content":[{{"type":"text","text":"{text}"}}]}}"#
-            )))
-        };
-        Self::steps([answer("first"), answer("second")]).as_events()
-    }
-
-    /// Sends the same answer twice.
-    pub fn duplicate() -> Self {
-        Self::steps([Step::Echo, Step::Echo]).as_events()
-    }
-
-    /// Resets the connection after so many bytes of the answer, head included; 0 is before any.
-    pub fn reset_after(bytes: usize) -> Self {
-        Self::steps([Step::ResetAfter(bytes), Step::Echo])
-    }
-
-    /// Ends the stream without an answer.
-    pub fn no_answer() -> Self {
-        Self::steps([Step::Comment]).as_events()
-    }
-
-    /// Answers, then sends progress for the finished call.
-    pub fn late_progress() -> Self {
-        Self::steps([Step::Echo, Step::Progress(9, 9)]).as_events()
-    }
-
-    /// Sends progress with a token that nobody gave it, then the arguments.
-    pub fn wrong_progress_token() -> Self {
-        let note = message(r#""method":"notifications/progress","params":{"progressToken":"not-yours","progress":1}"#);
-        Self::steps([Step::Send(note), Step::Echo])
-    }
-
     /// Answers with an array of a progress notification and the result, as 2025-03-26 allows.
     pub fn batch() -> Self {
         let note = message(r#""method":"notifications/progress","params":{"progressToken":"$token","progress":1}"#);
@@ -261,28 +194,6 @@ impl Behaviour {
             result["requestState"] = json!(state);
         }
         Self::result(result)
-    }
-
-    /// An HTTP answer that is no JSON-RPC.
-    pub fn status(status: u16, content_type: &'static str, body: &str) -> Self {
-        let status = StatusCode::from_u16(status).unwrap_or_else(|error| panic!("{status}: {error}"));
-        let plain = Self::steps([Step::Raw(body.to_owned())]);
-        Self { form: Form::Plain(content_type), status, ..plain }
-    }
-
-    /// 401 with a challenge.
-    pub fn unauthorized() -> Self {
-        Self::status(401, "text/plain", "no token").with_header("www-authenticate", "Bearer")
-    }
-
-    /// 429 or 503 that names a wait in seconds.
-    pub fn retry_after(status: u16, seconds: u32) -> Self {
-        Self::status(status, "text/plain", "later").with_header("retry-after", &seconds.to_string())
-    }
-
-    /// 307 to somewhere else.
-    pub fn redirect(location: &str) -> Self {
-        Self::status(307, "text/plain", "elsewhere").with_header("location", location)
     }
 
     /// The same with this HTTP status.
@@ -328,6 +239,6 @@ impl Behaviour {
     }
 }
 
-fn message(members: &str) -> String {
+pub(super) fn message(members: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0",{members}}}"#)
 }

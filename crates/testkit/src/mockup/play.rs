@@ -17,6 +17,7 @@ use weir_wire::{LogLevel, Revision};
 
 use super::behaviour::{Behaviour, Drip, Form, Gate, Step};
 use super::breakable::Switch;
+use super::ending::{Ended, Ending};
 use super::state::Shared;
 
 /// The body of every answer.
@@ -50,7 +51,7 @@ pub(super) async fn play(shared: &Arc<Shared>, behaviour: Behaviour, call: Call,
         _ => "application/json",
     };
     let player = Player {
-        ending: Ending { shared: Arc::clone(shared), tool: call.tool.clone(), ended: None },
+        ending: Ending::new(Arc::clone(shared), call.tool.clone()),
         cancels: shared.cancels.subscribe(),
         call,
         switch: switch.clone(),
@@ -263,44 +264,5 @@ async fn cancelled(cancels: &mut broadcast::Receiver<(Option<String>, Value)>, c
             Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
             Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
         }
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Ended {
-    Completed,
-    Cancelled,
-    Abandoned,
-}
-
-/// Counts how a call ended, once, whatever way it does.
-struct Ending {
-    shared: Arc<Shared>,
-    tool: Option<String>,
-    ended: Option<Ended>,
-}
-
-impl Ending {
-    fn end(&mut self, ended: Ended) {
-        if self.ended.is_some() {
-            return;
-        }
-        self.ended = Some(ended);
-        if let Some(tool) = &self.tool {
-            self.shared.change(|inner| {
-                let counts = inner.counts.entry(tool.clone()).or_default();
-                match ended {
-                    Ended::Completed => counts.completed += 1,
-                    Ended::Cancelled => counts.cancelled += 1,
-                    Ended::Abandoned => counts.abandoned += 1,
-                }
-            });
-        }
-    }
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.end(Ended::Abandoned);
     }
 }

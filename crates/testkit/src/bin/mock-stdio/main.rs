@@ -1,0 +1,283 @@
+//! An MCP server on standard input and output that behaves or misbehaves as its flags say. `weir_testkit::MockStdio`
+//! documents flags and tools; unknown flags are an error.
+
+mod flags;
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Map, Value, json};
+use weir_wire::{Revision, code, meta};
+
+use flags::Flags;
+
+/// What the threads share.
+#[derive(Debug, Default)]
+struct State {
+    added: usize,
+    /// Ids of modern listen requests, as JSON.
+    listeners: Vec<Value>,
+    /// Dropping a sender cancels the request of that id.
+    running: HashMap<String, Sender<()>>,
+    /// Waiting for the answer to the server's own request of that id.
+    asking: HashMap<String, Sender<()>>,
+}
+
+struct Server {
+    flags: Flags,
+    state: Mutex<State>,
+    grandchild: Option<Child>,
+}
+
+fn main() -> Result<(), String> {
+    let flags = flags::parse(std::env::args().skip(1))?;
+    if flags.ignore_sigterm {
+        ignore_sigterm()?;
+    }
+    if let Some(path) = &flags.starts_file {
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        file.and_then(|mut file| writeln!(file, "{}", std::process::id()))
+            .map_err(|error| format!("{path}: {error}"))?;
+    }
+    flood(flags.flood_stderr);
+    if flags.noise {
+        say_text("mock-stdio is starting up...\n{\"not\": finished");
+    }
+    let sleeper =
+        || Command::new("sleep").arg("300").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let grandchild = flags.grandchild.then(sleeper).transpose().map_err(|error| format!("no grandchild: {error}"))?;
+    let server = Arc::new(Server { flags, state: Mutex::default(), grandchild });
+    if !server.flags.hang {
+        server.run();
+    }
+    if server.flags.hang || server.flags.ignore_sigterm {
+        loop {
+            std::thread::park();
+        }
+    }
+    Ok(())
+}
+
+impl Server {
+    /// Serves until the end of the input.
+    fn run(self: &Arc<Self>) {
+        let mut requests = 0;
+        for line in std::io::stdin().lock().lines() {
+            let Ok(line) = line else { return };
+            let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
+            if message.get("id").is_some() && message.get("method").is_some() {
+                requests += 1;
+                if self.flags.exit_after.is_some_and(|most| requests >= most) {
+                    std::process::exit(3);
+                }
+                let (server, id) = (Arc::clone(self), message["id"].to_string());
+                // Known before the next line is read, which may be its cancellation.
+                let (sender, cancelled) = channel();
+                self.state().running.insert(id.clone(), sender);
+                std::thread::spawn(move || {
+                    server.request(&message, &cancelled);
+                    server.state().running.remove(&id);
+                });
+            } else {
+                self.notification(&message);
+            }
+        }
+    }
+
+    fn notification(&self, message: &Value) {
+        let mut state = self.state();
+        if message["method"] == "notifications/cancelled" {
+            let id = &message["params"]["requestId"];
+            state.running.remove(&id.to_string());
+            state.listeners.retain(|listener| listener != id);
+        } else if message.get("method").is_none() {
+            state.asking.remove(&message["id"].to_string());
+        }
+    }
+
+    fn request(&self, message: &Value, cancelled: &Receiver<()>) {
+        let (id, params) = (&message["id"], &message["params"]);
+        let outcome = match message["method"].as_str().unwrap_or_default() {
+            "server/discover" if self.flags.silent_to_discover => return,
+            "server/discover" if self.flags.modern => Ok(discover()),
+            "initialize" if !self.flags.modern => Ok(self.initialize(params)),
+            "ping" | "logging/setLevel" if !self.flags.modern => Ok(json!({})),
+            "subscriptions/listen" if self.flags.modern => return self.listen(id, params),
+            "tools/list" => Ok(self.list()),
+            "tools/call" => match self.call(id, params, cancelled) {
+                Some(outcome) => outcome,
+                None => return,
+            },
+            method => Err((code::METHOD_NOT_FOUND, format!("no method {method}"))),
+        };
+        match outcome {
+            Ok(mut result) => {
+                if self.flags.modern {
+                    result["resultType"] = json!("complete");
+                }
+                say(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
+            }
+            Err((code, why)) => say(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why}})),
+        }
+    }
+
+    fn initialize(&self, params: &Value) -> Value {
+        let newest = self.flags.revision.unwrap_or(Revision::NEWEST_LEGACY);
+        let asked = params["protocolVersion"].as_str().and_then(Revision::parse);
+        json!({
+            "protocolVersion": asked.filter(|asked| *asked <= newest).unwrap_or(newest).as_str(),
+            "capabilities": {"tools": {"listChanged": true}, "logging": {}},
+            "serverInfo": {"name": "mock-stdio", "version": "1.0.0"},
+        })
+    }
+
+    fn listen(&self, id: &Value, params: &Value) {
+        let mark = json!({meta::SUBSCRIPTION_ID: id});
+        let wanted = params["notifications"]["toolsListChanged"] == true;
+        let granted = if wanted { json!({"toolsListChanged": true}) } else { json!({}) };
+        // Locked over both, so that no change comes before the acknowledgement or is missed after it.
+        let mut state = self.state();
+        notify("notifications/subscriptions/acknowledged", &json!({"notifications": granted, "_meta": mark}));
+        if wanted {
+            state.listeners.push(id.clone());
+        }
+    }
+
+    fn list(&self) -> Value {
+        let own = ["env", "echo", "progress", "log", "hang", "add_tool", "pids", "exit", "stderr", "huge", "ask"];
+        let numbered = (0..self.flags.tools).map(|number| format!("tool_{number:04}"));
+        let added = (0..self.state().added).map(|number| format!("added_{number}"));
+        let names = own.into_iter().map(str::to_owned).chain(numbered).chain(added);
+        let tools: Vec<_> = names.map(|name| json!({"name": name, "inputSchema": {"type": "object"}})).collect();
+        if self.flags.modern {
+            return json!({"tools": tools, "ttlMs": 60_000, "cacheScope": "public"});
+        }
+        json!({"tools": tools})
+    }
+
+    /// Runs a tool; `None` when its call is never answered.
+    fn call(&self, id: &Value, params: &Value, cancelled: &Receiver<()>) -> Option<Result<Value, (i64, String)>> {
+        let arguments = params.get("arguments").cloned().unwrap_or_else(|| json!({}));
+        let number = |name: &str| arguments[name].as_u64().unwrap_or(0);
+        let token = params["_meta"].get("progressToken");
+        let name = params["name"].as_str().unwrap_or_default();
+        Some(Ok(match name {
+            "env" => {
+                let env: Map<_, _> = std::env::vars().map(|(name, value)| (name, Value::String(value))).collect();
+                structured(Value::Object(env))
+            }
+            "progress" => {
+                for done in (1..=number("count")).filter(|_| token.is_some()) {
+                    notify("notifications/progress", &json!({"progressToken": token, "progress": done}));
+                }
+                structured(arguments)
+            }
+            "log" => {
+                notify("notifications/message", &json!({"level": "info", "logger": "mock-stdio", "data": "a message"}));
+                structured(arguments)
+            }
+            "hang" => {
+                // Ends when the sender is dropped. A cancelled call has no answer.
+                let _ = cancelled.recv();
+                return None;
+            }
+            "add_tool" => self.add_tool(),
+            "pids" => {
+                let grandchild = self.grandchild.as_ref().map(Child::id);
+                structured(json!({"own": std::process::id(), "grandchild": grandchild}))
+            }
+            "exit" => std::process::exit(i32::try_from(number("code")).unwrap_or(1)),
+            "stderr" => {
+                flood(usize::try_from(number("bytes")).unwrap_or(usize::MAX));
+                structured(arguments)
+            }
+            "huge" => {
+                let text = "x".repeat(usize::try_from(number("bytes")).unwrap_or(0));
+                json!({"content": [{"type": "text", "text": text}]})
+            }
+            "ask" => {
+                let question = json!(format!("ask-{id}"));
+                let (sender, answered) = channel();
+                self.state().asking.insert(question.to_string(), sender);
+                say(&json!({"jsonrpc": "2.0", "id": question, "method": "roots/list"}));
+                // Ends when the sender is dropped: the answer, of whatever kind, has come.
+                let _ = answered.recv();
+                structured(arguments)
+            }
+            "echo" => structured(arguments),
+            other if other.starts_with("tool_") || other.starts_with("added_") => structured(arguments),
+            other => return Some(Err((code::INVALID_PARAMS, format!("no tool {other}")))),
+        }))
+    }
+
+    fn add_tool(&self) -> Value {
+        let mut state = self.state();
+        state.added += 1;
+        if !self.flags.modern {
+            say(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
+        }
+        for id in &state.listeners {
+            notify("notifications/tools/list_changed", &json!({"_meta": {meta::SUBSCRIPTION_ID: id}}));
+        }
+        let added = state.added;
+        structured(json!({"tools": added}))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn discover() -> Value {
+    json!({
+        "supportedVersions": [Revision::MODERN.as_str()],
+        "capabilities": {"tools": {"listChanged": true}, "logging": {}},
+        "ttlMs": 60_000,
+        "cacheScope": "public",
+        "_meta": {meta::SERVER_INFO: {"name": "mock-stdio", "version": "1.0.0"}},
+    })
+}
+
+fn structured(content: Value) -> Value {
+    json!({"content": [{"type": "text", "text": content.to_string()}], "structuredContent": content})
+}
+
+fn notify(method: &str, params: &Value) {
+    say(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
+}
+
+fn say(message: &Value) {
+    say_text(&message.to_string());
+}
+
+/// Writes whole lines. An error means that nobody reads any more, which is the reader's business.
+fn say_text(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
+fn flood(bytes: usize) {
+    let mut err = std::io::stderr().lock();
+    let line = format!("{}\n", "e".repeat(99));
+    for start in (0..bytes).step_by(line.len()) {
+        let piece = &line.as_bytes()[line.len() - line.len().min(bytes - start)..];
+        if err.write_all(piece).is_err() {
+            return;
+        }
+    }
+}
+
+/// Takes SIGTERM and does nothing with it.
+fn ignore_sigterm() -> Result<(), String> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+    let guard = runtime.enter();
+    let kind = tokio::signal::unix::SignalKind::terminate();
+    let mut signals = tokio::signal::unix::signal(kind).map_err(|error| error.to_string())?;
+    drop(guard);
+    std::thread::spawn(move || runtime.block_on(async move { while signals.recv().await.is_some() {} }));
+    Ok(())
+}

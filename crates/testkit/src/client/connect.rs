@@ -1,0 +1,40 @@
+//! One connection for one request.
+
+use std::io;
+
+use bytes::Bytes;
+use http::{Request, Response, Uri, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+
+use super::insert;
+use crate::task::Owned;
+
+/// Connects, sends and waits for the head of the answer. The connection lives as long as its task.
+pub(super) async fn exchange(
+    url: &Uri,
+    http2: bool,
+    mut request: Request<Full<Bytes>>,
+) -> io::Result<(Response<Incoming>, Owned)> {
+    let authority = url.authority().map_or("", |authority| authority.as_str());
+    let stream = TcpStream::connect(authority).await?;
+    stream.set_nodelay(true)?;
+    if http2 {
+        *request.uri_mut() = url.clone();
+        let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+        let (mut sender, connection) = handshake.await.map_err(io::Error::other)?;
+        let owned = Owned::spawn(async { drop(connection.await) });
+        return Ok((sender.send_request(request).await.map_err(io::Error::other)?, owned));
+    }
+    let path = url.path_and_query().map_or("/", |path| path.as_str());
+    *request.uri_mut() = path.parse().map_err(io::Error::other)?;
+    if !request.headers().contains_key(header::HOST) {
+        insert(request.headers_mut(), "host", authority);
+    }
+    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
+    let (mut sender, connection) = handshake.await.map_err(io::Error::other)?;
+    let owned = Owned::spawn(async { drop(connection.await) });
+    Ok((sender.send_request(request).await.map_err(io::Error::other)?, owned))
+}
