@@ -66,7 +66,7 @@ pub struct Topology {
 pub struct Catalog {
     works: Arc<Works>,
     layout: ArcSwap<Layout>,
-    /// Reloads come one after the other.
+    /// Reloads and rebuilds come one after the other.
     applying: Mutex<()>,
     sealer: Sealer,
     outstanding: abandoned::Outstanding,
@@ -152,6 +152,12 @@ impl Catalog {
         source.stop();
         let retiring = source.upstream.clone().retire(self.works.settings.retire_grace);
         self.works.tasks.spawn(retiring);
+    }
+
+    /// Builds all views again, for the keeper: never in the middle of a reload.
+    fn renew(&self, now: Instant) -> Option<Instant> {
+        let _one = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
+        self.refresh(now)
     }
 
     /// Builds all views again; gives the time at which held-back announcements are due.
@@ -274,11 +280,7 @@ impl fmt::Debug for Topology {
 
 /// The desks of an endpoint outlive a reload: clients hold on to them.
 fn desks(before: &Layout, endpoint: &Endpoint) -> Arc<Desks> {
-    let Some(old) = before.stands.get(&endpoint.id) else { return Arc::default() };
-    if *old.endpoint != *endpoint {
-        old.desks.forget_names();
-    }
-    old.desks.clone()
+    before.stands.get(&endpoint.id).map(|stand| stand.desks.clone()).unwrap_or_default()
 }
 
 fn members(endpoint: &Endpoint) -> &[UpstreamId] {

@@ -34,7 +34,11 @@ struct Entry {
 
 /// The segments of one endpoint, by upstream and the class they were listed for.
 #[derive(Default)]
-pub(super) struct Segments(HashMap<(UpstreamId, CapabilityClass), Segment>);
+pub(super) struct Segments {
+    /// Whose naming they follow.
+    endpoint: Option<Endpoint>,
+    known: HashMap<(UpstreamId, CapabilityClass), Segment>,
+}
 
 /// What one upstream gives to a view.
 struct Part {
@@ -69,6 +73,7 @@ pub(super) fn build(
     segments: &mut Segments,
     before: Option<&View>,
 ) -> View {
+    segments.follow(endpoint);
     let mut status = Status::new(!sources.is_empty());
     let mut used = Vec::with_capacity(sources.len());
     for source in sources {
@@ -125,10 +130,17 @@ impl Status {
 }
 
 impl Segments {
+    /// Forgets names that were made by another rule.
+    fn follow(&mut self, endpoint: &Endpoint) {
+        if self.endpoint.as_ref() != Some(endpoint) {
+            *self = Self { endpoint: Some(endpoint.clone()), known: HashMap::new() };
+        }
+    }
+
     fn of(&mut self, endpoint: &Endpoint, source: &Source, part: &Part) -> Segment {
         let (tools, rules) = (&part.shown.tools, source.rules());
         let key = (source.id().clone(), part.feed.class);
-        if let Some(known) = self.0.get(&key)
+        if let Some(known) = self.known.get(&key)
             && Arc::ptr_eq(&known.tools, tools)
             && Arc::ptr_eq(&known.rules, &rules)
         {
@@ -144,7 +156,7 @@ impl Segments {
         }
         let digest = Version::of(&parts);
         let segment = Segment { tools: tools.clone(), rules, entries, digest };
-        self.0.insert(key, segment.clone());
+        self.known.insert(key, segment.clone());
         segment
     }
 
@@ -152,7 +164,7 @@ impl Segments {
     pub(super) fn keep(&mut self, sources: &[Arc<Source>]) {
         let live: Vec<_> =
             sources.iter().flat_map(|source| source.feeds()).map(|f| (f.upstream.clone(), f.class)).collect();
-        self.0.retain(|key, _| live.contains(key));
+        self.known.retain(|key, _| live.contains(key));
     }
 }
 

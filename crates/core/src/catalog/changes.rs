@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 pub enum Change {
     /// It changed: ask for it again.
     Moved,
-    /// Its endpoint is gone; nothing more will come.
+    /// Nothing more will come: its endpoint is gone. Ask again for what may be there instead.
     Gone,
 }
 

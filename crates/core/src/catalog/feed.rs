@@ -45,6 +45,10 @@ pub(super) struct Snapshot {
     pub(super) error: Option<Arc<str>>,
     /// Good walks so far.
     pub(super) walks: u64,
+    /// Items that the last walk left out.
+    pub(super) rejected: u64,
+    /// Definitions that changed so far.
+    pub(super) redefined: u64,
 }
 
 impl Snapshot {
@@ -61,6 +65,8 @@ impl Snapshot {
             offers: false,
             error: None,
             walks: 0,
+            rejected: 0,
+            redefined: 0,
         }
     }
 

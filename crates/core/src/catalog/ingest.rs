@@ -13,6 +13,15 @@ use crate::names::UpstreamId;
 use crate::schema::Contract;
 use crate::telemetry::instruments;
 
+/// The tools of a walk, and what was odd about them.
+pub(super) struct Ingested {
+    pub(super) tools: Arc<[Arc<Tool>]>,
+    /// Tools whose definition is another than before.
+    pub(super) redefined: u64,
+    /// Items that are no tools, or have a name that an earlier one has.
+    pub(super) rejected: u64,
+}
+
 /// Makes tools of `items`, in order. An item that did not change keeps its `Arc`; if none changed, the whole list does.
 ///
 /// # Errors
@@ -22,7 +31,7 @@ pub(super) async fn ingest(
     upstream: &UpstreamId,
     items: Vec<Bytes>,
     before: Arc<[Arc<Tool>]>,
-) -> Result<Arc<[Arc<Tool>]>, Failure> {
+) -> Result<Ingested, Failure> {
     let (works, upstream) = (works.clone(), upstream.clone());
     // Reading and compiling thousands of schemas takes milliseconds that no call should wait for.
     tokio::task::spawn_blocking(move || make(&works, &upstream, items, &before))
@@ -30,20 +39,23 @@ pub(super) async fn ingest(
         .map_err(|error| Failure::internal("reading an upstream's tools failed").because(error))
 }
 
-fn make(works: &Works, upstream: &UpstreamId, items: Vec<Bytes>, before: &Arc<[Arc<Tool>]>) -> Arc<[Arc<Tool>]> {
+fn make(works: &Works, upstream: &UpstreamId, items: Vec<Bytes>, before: &Arc<[Arc<Tool>]>) -> Ingested {
     let known: HashMap<&str, &Arc<Tool>> = before.iter().map(|tool| (&*tool.native, tool)).collect();
     let mut seen = HashSet::with_capacity(items.len());
     let mut tools = Vec::with_capacity(items.len());
+    let (mut redefined, mut rejected) = (0, 0);
     for item in items {
         let draft = match Draft::read(item) {
             Ok(draft) => draft,
             Err(error) => {
                 reject(upstream, "bad_tool", "", &error.to_string());
+                rejected += 1;
                 continue;
             }
         };
         if !seen.insert(draft.native.clone()) {
             reject(upstream, "duplicate_tool", &draft.native, "the list has this name twice; the first one counts");
+            rejected += 1;
             continue;
         }
         let old = known.get(draft.native.as_str());
@@ -52,6 +64,7 @@ fn make(works: &Works, upstream: &UpstreamId, items: Vec<Bytes>, before: &Arc<[A
             continue;
         }
         if old.is_some() {
+            redefined += 1;
             instruments().tool_definition_changed.add(1, &[label(upstream)]);
             tracing::warn!(%upstream, tool = plain(&draft.native, 64), "the definition of a tool changed");
         }
@@ -60,7 +73,7 @@ fn make(works: &Works, upstream: &UpstreamId, items: Vec<Bytes>, before: &Arc<[A
         tools.push(Arc::new(tool));
     }
     let same = tools.len() == before.len() && tools.iter().zip(before.iter()).all(|(new, old)| Arc::ptr_eq(new, old));
-    if same { before.clone() } else { tools.into() }
+    Ingested { tools: if same { before.clone() } else { tools.into() }, redefined, rejected }
 }
 
 fn reject(upstream: &UpstreamId, reason: &'static str, tool: &str, why: &str) {

@@ -24,7 +24,7 @@ pub(super) async fn run(catalog: Weak<Catalog>, works: Arc<Works>) {
         }
         let Some(catalog) = catalog.upgrade() else { return };
         let now = Instant::now();
-        due = catalog.refresh(now);
+        due = catalog.renew(now);
         if now >= tidy {
             catalog.tidy();
             tidy = now + TIDY;

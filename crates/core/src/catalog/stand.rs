@@ -86,6 +86,8 @@ impl Stand {
         let mut open = self.desks.all();
         open.push(desk.clone());
         self.desks.open.store(Arc::new(open));
+        // A reload may have come in between: then this view is of what was before.
+        works.bell.notify_one();
         desk
     }
 
@@ -123,11 +125,6 @@ impl Stand {
 }
 
 impl Desks {
-    /// Names of items may follow another rule now.
-    pub(super) fn forget_names(&self) {
-        *self.segments.lock().unwrap_or_else(PoisonError::into_inner) = Segments::default();
-    }
-
     /// The endpoint is gone.
     pub(super) fn close(&self) {
         self.all().iter().for_each(|desk| desk.close());

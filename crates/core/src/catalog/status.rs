@@ -36,6 +36,10 @@ pub struct ListStatus {
     pub tools: usize,
     /// Tools with a schema that is not used for validation.
     pub unchecked: usize,
+    /// Items that the last walk left out, because they are no tools or have a name twice.
+    pub rejected: u64,
+    /// How often a tool came back with another definition under the same name.
+    pub redefined: u64,
     /// The guard that cut the last walk.
     pub truncated: Option<&'static str>,
     /// Good walks so far.
@@ -73,6 +77,8 @@ fn list(feed: &Feed) -> ListStatus {
         since: snapshot.since,
         tools: snapshot.tools.len(),
         unchecked: snapshot.tools.iter().filter(|t| is_unchecked(&t.input) || is_unchecked(&t.output)).count(),
+        rejected: snapshot.rejected,
+        redefined: snapshot.redefined,
         truncated: snapshot.truncated,
         walks: snapshot.walks,
         error: snapshot.error.clone(),

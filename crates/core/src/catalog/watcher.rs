@@ -106,8 +106,8 @@ impl Watcher {
         let (truncated, public) = (walked.truncated, walked.public);
         let freshness = self.freshness(walked.ttl, pushes);
         let before = self.feed.snapshot().tools.clone();
-        let tools = ingest(&self.works, &self.feed.upstream, walked.items, before).await?;
-        self.report(&tools, truncated);
+        let ingested = ingest(&self.works, &self.feed.upstream, walked.items, before).await?;
+        self.report(&ingested.tools, truncated);
         let since = self.works.wall();
         self.expiry = None;
         self.feed.publish(|snapshot| {
@@ -115,7 +115,9 @@ impl Watcher {
                 snapshot.since = since;
             }
             snapshot.state = State::Fresh;
-            snapshot.tools = tools;
+            snapshot.tools = ingested.tools;
+            snapshot.rejected = ingested.rejected;
+            snapshot.redefined += ingested.redefined;
             snapshot.about = Some(about);
             snapshot.truncated = truncated;
             snapshot.freshness = freshness;

@@ -194,3 +194,17 @@ fn b02_a_value_of_very_many_parts_is_not_made_a_tree() {
     assert_eq!(holds(&many, &Value::Array((0..5000).map(|at| json!(at)).collect())), Verdict::Unknown);
     assert!(!is_fit(&many, &json!([1, 2, 1])));
 }
+
+#[test]
+fn b01_b23_deep_values_under_recursive_schemas_do_not_exhaust_the_stack() {
+    let defs = json!({ "a": { "$ref": "#/$defs/b" }, "b": { "allOf": [{ "$ref": "#/$defs/c" }] }, "c": { "properties": { "n": { "$ref": "#/$defs/a" } } } });
+    let schema = json!({ "$defs": defs, "$ref": "#/$defs/a" });
+    for levels in [10, 30, 60] {
+        let value = (0..levels).fold(json!(1), |inner, _| json!({ "n": inner }));
+        // A worker's stack is no larger than this.
+        let (schema, value) = (schema.clone(), value);
+        let run = move || matches!(holds(&schema, &value), Verdict::Fits | Verdict::Unknown);
+        let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(run).unwrap();
+        assert!(thread.join().unwrap());
+    }
+}

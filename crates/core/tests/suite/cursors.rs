@@ -136,7 +136,7 @@ struct Reading {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
     #[test]
     fn b17_whatever_changes_in_between_a_reading_is_consistent_or_refused(
         steps in prop::collection::vec(step(), 1..40),

@@ -33,7 +33,7 @@ async fn r141_e15_a_hanging_upstream_costs_the_first_list_two_seconds_and_later_
 }
 
 #[tokio::test(start_paused = true)]
-async fn r141_a_dripping_upstream_is_found_out() {
+async fn r141_r143_a_dripping_upstream_is_found_out() {
     let (good, drip) = (Fake::new("good", &["a"]), Fake::new("drip", &["b", "c", "d", "e"]));
     drip.set(|script| (script.page, script.page_delay) = (1, Duration::from_secs(20)));
     let world = World::of(&[&good, &drip]);

@@ -42,6 +42,19 @@ async fn g04_a_thousand_reloads_keep_watchers_and_lists_and_leak_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_reload_that_renames_and_a_class_that_is_asked_for_agree() {
+    let fake = Fake::new("up", &["a"]);
+    let world = World::of(&[&fake]);
+    world.settled().await;
+    let class = CapabilityClass::ROOTS;
+    for prefix in [Prefix::None, Prefix::Always, Prefix::None] {
+        world.show(&[&fake], prefix, 1000);
+        let view = world.catalog.settled(&endpoint(), class).await;
+        assert_eq!((exposed(&view), view.version), (exposed(&world.view()), world.view().version));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_upstream_with_new_settings_shows_its_list_until_the_new_one_is_known() {
     let old = Fake::new("up", &["a"]);
     let world = World::of(&[&old]);
