@@ -2,4 +2,16 @@
 //!
 //! It puts the other crates together and holds no logic of the protocol: it never parses JSON-RPC by itself.
 
+pub mod admin;
+pub mod cli;
+mod client;
 pub mod config;
+mod docs;
+mod quickstart;
+mod reload;
+mod serve;
+mod system;
+pub mod telemetry;
+mod weir;
+
+pub use weir::{ReloadError, StartError, Weir};

@@ -55,7 +55,8 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, report: &mut Report) -> M
     let keys = access::keys(&raw, report);
     access::store(&raw, report);
     access::auth(&raw, front.listen, report);
-    let (catalog, log, drain) = (catalog(&raw, report), log(raw.log.as_ref()), positive(raw.drain, "drain", report));
+    let (catalog, log, drain) =
+        (catalog(&raw, report), log(raw.log.as_ref(), report), positive(raw.drain, "drain", report));
     let sessions = limits::sessions(raw.limits.as_ref(), report);
     let own_endpoints = raw.endpoints.is_some();
     let mut part = Part::default();
@@ -130,13 +131,17 @@ fn catalog(raw: &Raw, report: &mut Report) -> CatalogPlan {
     }
 }
 
-fn log(raw: Option<&RawLog>) -> LogPlan {
+fn log(raw: Option<&RawLog>, report: &mut Report) -> LogPlan {
     let Some(raw) = raw else { return LogPlan::default() };
     let format = match raw.format {
         None | Some(RawLogFormat::Auto) => LogFormat::Auto,
         Some(RawLogFormat::Human) => LogFormat::Human,
         Some(RawLogFormat::Json) => LogFormat::Json,
     };
+    if let Some(Err(why)) = raw.level.as_deref().map(crate::telemetry::check_filter) {
+        let problem = Problem::error(Path::at("log.level"), format!("is no level or filter: {why}"));
+        report.add(problem.hint("write info, debug, or info,weir_upstream=debug"));
+    }
     LogPlan { format, filter: raw.level.clone() }
 }
 

@@ -4,7 +4,7 @@ use super::report::{Path, Problem, Report};
 use super::tree::{Node, Value};
 
 /// Where variables come from; tests bring their own.
-pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub type Environment<'a> = &'a (dyn Fn(&str) -> Option<String> + Send + Sync);
 
 /// Fills in every `${NAME}` of the tree's texts. A variable that is not set is an error; `$${` stands for `${`.
 pub(crate) fn fill_in(node: &mut Node, path: &Path, environment: Environment<'_>, report: &mut Report) {

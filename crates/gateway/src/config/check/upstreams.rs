@@ -3,7 +3,7 @@
 use http::{HeaderName, HeaderValue, Uri};
 use weir_core::endpoint::{ToolRules, UpstreamRules, WalkLimits};
 use weir_core::names::UpstreamId;
-use weir_upstream::settings::{
+use weir_upstream::{
     Bounds, HttpSettings, Protocol, SecretHeader, SecretText, Settings, Sharing, StdioSettings, Transport,
 };
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir_core::endpoint::{Mode, Prefix};
 use weir_core::schema::Check;
-use weir_upstream::settings::{Protocol, Sharing, Transport};
+use weir_upstream::{Protocol, Sharing, Transport};
 
 use super::*;
 

@@ -1,0 +1,192 @@
+//! The commands of `weir`, as a person types them.
+
+mod call;
+mod check;
+mod tools;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use data_encoding::BASE64URL_NOPAD;
+use weir_core::port::Random;
+
+use crate::client::Token;
+use crate::config::{Source, schema};
+use crate::system::SystemRandom;
+use crate::{quickstart, serve};
+
+/// One endpoint in front of many MCP servers, old and new, for clients old and new.
+#[derive(Debug, Parser)]
+#[command(
+    name = "weir",
+    version,
+    max_term_width = 100,
+    after_help = "Try it: weir quickstart\nWith a config of your own: weir serve --config weir.yaml"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// What to log: a level, or a filter such as info,weir_upstream=debug
+    #[arg(long, global = true, value_name = "FILTER")]
+    log: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the gateway
+    Serve {
+        /// The config file, YAML or JSON
+        #[arg(long, short, env = "WEIR_CONFIG", value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Read a config and say everything that is wrong with it; exits with 2 if there are errors
+    Check {
+        /// The config file
+        #[arg(value_name = "FILE", env = "WEIR_CONFIG")]
+        file: PathBuf,
+    },
+    /// Run weir in front of two small example servers, with nothing to configure
+    Quickstart {
+        /// Where to listen instead of the first free port from 8080
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        listen: Option<SocketAddr>,
+    },
+    /// List the tools of an MCP server, weir or any other
+    Tools {
+        #[command(flatten)]
+        target: Target,
+        /// Stay, and show what is added, changed and removed as it happens
+        #[arg(long)]
+        watch: bool,
+        /// Print the tools as JSON, one a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Call a tool; exits with 1 if the tool reports an error, 3 if it could not be called
+    Call {
+        #[command(flatten)]
+        target: Target,
+        /// The tool's name, as `weir tools` shows it
+        tool: String,
+        /// Its arguments, a JSON object
+        #[arg(default_value = "{}", value_name = "JSON")]
+        arguments: String,
+        /// Print the whole result as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the JSON Schema of the config, for editors
+    Schema,
+    /// Print a fresh sealing key for the config's `keys`
+    Keygen,
+    /// Print a page of the documentation that is made from the code
+    #[command(hide = true)]
+    Docs {
+        /// Which: errors
+        page: Page,
+    },
+}
+
+/// A page made from the code.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Page {
+    /// Every failure as clients see it.
+    Errors,
+}
+
+/// The server a command talks to.
+#[derive(Debug, Args)]
+struct Target {
+    /// The server's URL, such as http://127.0.0.1:8080/mcp
+    url: String,
+    /// A bearer token; better in the environment, where other users do not see it
+    #[arg(long, env = "WEIR_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    token: Option<String>,
+}
+
+impl Target {
+    fn token(&self) -> Result<Option<Token>, String> {
+        match &self.token {
+            None => Ok(None),
+            Some(text) => {
+                Token::new(text).map(Some).ok_or_else(|| "the token has characters no header can have".to_owned())
+            }
+        }
+    }
+}
+
+/// The command could not do its work: nobody there, or no MCP.
+const UNREACHABLE: u8 = 3;
+/// What was typed makes no sense.
+const USAGE: u8 = 2;
+
+/// Runs the command line.
+pub async fn run() -> ExitCode {
+    let Cli { command, log } = Cli::parse();
+    let log = log.as_deref();
+    match command {
+        Command::Serve { config } => serve::serve(Source::File(config), log).await,
+        Command::Check { file } => check::check(&file),
+        Command::Quickstart { listen } => quickstart::quickstart(listen, log).await,
+        Command::Tools { target, watch, json } => tools::tools(&target, watch, json).await,
+        Command::Call { target, tool, arguments, json } => call::call(&target, &tool, &arguments, json).await,
+        Command::Schema => print(&schema()),
+        Command::Keygen => print(&keygen()),
+        Command::Docs { page: Page::Errors } => print(&crate::docs::errors()),
+    }
+}
+
+fn print(text: &str) -> ExitCode {
+    print!("{text}");
+    ExitCode::SUCCESS
+}
+
+fn keygen() -> String {
+    let mut bytes = [0; 33];
+    SystemRandom.fill(&mut bytes);
+    let [id, secret @ ..] = bytes;
+    format!(
+        "# Put the secret where weir starts (WEIR_KEY), and the line into the config. A new key goes in front; keep the\n\
+         # old one behind it until what it sealed has expired.\n\
+         WEIR_KEY={}\n\
+         # keys: [{{ id: {}, secret: \"${{WEIR_KEY}}\" }}]\n",
+        BASE64URL_NOPAD.encode(&secret),
+        id.max(1)
+    )
+}
+
+/// Says what went wrong, in one line.
+fn fail(code: u8, why: impl std::fmt::Display) -> ExitCode {
+    eprintln!("weir: {why}");
+    ExitCode::from(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn g05_a_generated_key_is_accepted_and_no_two_are_equal() {
+        let (one, two) = (keygen(), keygen());
+        assert_ne!(one, two);
+        let value = |text: &str, start: &str| {
+            let line = text.lines().find(|line| line.starts_with(start)).expect("the line is printed");
+            line[start.len()..].to_owned()
+        };
+        let secret = value(&one, "WEIR_KEY=");
+        let entry = value(&one, "# keys: ");
+        let environment = move |name: &str| (name == "WEIR_KEY").then(|| secret.clone());
+        let source = Source::Text { name: "keys".to_owned(), text: format!("keys: {entry}\n") };
+        let outcome = crate::config::Loader::new(source, &environment).load();
+        assert_eq!(outcome.config.map(|config| config.keys.len()), Some(1), "{}", outcome.report);
+    }
+}

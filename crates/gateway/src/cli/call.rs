@@ -1,0 +1,106 @@
+//! `weir call URL TOOL JSON`: the result on standard output, progress and log messages on standard error.
+
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use super::tools::plain;
+use super::{Target, UNREACHABLE, USAGE, fail};
+use crate::client::{self, Client, Note};
+use crate::serve::Signals;
+
+/// The tool ran and says that it failed.
+const TOOL_ERROR: u8 = 1;
+/// A person ended it.
+const INTERRUPTED: u8 = 130;
+
+pub(super) async fn call(target: &Target, tool: &str, arguments: &str, json: bool) -> ExitCode {
+    let arguments = match client::arguments(arguments) {
+        Ok(arguments) => arguments,
+        Err(why) => return fail(USAGE, format_args!("the arguments are no JSON object: {why}")),
+    };
+    let (token, mut signals) = match (target.token(), Signals::new()) {
+        (Ok(token), Ok(signals)) => (token, signals),
+        (Err(why), _) => return fail(USAGE, why),
+        (_, Err(error)) => return fail(UNREACHABLE, error),
+    };
+    let called = async {
+        let mut client = Client::connect(&target.url, token).await?;
+        let result = client.call(tool, arguments, &mut |note| tell(&note)).await;
+        client.close().await;
+        result
+    };
+    let called = tokio::select! {
+        called = called => called,
+        () = signals.stop() => return ExitCode::from(INTERRUPTED),
+    };
+    match called {
+        Ok(result) => finish(&result, json),
+        Err(error) => fail(UNREACHABLE, error),
+    }
+}
+
+fn finish(result: &Value, json: bool) -> ExitCode {
+    if result["resultType"] == "input_required" {
+        return fail(UNREACHABLE, "the tool asks for input, which this command cannot give: use an MCP client");
+    }
+    if json {
+        println!("{result}");
+    } else {
+        for line in lines(result) {
+            println!("{line}");
+        }
+    }
+    if result["isError"] == true { ExitCode::from(TOOL_ERROR) } else { ExitCode::SUCCESS }
+}
+
+/// Texts as they are, other content as JSON or by its size.
+fn lines(result: &Value) -> Vec<String> {
+    let content = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut lines: Vec<String> = content.iter().map(block).collect();
+    if lines.is_empty() && !result["structuredContent"].is_null() {
+        lines.push(result["structuredContent"].to_string());
+    }
+    lines
+}
+
+fn block(block: &Value) -> String {
+    match block["type"].as_str() {
+        Some("text") => plain(block["text"].as_str().unwrap_or_default()),
+        Some(kind @ ("image" | "audio")) => {
+            let bytes = block["data"].as_str().map_or(0, |data| data.len() / 4 * 3);
+            format!("[{kind} {}, about {bytes} bytes]", plain(block["mimeType"].as_str().unwrap_or("?")))
+        }
+        _ => block.to_string(),
+    }
+}
+
+fn tell(note: &Note) {
+    match note {
+        Note::Progress { progress, total, message } => {
+            let of = total.map(|total| format!("/{total}")).unwrap_or_default();
+            eprintln!("... {progress}{of} {}", plain(message.as_deref().unwrap_or_default()));
+        }
+        Note::Log { level, text } => eprintln!("[{}] {}", plain(level), plain(text)),
+        Note::Changed | Note::Other => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn results_read_well_on_a_terminal() {
+        let result = json!({"content": [
+            {"type": "text", "text": "two\nlines\u{1b}[0m"},
+            {"type": "image", "mimeType": "image/png", "data": "AAAAAAAA"},
+            {"type": "resource_link", "uri": "file:///x", "name": "x"},
+        ]});
+        assert_eq!(lines(&result)[..2], ["two\nlines[0m", "[image image/png, about 6 bytes]"]);
+        assert!(lines(&result)[2].contains("file:///x"));
+        assert_eq!(lines(&json!({"content": [], "structuredContent": {"a": 1}})), ["{\"a\":1}"]);
+    }
+}

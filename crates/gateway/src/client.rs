@@ -1,0 +1,284 @@
+//! A small MCP client for the commands `weir tools` and `weir call`: it speaks to any server, modern first.
+//!
+//! Not the way weir reaches its upstreams; that is the upstream crate's. This one is for a person at a terminal: one
+//! request at a time, no pool, no retries, and clear words when something does not work.
+
+mod answer;
+mod dress;
+mod transport;
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Method as HttpMethod, StatusCode, Uri};
+use serde_json::Value;
+use weir_wire::write::{self, ObjectWriter};
+use weir_wire::{ErrorObject, Method, RequestId, Revision, code, scan};
+
+pub(crate) use answer::{Answer, Note};
+pub(crate) use transport::Token;
+use transport::{Response, Transport};
+
+/// A server that does not say its first word in this time is not there.
+const FIRST_WORD: Duration = Duration::from_secs(15);
+/// Lists longer than this do not end.
+const MOST_PAGES: usize = 1000;
+
+/// Why a command did not get what it wanted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClientError {
+    /// The URL is none.
+    #[error("`{0}` is no http or https URL, such as http://127.0.0.1:8080/mcp")]
+    Url(String),
+    /// No connection.
+    #[error("cannot reach {url}: {why}")]
+    Unreachable {
+        /// Where.
+        url: Uri,
+        /// The whole chain of causes.
+        why: String,
+    },
+    /// The server wants a token, or another one.
+    #[error("{url} answered HTTP {status}: give a token with --token or WEIR_TOKEN")]
+    Unauthorized {
+        /// Where.
+        url: Uri,
+        /// 401 or 403.
+        status: u16,
+    },
+    /// No MCP came back.
+    #[error("{url} does not answer as an MCP server does: {why}")]
+    NotMcp {
+        /// Where.
+        url: Uri,
+        /// What came instead.
+        why: String,
+    },
+    /// The server answered with an error.
+    #[error("the server refused: {message} (code {code})")]
+    Refused {
+        /// The JSON-RPC code.
+        code: i64,
+        /// The server's words.
+        message: String,
+    },
+}
+
+/// What a server understands, found out once.
+#[derive(Clone, Debug)]
+enum Era {
+    Modern,
+    Legacy { revision: Revision, session: Option<String> },
+}
+
+/// A connection to a server, in the way it understands.
+#[derive(Debug)]
+pub(crate) struct Client {
+    transport: Transport,
+    era: Era,
+    next_id: i64,
+    about: Value,
+}
+
+impl Client {
+    /// Connects: `server/discover` first; what is no modern answer means `initialize`.
+    pub(crate) async fn connect(url: &str, token: Option<Token>) -> Result<Self, ClientError> {
+        let transport = Transport::new(url, token)?;
+        let mut client = Self { transport, era: Era::Modern, next_id: 1, about: Value::Null };
+        let mut ignore = |_| {};
+        let probe = client.request(Method::Discover, Value::Null, &mut ignore);
+        match tokio::time::timeout(FIRST_WORD, probe).await {
+            Ok(Ok(about)) if speaks_modern(&about) => client.about = about,
+            Ok(Err(error @ (ClientError::Unreachable { .. } | ClientError::Unauthorized { .. }))) => return Err(error),
+            Ok(Err(ClientError::Refused { code, message })) if is_modern_refusal(code) => {
+                return Err(ClientError::Refused { code, message });
+            }
+            // Any other answer, or silence: a server that knows no `server/discover`.
+            Ok(_) | Err(_) => client.initialize().await?,
+        }
+        Ok(client)
+    }
+
+    async fn initialize(&mut self) -> Result<(), ClientError> {
+        let newest = Revision::NEWEST_LEGACY;
+        self.era = Era::Legacy { revision: newest, session: None };
+        let params = serde_json::json!({
+            "protocolVersion": newest.as_str(), "capabilities": {},
+            "clientInfo": { "name": dress::NAME, "version": env!("CARGO_PKG_VERSION") },
+        });
+        let (id, response) = self.send(Method::Initialize, params).await?;
+        let session = response.header("mcp-session-id");
+        let about = Answer::new(response, id).finish(&mut |_| {}, self).await?;
+        let answered = about["protocolVersion"].as_str().and_then(Revision::parse);
+        let Some(revision) = answered.filter(|revision| !revision.is_modern()) else {
+            return Err(self.not_mcp("it offers a protocol version that weir does not know"));
+        };
+        self.era = Era::Legacy { revision, session };
+        self.about = about;
+        self.notify(Method::Initialized).await
+    }
+
+    /// The server's own words about itself: name, version, instructions.
+    pub(crate) fn about(&self) -> &Value {
+        &self.about
+    }
+
+    /// The revision spoken.
+    pub(crate) fn revision(&self) -> Revision {
+        match &self.era {
+            Era::Modern => Revision::MODERN,
+            Era::Legacy { revision, .. } => *revision,
+        }
+    }
+
+    /// All tools, over all pages.
+    pub(crate) async fn tools(&mut self) -> Result<Vec<Value>, ClientError> {
+        let mut tools = Vec::new();
+        let mut params = Value::Null;
+        for _ in 0..MOST_PAGES {
+            let mut page = self.request(Method::ToolsList, params, &mut |_| {}).await?;
+            let Value::Array(mut items) = page["tools"].take() else {
+                return Err(self.not_mcp("its list has no `tools`"));
+            };
+            tools.append(&mut items);
+            match page["nextCursor"].take() {
+                Value::String(cursor) => params = serde_json::json!({ "cursor": cursor }),
+                _ => return Ok(tools),
+            }
+        }
+        Err(self.not_mcp("its list of tools does not end"))
+    }
+
+    /// Calls a tool; `on_note` sees progress and log messages while it runs. Dropping the future cancels a modern call.
+    pub(crate) async fn call(
+        &mut self,
+        tool: &str,
+        arguments: Value,
+        on_note: &mut (dyn FnMut(Note) + Send),
+    ) -> Result<Value, ClientError> {
+        let params = serde_json::json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": 1 } });
+        self.request(Method::ToolsCall, params, on_note).await
+    }
+
+    /// Waits until the server says that its tools changed. Opens the stream for it where `stream` is `None`.
+    pub(crate) async fn changed(&mut self, stream: &mut Option<Answer>) -> Result<(), ClientError> {
+        if stream.is_none() {
+            *stream = Some(self.listen().await?);
+        }
+        while let Some(answer) = stream {
+            match answer.next(self).await? {
+                Some(Note::Changed) => return Ok(()),
+                Some(_) => {}
+                None => *stream = None,
+            }
+        }
+        Err(self.not_mcp("the stream of changes ended"))
+    }
+
+    async fn listen(&mut self) -> Result<Answer, ClientError> {
+        match &self.era {
+            Era::Modern => {
+                let params = serde_json::json!({ "notifications": { "toolsListChanged": true } });
+                let (id, response) = self.send(Method::SubscriptionsListen, params).await?;
+                Ok(Answer::new(response, id))
+            }
+            Era::Legacy { .. } => {
+                let response = self.transport.send(HttpMethod::GET, self.legacy_headers(), Bytes::new()).await?;
+                if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+                    return Err(self.not_mcp("it does not tell when its tools change"));
+                }
+                Ok(Answer::new(response, RequestId::from(0_u64)))
+            }
+        }
+    }
+
+    /// Ends a legacy session. A server that will not hear of it is left alone.
+    pub(crate) async fn close(self) {
+        if let Era::Legacy { session: Some(_), .. } = &self.era {
+            let goodbye = self.transport.send(HttpMethod::DELETE, self.legacy_headers(), Bytes::new());
+            let _ = tokio::time::timeout(Duration::from_secs(2), goodbye).await;
+        }
+    }
+
+    async fn request(
+        &mut self,
+        method: Method,
+        params: Value,
+        on_note: &mut (dyn FnMut(Note) + Send),
+    ) -> Result<Value, ClientError> {
+        let (id, response) = self.send(method, params).await?;
+        Answer::new(response, id).finish(on_note, self).await
+    }
+
+    async fn send(&mut self, method: Method, params: Value) -> Result<(RequestId, Response), ClientError> {
+        let id = RequestId::from(self.next_id);
+        self.next_id += 1;
+        let (headers, params) = match &self.era {
+            Era::Modern => dress::modern(method, params),
+            Era::Legacy { .. } => (self.legacy_headers(), params),
+        };
+        let params = (!params.is_null()).then(|| params.to_string());
+        let body = write::request(&id, method.as_str(), params.as_deref().map(str::as_bytes));
+        Ok((id, self.transport.send(HttpMethod::POST, headers, body).await?))
+    }
+
+    async fn notify(&mut self, method: Method) -> Result<(), ClientError> {
+        let body = write::notification(method.as_str(), None);
+        self.transport.send(HttpMethod::POST, self.legacy_headers(), body).await.map(drop)
+    }
+
+    /// Answers a request that a legacy server makes of its client: `ping`, and nothing else is offered.
+    async fn reply(&self, id: &RequestId, method: &str) -> Result<(), ClientError> {
+        let body = if method == Method::Ping.as_str() {
+            let mut empty = BytesMut::new();
+            ObjectWriter::new(&mut empty).end();
+            write::response(id, &empty)
+        } else {
+            let error = ErrorObject::new(code::METHOD_NOT_FOUND, "this client offers nothing to servers");
+            write::error_response(Some(id), false, &error)
+        };
+        self.transport.send(HttpMethod::POST, self.legacy_headers(), body).await.map(drop)
+    }
+
+    fn legacy_headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        if let Era::Legacy { revision, session } = &self.era {
+            if let Some(session) = session.as_deref().and_then(|session| session.parse().ok()) {
+                headers.insert("mcp-session-id", session);
+            }
+            if revision.has_version_header() && !self.about.is_null() {
+                headers.insert("mcp-protocol-version", http::HeaderValue::from_static(revision.as_str()));
+            }
+        }
+        headers
+    }
+
+    fn not_mcp(&self, why: impl Into<String>) -> ClientError {
+        ClientError::NotMcp { url: self.transport.url().clone(), why: why.into() }
+    }
+}
+
+/// A `server/discover` result that has a version this client speaks.
+fn speaks_modern(about: &Value) -> bool {
+    let versions = about["supportedVersions"].as_array();
+    versions.is_some_and(|versions| versions.iter().any(|version| version == Revision::MODERN.as_str()))
+}
+
+/// Codes that only a modern server uses.
+fn is_modern_refusal(found: i64) -> bool {
+    [code::HEADER_MISMATCH, code::MISSING_REQUIRED_CLIENT_CAPABILITY, code::UNSUPPORTED_PROTOCOL_VERSION]
+        .contains(&found)
+}
+
+/// Checks the JSON a person typed: an object, within the limits of a message.
+pub(crate) fn arguments(text: &str) -> Result<Value, String> {
+    scan::check_unique(text.as_bytes(), &scan::Limits::default()).map_err(|error| error.to_string())?;
+    match serde_json::from_str(text) {
+        Ok(value @ Value::Object(_)) => Ok(value),
+        Ok(_) => Err("arguments are an object, such as '{\"text\": \"hello\"}'".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! Reading an answer: one JSON message, or a stream of them that ends with the response.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use serde_json::Value;
+use weir_wire::sse::{Caps, Event, EventDecoder};
+use weir_wire::{Incoming, Limits, Message, Method, Notification, RequestId};
+
+use super::{Client, ClientError, Response};
+
+/// The most of one answer a terminal is for.
+const LONGEST: usize = 256 << 20;
+
+/// Something a server says besides its answer.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Note {
+    /// `notifications/progress`.
+    Progress {
+        /// How far.
+        progress: f64,
+        /// Of how much.
+        total: Option<f64>,
+        /// In words.
+        message: Option<String>,
+    },
+    /// `notifications/message`.
+    Log {
+        /// How bad.
+        level: String,
+        /// What.
+        text: String,
+    },
+    /// The list of tools changed.
+    Changed,
+    /// Anything else.
+    Other,
+}
+
+/// An answer as it arrives.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    response: Response,
+    id: RequestId,
+    reader: Reader,
+    waiting: VecDeque<Message>,
+    result: Option<Result<Value, ClientError>>,
+}
+
+#[derive(Debug)]
+enum Reader {
+    Json(Vec<u8>),
+    Stream(Box<EventDecoder>),
+    Over,
+}
+
+impl Answer {
+    pub(super) fn new(response: Response, id: RequestId) -> Self {
+        let kind = response.header("content-type").unwrap_or_default();
+        let stream = kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"));
+        let reader = match stream {
+            true => Reader::Stream(Box::new(EventDecoder::new(Caps::default()))),
+            false => Reader::Json(Vec::new()),
+        };
+        Self { response, id, reader, waiting: VecDeque::new(), result: None }
+    }
+
+    /// Reads to the end; gives the result.
+    pub(super) async fn finish(
+        mut self,
+        on_note: &mut (dyn FnMut(Note) + Send),
+        client: &Client,
+    ) -> Result<Value, ClientError> {
+        while let Some(note) = self.next(client).await? {
+            on_note(note);
+        }
+        match self.result.take() {
+            Some(result) => result,
+            None => Err(self.not_mcp(format!("HTTP {} without an answer in it", self.response.status().as_u16()))),
+        }
+    }
+
+    /// The next thing the server says; `None` once it has answered or the stream is over. Cancel safe.
+    pub(super) async fn next(&mut self, client: &Client) -> Result<Option<Note>, ClientError> {
+        loop {
+            while let Some(message) = self.waiting.pop_front() {
+                match message {
+                    Message::Notification(told) => return Ok(Some(note(&told))),
+                    Message::Request(asked) => client.reply(&asked.id, asked.method.as_str()).await?,
+                    Message::Response(response) if response.id.as_ref().is_none_or(|id| *id == self.id) => {
+                        self.result = Some(outcome(&response));
+                        self.reader = Reader::Over;
+                        return Ok(None);
+                    }
+                    Message::Response(_) => {}
+                }
+            }
+            if matches!(self.reader, Reader::Over) {
+                return Ok(None);
+            }
+            self.read_more().await?;
+        }
+    }
+
+    async fn read_more(&mut self) -> Result<(), ClientError> {
+        let frame = self.response.inner.body_mut().frame().await;
+        let chunk = match frame {
+            Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
+            Some(Err(error)) => return Err(self.not_mcp(format!("the connection broke off: {error}"))),
+            None => return self.end(),
+        };
+        match &mut self.reader {
+            Reader::Json(body) => {
+                body.extend_from_slice(&chunk);
+                if body.len() > LONGEST {
+                    return Err(self.not_mcp("its answer is too large to show"));
+                }
+            }
+            Reader::Stream(decoder) => {
+                let mut chunk = chunk;
+                let mut events = Vec::new();
+                loop {
+                    match decoder.feed(&mut chunk) {
+                        Ok(Some(Event::Message { data, .. })) => events.push(data),
+                        Ok(Some(_)) => {}
+                        Ok(None) => break,
+                        Err(error) => return Err(self.not_mcp(error.to_string())),
+                    }
+                }
+                for data in events {
+                    self.take(data)?;
+                }
+            }
+            Reader::Over => {}
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), ClientError> {
+        if let Reader::Json(body) = std::mem::replace(&mut self.reader, Reader::Over) {
+            let body = Bytes::from(body);
+            if !body.trim_ascii().is_empty() {
+                return self.take(body);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, raw: Bytes) -> Result<(), ClientError> {
+        if raw.is_empty() {
+            // An event without data opens a stream that can be resumed; it says nothing.
+            return Ok(());
+        }
+        let limits = Limits::upstream();
+        let read = Incoming::parse(raw.clone(), &limits).and_then(|incoming| match incoming {
+            Incoming::One(message) => Ok(vec![message]),
+            Incoming::Batch(items) => items.into_iter().map(|item| Message::parse(item, &limits)).collect(),
+        });
+        match read {
+            Ok(messages) => {
+                self.waiting.extend(messages);
+                Ok(())
+            }
+            Err(error) => {
+                let status = self.response.status().as_u16();
+                let start: String = String::from_utf8_lossy(&raw).chars().take(80).collect();
+                Err(self.not_mcp(format!("HTTP {status}, {error}: {}", start.escape_debug())))
+            }
+        }
+    }
+
+    fn not_mcp(&self, why: impl Into<String>) -> ClientError {
+        ClientError::NotMcp { url: self.response.url.clone(), why: why.into() }
+    }
+}
+
+fn outcome(response: &weir_wire::Response) -> Result<Value, ClientError> {
+    match &response.outcome {
+        Ok(result) => serde_json::from_slice(result)
+            .map_err(|error| ClientError::Refused { code: 0, message: format!("its result cannot be read: {error}") }),
+        Err(_) => match response.error() {
+            Some(Ok(error)) => Err(ClientError::Refused { code: error.code, message: error.message }),
+            _ => Err(ClientError::Refused { code: 0, message: "an error without code or message".to_owned() }),
+        },
+    }
+}
+
+fn note(told: &Notification) -> Note {
+    let params: Value = told.params.as_ref().and_then(|params| serde_json::from_slice(params).ok()).unwrap_or_default();
+    match told.method.known() {
+        Some(Method::Progress) => Note::Progress {
+            progress: params["progress"].as_f64().unwrap_or_default(),
+            total: params["total"].as_f64(),
+            message: params["message"].as_str().map(str::to_owned),
+        },
+        Some(Method::LogMessage) => Note::Log {
+            level: params["level"].as_str().unwrap_or("info").to_owned(),
+            text: match &params["data"] {
+                Value::String(text) => text.clone(),
+                data => data.to_string(),
+            },
+        },
+        Some(Method::ToolsListChanged) => Note::Changed,
+        _ => Note::Other,
+    }
+}

@@ -1,0 +1,98 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use serde_json::json;
+use tokio::net::TcpListener;
+use weir_demo::Running;
+
+use super::*;
+
+async fn listener() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").await.unwrap()
+}
+
+async fn notes() -> Running {
+    weir_demo::start_notes(listener().await).await.unwrap()
+}
+
+async fn desk() -> Running {
+    weir_demo::start_desk(listener().await).await.unwrap()
+}
+
+fn names(tools: &[Value]) -> Vec<&str> {
+    tools.iter().filter_map(|tool| tool["name"].as_str()).collect()
+}
+
+#[tokio::test]
+async fn r068_a_modern_server_is_spoken_to_without_a_session() {
+    let desk = desk().await;
+    let mut client = Client::connect(&desk.url(), None).await.unwrap();
+    assert_eq!(client.revision(), Revision::MODERN);
+    assert_eq!(names(&client.tools().await.unwrap()), ["calculate", "countdown", "now"]);
+    let result = client.call("calculate", json!({ "expression": "6 * 7" }), &mut |_| {}).await.unwrap();
+    assert_eq!(result["structuredContent"]["value"], 42.0);
+    client.close().await;
+}
+
+#[tokio::test]
+async fn r068_a_legacy_server_is_found_out_by_the_probe() {
+    let notes = notes().await;
+    let mut client = Client::connect(&notes.url(), None).await.unwrap();
+    assert_eq!(client.revision(), Revision::NEWEST_LEGACY);
+    assert_eq!(names(&client.tools().await.unwrap()), ["add_note", "list_notes", "search_notes"]);
+    let refused = client.call("no_such_tool", json!({}), &mut |_| {}).await;
+    assert!(matches!(refused, Err(ClientError::Refused { code: -32602, .. })), "{refused:?}");
+    client.close().await;
+}
+
+#[tokio::test]
+async fn progress_is_told_while_a_call_runs() {
+    let desk = desk().await;
+    let mut client = Client::connect(&desk.url(), None).await.unwrap();
+    let mut seen = Vec::new();
+    let mut on_note = |note| {
+        if let Note::Progress { progress, total, .. } = note {
+            seen.push((progress, total));
+        }
+    };
+    client.call("countdown", json!({ "from": 3, "interval_ms": 1 }), &mut on_note).await.unwrap();
+    assert!(!seen.is_empty());
+    assert!(seen.windows(2).all(|pair| pair[0].0 < pair[1].0), "{seen:?}");
+    assert_eq!(seen.last().unwrap().1, Some(3.0));
+}
+
+#[tokio::test]
+async fn r201_changes_are_heard_from_servers_of_both_eras() {
+    for running in [desk().await, notes().await] {
+        let mut client = Client::connect(&running.url(), None).await.unwrap();
+        let before = client.tools().await.unwrap().len();
+        let mut stream = Some(client.listen().await.unwrap());
+        assert!(running.reveal());
+        client.changed(&mut stream).await.unwrap();
+        assert_eq!(client.tools().await.unwrap().len(), before + 1);
+    }
+}
+
+#[tokio::test]
+async fn nobody_there_and_nonsense_are_said_plainly() {
+    let free = listener().await.local_addr().unwrap();
+    let refused = Client::connect(&format!("http://{free}/mcp"), None).await.unwrap_err();
+    assert!(refused.to_string().starts_with("cannot reach http://127.0.0.1:"), "{refused}");
+    assert!(refused.to_string().contains("refused"), "{refused}");
+    for bad in ["", "localhost", "ftp://x/", "http://"] {
+        assert!(matches!(Client::connect(bad, None).await, Err(ClientError::Url(_))), "{bad}");
+    }
+}
+
+#[test]
+fn arguments_are_one_object() {
+    assert!(arguments("{\"a\": [1, 2]}").is_ok());
+    for bad in ["", "[]", "5", "{\"a\": 1", "{\"a\": 1, \"a\": 2}"] {
+        assert!(arguments(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn a_token_does_not_print() {
+    assert_eq!(format!("{:?}", Token::new(" canary \n")), "Some(<secret>)");
+    assert!(Token::new("a\nb").is_none());
+}

@@ -1,0 +1,131 @@
+//! HTTP to one URL, with the person's token.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client as Pool;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+
+use super::ClientError;
+
+/// A bearer token that cannot be printed.
+#[derive(Clone)]
+pub(crate) struct Token(HeaderValue);
+
+impl Token {
+    /// A token as `--token` has it; `None` where no header can carry it.
+    pub(crate) fn new(text: &str) -> Option<Self> {
+        let mut value = HeaderValue::from_str(&format!("Bearer {}", text.trim())).ok()?;
+        value.set_sensitive(true);
+        Some(Self(value))
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<secret>")
+    }
+}
+
+pub(super) struct Transport {
+    pool: Pool<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    url: Uri,
+    token: Option<Token>,
+}
+
+/// An answer's head, and its body still to come.
+#[derive(Debug)]
+pub(super) struct Response {
+    pub(super) url: Uri,
+    pub(super) inner: http::Response<Incoming>,
+}
+
+impl Transport {
+    pub(super) fn new(url: &str, token: Option<Token>) -> Result<Self, ClientError> {
+        let wrong = || ClientError::Url(url.to_owned());
+        let url: Uri = url.parse().map_err(|_| wrong())?;
+        if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none_or(str::is_empty) {
+            return Err(wrong());
+        }
+        let unreachable = |why: String| ClientError::Unreachable { url: url.clone(), why };
+        let mut roots = rustls::RootCertStore::empty();
+        if url.scheme_str() == Some("https") {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| unreachable(error.to_string()))?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_all_versions().build();
+        Ok(Self { pool: Pool::builder(TokioExecutor::new()).build(connector), url, token })
+    }
+
+    pub(super) fn url(&self) -> &Uri {
+        &self.url
+    }
+
+    pub(super) async fn send(&self, method: Method, headers: HeaderMap, body: Bytes) -> Result<Response, ClientError> {
+        let accept = match method {
+            Method::GET => "text/event-stream",
+            _ => "application/json, text/event-stream",
+        };
+        let mut request = Request::new(Full::new(body));
+        *request.uri_mut() = self.url.clone();
+        *request.headers_mut() = headers;
+        if method == Method::POST {
+            request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        *request.method_mut() = method;
+        request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
+        if let Some(Token(token)) = &self.token {
+            request.headers_mut().insert(header::AUTHORIZATION, token.clone());
+        }
+        let sent = self.pool.request(request).await;
+        let inner = sent.map_err(|error| ClientError::Unreachable { url: self.url.clone(), why: chain(&error) })?;
+        if matches!(inner.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            let status = inner.status().as_u16();
+            return Err(ClientError::Unauthorized { url: self.url.clone(), status });
+        }
+        Ok(Response { url: self.url.clone(), inner })
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Transport({})", self.url)
+    }
+}
+
+impl Response {
+    pub(super) fn status(&self) -> StatusCode {
+        self.inner.status()
+    }
+
+    pub(super) fn header(&self, name: &str) -> Option<String> {
+        self.inner.headers().get(name)?.to_str().ok().map(str::to_owned)
+    }
+}
+
+/// An error and its causes in one line; hyper's own top line says little.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    text
+}

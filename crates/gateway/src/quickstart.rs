@@ -1,0 +1,124 @@
+//! `weir quickstart`: weir in front of two small real servers, one of each era, with nothing to configure.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use weir_demo::Running;
+
+use crate::config::{Config, Loader, LogPlan, Source};
+use crate::serve::{CANNOT_START, Signals, finish};
+use crate::telemetry;
+use crate::weir::{StartError, Weir};
+
+/// Where a first try is expected; the ports after it where that is taken.
+const FIRST_PORT: u16 = 8080;
+const TRIES: u16 = 20;
+/// Long enough to have `weir tools --watch` running, short enough to stay for it.
+const NEW_TOOL_AFTER: Duration = Duration::from_secs(20);
+
+/// Runs until a signal ends it.
+pub(crate) async fn quickstart(listen: Option<SocketAddr>, log: Option<&str>) -> ExitCode {
+    let quiet = LogPlan { filter: Some("warn".to_owned()), ..LogPlan::default() };
+    if let Err(why) = telemetry::start_log(&quiet, log) {
+        eprintln!("weir: {why}");
+        return ExitCode::from(CANNOT_START);
+    }
+    telemetry::hook_panics();
+    match run(listen).await {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("weir: cannot start: {error:#}");
+            ExitCode::from(CANNOT_START)
+        }
+    }
+}
+
+async fn run(listen: Option<SocketAddr>) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::new()?;
+    let notes = weir_demo::start_notes(loopback().await?).await.context("the demo server `notes`")?;
+    let desk = weir_demo::start_desk(loopback().await?).await.context("the demo server `desk`")?;
+    let weir = start(listen, &notes, &desk).await?;
+    println!("{}", welcome(&weir, &notes, &desk));
+    let mut new_tool = std::pin::pin!(tokio::time::sleep(NEW_TOOL_AFTER));
+    let mut revealed = false;
+    loop {
+        tokio::select! {
+            () = signals.stop() => break,
+            () = &mut new_tool, if !revealed => {
+                revealed = true;
+                desk.reveal();
+                println!("desk has a new tool now: desk__coin_flip. Clients that watch were told.");
+            }
+        }
+    }
+    let code = finish(weir, &mut signals).await;
+    notes.shutdown().await;
+    desk.shutdown().await;
+    Ok(code)
+}
+
+async fn loopback() -> std::io::Result<TcpListener> {
+    TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await
+}
+
+/// Starts at the address asked for, or at the first free port.
+async fn start(listen: Option<SocketAddr>, notes: &Running, desk: &Running) -> anyhow::Result<Weir> {
+    if let Some(listen) = listen {
+        let admin = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
+        return Ok(Weir::start(config(listen, admin, notes, desk)?).await?);
+    }
+    let mut last = None;
+    for port in (FIRST_PORT..FIRST_PORT + 2 * TRIES).step_by(2) {
+        let [listen, admin] = [port, port + 1].map(|port| SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, port)));
+        match Weir::start(config(listen, admin, notes, desk)?).await {
+            Ok(weir) => return Ok(weir),
+            Err(error @ StartError::Listen { .. }) => last = Some(error),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(last.map_or_else(|| anyhow::anyhow!("no port was tried"), Into::into))
+}
+
+/// The config a person would write for this.
+fn config(listen: SocketAddr, admin: SocketAddr, notes: &Running, desk: &Running) -> anyhow::Result<Config> {
+    let text = format!(
+        "listen: \"{listen}\"\nadmin: {{ listen: \"{admin}\" }}\ndrain: 2s\nupstreams:\n  notes: {{ url: \"{}\" }}\n  desk: {{ url: \"{}\" }}\n",
+        notes.url(),
+        desk.url()
+    );
+    let outcome = Loader::new(Source::Text { name: "quickstart".to_owned(), text }, &|_| None).load();
+    outcome.config.ok_or_else(|| anyhow::anyhow!("{}", outcome.report))
+}
+
+fn welcome(weir: &Weir, notes: &Running, desk: &Running) -> String {
+    let url = format!("http://{}/mcp", weir.address());
+    let admin = weir.admin_address().map(|admin| format!("http://{admin}")).unwrap_or_default();
+    format!(
+        "weir {version} stands in front of two MCP servers:
+  notes   speaks the older revisions, with sessions   {notes}
+  desk    speaks 2026-07-28, without                  {desk}
+
+Any MCP client, old or new, connects to both at once:
+  {url}
+
+In a client's config file:
+  {{ \"mcpServers\": {{ \"weir\": {{ \"type\": \"http\", \"url\": \"{url}\" }} }} }}
+
+In another terminal:
+  weir tools {url}
+  weir call  {url} desk__calculate '{{\"expression\": \"2^10 - 1\"}}'
+  weir call  {url} desk__countdown '{{\"from\": 5}}'
+  weir tools {url} --watch        in {after} seconds, desk gets one more tool
+
+Health and metrics: {admin}/readyz {admin}/metrics
+Ctrl-C ends it.
+",
+        version = env!("CARGO_PKG_VERSION"),
+        notes = notes.url(),
+        desk = desk.url(),
+        after = NEW_TOOL_AFTER.as_secs(),
+    )
+}

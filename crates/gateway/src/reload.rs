@@ -1,0 +1,128 @@
+//! The config followed while weir runs: its folders are watched, and SIGHUP asks too.
+//!
+//! A bad file changes nothing and is said once; a good one is applied whole. What editors and config maps do to a file
+//! (write beside it, rename, swap a link) shows in its folder, so folders are watched, not files.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use crate::config::{Config, Loader, Report, Severity};
+use crate::weir::{Weir, count_reload};
+
+/// Quiet for this long after the last event, so that a half-written file is rarely read.
+const DEBOUNCE: Duration = Duration::from_millis(250);
+/// Read at the latest after this, however busy the folder is.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Follows the config's files.
+pub(crate) struct Follower<'a> {
+    loader: Loader<'a>,
+    changed: Arc<Notify>,
+    watcher: Option<RecommendedWatcher>,
+    watched: Vec<PathBuf>,
+    applied: Config,
+    said: Report,
+}
+
+impl<'a> Follower<'a> {
+    /// Follows from here on: `applied` is what runs, `said` what was said about it.
+    pub(crate) fn new(loader: Loader<'a>, applied: Config, said: Report) -> Self {
+        let changed = Arc::new(Notify::new());
+        let signal = changed.clone();
+        let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            // Reading the files is an event too; following that would never end.
+            if event.map_or(true, |event| !event.kind.is_access()) {
+                signal.notify_one();
+            }
+        });
+        let watcher = watcher
+            .inspect_err(|error| tracing::warn!(%error, "config files cannot be watched: use SIGHUP after a change"))
+            .ok();
+        let mut follower = Self { loader, changed, watcher, watched: Vec::new(), applied, said };
+        follower.watch();
+        follower
+    }
+
+    /// Returns when files changed and have been quiet since. If it is dropped, the change it had noticed
+    /// is forgotten: then read the files, or stop.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+        let latest = Instant::now() + PATIENCE;
+        loop {
+            let quiet = (Instant::now() + DEBOUNCE).min(latest);
+            tokio::select! {
+                () = sleep_until(quiet) => return,
+                () = self.changed.notified(), if Instant::now() < latest => {}
+            }
+        }
+    }
+
+    /// Reads the files and applies them, where they say something new.
+    pub(crate) fn reload(&mut self, weir: &Weir) {
+        let outcome = self.loader.load();
+        self.watch();
+        let news = outcome.report != self.said;
+        if news {
+            say(&outcome.report);
+            self.said = outcome.report;
+        }
+        match outcome.config {
+            None if news => {
+                count_reload("error");
+                tracing::error!("the config has errors: nothing was changed");
+            }
+            None => {}
+            Some(config) if config == self.applied => {}
+            Some(config) => match weir.reload(config.clone()) {
+                Ok(unmoved) => {
+                    tracing::info!(
+                        upstreams = config.upstreams.len(),
+                        endpoints = config.endpoints.len(),
+                        "config applied"
+                    );
+                    for name in unmoved {
+                        tracing::warn!(setting = name, "this setting changes at the next start only");
+                    }
+                    self.applied = config;
+                }
+                Err(error) => tracing::error!(%error, "the config cannot be applied: nothing was changed"),
+            },
+        }
+    }
+
+    fn watch(&mut self) {
+        let Some(watcher) = &mut self.watcher else { return };
+        let wanted = self.loader.folders();
+        for folder in &self.watched {
+            if !wanted.contains(folder) {
+                // It may be gone already, and then there is nothing to stop.
+                let _ = watcher.unwatch(folder);
+            }
+        }
+        self.watched.retain(|folder| wanted.contains(folder));
+        for folder in wanted {
+            if self.watched.contains(&folder) {
+                continue;
+            }
+            match watcher.watch(&folder, RecursiveMode::NonRecursive) {
+                Ok(()) => self.watched.push(folder),
+                Err(error) => tracing::warn!(%error, folder = %folder.display(), "this folder cannot be watched"),
+            }
+        }
+    }
+}
+
+/// Puts a report into the log, a line a problem.
+pub(crate) fn say(report: &Report) {
+    for problem in report.problems() {
+        match problem.severity {
+            Severity::Error => tracing::error!("{problem}"),
+            Severity::Warning => tracing::warn!("{problem}"),
+        }
+    }
+}

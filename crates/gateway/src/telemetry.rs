@@ -1,0 +1,8 @@
+//! What operators see: metrics for Prometheus, and the log.
+
+mod logs;
+mod metrics;
+
+pub(crate) use logs::check_filter;
+pub use logs::{hook_panics, start_log};
+pub use metrics::Metrics;

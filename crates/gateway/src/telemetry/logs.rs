@@ -1,0 +1,52 @@
+//! The log: for people on a terminal, JSON otherwise.
+//!
+//! What a client or an upstream said is always a field, never part of a message, so that one event is one line.
+
+use std::io::IsTerminal;
+use std::panic;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::config::{LogFormat, LogPlan};
+
+const DEFAULT: &str = "info";
+
+/// Starts the log on standard error. `wanted` (from `--log`) wins over `RUST_LOG`, and that over the config.
+///
+/// # Errors
+/// The filter is none, or a log was started before.
+pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<(), String> {
+    let from_environment = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
+    let text = wanted.map(str::to_owned).or(from_environment).or(plan.filter.clone());
+    let text = text.as_deref().unwrap_or(DEFAULT);
+    let filter = EnvFilter::try_new(text).map_err(|error| format!("`{text}` is no log filter: {error}"))?;
+    let terminal = std::io::stderr().is_terminal();
+    let human = match plan.format {
+        LogFormat::Human => true,
+        LogFormat::Json => false,
+        LogFormat::Auto => terminal,
+    };
+    let log = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal && human);
+    let started =
+        if human { log.compact().finish().try_init() } else { log.json().flatten_event(true).finish().try_init() };
+    started.map_err(|error| error.to_string())
+}
+
+/// Panics go to the log like everything else, with their place and without their backtrace's noise.
+pub fn hook_panics() {
+    panic::set_hook(Box::new(|info| {
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        let message = info.payload_as_str().unwrap_or("a panic without a text");
+        tracing::error!(place, message, "panic: this is a bug of weir's");
+    }));
+}
+
+/// Whether a text is a log filter, for the config's checks.
+///
+/// # Errors
+/// Why it is not.
+pub(crate) fn check_filter(text: &str) -> Result<(), String> {
+    EnvFilter::try_new(text).map(drop).map_err(|error| error.to_string())
+}

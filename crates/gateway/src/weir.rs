@@ -1,0 +1,273 @@
+//! The whole gateway, put together: the only place where all the crates meet.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use weir_core::catalog::{CatalogPorts, CatalogSettings, Topology};
+use weir_core::port::{Clock, Random};
+use weir_core::seal::{Key, Sealer};
+use weir_core::telemetry::instruments;
+use weir_core::upstream::Upstream;
+use weir_core::{Catalog, Router};
+use weir_front::Front;
+use weir_policy::{AllowAll, LogAudit, Open, Unlimited};
+use weir_store::{MemoryBus, MemoryMailbox, MemoryRecords};
+use weir_upstream::Factory;
+
+use crate::admin::{Admin, Ready};
+use crate::config::{Config, Report, UpstreamPlan};
+use crate::system::{SystemClock, SystemRandom};
+use crate::telemetry::Metrics;
+
+/// A running gateway. Dropping it stops it without draining; [`Weir::shutdown`] drains.
+pub struct Weir {
+    front: Front,
+    admin: Option<Admin>,
+    ready: Ready,
+    catalog: Arc<Catalog>,
+    records: Arc<MemoryRecords>,
+    factory: Factory,
+    applied: Mutex<Applied>,
+}
+
+/// What the last config was, and what was built of it.
+struct Applied {
+    /// The config weir started with, for what only a start takes up.
+    started: Config,
+    config: Config,
+    upstreams: Vec<(UpstreamPlan, Arc<dyn Upstream>)>,
+}
+
+/// Why weir did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The config has errors.
+    #[error("the config cannot be used:\n{0}")]
+    Config(Report),
+    /// An address cannot be bound.
+    #[error("cannot listen on {address}{}: {why}", if *.operators { " for operators" } else { "" })]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// True for the operators' listener.
+        operators: bool,
+        /// The system's reason, and what to do about it.
+        why: String,
+    },
+    /// An upstream cannot be made of its settings.
+    #[error(transparent)]
+    Upstream(#[from] weir_upstream::BuildError),
+    /// Metrics cannot be exported.
+    #[error("metrics cannot be exported: {0}")]
+    Metrics(String),
+}
+
+impl Weir {
+    /// Starts with a checked config. Returns once both listeners accept and the config is applied; upstreams may still
+    /// be on their way. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// [`StartError`]: nothing runs then.
+    pub async fn start(config: Config) -> Result<Self, StartError> {
+        let metrics = Metrics::install().map_err(StartError::Metrics)?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let random: Arc<dyn Random> = Arc::new(SystemRandom);
+        let ready = Ready::default();
+        let admin = match config.admin {
+            Some(address) => Some(start_admin(address, metrics, ready.clone()).await?),
+            None => None,
+        };
+        let sealer = sealer(&config, &*random);
+        let settings = CatalogSettings {
+            first_list_wait: config.catalog.first_list_wait,
+            change_window: config.catalog.change_window,
+            ..CatalogSettings::default()
+        };
+        let ports = CatalogPorts { clock: clock.clone(), random: random.clone() };
+        let catalog = Catalog::new(settings, ports, sealer.clone());
+        let identity = weir_upstream::Identity::new("weir", env!("CARGO_PKG_VERSION"));
+        let factory = Factory::new(weir_upstream::Ports { clock: clock.clone(), random: random.clone() }, identity);
+        let upstreams = build(&config, &[], &factory)?;
+        catalog.apply(topology(&config, &upstreams));
+        let records = Arc::new(MemoryRecords::new(clock.clone(), config.sessions));
+        let audit = Arc::new(LogAudit);
+        let router = Arc::new(Router::new(catalog.clone(), audit.clone()));
+        let ports = weir_front::Ports {
+            verifier: Arc::new(Open),
+            authorizer: Arc::new(AllowAll),
+            limiter: Arc::new(Unlimited),
+            audit,
+            records: records.clone(),
+            bus: Arc::new(MemoryBus::default()),
+            mailbox: Arc::new(MemoryMailbox::new(&*random)),
+            clock,
+            random,
+        };
+        let front = match Front::bind(config.front.clone(), ports, router, catalog.clone(), sealer).await {
+            Ok(front) => front,
+            Err(error) => {
+                catalog.shutdown().await;
+                return Err(StartError::Listen { address: config.front.listen, operators: false, why: reason(&error) });
+            }
+        };
+        ready.set(true);
+        let applied = Mutex::new(Applied { started: config.clone(), config, upstreams });
+        Ok(Self { front, admin, ready, catalog, records, factory, applied })
+    }
+
+    /// Where clients connect: the real port where the config says 0.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.front.local_addr()
+    }
+
+    /// Where operators connect.
+    #[must_use]
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(Admin::address)
+    }
+
+    /// How the upstreams stand, for operators.
+    #[must_use]
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.catalog
+    }
+
+    /// Takes a new config: no call and no session is dropped, and upstreams whose settings did not change keep their
+    /// connections, sessions and lists. Gives the settings that only a restart changes. Must be called inside a tokio
+    /// runtime.
+    ///
+    /// # Errors
+    /// An upstream cannot be made of its settings; nothing has changed then.
+    pub fn reload(&self, config: Config) -> Result<Vec<&'static str>, ReloadError> {
+        let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let upstreams = build(&config, &applied.upstreams, &self.factory).inspect_err(|_| count_reload("error"))?;
+        // Front first: it refuses bad certificates, and until then nothing has changed.
+        self.front.reload(config.front.clone()).map_err(|error| {
+            count_reload("error");
+            ReloadError::Front(reason(&error))
+        })?;
+        self.catalog.apply(topology(&config, &upstreams));
+        self.records.limit(config.sessions);
+        let unmoved = unmoved(&applied.started, &config);
+        applied.config = config;
+        applied.upstreams = upstreams;
+        count_reload("ok");
+        Ok(unmoved)
+    }
+
+    /// Ends in phases: not ready any more, no new connections, open streams told to go, calls drained until the
+    /// config's deadline, upstreams retired, the operators' listener last.
+    pub async fn shutdown(self) {
+        self.ready.set(false);
+        let drain = self.applied.lock().unwrap_or_else(PoisonError::into_inner).config.drain;
+        self.front.drain(drain).await;
+        self.catalog.shutdown().await;
+        if let Some(admin) = self.admin {
+            admin.shutdown().await;
+        }
+    }
+}
+
+impl fmt::Debug for Weir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Weir({})", self.address())
+    }
+}
+
+/// Why a reload changed nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// An upstream cannot be made of its settings.
+    #[error(transparent)]
+    Upstream(#[from] weir_upstream::BuildError),
+    /// The client side cannot take its settings.
+    #[error("{0}")]
+    Front(String),
+}
+
+/// Counts a reload in the metrics: `ok` or `error`.
+pub(crate) fn count_reload(result: &'static str) {
+    instruments().config_reloads.add(1, &[opentelemetry::KeyValue::new("result", result)]);
+}
+
+async fn start_admin(address: SocketAddr, metrics: Metrics, ready: Ready) -> Result<Admin, StartError> {
+    let failed = |error: std::io::Error| StartError::Listen { address, operators: true, why: reason(&error) };
+    Admin::start(address, metrics, ready).await.map_err(failed)
+}
+
+/// The upstreams of a config; one whose settings did not change comes as the same object again.
+fn build(
+    config: &Config,
+    before: &[(UpstreamPlan, Arc<dyn Upstream>)],
+    factory: &Factory,
+) -> Result<Vec<(UpstreamPlan, Arc<dyn Upstream>)>, weir_upstream::BuildError> {
+    let one = |plan: &UpstreamPlan| {
+        let same = before.iter().find(|(old, _)| old.settings == plan.settings);
+        let upstream = match same {
+            Some((_, upstream)) => upstream.clone(),
+            None => factory.build(plan.settings.clone())?,
+        };
+        Ok((plan.clone(), upstream))
+    };
+    config.upstreams.iter().map(one).collect()
+}
+
+fn topology(config: &Config, upstreams: &[(UpstreamPlan, Arc<dyn Upstream>)]) -> Topology {
+    Topology {
+        endpoints: config.endpoints.iter().cloned().map(Arc::new).collect(),
+        upstreams: upstreams.iter().map(|(plan, upstream)| (upstream.clone(), plan.rules.clone())).collect(),
+    }
+}
+
+fn sealer(config: &Config, random: &dyn Random) -> Sealer {
+    if config.keys.is_empty() {
+        Sealer::ephemeral(random)
+    } else {
+        Sealer::new(config.keys.iter().map(|key| Key::new(key.id, &key.secret)).collect())
+    }
+}
+
+/// What changed in the file and cannot change in the running process.
+fn unmoved(old: &Config, new: &Config) -> Vec<&'static str> {
+    [
+        ("listen", old.front.listen != new.front.listen),
+        ("limits.backlog", old.front.limits.backlog != new.front.limits.backlog),
+        ("tls (on or off)", old.front.tls.is_some() != new.front.tls.is_some()),
+        ("admin.listen", old.admin != new.admin),
+        ("keys", old.keys != new.keys),
+        ("log", old.log != new.log),
+        ("first_list_wait or change_window", old.catalog != new.catalog),
+    ]
+    .into_iter()
+    .filter_map(|(name, changed)| changed.then_some(name))
+    .collect()
+}
+
+/// An error and its causes, with a hint for the usual ones.
+fn reason(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        if let Some(io) = cause.downcast_ref::<std::io::Error>() {
+            match io.kind() {
+                std::io::ErrorKind::AddrInUse => {
+                    text.push_str(" (another program has this port; is weir running already?)")
+                }
+                std::io::ErrorKind::PermissionDenied => {
+                    text.push_str(" (ports below 1024 need a privilege; take a higher one)")
+                }
+                std::io::ErrorKind::AddrNotAvailable => text.push_str(" (this machine does not have that address)"),
+                _ => {}
+            }
+        }
+        next = cause.source();
+    }
+    text
+}
