@@ -109,6 +109,24 @@ async fn d12_fifty_upstreams_that_change_at_once_make_one_notice_now_and_one_mer
 }
 
 #[tokio::test(start_paused = true)]
+async fn d12_upstreams_that_change_one_after_the_other_share_a_window() {
+    let fakes: Vec<_> = (0..40).map(|at| Fake::new(&format!("u{at}"), &["a"])).collect();
+    let world = World::of(&fakes.iter().collect::<Vec<_>>());
+    world.settled().await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let change = async {
+        for fake in &fakes {
+            fake.set_tools(&["a", "b"]);
+            fake.tell();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let (times, ()) = tokio::join!(collect(&world, Duration::from_secs(5)), change);
+    assert!(times.windows(2).all(|two| two[1] - two[0] >= Duration::from_millis(500)));
+    assert_eq!((times.len(), world.view().items.len()), (5, 80));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_change_and_its_undoing_within_a_window_are_still_told() {
     let fake = Fake::new("up", &["a"]);
     let world = World::of(&[&fake]);
