@@ -14,9 +14,10 @@ const NAME: &str = "mock-stdio";
 /// A command line, put together flag by flag.
 ///
 /// Whatever the flags, it has these tools: `env` (its environment as structured content), `echo`, `progress` (`{"count"}`
-/// notifications), `log` (one message of level info), `hang` (until cancelled), `add_tool` (adds `added_N` and tells of
-/// it), `pids` (its own and its grandchild's), `exit` (`{"code"}`, at once, without an answer), `stderr` (`{"bytes"}`),
-/// `huge` (`{"bytes"}` of text) and `ask` (sends a request of its own first).
+/// notifications, `{"every_ms"}` apart), `log` (one message of level info), `hang` (until cancelled; tells of progress
+/// once where asked), `cancelled` (how many requests were), `add_tool` (adds `added_N` and tells of it), `pids` (its own
+/// and its grandchild's), `exit` (`{"code"}`, at once, without an answer), `stderr` (`{"bytes"}`), `huge` (`{"bytes"}` of
+/// text) and `ask` (sends a request of its own first).
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct MockStdio {

@@ -1,5 +1,6 @@
 //! An MCP server on standard input and output that behaves or misbehaves as its flags say. `weir_testkit::MockStdio`
 //! documents flags and tools; unknown flags are an error.
+#![allow(clippy::disallowed_methods, reason = "a child that sleeps and exits as it is told is what is played here")]
 
 mod flags;
 
@@ -8,6 +9,7 @@ use std::io::{BufRead as _, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use weir_wire::{Revision, code, meta};
@@ -22,6 +24,8 @@ struct State {
     listeners: Vec<Value>,
     /// Dropping a sender cancels the request of that id.
     running: HashMap<String, Sender<()>>,
+    /// Running requests that were cancelled.
+    cancelled: usize,
     /// Waiting for the answer to the server's own request of that id.
     asking: HashMap<String, Sender<()>>,
 }
@@ -91,7 +95,7 @@ impl Server {
         let mut state = self.state();
         if message["method"] == "notifications/cancelled" {
             let id = &message["params"]["requestId"];
-            state.running.remove(&id.to_string());
+            state.cancelled += usize::from(state.running.remove(&id.to_string()).is_some());
             state.listeners.retain(|listener| listener != id);
         } else if message.get("method").is_none() {
             state.asking.remove(&message["id"].to_string());
@@ -147,7 +151,20 @@ impl Server {
     }
 
     fn list(&self) -> Value {
-        let own = ["env", "echo", "progress", "log", "hang", "add_tool", "pids", "exit", "stderr", "huge", "ask"];
+        let own = [
+            "env",
+            "echo",
+            "progress",
+            "log",
+            "hang",
+            "cancelled",
+            "add_tool",
+            "pids",
+            "exit",
+            "stderr",
+            "huge",
+            "ask",
+        ];
         let numbered = (0..self.flags.tools).map(|number| format!("tool_{number:04}"));
         let added = (0..self.state().added).map(|number| format!("added_{number}"));
         let names = own.into_iter().map(str::to_owned).chain(numbered).chain(added);
@@ -171,6 +188,7 @@ impl Server {
             }
             "progress" => {
                 for done in (1..=number("count")).filter(|_| token.is_some()) {
+                    std::thread::sleep(Duration::from_millis(number("every_ms")));
                     notify("notifications/progress", &json!({"progressToken": token, "progress": done}));
                 }
                 structured(arguments)
@@ -180,10 +198,14 @@ impl Server {
                 structured(arguments)
             }
             "hang" => {
+                if token.is_some() {
+                    notify("notifications/progress", &json!({"progressToken": token, "progress": 1}));
+                }
                 // Ends when the sender is dropped. A cancelled call has no answer.
                 let _ = cancelled.recv();
                 return None;
             }
+            "cancelled" => structured(json!({"calls": self.state().cancelled})),
             "add_tool" => self.add_tool(),
             "pids" => {
                 let grandchild = self.grandchild.as_ref().map(Child::id);
