@@ -56,7 +56,7 @@ async fn both_eras_answer_their_own_opening_alone() {
     let listed = modern.ask(3, "tools/list", json!({})).await;
     assert_eq!(
         (listed["result"]["tools"].as_array().unwrap().len(), &listed["result"]["resultType"]),
-        (13, &json!("complete"))
+        (14, &json!("complete"))
     );
     let mut legacy = Spoken::start(&MockStdio::legacy(Revision::V2025_06_18).noisy());
     for _ in 0..2 {
