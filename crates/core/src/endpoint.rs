@@ -15,6 +15,8 @@ pub struct Endpoint {
     pub mode: Mode,
     /// How lists are cut into pages.
     pub page: PageSize,
+    /// Time limits of calls through this path; the shorter of these and the tool's own hold.
+    pub deadlines: Option<Deadlines>,
 }
 
 /// Aggregating or transparent.

@@ -48,13 +48,10 @@ impl Router {
         if let Err(failure) = check::arguments(&item, &call) {
             return record.on(Reply::ended(failure), None);
         }
-        let outbound = Outbound {
-            principal,
-            call,
-            native: item.tool.native.clone(),
-            tool: Some(item.tool.clone()),
-            deadlines: item.terms.deadlines,
-        };
+        let own = self.catalog.endpoint(&call.endpoint).and_then(|endpoint| endpoint.deadlines);
+        let deadlines = own.map_or(item.terms.deadlines, |own| item.terms.deadlines.cut(own));
+        let outbound =
+            Outbound { principal, call, native: item.tool.native.clone(), tool: Some(item.tool.clone()), deadlines };
         let reply = upstream.call(outbound).await;
         record.on(reply, check::Results::of(&item))
     }

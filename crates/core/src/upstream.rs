@@ -49,6 +49,18 @@ impl Deadlines {
         Self { connect: Duration::from_secs(2), idle: Duration::from_secs(10), hard: Duration::from_secs(10) };
 }
 
+impl Deadlines {
+    /// Each limit the shorter of both.
+    #[must_use]
+    pub fn cut(self, other: Self) -> Self {
+        Self {
+            connect: self.connect.min(other.connect),
+            idle: self.idle.min(other.idle),
+            hard: self.hard.min(other.hard),
+        }
+    }
+}
+
 /// One upstream server.
 pub trait Upstream: Send + Sync {
     /// Its configured id.

@@ -178,6 +178,27 @@ async fn a_call_reaches_the_one_upstream_by_its_own_name_with_the_rules_of_the_t
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_endpoint_can_shorten_the_deadlines_of_its_calls_but_not_stretch_them() {
+    let one = Fake::new("one", &["search"]);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = seen.clone();
+    one.set(|script| {
+        script.answer = Box::new(move |outbound| {
+            noted.lock().unwrap().push(outbound.deadlines);
+            Reply::ended(Failure::new(FailureKind::TimedOut, "late"))
+        });
+    });
+    let world = World::empty(CatalogSettings::default());
+    let mut endpoint = (*crate::support::aggregate(&["one"], Prefix::Always, 1000)).clone();
+    let hard = Duration::from_secs(7);
+    endpoint.deadlines = Some(Deadlines { connect: Duration::MAX, idle: Duration::MAX, hard });
+    world.apply(vec![Arc::new(endpoint)], &[&one]);
+    let desk = Desk::of(world);
+    failure(desk.call(json!({ "name": "one__search" })).await);
+    assert_eq!(*seen.lock().unwrap(), [Deadlines { hard, ..Deadlines::CALL }]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn right_after_a_start_a_call_waits_for_the_first_walk() {
     let fake = Fake::new("up", &["a"]);
     fake.set(|script| script.page_delay = Duration::from_millis(700));

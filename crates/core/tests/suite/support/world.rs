@@ -76,12 +76,18 @@ pub(crate) fn aggregate(upstreams: &[&str], prefix: Prefix, items: usize) -> Arc
         id: endpoint(),
         mode: Mode::Aggregate { upstreams, naming: Naming::default(), prefix },
         page: PageSize { items, ..PageSize::default() },
+        deadlines: None,
     })
 }
 
 pub(crate) fn transparent(upstream: &str) -> Arc<Endpoint> {
     let path = format!("/mcp/{upstream}");
-    Arc::new(Endpoint { id: EndpointId::new(&path), mode: Mode::Transparent(id(upstream)), page: PageSize::default() })
+    Arc::new(Endpoint {
+        id: EndpointId::new(&path),
+        mode: Mode::Transparent(id(upstream)),
+        page: PageSize::default(),
+        deadlines: None,
+    })
 }
 
 /// The names a view shows.
