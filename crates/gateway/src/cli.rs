@@ -60,7 +60,7 @@ enum Command {
         /// Stay, and show what is added, changed and removed as it happens
         #[arg(long)]
         watch: bool,
-        /// Print the tools as JSON, one a line
+        /// Print the tools as a JSON array; with --watch, then one JSON object for each change
         #[arg(long)]
         json: bool,
     },

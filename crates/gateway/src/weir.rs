@@ -16,7 +16,7 @@ use weir_store::{MemoryBus, MemoryMailbox, MemoryRecords};
 use weir_upstream::Factory;
 
 use crate::admin::{Admin, Ready};
-use crate::config::{Config, Report, UpstreamPlan};
+use crate::config::{Config, Loader, Report, Source, UpstreamPlan};
 use crate::system::{SystemClock, SystemRandom};
 use crate::telemetry::Metrics;
 
@@ -73,47 +73,51 @@ impl Weir {
         let metrics = Metrics::install().map_err(StartError::Metrics)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let random: Arc<dyn Random> = Arc::new(SystemRandom);
-        let ready = Ready::default();
-        let admin = match config.admin {
-            Some(address) => Some(start_admin(address, metrics, ready.clone()).await?),
-            None => None,
-        };
         let sealer = sealer(&config, &*random);
-        let settings = CatalogSettings {
-            first_list_wait: config.catalog.first_list_wait,
-            change_window: config.catalog.change_window,
-            ..CatalogSettings::default()
-        };
-        let ports = CatalogPorts { clock: clock.clone(), random: random.clone() };
-        let catalog = Catalog::new(settings, ports, sealer.clone());
         let identity = weir_upstream::Identity::new("weir", env!("CARGO_PKG_VERSION"));
         let factory = Factory::new(weir_upstream::Ports { clock: clock.clone(), random: random.clone() }, identity);
         let upstreams = build(&config, &[], &factory)?;
+        let catalog = catalog(&config, &clock, &random, &sealer);
         catalog.apply(topology(&config, &upstreams));
         let records = Arc::new(MemoryRecords::new(clock.clone(), config.sessions));
-        let audit = Arc::new(LogAudit);
-        let router = Arc::new(Router::new(catalog.clone(), audit.clone()));
-        let ports = weir_front::Ports {
-            verifier: Arc::new(Open),
-            authorizer: Arc::new(AllowAll),
-            limiter: Arc::new(Unlimited),
-            audit,
-            records: records.clone(),
-            bus: Arc::new(MemoryBus::default()),
-            mailbox: Arc::new(MemoryMailbox::new(&*random)),
-            clock,
-            random,
+        let ready = Ready::default();
+        let listeners = async {
+            // Clients' port first: if that cannot be had, nothing else matters.
+            let front = front(&config, (&clock, &random), &records, &catalog, sealer).await?;
+            let admin = match config.admin {
+                None => None,
+                Some(address) => Some(start_admin(address, metrics, ready.clone()).await?),
+            };
+            Ok((front, admin))
         };
-        let front = match Front::bind(config.front.clone(), ports, router, catalog.clone(), sealer).await {
-            Ok(front) => front,
+        match listeners.await {
+            Ok((front, admin)) => {
+                ready.set(true);
+                let applied = Mutex::new(Applied { started: config.clone(), config, upstreams });
+                Ok(Self { front, admin, ready, catalog, records, factory, applied })
+            }
             Err(error) => {
                 catalog.shutdown().await;
-                return Err(StartError::Listen { address: config.front.listen, operators: false, why: reason(&error) });
+                Err(error)
             }
-        };
-        ready.set(true);
-        let applied = Mutex::new(Applied { started: config.clone(), config, upstreams });
-        Ok(Self { front, admin, ready, catalog, records, factory, applied })
+        }
+    }
+
+    /// Starts with a config as it stands in a file.
+    ///
+    /// # Errors
+    /// As [`Weir::start`], and what is wrong with the config.
+    pub async fn start_from(source: Source) -> Result<Self, StartError> {
+        Self::start(load(source).map_err(StartError::Config)?).await
+    }
+
+    /// Takes a config as it stands in a file; see [`Weir::reload`].
+    ///
+    /// # Errors
+    /// As [`Weir::reload`], and what is wrong with the config.
+    pub fn reload_from(&self, source: Source) -> Result<Vec<&'static str>, ReloadError> {
+        let config = load(source).inspect_err(|_| count_reload("error")).map_err(ReloadError::Config)?;
+        self.reload(config)
     }
 
     /// Where clients connect: the real port where the config says 0.
@@ -179,6 +183,9 @@ impl fmt::Debug for Weir {
 /// Why a reload changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
+    /// The config has errors.
+    #[error("the config cannot be used:\n{0}")]
+    Config(Report),
     /// An upstream cannot be made of its settings.
     #[error(transparent)]
     Upstream(#[from] weir_upstream::BuildError),
@@ -190,6 +197,48 @@ pub enum ReloadError {
 /// Counts a reload in the metrics: `ok` or `error`.
 pub(crate) fn count_reload(result: &'static str) {
     instruments().config_reloads.add(1, &[opentelemetry::KeyValue::new("result", result)]);
+}
+
+fn load(source: Source) -> Result<Config, Report> {
+    let environment = |name: &str| std::env::var(name).ok();
+    let outcome = Loader::new(source, &environment).load();
+    outcome.config.ok_or(outcome.report)
+}
+
+fn catalog(config: &Config, clock: &Arc<dyn Clock>, random: &Arc<dyn Random>, sealer: &Sealer) -> Arc<Catalog> {
+    let settings = CatalogSettings {
+        first_list_wait: config.catalog.first_list_wait,
+        change_window: config.catalog.change_window,
+        ..CatalogSettings::default()
+    };
+    let ports = CatalogPorts { clock: clock.clone(), random: random.clone() };
+    Catalog::new(settings, ports, sealer.clone())
+}
+
+/// The client side, with everything it asks of others behind core's ports.
+async fn front(
+    config: &Config,
+    (clock, random): (&Arc<dyn Clock>, &Arc<dyn Random>),
+    records: &Arc<MemoryRecords>,
+    catalog: &Arc<Catalog>,
+    sealer: Sealer,
+) -> Result<Front, StartError> {
+    let audit = Arc::new(LogAudit);
+    let router = Arc::new(Router::new(catalog.clone(), audit.clone()));
+    let ports = weir_front::Ports {
+        verifier: Arc::new(Open),
+        authorizer: Arc::new(AllowAll),
+        limiter: Arc::new(Unlimited),
+        audit,
+        records: records.clone(),
+        bus: Arc::new(MemoryBus::default()),
+        mailbox: Arc::new(MemoryMailbox::new(&**random)),
+        clock: clock.clone(),
+        random: random.clone(),
+    };
+    let listen = config.front.listen;
+    let failed = |error| StartError::Listen { address: listen, operators: false, why: reason(&error) };
+    Front::bind(config.front.clone(), ports, router, catalog.clone(), sealer).await.map_err(failed)
 }
 
 async fn start_admin(address: SocketAddr, metrics: Metrics, ready: Ready) -> Result<Admin, StartError> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Target, UNREACHABLE, USAGE, fail};
 use crate::client::{Client, ClientError};
@@ -29,10 +29,12 @@ pub(super) async fn tools(target: &Target, watch: bool, json: bool) -> ExitCode 
         Ok(listed) => listed,
         Err(error) => return fail(UNREACHABLE, error),
     };
-    for tool in &tools {
-        println!("{}", show(tool, json));
-    }
-    if !json {
+    if json {
+        println!("{}", Value::from(tools.clone()));
+    } else {
+        for tool in &tools {
+            println!("{}", show(tool));
+        }
         eprintln!("{} ({})", count(tools.len()), whom(&client));
     }
     if watch {
@@ -107,20 +109,22 @@ fn difference(before: &BTreeMap<String, Value>, now: &BTreeMap<String, Value>, j
     let mut lines = Vec::new();
     for (name, tool) in now {
         match before.get(name) {
-            None => lines.push(format!("+ {}", show(tool, json))),
-            Some(old) if old != tool => lines.push(format!("~ {}", show(tool, json))),
+            None if json => lines.push(json!({ "added": tool }).to_string()),
+            None => lines.push(format!("+ {}", show(tool))),
+            Some(old) if old != tool && json => lines.push(json!({ "changed": tool }).to_string()),
+            Some(old) if old != tool => lines.push(format!("~ {}", show(tool))),
             Some(_) => {}
         }
     }
     let gone = before.keys().filter(|name| !now.contains_key(*name));
-    lines.extend(gone.map(|name| format!("- {}", plain(name))));
+    lines.extend(gone.map(|name| match json {
+        true => json!({ "removed": name }).to_string(),
+        false => format!("- {}", plain(name)),
+    }));
     lines
 }
 
-fn show(tool: &Value, json: bool) -> String {
-    if json {
-        return tool.to_string();
-    }
+fn show(tool: &Value) -> String {
     let name = plain(tool["name"].as_str().unwrap_or("?"));
     let about = tool["description"].as_str().or(tool["title"].as_str()).unwrap_or_default();
     let about = about.lines().next().unwrap_or_default();
@@ -152,8 +156,6 @@ fn whom(client: &Client) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -168,6 +170,6 @@ mod tests {
     #[test]
     fn a_server_cannot_steer_the_terminal() {
         let tool = json!({"name": "a\u{1b}[2Jb", "description": "first\u{7} line\nsecond"});
-        assert_eq!(show(&tool, false), format!("{:<32} first line", "a[2Jb"));
+        assert_eq!(show(&tool), format!("{:<32} first line", "a[2Jb"));
     }
 }

@@ -95,7 +95,7 @@ pub(crate) fn default_endpoints(upstreams: &[UpstreamPlan], defaults: &Defaults)
     let ids: Vec<UpstreamId> = upstreams.iter().map(|plan| plan.settings.id.clone()).collect();
     let everything =
         Mode::Aggregate { upstreams: ids.clone(), naming: defaults.naming.clone(), prefix: defaults.prefix };
-    let make = |path: &str, mode| Endpoint { id: EndpointId::new(path), mode, page: defaults.page };
+    let make = |path: &str, mode| Endpoint { id: EndpointId::new(path), mode, page: defaults.page, deadlines: None };
     let alone = ids.into_iter().map(|id| make(&format!("{EVERYTHING}/{id}"), Mode::Transparent(id)));
     std::iter::once(make(EVERYTHING, everything)).chain(alone).collect()
 }

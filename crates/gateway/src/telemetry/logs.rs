@@ -38,7 +38,9 @@ pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<(), String> {
 pub fn hook_panics() {
     panic::set_hook(Box::new(|info| {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
-        let message = info.payload_as_str().unwrap_or("a panic without a text");
+        let payload = info.payload();
+        let text = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
+        let message = text.unwrap_or("a panic without a text");
         tracing::error!(place, message, "panic: this is a bug of weir's");
     }));
 }

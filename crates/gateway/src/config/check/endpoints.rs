@@ -1,13 +1,19 @@
 //! `endpoints`.
 
+use std::time::Duration;
+
 use weir_core::Endpoint;
 use weir_core::endpoint::Mode;
 use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::upstream::Deadlines;
 
 use super::super::raw::{Ordered, RawEndpoint};
 use super::super::report::{Path, Problem, Report};
 use super::Part;
 use super::rules::{self, Defaults};
+
+/// What an endpoint does not say, the upstream says alone.
+const UNBOUNDED: Deadlines = Deadlines { connect: Duration::MAX, idle: Duration::MAX, hard: Duration::MAX };
 
 /// A path longer than this is a mistake.
 const LONGEST: usize = 128;
@@ -51,8 +57,10 @@ fn one(
 ) -> Option<Endpoint> {
     let path = Path::at("endpoints").key(text);
     let page = rules::page(raw.page.as_ref(), defaults.page, &path.key("page"), report);
+    let deadlines =
+        raw.deadlines.as_ref().map(|own| rules::deadlines(Some(own), UNBOUNDED, &path.key("deadlines"), report));
     let mode = mode(raw, defaults, files, &path, report)?;
-    Some(Endpoint { id: EndpointId::new(text), mode, page })
+    Some(Endpoint { id: EndpointId::new(text), mode, page, deadlines })
 }
 
 fn mode(

@@ -17,6 +17,8 @@ pub(crate) struct RawEndpoint {
     pub(crate) page: Option<RawPage>,
     /// How tools are named.
     pub(crate) naming: Option<RawNaming>,
+    /// Time limits of calls through this path: the shorter of these and the tool's own hold.
+    pub(crate) deadlines: Option<super::RawDeadlines>,
 }
 
 /// How lists are cut into pages.

@@ -61,6 +61,9 @@ fn everything_can_be_said() {
     assert_eq!(naming.expose(&upstreams[0], "x"), "child-x");
     assert_eq!(endpoint(&config, "/all").page.items, 50);
     assert_eq!(endpoint(&config, "/files").page.items, 100);
+    assert_eq!(endpoint(&config, "/files").deadlines, None);
+    let cut = files.rules.deadlines.cut(endpoint(&config, "/all").deadlines.unwrap());
+    assert_eq!((cut.idle, cut.hard), (Duration::from_secs(60), Duration::from_secs(180)), "the shorter of both");
 }
 
 #[test]

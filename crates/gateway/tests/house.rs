@@ -1,0 +1,154 @@
+//! The borders of the house: which crate may use which, and where tasks may be spawned. ARCHITECTURE.md has the reasons.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Each crate of ours, and those of ours it may use.
+const MAY_USE: [(&str, &[&str]); 10] = [
+    ("weir-wire", &[]),
+    ("weir-core", &["weir-wire"]),
+    ("weir-era", &["weir-core", "weir-wire"]),
+    ("weir-policy", &["weir-core"]),
+    ("weir-store", &["weir-core"]),
+    ("weir-front", &["weir-core", "weir-era", "weir-wire"]),
+    ("weir-upstream", &["weir-core", "weir-era", "weir-wire"]),
+    ("weir-demo", &["weir-wire"]),
+    (
+        "weir-gateway",
+        &[
+            "weir-core",
+            "weir-demo",
+            "weir-era",
+            "weir-front",
+            "weir-policy",
+            "weir-store",
+            "weir-upstream",
+            "weir-wire",
+        ],
+    ),
+    ("weir-testkit", &["weir-core", "weir-wire"]),
+];
+
+/// What a crate must never use, whoever wrote it.
+const MUST_NOT_USE: [(&str, &[&str]); 8] = [
+    ("weir-wire", &["tokio", "tower", "hyper", "axum", "http", "getrandom", "rand", "serde-saphyr"]),
+    ("weir-core", &["hyper", "axum", "http", "tower", "serde-saphyr", "clap", "opentelemetry_sdk"]),
+    ("weir-era", &["tokio", "hyper", "axum", "getrandom", "rand"]),
+    ("weir-policy", &["hyper", "axum", "http", "tokio"]),
+    ("weir-store", &["hyper", "axum", "http"]),
+    ("weir-front", &["hyper-rustls", "reqwest", "serde-saphyr", "clap", "notify"]),
+    ("weir-upstream", &["axum", "serde-saphyr", "clap", "notify"]),
+    ("weir-demo", &["weir-core", "weir-front", "weir-upstream"]),
+];
+
+/// Files that may start a task, and who ends it.
+const SPAWNS: [(&str, &str); 1] = [("demo/src/host.rs", "`Running` aborts it when it is dropped")];
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Normal dependencies of every crate under `crates/`, by name.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--offline", "--locked", "--no-deps", "--format-version", "1"])
+        .current_dir(crates())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let normal = |package: &Value| {
+        let all = package["dependencies"].as_array().unwrap().iter();
+        all.filter(|dependency| dependency["kind"].is_null())
+            .map(|dependency| dependency["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let ours = crates();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    packages
+        .filter(|package| Path::new(package["manifest_path"].as_str().unwrap()).starts_with(&ours))
+        .map(|package| (package["name"].as_str().unwrap().to_owned(), normal(package)))
+        .collect()
+}
+
+#[test]
+fn every_crate_uses_only_what_its_place_in_the_house_allows() {
+    let found = dependencies();
+    let known: BTreeSet<&str> = MAY_USE.iter().map(|(name, _)| *name).collect();
+    assert_eq!(found.keys().map(String::as_str).collect::<BTreeSet<_>>(), known, "a crate came or went");
+    for (name, allowed) in MAY_USE {
+        let used = found[name].iter().filter(|dependency| dependency.starts_with("weir-"));
+        let forbidden: Vec<_> = used.filter(|dependency| !allowed.contains(&dependency.as_str())).collect();
+        assert!(forbidden.is_empty(), "{name} must not use {forbidden:?}");
+    }
+    for (name, forbidden) in MUST_NOT_USE {
+        let used: Vec<_> = forbidden.iter().filter(|dependency| found[name].contains(**dependency)).collect();
+        assert!(used.is_empty(), "{name} must not use {used:?}");
+    }
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            if path.file_name().is_some_and(|name| name != "tests") {
+                sources(&path, found);
+            }
+        } else if path.extension().is_some_and(|extension| extension == "rs")
+            && path.file_name().is_some_and(|name| name != "tests.rs")
+        {
+            found.push(path);
+        }
+    }
+}
+
+/// The code before a file's tests.
+fn code(file: &Path) -> String {
+    let text = std::fs::read_to_string(file).unwrap();
+    text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn tasks_are_spawned_in_listed_files_only() {
+    let crates = crates();
+    let mut spawning = BTreeSet::new();
+    for name in MAY_USE.map(|(name, _)| name.trim_start_matches("weir-")) {
+        if name == "testkit" {
+            continue;
+        }
+        let mut files = Vec::new();
+        sources(&crates.join(name).join("src"), &mut files);
+        assert!(!files.is_empty(), "{name}");
+        for file in files {
+            let bare = ["tokio::spawn(", "task::spawn(", "thread::spawn("];
+            if bare.iter().any(|call| code(&file).contains(call)) {
+                spawning.insert(file.strip_prefix(&crates).unwrap().display().to_string());
+            }
+        }
+    }
+    let listed: BTreeSet<String> = SPAWNS.iter().map(|(file, _)| (*file).to_owned()).collect();
+    assert_eq!(
+        spawning, listed,
+        "spawn on a TaskTracker or JoinSet that somebody awaits, or list the file with its reason"
+    );
+}
+
+#[test]
+fn pure_crates_read_no_clock_and_no_randomness() {
+    let forbidden =
+        ["Instant::now", "SystemTime::now", "std::net", "std::fs", "std::thread", "std::process", "getrandom"];
+    for name in ["wire", "era"] {
+        let mut files = Vec::new();
+        sources(&crates().join(name).join("src"), &mut files);
+        assert!(!files.is_empty(), "{name}");
+        for file in files {
+            let text = code(&file);
+            let used: Vec<_> = forbidden.iter().filter(|word| text.contains(**word)).collect();
+            assert!(used.is_empty(), "{} uses {used:?}", file.display());
+        }
+    }
+}

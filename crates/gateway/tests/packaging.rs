@@ -1,0 +1,123 @@
+//! What stands around the code (OpenAPI, container, units, manifests) agrees with the code: paths, ports, configs.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use serde_json::Value;
+use weir_gateway::admin::ROUTES;
+use weir_gateway::config::{Config, Loader, Source};
+
+fn root() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn yaml(text: &str) -> Value {
+    serde_saphyr::from_str(text).unwrap()
+}
+
+fn config(text: &str) -> Config {
+    let key = |name: &str| (name == "WEIR_KEY").then(|| "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA".to_owned());
+    let source = Source::Text { name: "packaged".to_owned(), text: text.to_owned() };
+    let outcome = Loader::new(source, &key).load();
+    assert!(outcome.report.problems().is_empty(), "{}", outcome.report);
+    outcome.config.unwrap()
+}
+
+/// The default ports, as the code has them.
+fn ports() -> (u16, u16) {
+    let config = config("upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }");
+    (config.front.listen.port(), config.admin.unwrap().port())
+}
+
+#[test]
+fn the_openapi_file_has_exactly_the_routes_there_are() {
+    let document = yaml(&read("openapi/weir.yaml"));
+    let paths = document["paths"].as_object().unwrap();
+    let found: BTreeSet<&str> = paths.keys().map(String::as_str).collect();
+    let default = config("upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }").endpoints[0].id.to_string();
+    let expected: BTreeSet<&str> = ROUTES.into_iter().chain([default.as_str()]).collect();
+    assert_eq!(found, expected);
+    let methods = |path: &str| -> BTreeSet<&str> {
+        let operations = ["get", "put", "post", "delete", "options", "head", "patch"];
+        paths[path].as_object().unwrap().keys().map(String::as_str).filter(|key| operations.contains(key)).collect()
+    };
+    assert_eq!(methods(&default), BTreeSet::from(["post", "get", "delete"]));
+    for route in ROUTES {
+        assert_eq!(methods(route), BTreeSet::from(["get"]), "{route}");
+    }
+    assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
+    let (clients, operators) = ports();
+    let server = |path: &str| paths[path]["servers"][0]["url"].as_str().unwrap().to_owned();
+    assert!(server("/mcp").ends_with(&format!(":{clients}")));
+    assert!(server("/metrics").ends_with(&format!(":{operators}")));
+}
+
+#[test]
+fn the_container_and_its_compose_file_fit_each_other() {
+    let (clients, operators) = ports();
+    let dockerfile = read("Dockerfile");
+    assert!(dockerfile.contains(&format!("EXPOSE {clients} {operators}")));
+    assert!(dockerfile.contains("cargo build --release --locked -p weir-gateway --bin weir"));
+    assert!(dockerfile.contains("STOPSIGNAL SIGTERM"));
+    let toolchain = read("Cargo.toml")
+        .lines()
+        .find_map(|line| line.strip_prefix("rust-version = ").map(|version| version.trim_matches('"').to_owned()));
+    assert!(dockerfile.contains(&format!("FROM rust:{}", toolchain.unwrap())));
+    let compose = yaml(&read("docker-compose.yml"));
+    let weir = &compose["services"]["weir"];
+    assert_eq!(weir["command"], serde_json::json!(["serve", "--config", "/etc/weir/weir.yaml"]));
+    for port in [clients, operators] {
+        let published = weir["ports"].as_array().unwrap();
+        assert!(published.contains(&Value::from(format!("127.0.0.1:{port}:{port}"))), "{port}");
+    }
+    assert_eq!(weir["volumes"][0], "./deploy/compose:/etc/weir:ro");
+    let config = config(&read("deploy/compose/weir.yaml"));
+    assert_eq!((config.front.listen.port(), config.admin.unwrap().port()), (clients, operators));
+    let upstream = config.upstreams[0].settings.id.as_str();
+    let port = compose["services"][upstream]["environment"]["PORT"].as_str().unwrap();
+    assert!(read("deploy/compose/weir.yaml").contains(&format!("http://{upstream}:{port}/mcp")));
+}
+
+#[test]
+fn the_kubernetes_manifest_runs_this_weir() {
+    let text = read("deploy/kubernetes/weir.yaml");
+    let documents: Vec<Value> = text.split("\n---\n").map(yaml).collect();
+    let of = |kind: &str| documents.iter().find(|document| document["kind"] == kind).unwrap();
+    let config = config(of("ConfigMap")["data"]["weir.yaml"].as_str().unwrap());
+    let pod = &of("Deployment")["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    let port = |name: &str| {
+        let ports = container["ports"].as_array().unwrap();
+        ports.iter().find(|port| port["name"] == name).unwrap()["containerPort"].as_u64().unwrap()
+    };
+    assert_eq!(port("mcp"), u64::from(config.front.listen.port()));
+    assert_eq!(port("admin"), u64::from(config.admin.unwrap().port()));
+    for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
+        assert_eq!(container[probe]["httpGet"]["path"], path);
+        assert!(ROUTES.contains(&path));
+    }
+    assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() > config.drain.as_secs());
+    assert_eq!(of("Deployment")["spec"]["replicas"], 1, "sessions live in the memory of one replica");
+    let annotations = &of("Deployment")["spec"]["template"]["metadata"]["annotations"];
+    assert_eq!(annotations["prometheus.io/port"], config.admin.unwrap().port().to_string());
+}
+
+#[test]
+fn the_unit_and_the_scrape_config_name_what_there_is() {
+    let unit = read("deploy/systemd/weir.service");
+    assert!(unit.contains("ExecStart=/usr/local/bin/weir serve --config /etc/weir/weir.yaml"));
+    assert!(unit.contains("ExecReload=/bin/kill -HUP $MAINPID"));
+    let stop = unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")).unwrap();
+    let drain = config("{}\n".replace("{}", "upstreams: { a: { command: x } }").as_str()).drain;
+    assert!(stop.trim_end_matches('s').parse::<u64>().unwrap() > drain.as_secs());
+    let scrape = yaml(&read("deploy/prometheus/prometheus.yml"));
+    let job = &scrape["scrape_configs"][0];
+    assert!(ROUTES.contains(&job["metrics_path"].as_str().unwrap()));
+    let target = job["static_configs"][0]["targets"][0].as_str().unwrap();
+    assert_eq!(target, format!("127.0.0.1:{}", ports().1));
+}
