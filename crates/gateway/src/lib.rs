@@ -7,6 +7,7 @@ pub mod cli;
 mod client;
 pub mod config;
 mod docs;
+pub mod fuzzing;
 mod quickstart;
 mod reload;
 mod serve;

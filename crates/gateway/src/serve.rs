@@ -74,8 +74,12 @@ pub(crate) async fn finish(weir: Weir, signals: &mut Signals) -> ExitCode {
 }
 
 fn cannot_start(why: &str) -> ExitCode {
-    tracing::error!("weir cannot start: {why}");
-    eprintln!("weir: cannot start: {why}");
+    // One line, in the log's own form; where the log is switched off, a person still hears it.
+    if tracing::enabled!(tracing::Level::ERROR) {
+        tracing::error!("weir cannot start: {why}");
+    } else {
+        eprintln!("weir: cannot start: {why}");
+    }
     ExitCode::from(CANNOT_START)
 }
 

@@ -36,8 +36,11 @@ struct Applied {
     /// The config weir started with, for what only a start takes up.
     started: Config,
     config: Config,
-    upstreams: Vec<(UpstreamPlan, Arc<dyn Upstream>)>,
+    upstreams: Vec<Built>,
 }
+
+/// An upstream, and what it was built of.
+type Built = (UpstreamPlan, Arc<dyn Upstream>);
 
 /// Why weir did not start.
 #[derive(Debug, thiserror::Error)]
@@ -247,11 +250,7 @@ async fn start_admin(address: SocketAddr, metrics: Metrics, ready: Ready) -> Res
 }
 
 /// The upstreams of a config; one whose settings did not change comes as the same object again.
-fn build(
-    config: &Config,
-    before: &[(UpstreamPlan, Arc<dyn Upstream>)],
-    factory: &Factory,
-) -> Result<Vec<(UpstreamPlan, Arc<dyn Upstream>)>, weir_upstream::BuildError> {
+fn build(config: &Config, before: &[Built], factory: &Factory) -> Result<Vec<Built>, weir_upstream::BuildError> {
     let one = |plan: &UpstreamPlan| {
         let same = before.iter().find(|(old, _)| old.settings == plan.settings);
         let upstream = match same {
@@ -263,7 +262,7 @@ fn build(
     config.upstreams.iter().map(one).collect()
 }
 
-fn topology(config: &Config, upstreams: &[(UpstreamPlan, Arc<dyn Upstream>)]) -> Topology {
+fn topology(config: &Config, upstreams: &[Built]) -> Topology {
     Topology {
         endpoints: config.endpoints.iter().cloned().map(Arc::new).collect(),
         upstreams: upstreams.iter().map(|(plan, upstream)| (upstream.clone(), plan.rules.clone())).collect(),

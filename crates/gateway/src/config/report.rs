@@ -12,6 +12,12 @@ impl Path {
         Self::default()
     }
 
+    /// True for the whole document.
+    #[must_use]
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// A path of keys that need no escape, such as `auth.mode`.
     pub(crate) fn at(dotted: &str) -> Self {
         Self(dotted.split('.').map(str::to_owned).collect())

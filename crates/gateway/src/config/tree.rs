@@ -13,7 +13,7 @@ use super::report::{Path, Problem};
 
 /// A config is written by people; 500 upstreams with every key spelled out stay far below this.
 pub(crate) const LONGEST: usize = 4 << 20;
-const NODES: usize = 200_000;
+const NODES: usize = 50_000;
 const DEPTH: usize = 32;
 const ALIASES: usize = 1000;
 

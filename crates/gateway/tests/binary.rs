@@ -1,0 +1,134 @@
+//! The binary as a person meets it before anything runs: help, check, schema, keys, and starts that fail.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+fn weir(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(arguments).env_remove("WEIR_CONFIG").env_remove("WEIR_TOKEN").env_remove("RUST_LOG").output().unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A file with this text, gone with the value.
+struct Config(PathBuf);
+
+impl Config {
+    fn new(name: &str, text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weir-{name}-{}.yaml", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Config {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn help_says_what_each_command_is_for() {
+    let help = out(&weir(&["--help"]));
+    for command in ["serve", "check", "quickstart", "tools", "call", "schema", "keygen"] {
+        assert!(help.lines().any(|line| line.trim_start().starts_with(command)), "{command} in:\n{help}");
+    }
+    assert!(!help.contains("docs"), "made for the project, not for users");
+    let call = out(&weir(&["call", "--help"]));
+    assert!(call.contains("WEIR_TOKEN") && call.contains("exits with 1"), "{call}");
+    assert_eq!(out(&weir(&["--version"])).trim(), format!("weir {}", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn check_prints_everything_and_exits_with_2() {
+    let bad = Config::new("check-bad", "lisen: 1\nupstreams:\n  a: { url: ftp://x }\n");
+    let output = weir(&["check", bad.path()]);
+    assert_eq!(output.status.code(), Some(2));
+    let expected = format!(
+        "{file}:1: error: lisen: unknown key (did you mean `listen`?)\n\
+         {file}:3: error: upstreams.a.url: is no http or https URL (write http://host:port/mcp)\n",
+        file = bad.path()
+    );
+    assert_eq!(out(&output), expected);
+    let good = Config::new("check-good", "upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }\n");
+    let output = weir(&["check", good.path()]);
+    assert!(output.status.success());
+    assert_eq!(out(&output), format!("{}: good, 1 upstreams and 2 endpoints\n", good.path()));
+}
+
+#[test]
+fn the_schema_is_the_checked_in_one() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.schema.json");
+    assert_eq!(out(&weir(&["schema"])), std::fs::read_to_string(file).unwrap());
+}
+
+#[test]
+fn g05_a_start_that_cannot_be_fails_with_a_clear_text() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let upstream = "upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }";
+    let table = [
+        ("yaml", "listen: [1\n".to_owned(), 2, "no valid YAML"),
+        ("unset", "upstreams: { a: { url: \"${WEIR_TEST_UNSET}\" } }\n".to_owned(), 2, "WEIR_TEST_UNSET is not set"),
+        ("open", format!("listen: 0.0.0.0:0\n{upstream}\n"), 2, "everybody who reaches 0.0.0.0:0"),
+        ("key", format!("keys: [{{ id: 1, secret: changeme }}]\n{upstream}\n"), 2, "keys.0.secret"),
+        (
+            "port",
+            format!("listen: {address}\nadmin: {{ listen: off }}\n{upstream}\n"),
+            1,
+            "another program has this port",
+        ),
+        (
+            "admin",
+            format!("listen: 127.0.0.1:0\nadmin: {{ listen: \"{address}\" }}\n{upstream}\n"),
+            1,
+            "for operators: ",
+        ),
+        (
+            "away",
+            format!("listen: 192.0.2.1:1\nauth: {{ allow_anyone: true }}\n{upstream}\n"),
+            1,
+            "does not have that address",
+        ),
+    ];
+    for (name, text, code, words) in table {
+        let config = Config::new(&format!("start-{name}"), &text);
+        let output = weir(&["serve", "--config", config.path()]);
+        assert_eq!(output.status.code(), Some(code), "{name}: {}", err(&output));
+        assert!(err(&output).contains(words), "{name}: {}", err(&output));
+    }
+    let output = weir(&["serve", "--config", "/nowhere/weir.yaml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("/nowhere/weir.yaml: error: cannot be read"), "{}", err(&output));
+    assert_eq!(weir(&["serve"]).status.code(), Some(2), "no config is no start");
+}
+
+#[test]
+fn client_commands_fail_with_a_clear_text() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = format!("http://{free}/mcp");
+    let table: [(&[&str], i32, &str); 4] = [
+        (&["tools", &nobody], 3, "cannot reach"),
+        (&["call", &nobody, "x", "{}"], 3, "cannot reach"),
+        (&["call", &nobody, "x", "[1]"], 2, "arguments are an object"),
+        (&["tools", "nonsense"], 3, "is no http or https URL"),
+    ];
+    for (arguments, code, words) in table {
+        let output = weir(arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", err(&output));
+        assert!(err(&output).contains(words), "{arguments:?}: {}", err(&output));
+        assert_eq!(err(&output).lines().count(), 1, "one line: {}", err(&output));
+    }
+}
