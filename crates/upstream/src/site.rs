@@ -31,6 +31,9 @@ pub(crate) struct Site {
     ids: AtomicU64,
     changed: watch::Sender<u64>,
     tasks: TaskTracker,
+    /// Ends what runs without an end of its own.
+    closing: CancellationToken,
+    /// Ends everything.
     stop: CancellationToken,
     last_error: Mutex<Option<String>>,
 }
@@ -46,6 +49,7 @@ impl Site {
             ids: AtomicU64::new(0),
             changed: watch::Sender::new(0),
             tasks: TaskTracker::new(),
+            closing: CancellationToken::new(),
             stop: CancellationToken::new(),
             last_error: Mutex::new(None),
         }
@@ -70,15 +74,23 @@ impl Site {
         u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Runs a task that belongs to this upstream. It ends with the upstream at the latest.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
+    /// Runs a task that has something to finish: a retired upstream waits for it, within limits.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.run(self.stop.clone(), task);
+    }
+
+    /// Runs a task without an end of its own: a retired upstream ends it at once.
+    pub(crate) fn background(&self, task: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
+        self.run(self.closing.clone(), task)
+    }
+
+    fn run(&self, until: CancellationToken, task: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
         // A reply may be dropped when the runtime is already gone: then nobody is left to be told.
         let runtime = tokio::runtime::Handle::try_current().ok()?;
-        let stop = self.stop.clone();
         let task = async move {
             tokio::select! {
                 biased;
-                () = stop.cancelled() => {}
+                () = until.cancelled() => {}
                 () = task => {}
             }
         };
@@ -88,6 +100,7 @@ impl Site {
     /// Ends the tasks: waits for them at most `grace`, then aborts what is left.
     pub(crate) async fn stop(&self, grace: Duration) {
         self.tasks.close();
+        self.closing.cancel();
         let _timed_out = tokio::time::timeout(grace, self.tasks.wait()).await;
         self.stop.cancel();
         self.tasks.wait().await;
@@ -96,6 +109,7 @@ impl Site {
     /// Ends the tasks without waiting.
     pub(crate) fn abandon(&self) {
         self.tasks.close();
+        self.closing.cancel();
         self.stop.cancel();
     }
 

@@ -213,7 +213,7 @@ impl StdioServer {
         }
         let (slots, site) = (Arc::downgrade(&self.slots), self.site.clone());
         let idle = self.site.bounds.session_idle;
-        self.site.spawn(async move {
+        self.site.background(async move {
             loop {
                 tokio::time::sleep((idle / 4).max(Duration::from_millis(10))).await;
                 let Some(slots) = slots.upgrade() else { return };

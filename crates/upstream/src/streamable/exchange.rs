@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -78,6 +79,27 @@ pub(crate) async fn post(
     }
 }
 
+/// Posts a message that wants no answer: whatever a server says with a 2xx, it has taken it.
+///
+/// # Errors
+/// The message did not arrive, or was refused.
+pub(crate) async fn tell(
+    site: &Site,
+    http: &Http,
+    own: Vec<(HeaderName, HeaderValue)>,
+    body: Bytes,
+) -> Result<(), Refusal> {
+    let headers = [(header::ACCEPT, BOTH), (header::CONTENT_TYPE, JSON)].into_iter().chain(own);
+    let sent = http.send(Method::POST, headers, body).await;
+    let (head, mut body) = sent.map_err(|error| unsent(site, error))?.into_parts();
+    if !head.status.is_success() {
+        return Err(refused(head.status, &head.headers, body).await.into_refusal(site));
+    }
+    // Read to its end where that is at hand, so that the connection can be used again.
+    let _rest = body.frame().now_or_never();
+    Ok(())
+}
+
 impl Refused {
     /// True if the body is an error only a modern server sends.
     pub(crate) fn is_modern(&self) -> bool {
@@ -132,9 +154,10 @@ pub(crate) fn unsent(site: &Site, error: SendError) -> Refusal {
     let SendError { reached, source } = error;
     let unavailable = |text: &'static str| site.fail(FailureKind::Unavailable, text);
     match reached {
-        Reached::NoConnection => Refusal::new(unavailable("The upstream cannot be reached").because(source))
-            .proven(Some(Proof::NotSent))
-            .unreached(),
+        // Nothing ran, but the connector has tried every address: at once again would be refused again.
+        Reached::NoConnection => {
+            Refusal::new(unavailable("The upstream cannot be reached").because(source)).unreached()
+        }
         Reached::ConnectTimeout => {
             Refusal::new(unavailable("The upstream cannot be reached in time").because(source)).unreached()
         }

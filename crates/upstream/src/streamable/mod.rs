@@ -6,6 +6,7 @@ mod client;
 mod exchange;
 mod modern;
 mod pool;
+mod reading;
 mod session;
 mod talk;
 mod tls;
@@ -156,7 +157,10 @@ impl HttpServer {
         let found = match self.probe().await {
             Ok(found) => found,
             Err(refusal) => {
-                self.pace().failed(self.site.now(), &*self.site.random);
+                // What was not read says nothing about the server, and is asked again.
+                if refusal.proof.is_none() {
+                    self.pace().failed(self.site.now(), &*self.site.random);
+                }
                 return Err(refusal);
             }
         };

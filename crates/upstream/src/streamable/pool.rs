@@ -145,6 +145,8 @@ impl Pool {
                 self.pace().succeeded();
                 self.spoken.get_or_init(|| session.tongue().revision());
             }
+            // What was not read says nothing about the server, and is asked again.
+            Err(refusal) if refusal.proof.is_some() => {}
             Err(_) => self.pace().failed(self.site.now(), &*self.site.random),
         }
         opened
@@ -168,7 +170,7 @@ impl Pool {
         }
         let pool = Arc::downgrade(self);
         let idle = self.site.bounds.session_idle;
-        self.site.spawn(async move {
+        self.site.background(async move {
             loop {
                 tokio::time::sleep((idle / 4).max(Duration::from_millis(10))).await;
                 let Some(pool) = pool.upgrade() else { return };

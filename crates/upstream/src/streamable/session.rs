@@ -64,10 +64,8 @@ impl Session {
             let result = settle::result(site, reply).await.map_err(|failure| Refusal::new(failure).doubtful())?;
             let session = Self::new(site, http, named, &result)?;
             let told = weir_wire::write::notification(Method::Initialized.as_str(), None);
-            match exchange::post(site, http, session.headers(), told).await? {
-                Headed::Accepted | Headed::Answer(..) => Ok(Arc::new(session)),
-                Headed::Refused(refused) => Err(refused.into_refusal(site).doubtful()),
-            }
+            exchange::tell(site, http, session.headers(), told).await.map_err(Refusal::doubtful)?;
+            Ok(Arc::new(session))
         })
         .await
     }
@@ -231,7 +229,7 @@ impl Side for Session {
     fn send(&self, message: Bytes) {
         let (site, http, headers) = (self.site.clone(), self.http.clone(), self.headers());
         self.site.spawn(async move {
-            let sent = settle::in_time(&site, exchange::post(&site, &http, headers, message)).await;
+            let sent = settle::in_time(&site, exchange::tell(&site, &http, headers, message)).await;
             if let Err(refusal) = sent {
                 tracing::debug!(upstream = %site.id, error = %refusal.failure, "a message did not reach the upstream");
             }

@@ -6,36 +6,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method as Verb, StatusCode, header};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use weir_core::port::Fut;
 use weir_core::upstream::{About, ListKind, ListPage, Watch};
 use weir_core::{CapabilityClass, Failure, FailureKind};
-use weir_era::hop::{self, Heard};
 use weir_era::lower;
+use weir_wire::Message;
 use weir_wire::method::Method;
-use weir_wire::{Incoming, Message};
 
 use super::answer::{Answer, Part, limits};
-use super::exchange::{self, EVENTS, Headed, media_type, unreadable};
+use super::exchange::{self, Headed, unreadable};
 use super::modern::Modern;
+use super::reading::{self, Seen};
 use super::session::Session;
-use super::talk::Side;
 use crate::listing;
 use crate::refusal::Refusal;
 use crate::site::Site;
 
-/// A GET stream that lived shorter than this is not opened again at once.
-const BRIEF: Duration = Duration::from_secs(1);
-
-/// What a watch's reading task tells.
-#[derive(Clone, Debug, Default)]
-struct Seen {
-    changes: u64,
-    lost: Option<Arc<str>>,
-}
+/// How long the head of a GET stream is waited for.
+const SLOW_HEAD: Duration = Duration::from_secs(1);
 
 /// A watch on a server over HTTP.
 pub(crate) struct HttpWatch {
@@ -59,11 +49,25 @@ impl HttpWatch {
         let mut about = session.about().clone();
         let (teller, seen) = watch::channel(Seen::default());
         let overheard = site.changes();
-        let reader = match get(&session, None).await {
-            Some(stream) => site.spawn(read_session(site.clone(), session.clone(), stream, teller)),
-            None => {
+        let mut opening = Box::pin(reading::get(session.clone(), None));
+        let reader = match tokio::time::timeout(SLOW_HEAD, &mut opening).await {
+            Ok(Some(stream)) => {
+                let reading = reading::session(site.clone(), session.clone(), stream, teller);
+                site.background(reading)
+            }
+            Ok(None) => {
                 about.pushes = false;
                 None
+            }
+            // Some servers send the head with the first event. A list must not wait for that.
+            Err(_) => {
+                let (own, session) = (site.clone(), session.clone());
+                site.background(async move {
+                    match opening.await {
+                        Some(stream) => reading::session(own, session, stream, teller).await,
+                        None => teller.send_modify(|seen| seen.lost = Some("there is no such stream after all".into())),
+                    }
+                })
             }
         };
         Self { site, line: Line::Session(session), about, seen, overheard, reader }
@@ -81,7 +85,7 @@ impl HttpWatch {
         if about.pushes {
             match listen(&modern, class).await? {
                 Some(stream) => {
-                    reader = site.spawn(read_listen(site.clone(), stream, teller));
+                    reader = site.background(reading::listen(site.clone(), stream, teller));
                 }
                 None => about.pushes = false,
             }
@@ -150,42 +154,6 @@ impl Drop for HttpWatch {
     }
 }
 
-/// Opens the GET stream of a session; `None` where the server has none.
-async fn get(session: &Session, last_event: Option<&str>) -> Option<Answer> {
-    let mut headers: Vec<(HeaderName, HeaderValue)> = session.headers();
-    headers.push((header::ACCEPT, EVENTS));
-    if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(id).ok()) {
-        headers.push((HeaderName::from_static("last-event-id"), id));
-    }
-    let request = session.http().send(Verb::GET, headers, Bytes::new());
-    let response = tokio::time::timeout(weir_core::upstream::Deadlines::LIST.hard, request).await.ok()?.ok()?;
-    let (head, body) = response.into_parts();
-    let is_stream = head.status == StatusCode::OK && media_type(&head.headers).as_deref() == Some("text/event-stream");
-    is_stream.then(|| Answer::events(body, session.max_reply()).endless())
-}
-
-/// Reads a session's GET stream for as long as it can be had. A server may end it at any time to have it opened again;
-/// what happened in between is unknown, so that counts as a change.
-async fn read_session(site: Arc<Site>, session: Arc<Session>, first: Answer, teller: watch::Sender<Seen>) {
-    let mut stream = first;
-    let (mut last_event, mut retry) = (None, None);
-    loop {
-        let began = tokio::time::Instant::now();
-        read(&site, &mut stream, &teller, &mut last_event, &mut retry, Some(&session)).await;
-        let wait = retry.map(|millis: u64| Duration::from_millis(millis.min(30_000)));
-        let brief = began.elapsed() < BRIEF;
-        tokio::time::sleep(wait.unwrap_or(if brief { BRIEF } else { Duration::ZERO })).await;
-        match get(&session, last_event.as_deref()).await {
-            Some(again) => stream = again,
-            None => {
-                teller.send_modify(|seen| seen.lost = Some("the stream was not given again".into()));
-                return;
-            }
-        }
-        teller.send_modify(|seen| seen.changes += 1);
-    }
-}
-
 /// Opens `subscriptions/listen`, whose first message is the acknowledgment. `None` where the server will not tell of
 /// tools after all.
 async fn listen(modern: &Modern, class: CapabilityClass) -> Result<Option<Answer>, Refusal> {
@@ -217,78 +185,4 @@ async fn listen(modern: &Modern, class: CapabilityClass) -> Result<Option<Answer
         }
     })
     .await
-}
-
-async fn read_listen(site: Arc<Site>, mut stream: Answer, teller: watch::Sender<Seen>) {
-    let (mut last_event, mut retry) = (None, None);
-    let why = read(&site, &mut stream, &teller, &mut last_event, &mut retry, None).await;
-    teller.send_modify(|seen| seen.lost = Some(why.into()));
-}
-
-/// Reads one stream to its end.
-async fn read(
-    site: &Arc<Site>,
-    stream: &mut Answer,
-    teller: &watch::Sender<Seen>,
-    last_event: &mut Option<String>,
-    retry: &mut Option<u64>,
-    session: Option<&Arc<Session>>,
-) -> String {
-    loop {
-        let bytes = match stream.part().await {
-            Ok(Some(Part::Message(bytes))) => bytes,
-            Ok(Some(Part::Mark { id, retry: wait })) => {
-                // The id must fit a header; an empty one takes back the last.
-                if let Some(id) = id {
-                    *last_event = Some(id).filter(|id| !id.is_empty() && id.len() <= 1024);
-                }
-                *retry = wait.or(*retry);
-                continue;
-            }
-            Ok(Some(_)) => continue,
-            Ok(None) => return "the stream ended".to_owned(),
-            Err(error) => return error.to_string(),
-        };
-        let messages = match Incoming::parse(bytes, &limits()) {
-            Ok(Incoming::One(message)) => vec![message],
-            Ok(Incoming::Batch(items)) => {
-                items.into_iter().filter_map(|item| Message::parse(item, &limits()).ok()).collect()
-            }
-            Err(_) => {
-                site.dropped("malformed");
-                continue;
-            }
-        };
-        for message in messages {
-            match overhear(message, session.is_some()) {
-                Heard::ToolsChanged => {
-                    site.count_change();
-                    teller.send_modify(|seen| seen.changes += 1);
-                }
-                Heard::Reply(answer) => {
-                    if let Some(session) = session {
-                        session.send(answer);
-                    }
-                }
-                Heard::Answer(Ok(_)) => return "the server ended the subscription".to_owned(),
-                Heard::Dropped(why) => site.dropped(why),
-                _ => {}
-            }
-        }
-    }
-}
-
-/// What a message means to a watch.
-fn overhear(message: Message, in_session: bool) -> Heard {
-    match message {
-        Message::Notification(told) => match told.method.known() {
-            Some(Method::ToolsListChanged) => Heard::ToolsChanged,
-            Some(_) => Heard::Nothing,
-            None => Heard::Dropped("unknown_notification"),
-        },
-        Message::Request(request) if in_session => Heard::Reply(hop::answer(&request)),
-        Message::Request(_) => Heard::Dropped("server_request"),
-        Message::Response(response) if !in_session => Heard::Answer(response.outcome),
-        Message::Response(_) => Heard::Dropped("unknown_id"),
-    }
 }

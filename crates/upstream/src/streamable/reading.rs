@@ -1,0 +1,155 @@
+//! Reading the streams of a watch, for as long as they can be had.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method as Verb, StatusCode, header};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use weir_era::hop::{self, Heard};
+use weir_wire::method::Method;
+use weir_wire::{Incoming, Message};
+
+use super::answer::{Answer, Part, limits};
+use super::exchange::{EVENTS, media_type};
+use super::session::Session;
+use super::talk::Side;
+use crate::site::Site;
+
+/// A stream that lived shorter than this is not opened again at once; the wait doubles while it stays so.
+const BRIEF: Duration = Duration::from_secs(5);
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LAST_WAIT: Duration = Duration::from_secs(30);
+
+/// What a watch's reading task tells.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) changes: u64,
+    pub(crate) lost: Option<Arc<str>>,
+}
+
+/// Opens the GET stream of a session; `None` where the server has none.
+pub(crate) async fn get(session: Arc<Session>, last_event: Option<String>) -> Option<Answer> {
+    let mut headers: Vec<(HeaderName, HeaderValue)> = session.headers();
+    headers.push((header::ACCEPT, EVENTS));
+    if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(&id).ok()) {
+        headers.push((HeaderName::from_static("last-event-id"), id));
+    }
+    let (head, body) = session.http().send(Verb::GET, headers, Bytes::new()).await.ok()?.into_parts();
+    let is_stream = head.status == StatusCode::OK && media_type(&head.headers).as_deref() == Some("text/event-stream");
+    is_stream.then(|| Answer::events(body, session.max_reply()).endless())
+}
+
+/// Reads a session's GET stream. A server may end it at any time to have it opened again; what happened in between is
+/// unknown, so that counts as a change.
+pub(crate) async fn session(site: Arc<Site>, session: Arc<Session>, mut stream: Answer, teller: watch::Sender<Seen>) {
+    let mut reader = Reader { site, teller, session: Some(session.clone()), last_event: None, retry: None };
+    let mut wait = FIRST_WAIT;
+    loop {
+        let began = Instant::now();
+        reader.read(&mut stream).await;
+        wait = if began.elapsed() < BRIEF { (wait * 2).min(LAST_WAIT) } else { FIRST_WAIT };
+        let asked = reader.retry.map(|millis| Duration::from_millis(millis).min(LAST_WAIT));
+        tokio::time::sleep(asked.unwrap_or(wait / 2)).await;
+        match get(session.clone(), reader.last_event.clone()).await {
+            Some(again) => stream = again,
+            None => return reader.lost("the stream was not given again"),
+        }
+        reader.teller.send_modify(|seen| seen.changes += 1);
+    }
+}
+
+/// Reads a subscription to its end.
+pub(crate) async fn listen(site: Arc<Site>, mut stream: Answer, teller: watch::Sender<Seen>) {
+    let mut reader = Reader { site, teller, session: None, last_event: None, retry: None };
+    let why = reader.read(&mut stream).await;
+    reader.lost(&why);
+}
+
+struct Reader {
+    site: Arc<Site>,
+    teller: watch::Sender<Seen>,
+    /// Set for a legacy stream, on which the server may ask.
+    session: Option<Arc<Session>>,
+    last_event: Option<String>,
+    retry: Option<u64>,
+}
+
+impl Reader {
+    /// Reads one stream to its end, and says why it ended.
+    async fn read(&mut self, stream: &mut Answer) -> String {
+        loop {
+            match stream.part().await {
+                Ok(Some(Part::Message(bytes))) => {
+                    for message in self.messages(bytes) {
+                        if let Some(end) = self.take(message) {
+                            return end.to_owned();
+                        }
+                    }
+                }
+                Ok(Some(Part::Mark { id, retry })) => {
+                    // An empty id takes back the last; one that is too long for a header is none.
+                    if let Some(id) = id {
+                        self.last_event = Some(id).filter(|id| !id.is_empty() && id.len() <= 1024);
+                    }
+                    self.retry = retry.or(self.retry);
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return "the stream ended".to_owned(),
+                Err(error) => return error.to_string(),
+            }
+        }
+    }
+
+    fn messages(&self, bytes: Bytes) -> Vec<Message> {
+        match Incoming::parse(bytes, &limits()) {
+            Ok(Incoming::One(message)) => vec![message],
+            Ok(Incoming::Batch(items)) => {
+                items.into_iter().filter_map(|item| Message::parse(item, &limits()).ok()).collect()
+            }
+            Err(_) => {
+                self.site.dropped("malformed");
+                Vec::new()
+            }
+        }
+    }
+
+    /// Takes one message; a text where it ends the stream.
+    fn take(&self, message: Message) -> Option<&'static str> {
+        match self.overhear(message) {
+            Heard::ToolsChanged => {
+                self.site.count_change();
+                self.teller.send_modify(|seen| seen.changes += 1);
+            }
+            Heard::Reply(answer) => {
+                if let Some(session) = &self.session {
+                    session.send(answer);
+                }
+            }
+            Heard::Answer(_) => return Some("the server ended the subscription"),
+            Heard::Dropped(why) => self.site.dropped(why),
+            Heard::Note(_) | Heard::Nothing => {}
+        }
+        None
+    }
+
+    /// What a message means to a watch.
+    fn overhear(&self, message: Message) -> Heard {
+        match message {
+            Message::Notification(told) => match told.method.known() {
+                Some(Method::ToolsListChanged) => Heard::ToolsChanged,
+                Some(_) => Heard::Nothing,
+                None => Heard::Dropped("unknown_notification"),
+            },
+            Message::Request(request) if self.session.is_some() => Heard::Reply(hop::answer(&request)),
+            Message::Request(_) => Heard::Dropped("server_request"),
+            Message::Response(response) if self.session.is_none() => Heard::Answer(response.outcome),
+            Message::Response(_) => Heard::Dropped("unknown_id"),
+        }
+    }
+
+    fn lost(&self, why: &str) {
+        self.teller.send_modify(|seen| seen.lost = Some(why.into()));
+    }
+}

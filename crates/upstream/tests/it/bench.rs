@@ -1,0 +1,152 @@
+//! What the tests share: an upstream in front of a mock server, calls, and what came of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use serde_json::{Value, json};
+use weir_core::call::{Call, Capabilities, RequestName, Trace};
+use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::port::{Evidence, Fut, Verifier};
+use weir_core::principal::Identity as Sender;
+use weir_core::reply::{End, Event, Note, Payload, Reply};
+use weir_core::upstream::{Deadlines, Outbound, Upstream};
+use weir_core::{Failure, Principal};
+use weir_testkit::{FakeRandom, TokioClock};
+use weir_upstream::{Factory, Identity, Ports, Protocol, Settings};
+use weir_wire::Params;
+use weir_wire::method::Method;
+
+pub(crate) fn factory() -> Factory {
+    let ports = Ports { clock: Arc::new(TokioClock::new()), random: Arc::new(FakeRandom::new(7)) };
+    Factory::new(ports, Identity::new("weir", "0.1.0"))
+}
+
+pub(crate) fn id() -> UpstreamId {
+    UpstreamId::new("mock").unwrap()
+}
+
+pub(crate) fn settings(url: &str) -> Settings {
+    Settings::http(id(), url.parse().unwrap())
+}
+
+pub(crate) fn upstream(url: &str) -> Arc<dyn Upstream> {
+    build(settings(url))
+}
+
+pub(crate) fn pinned(url: &str, protocol: Protocol) -> Arc<dyn Upstream> {
+    build(Settings { protocol, ..settings(url) })
+}
+
+pub(crate) fn build(settings: Settings) -> Arc<dyn Upstream> {
+    factory().build(settings).unwrap()
+}
+
+struct Says(Sender);
+
+impl Verifier for Says {
+    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Sender, Failure>> {
+        let sender = self.0.clone();
+        Box::pin(async move { Ok(sender) })
+    }
+}
+
+/// A principal. The only way to one is the way of every request.
+pub(crate) async fn principal(name: Option<&str>) -> Principal {
+    let sender = match name {
+        Some(name) => Sender::Subject { issuer: "test".into(), subject: name.into() },
+        None => Sender::Anonymous,
+    };
+    let endpoint = EndpointId::new("/mcp");
+    let evidence = Evidence { bearer: None, peer: [127, 0, 0, 1].into(), endpoint: &endpoint };
+    weir_core::authenticate(&Says(sender), &evidence, ()).await.unwrap().into_parts().0
+}
+
+pub(crate) fn call(tool: &str, arguments: Value) -> Call {
+    let params = json!({"name": format!("mock__{tool}"), "arguments": arguments});
+    Call {
+        endpoint: EndpointId::new("/mcp"),
+        method: Method::ToolsCall,
+        params: Params::parse(Some(&Bytes::from(params.to_string()))).unwrap(),
+        capabilities: Capabilities::default(),
+        wants_progress: false,
+        log_level: None,
+        session: None,
+        resume: None,
+        request: RequestName::from_bits(1),
+        trace: Trace::default(),
+    }
+}
+
+pub(crate) async fn outbound(tool: &str, call: Call) -> Outbound {
+    Outbound {
+        principal: principal(None).await,
+        call: Arc::new(call),
+        native: tool.into(),
+        tool: None,
+        deadlines: Deadlines::CALL,
+    }
+}
+
+/// A call of everybody's, with arguments.
+pub(crate) async fn ask(upstream: &Arc<dyn Upstream>, tool: &str, arguments: Value) -> Reply {
+    let outbound = outbound(tool, call(tool, arguments)).await;
+    upstream.clone().call(outbound).await
+}
+
+/// How a call ended, and what was told before.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) notes: Vec<Note>,
+    pub(crate) end: Result<Value, Failure>,
+    pub(crate) input_required: bool,
+}
+
+pub(crate) async fn outcome(mut reply: Reply) -> Outcome {
+    let mut notes = Vec::new();
+    loop {
+        let (payload, input_required) = match reply.next().await.expect("a reply ends with an end") {
+            Event::Note(note) => {
+                notes.push(note);
+                continue;
+            }
+            Event::End(End::Failed(failure)) => {
+                return Outcome { notes, end: Err(*failure), input_required: false };
+            }
+            Event::End(End::Complete(payload)) => (payload, false),
+            Event::End(End::InputRequired(payload)) => (payload, true),
+        };
+        assert!(reply.next().await.is_none(), "nothing follows the end");
+        let end = bytes(payload).await.map(|bytes| serde_json::from_slice(&bytes).expect("a result is JSON"));
+        return Outcome { notes, end, input_required };
+    }
+}
+
+async fn bytes(payload: Payload) -> Result<Bytes, Failure> {
+    match payload {
+        Payload::Whole(bytes) => Ok(bytes),
+        Payload::Stream(mut source) => {
+            let mut all = BytesMut::new();
+            while let Some(chunk) = std::future::poll_fn(|cx| source.poll_chunk(cx)).await {
+                all.extend_from_slice(&chunk?);
+            }
+            Ok(all.freeze())
+        }
+    }
+}
+
+/// The failure's word; panics where there is a result.
+pub(crate) async fn failure(reply: Reply) -> Failure {
+    outcome(reply).await.end.expect_err("this call must fail")
+}
+
+/// The first text block of the result.
+pub(crate) async fn text(reply: Reply) -> String {
+    let result = outcome(reply).await.end.expect("this call must succeed");
+    result["content"][0]["text"].as_str().expect("a text block").to_owned()
+}
+
+/// Limits that pass soon.
+pub(crate) fn brief() -> Deadlines {
+    Deadlines { connect: Duration::from_secs(2), idle: Duration::from_millis(150), hard: Duration::from_millis(600) }
+}

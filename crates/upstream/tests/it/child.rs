@@ -1,0 +1,173 @@
+//! A small MCP server over standard streams: this very test binary, started again with an environment that says how to
+//! behave. The test harness prints lines of its own around it, as many real servers do.
+#![allow(clippy::disallowed_methods, reason = "a child that sleeps and exits as it is told is what is played here")]
+
+use std::io::{BufRead, Write};
+
+use serde_json::{Value, json};
+use weir_upstream::{SecretText, Settings, StdioSettings, Transport};
+
+use crate::bench::id;
+
+const MANNER: &str = "WEIR_TEST_CHILD";
+
+/// Settings that start a child of this manner.
+pub(crate) fn settings(manner: &str) -> Settings {
+    let program = std::env::current_exe().unwrap().display().to_string();
+    let args = ["child::child_main", "--exact", "--nocapture", "--test-threads=1"].map(String::from).to_vec();
+    let mut settings = Settings::stdio(id(), program, args);
+    let Transport::Stdio(stdio) = &mut settings.transport else { unreachable!("built as stdio") };
+    stdio.env.push((MANNER.to_owned(), SecretText::new(manner)));
+    settings
+}
+
+/// The same with a change of its own kind of settings.
+pub(crate) fn with(mut settings: Settings, change: impl FnOnce(&mut StdioSettings)) -> Settings {
+    let Transport::Stdio(stdio) = &mut settings.transport else { unreachable!("built as stdio") };
+    change(stdio);
+    settings
+}
+
+/// Not a test unless the environment says so: then it is a server.
+#[test]
+fn child_main() {
+    let Ok(manner) = std::env::var(MANNER) else { return };
+    eprintln!("child of manner {manner}");
+    // The harness has begun a line.
+    println!();
+    let stubborn = manner == "stubborn";
+    if stubborn {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        // Having had a handler means not ending on the signal.
+        let _entered = runtime.enter();
+        drop(tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap());
+    }
+    Child { manner, cancelled: Vec::new(), initialized: false }.serve();
+    if stubborn {
+        std::thread::sleep(std::time::Duration::from_secs(600));
+    }
+    std::process::exit(0);
+}
+
+struct Child {
+    manner: String,
+    cancelled: Vec<Value>,
+    initialized: bool,
+}
+
+impl Child {
+    fn serve(&mut self) {
+        for line in std::io::stdin().lock().lines() {
+            let Ok(message) = serde_json::from_str::<Value>(&line.unwrap()) else { panic!("a line is a message") };
+            self.take(&message);
+        }
+    }
+
+    fn is_modern(&self) -> bool {
+        self.manner == "modern"
+    }
+
+    fn take(&mut self, message: &Value) {
+        let (id, params) = (&message["id"], &message["params"]);
+        match message["method"].as_str().unwrap_or_default() {
+            "server/discover" if self.is_modern() => answer(
+                id,
+                json!({
+                    "resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0, "cacheScope": "private",
+                    "capabilities": {"tools": {"listChanged": true}},
+                }),
+            ),
+            "server/discover" if self.manner == "silent" => {}
+            "server/discover" if self.manner == "exit-on-probe" => std::process::exit(1),
+            "server/discover" if self.manner == "crash-at-start" => std::process::exit(3),
+            "initialize" if self.manner == "crash-at-start" => std::process::exit(3),
+            "initialize" if !self.is_modern() => {
+                let version = &params["protocolVersion"];
+                let capabilities = json!({"tools": {"listChanged": true}, "logging": {}});
+                answer(
+                    id,
+                    json!({"protocolVersion": version, "capabilities": capabilities, "serverInfo": {"name": "child"}}),
+                );
+            }
+            "notifications/initialized" => self.initialized = true,
+            "notifications/cancelled" => self.cancelled.push(params["requestId"].clone()),
+            "subscriptions/listen" if self.is_modern() => {
+                let meta = json!({"io.modelcontextprotocol/subscriptionId": id});
+                notify(
+                    "notifications/subscriptions/acknowledged",
+                    json!({"_meta": meta, "notifications": params["notifications"]}),
+                );
+            }
+            "logging/setLevel" => answer(id, json!({})),
+            "tools/list" => {
+                answer(id, json!({"resultType": "complete", "tools": [{"name": "echo", "inputSchema": {}}]}))
+            }
+            "tools/call" => self.call(id, params),
+            _ => fail(id),
+        }
+    }
+
+    fn call(&mut self, id: &Value, params: &Value) {
+        assert!(self.is_modern() || self.initialized, "a call before the handshake");
+        let token = &params["_meta"]["progressToken"];
+        let text = match params["name"].as_str().unwrap_or_default() {
+            "echo" => params["arguments"].to_string(),
+            "env" => {
+                let names: Vec<_> = std::env::vars().map(|(name, value)| format!("{name}={value}")).collect();
+                names.join("\n")
+            }
+            "pid" => std::process::id().to_string(),
+            "cancelled" => json!(self.cancelled).to_string(),
+            "progress" => {
+                for n in 1..=2 {
+                    notify("notifications/progress", json!({"progressToken": token, "progress": n}));
+                }
+                notify("notifications/message", json!({"level": "error", "data": "x"}));
+                "done".to_owned()
+            }
+            "add" => {
+                notify("notifications/tools/list_changed", json!({}));
+                "added".to_owned()
+            }
+            "flood" => {
+                for n in 0..20_000 {
+                    eprintln!("noise {n} {}", "x".repeat(100));
+                }
+                "flooded".to_owned()
+            }
+            "big" => "x".repeat(3 << 20),
+            "grandchild" => {
+                #[expect(clippy::zombie_processes, reason = "that nobody waits for it is the point")]
+                let sleeper = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+                sleeper.id().to_string()
+            }
+            "hang" => return,
+            "crash" => {
+                eprintln!("fatal: out of cheese");
+                std::process::exit(3)
+            }
+            other => panic!("no tool {other}"),
+        };
+        answer(id, json!({"resultType": "complete", "content": [{"type": "text", "text": text}]}));
+    }
+}
+
+fn answer(id: &Value, result: Value) {
+    send(json!({"jsonrpc": "2.0", "id": id, "result": result}));
+}
+
+fn fail(id: &Value) {
+    if !id.is_null() {
+        send(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "unknown"}}));
+    }
+}
+
+fn notify(method: &str, params: Value) {
+    send(json!({"jsonrpc": "2.0", "method": method, "params": params}));
+}
+
+fn send(message: Value) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{message}").unwrap();
+    out.flush().unwrap();
+}

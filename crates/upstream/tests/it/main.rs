@@ -1,0 +1,14 @@
+//! The upstream side against mock servers over loopback TCP and against child processes.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod answers;
+mod bench;
+mod calls;
+mod child;
+mod deadlines;
+mod probing;
+mod resending;
+mod secure;
+mod sessions;
+mod stdio;
+mod watching;

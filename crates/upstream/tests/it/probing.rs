@@ -1,0 +1,115 @@
+//! Which era a server speaks: found out once, remembered, found out again when in doubt.
+
+use serde_json::json;
+use weir_core::CapabilityClass;
+use weir_testkit::{Behaviour, Mockup};
+use weir_upstream::Protocol;
+use weir_wire::Revision;
+
+use crate::bench::*;
+
+#[tokio::test]
+async fn r068_e17_anything_but_a_modern_answer_to_the_probe_leads_to_initialize() {
+    let cases = [
+        ("method not found", Behaviour::error(-32601, "no", json!({}))),
+        ("invalid params", Behaviour::error(-32602, "no", json!({})).with_status(400)),
+        ("server error", Behaviour::error(-32000, "no session", json!({})).with_status(400)),
+        ("400 text", Behaviour::status(400, "text/plain", "session?")),
+        ("404 html", Behaviour::status(404, "text/html", "<html>")),
+        ("405", Behaviour::status(405, "text/plain", "")),
+        ("406", Behaviour::status(406, "text/plain", "")),
+        ("500", Behaviour::status(500, "text/plain", "")),
+        ("empty result", Behaviour::result(json!({}))),
+        ("html", Behaviour::status(200, "text/html", "<html>")),
+        ("202", Behaviour::status(202, "text/plain", "")),
+        ("reset", Behaviour::reset_after(0)),
+    ];
+    for (name, behaviour) in cases {
+        let mock = Mockup::legacy(Revision::V2025_06_18).tool("echo", Behaviour::echo()).start().await;
+        mock.on("server/discover", 1, behaviour);
+        let upstream = upstream(&mock.url());
+        let outcome = outcome(ask(&upstream, "echo", json!({})).await).await;
+        outcome.end.unwrap_or_else(|failure| panic!("{name}: {failure:?}"));
+        assert_eq!(upstream.health().revision, Some("2025-06-18"), "{name}");
+        assert_eq!(upstream.carries(), CapabilityClass::BASE, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn r068_e17_the_modern_errors_are_proof_of_a_modern_server() {
+    let supported = json!({"supported": ["2026-07-28"], "requested": "2026-07-28"});
+    for (code, data) in [(-32020, json!({})), (-32021, json!({})), (-32022, supported)] {
+        let mock = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+        mock.on("server/discover", 1, Behaviour::error(code, "no", data).with_status(400));
+        let upstream = upstream(&mock.url());
+        outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+        assert_eq!(mock.requests_of("initialize").len(), 0, "{code}");
+        assert_eq!(upstream.health().revision, Some("2026-07-28"), "{code}");
+        assert!(upstream.carries().has(CapabilityClass::ELICITATION_FORM), "{code}");
+    }
+}
+
+#[tokio::test]
+async fn r070_a_server_of_other_versions_alone_is_not_initialized() {
+    let mock = Mockup::legacy(Revision::V2025_11_25).tool("echo", Behaviour::echo()).start().await;
+    let other = Behaviour::error(-32022, "no", json!({"supported": ["2027-01-01"]})).with_status(400);
+    mock.on("server/discover", usize::MAX, other);
+    let failure = failure(ask(&upstream(&mock.url()), "echo", json!({})).await).await;
+    assert_eq!(failure.reason(), "unavailable");
+    assert!(failure.message().contains("2027-01-01"), "{failure}");
+    assert_eq!(mock.requests_of("initialize").len(), 0);
+}
+
+#[tokio::test]
+async fn what_says_nothing_about_the_era_is_no_answer_to_the_probe() {
+    for (behaviour, reason) in [
+        (Behaviour::unauthorized(), "unavailable"),
+        (Behaviour::retry_after(503, 1), "busy"),
+        (Behaviour::retry_after(429, 1), "limit"),
+        (Behaviour::status(502, "text/html", ""), "result_unknown"),
+    ] {
+        let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+        mock.on("server/discover", usize::MAX, behaviour);
+        let failure = failure(ask(&upstream(&mock.url()), "echo", json!({})).await).await;
+        assert_eq!(failure.reason(), reason);
+        assert_eq!(mock.requests().len(), 1, "nothing else is asked");
+    }
+}
+
+#[tokio::test]
+async fn r069_the_era_is_found_out_once_by_many_calls() {
+    let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+    let upstream = upstream(&mock.url());
+    let calls = (0..20).map(|_| async { outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap() });
+    futures_util::future::join_all(calls).await;
+    assert_eq!(mock.requests_of("server/discover").len(), 1);
+    assert_eq!(mock.requests_of("initialize").len(), 0, "the newer era is preferred");
+}
+
+#[tokio::test]
+async fn r069_a_server_that_was_replaced_by_one_of_the_other_era_is_found_out_again() {
+    let modern = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let legacy = Mockup::legacy(Revision::V2025_11_25).tool("echo", Behaviour::echo()).start().await;
+    let proxy = weir_testkit::Faultd::start(modern.address()).await;
+    let upstream = upstream(&proxy.url("/mcp"));
+    for (server, revision) in [(&legacy, "2025-11-25"), (&modern, "2026-07-28"), (&legacy, "2025-11-25")] {
+        outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+        proxy.retarget(server.address());
+        proxy.reset_all();
+        let mut tries = 0;
+        while outcome(ask(&upstream, "echo", json!({})).await).await.end.is_err() {
+            tries += 1;
+            assert!(tries <= 20, "{revision}");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        assert_eq!(upstream.health().revision, Some(revision));
+    }
+}
+
+#[tokio::test]
+async fn a_pinned_protocol_is_not_probed() {
+    let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+    outcome(ask(&pinned(&mock.url(), Protocol::Legacy), "echo", json!({})).await).await.end.unwrap();
+    assert_eq!(mock.requests_of("server/discover").len(), 0);
+    assert_eq!(mock.requests_of("initialize").len(), 1);
+}

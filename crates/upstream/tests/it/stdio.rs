@@ -1,0 +1,229 @@
+//! Child processes: started, spoken to, kept apart, restarted, ended with all they started.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use weir_core::CapabilityClass;
+use weir_core::reply::NoteKind;
+use weir_core::upstream::{ListKind, Upstream};
+use weir_upstream::{Bounds, SecretText, Settings, Sharing};
+use weir_wire::LogLevel;
+
+use crate::bench::*;
+use crate::child::{settings, with};
+
+async fn pid(upstream: &Arc<dyn Upstream>) -> u32 {
+    text(ask(upstream, "pid", json!({})).await).await.parse().unwrap()
+}
+
+/// True while a process lives; one that ended and was not waited for does not.
+fn lives(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("State:") && !line.contains('Z'))
+}
+
+async fn until_gone(pid: u32) {
+    for _ in 0..1000 {
+        if !lives(pid) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("process {pid} lives on");
+}
+
+#[tokio::test]
+async fn r068_children_of_both_eras_are_spoken_to() {
+    for (manner, revision) in [("modern", "2026-07-28"), ("legacy", "2025-11-25"), ("exit-on-probe", "2025-11-25")] {
+        let upstream = build(settings(manner));
+        assert_eq!(text(ask(&upstream, "echo", json!({"a": "é\n"})).await).await, r#"{"a":"é\n"}"#, "{manner}");
+        assert_eq!(upstream.health().revision, Some(revision), "{manner}");
+        assert_eq!(upstream.health().sessions, 1, "{manner}");
+        let mut call = call("progress", json!({}));
+        call.wants_progress = true;
+        call.log_level = Some(LogLevel::Info);
+        let outcome = outcome(upstream.clone().call(outbound("progress", call).await).await).await;
+        let kinds: Vec<_> = outcome.notes.iter().map(|note| note.kind).collect();
+        assert_eq!(kinds, [NoteKind::Progress, NoteKind::Progress, NoteKind::Log(LogLevel::Error)], "{manner}");
+        assert_eq!(text(ask(&upstream, "big", json!({})).await).await.len(), 3 << 20, "{manner}");
+        upstream.retire(Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn r068_a_child_that_says_nothing_to_the_probe_is_initialized() {
+    let upstream = build(settings("silent"));
+    text(ask(&upstream, "echo", json!({})).await).await;
+    assert_eq!(upstream.health().revision, Some("2025-11-25"));
+}
+
+#[tokio::test]
+async fn a_childs_environment_is_what_is_listed_and_a_few_names_but_never_weirs_own() {
+    // Cargo sets this for the test itself: it stands for everything that weir's own environment may hold.
+    assert!(std::env::var("CARGO_MANIFEST_DIR").is_ok());
+    let listed = with(settings("legacy"), |stdio| stdio.env.push(("TOKEN".to_owned(), SecretText::new("listed"))));
+    let shown = format!("{listed:?}");
+    assert!(!shown.contains("listed"), "{shown}");
+    let variables = text(ask(&build(listed), "env", json!({})).await).await;
+    assert!(variables.contains("TOKEN=listed"));
+    let allowed =
+        ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER", "TOKEN", "WEIR_TEST_CHILD"];
+    for line in variables.lines() {
+        let name = line.split('=').next().unwrap();
+        // What the harness that hosts this child sets for itself is not weir's doing.
+        assert!(allowed.contains(&name) || name.starts_with("RUST_TEST"), "{name} was handed on");
+    }
+}
+
+#[tokio::test]
+async fn a_shared_child_serves_calls_side_by_side_and_cancels_only_the_dropped_one() {
+    for manner in ["modern", "legacy"] {
+        let upstream = build(settings(manner));
+        let first = pid(&upstream).await;
+        let hanging = tokio::spawn({
+            let upstream = upstream.clone();
+            async move { outcome(ask(&upstream, "hang", json!({})).await).await }
+        });
+        let calls = (0..50).map(|n| {
+            let upstream = &upstream;
+            async move { text(ask(upstream, "echo", json!(n)).await).await.parse::<u32>().unwrap() }
+        });
+        assert_eq!(futures_util::future::join_all(calls).await, (0..50).collect::<Vec<_>>(), "{manner}");
+        hanging.abort();
+        let mut cancelled = String::new();
+        for _ in 0..200 {
+            cancelled = text(ask(&upstream, "cancelled", json!({})).await).await;
+            if cancelled != "[]" {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(cancelled.matches(',').count(), 0, "{manner}: {cancelled}");
+        assert_ne!(cancelled, "[]", "{manner}");
+        assert_eq!(pid(&upstream).await, first, "{manner}: the same process all along");
+    }
+}
+
+#[tokio::test]
+async fn each_principal_has_a_child_of_its_own_and_their_number_is_bounded() {
+    let settings = with(settings("legacy"), |stdio| stdio.max_processes = 2);
+    let upstream = build(Settings { session: Sharing::Principal, ..settings });
+    let one = async |name: &str| {
+        let mut outbound = outbound("pid", call("pid", json!({}))).await;
+        outbound.principal = principal(Some(name)).await;
+        text(upstream.clone().call(outbound).await).await.parse::<u32>().unwrap()
+    };
+    let (ann, bob) = (one("ann").await, one("bob").await);
+    assert_ne!(ann, bob);
+    assert_eq!(one("ann").await, ann);
+    let mut seen = HashSet::from([ann, bob]);
+    for name in ["cay", "dan", "eve"] {
+        seen.insert(one(name).await);
+        assert!(upstream.health().sessions <= 3);
+    }
+    assert_eq!(seen.len(), 5);
+    until_gone(bob).await;
+    upstream.retire(Duration::from_secs(1)).await;
+    for pid in seen {
+        until_gone(pid).await;
+    }
+}
+
+#[tokio::test]
+async fn unused_children_of_principals_are_ended() {
+    let bounds = Bounds { session_idle: Duration::from_millis(50), ..Bounds::default() };
+    let upstream = build(Settings { session: Sharing::Principal, bounds, ..settings("legacy") });
+    let first = pid(&upstream).await;
+    until_gone(first).await;
+    assert_ne!(pid(&upstream).await, first);
+}
+
+#[tokio::test]
+async fn e22_a_child_that_dies_in_a_call_leaves_its_result_unknown_and_is_started_again() {
+    let upstream = build(settings("legacy"));
+    let first = pid(&upstream).await;
+    let failure = failure(ask(&upstream, "crash", json!({})).await).await;
+    assert_eq!(failure.reason(), "result_unknown");
+    let mut second = outcome(ask(&upstream, "pid", json!({})).await).await.end;
+    for _ in 0..200 {
+        if second.is_ok() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        second = outcome(ask(&upstream, "pid", json!({})).await).await.end;
+    }
+    assert_ne!(second.unwrap()["content"][0]["text"], first.to_string());
+    assert!(!lives(first));
+}
+
+#[tokio::test]
+async fn e22_a_child_that_cannot_start_is_backed_off() {
+    let upstream = build(settings("crash-at-start"));
+    let mut reasons = HashSet::new();
+    let mut waits = 0;
+    for _ in 0..30 {
+        let failure = failure(ask(&upstream, "echo", json!({})).await).await;
+        waits += usize::from(failure.wait().is_some());
+        reasons.insert(failure.reason());
+    }
+    assert_eq!(reasons, HashSet::from(["unavailable"]));
+    assert!(waits > 15, "{waits} of 30 calls were told to wait");
+    let missing = with(settings("legacy"), |stdio| stdio.command = "/nonexistent/program".to_owned());
+    assert_eq!(failure(ask(&build(missing), "echo", json!({})).await).await.reason(), "unavailable");
+}
+
+#[tokio::test]
+async fn e22_a_flood_on_the_error_stream_blocks_nothing() {
+    let upstream = build(settings("legacy"));
+    assert_eq!(text(ask(&upstream, "flood", json!({})).await).await, "flooded");
+}
+
+#[tokio::test]
+async fn e22_the_whole_process_group_ends_also_where_sigterm_is_ignored() {
+    let upstream = build(settings("stubborn"));
+    let leader = pid(&upstream).await;
+    let grandchild: u32 = text(ask(&upstream, "grandchild", json!({})).await).await.parse().unwrap();
+    assert!(lives(leader) && lives(grandchild));
+    upstream.retire(Duration::from_millis(10)).await;
+    until_gone(leader).await;
+    until_gone(grandchild).await;
+}
+
+#[tokio::test]
+async fn dropping_an_upstream_without_a_word_leaves_no_process() {
+    let upstream = build(settings("legacy"));
+    let (leader, grandchild) =
+        (pid(&upstream).await, text(ask(&upstream, "grandchild", json!({})).await).await.parse().unwrap());
+    drop(upstream);
+    until_gone(leader).await;
+    until_gone(grandchild).await;
+}
+
+#[tokio::test]
+async fn a_watch_lists_and_hears_changes_over_the_shared_child() {
+    for manner in ["modern", "legacy"] {
+        let upstream = build(settings(manner));
+        let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
+        assert!(watch.about().pushes, "{manner}");
+        assert_eq!(watch.list(ListKind::Tools, None).await.unwrap().items.len(), 1, "{manner}");
+        assert_eq!(text(ask(&upstream, "add", json!({})).await).await, "added");
+        assert_eq!(watch.changed().await.unwrap(), ListKind::Tools, "{manner}");
+        assert_eq!(upstream.health().sessions, 1, "{manner}");
+        assert_eq!(failure(ask(&upstream, "crash", json!({})).await).await.reason(), "result_unknown");
+        let mut lost = watch.changed().await;
+        while lost.is_ok() {
+            lost = watch.changed().await;
+        }
+        assert_eq!(lost.unwrap_err().reason(), "unavailable", "{manner}");
+    }
+}
+
+#[tokio::test]
+async fn e07_a_line_that_is_too_long_ends_the_child_and_not_weir() {
+    let bounds = Bounds { max_reply: 1 << 20, ..Bounds::default() };
+    let upstream = build(Settings { bounds, ..settings("legacy") });
+    let failure = failure(ask(&upstream, "big", json!({})).await).await;
+    assert_eq!(failure.reason(), "result_unknown");
+}
