@@ -77,7 +77,11 @@ impl<'a> Follower<'a> {
                 tracing::error!("the config has errors: nothing was changed");
             }
             None => {}
-            Some(config) if config == self.applied => {}
+            Some(config) if config == self.applied => {
+                if news {
+                    tracing::info!("the config is as it was applied");
+                }
+            }
             Some(config) => match weir.reload(config.clone()) {
                 Ok(unmoved) => {
                     tracing::info!(

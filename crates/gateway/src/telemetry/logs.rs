@@ -11,7 +11,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{LogFormat, LogPlan};
 
-const DEFAULT: &str = "info";
+/// The exporter speaks of its own start; that is nobody's news.
+const DEFAULT: &str = "info,opentelemetry=warn";
 
 /// Starts the log on standard error. `wanted` (from `--log`) wins over `RUST_LOG`, and that over the config.
 ///
