@@ -79,7 +79,8 @@ impl HttpServer {
                     Some(Proof::HeaderMismatch) => {
                         let class = outbound.call.capabilities.class.cut(modern.tongue.carries());
                         self.site.tools_changed();
-                        modern.definition(class, &outbound.native).await?
+                        // Without the newest one the call is tried once more as it was.
+                        modern.definition(class, &outbound.native).await.unwrap_or_default()
                     }
                     _ => None,
                 };

@@ -9,10 +9,10 @@ use http::{HeaderName, HeaderValue};
 use weir_core::reply::Reply;
 use weir_core::upstream::Outbound;
 use weir_core::{CapabilityClass, FailureKind};
-use weir_era::hop::{Proof, Tongue};
+use weir_era::hop::Tongue;
 use weir_era::lower;
-use weir_wire::Revision;
 use weir_wire::method::Method;
+use weir_wire::{Revision, code};
 
 use super::client::Http;
 use super::exchange::{self, Headed, METHOD, NAME, PROTOCOL_VERSION};
@@ -113,9 +113,7 @@ impl Modern {
             }
             Headed::Refused(refused) => {
                 let refusal = refused.into_refusal(&self.site);
-                // A server that no longer has the revision may have become another one.
-                let doubtful = refusal.proof == Some(Proof::Version);
-                Err(if doubtful { refusal.doubtful() } else { refusal })
+                Err(if is_strange(&refusal) { refusal.doubtful() } else { refusal })
             }
         }
     }
@@ -140,6 +138,19 @@ impl Modern {
         }
         Ok(())
     }
+}
+
+/// True for an error that a server of this era has no reason for: another one may have taken its place.
+fn is_strange(refusal: &Refusal) -> bool {
+    let FailureKind::Upstream(error) = refusal.failure.kind() else { return false };
+    !matches!(
+        error.code,
+        code::METHOD_NOT_FOUND
+            | code::INVALID_PARAMS
+            | code::INTERNAL_ERROR
+            | code::HEADER_MISMATCH
+            | code::MISSING_REQUIRED_CLIENT_CAPABILITY
+    )
 }
 
 fn header_value(text: &str, site: &Site) -> Result<HeaderValue, Refusal> {

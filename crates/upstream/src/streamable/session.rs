@@ -56,15 +56,15 @@ impl Session {
                 Headed::Accepted => {
                     return Err(site.fail(FailureKind::BadAnswer, "The upstream gave no answer to initialize").into());
                 }
-                Headed::Refused(refused) => return Err(refused.into_refusal(site).doubtful()),
+                Headed::Refused(refused) => return Err(unopened(site, refused.into_refusal(site))),
             };
             let tongue = Tongue::new(offered);
             let listener = Listener { tongue, ear: Ear::modern(id, false, None), class: CapabilityClass::BASE };
             let reply = talk::reply(site.clone(), answer, listener, Pending::new(None, id)).await;
-            let result = settle::result(site, reply).await.map_err(|failure| Refusal::new(failure).doubtful())?;
+            let result = settle::result(site, reply).await.map_err(|failure| unopened(site, failure.into()))?;
             let session = Self::new(site, http, named, &result)?;
             let told = weir_wire::write::notification(Method::Initialized.as_str(), None);
-            exchange::tell(site, http, session.headers(), told).await.map_err(Refusal::doubtful)?;
+            exchange::tell(site, http, session.headers(), told).await.map_err(|refusal| unopened(site, refusal))?;
             Ok(Arc::new(session))
         })
         .await
@@ -185,11 +185,13 @@ impl Session {
         refusal
     }
 
-    /// True if a ping in this session is answered with 400 as well.
+    /// True if a ping in this session is refused as well. A server that does not know the method is not the one that
+    /// opened the session.
     async fn is_unknown(&self) -> bool {
         let body = lower::legacy_request(self.site.next_id(), Method::Ping, &[]);
         let ping = settle::in_time(&self.site, exchange::post(&self.site, &self.http, self.headers(), body)).await;
-        matches!(ping, Ok(Headed::Refused(refused)) if refused.status == StatusCode::BAD_REQUEST)
+        let gone = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND];
+        matches!(ping, Ok(Headed::Refused(refused)) if gone.contains(&refused.status))
     }
 
     /// The headers of every request in this session.
@@ -245,4 +247,13 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.site.sessions(-1);
     }
+}
+
+/// A session that was not opened. The server's own error is about the handshake, of which the client knows nothing.
+fn unopened(site: &Site, refusal: Refusal) -> Refusal {
+    if !matches!(refusal.failure.kind(), FailureKind::Upstream(_)) {
+        return refusal.doubtful();
+    }
+    let text = "The upstream refuses to open a session";
+    Refusal::new(site.fail(FailureKind::Unavailable, text).because(refusal.failure)).doubtful()
 }

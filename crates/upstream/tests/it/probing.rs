@@ -113,3 +113,30 @@ async fn a_pinned_protocol_is_not_probed() {
     assert_eq!(mock.requests_of("server/discover").len(), 0);
     assert_eq!(mock.requests_of("initialize").len(), 1);
 }
+
+#[tokio::test]
+async fn r069_errors_of_the_other_era_raise_doubt() {
+    // A modern server whose place a legacy one took, on the same connections.
+    let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+    let upstream = upstream(&mock.url());
+    outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+    mock.on("tools/call", 1, Behaviour::error(-32000, "No session", json!({})).with_status(400));
+    mock.on("server/discover", 1, Behaviour::error(-32000, "No session", json!({})).with_status(400));
+    assert_eq!(failure(ask(&upstream, "echo", json!({})).await).await.reason(), "upstream_error");
+    outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+    assert_eq!(upstream.health().revision, Some("2025-11-25"));
+    assert_eq!(mock.executions("echo"), 2);
+}
+
+#[tokio::test]
+async fn an_error_to_initialize_is_not_the_calls_error() {
+    let mock = Mockup::legacy(Revision::V2025_11_25).tool("echo", Behaviour::echo()).start().await;
+    for refuses in
+        [Behaviour::error(-32600, "no", json!({})), Behaviour::error(-32600, "no", json!({})).with_status(400)]
+    {
+        mock.on("initialize", 1, refuses);
+        let failure = failure(ask(&upstream(&mock.url()), "echo", json!({})).await).await;
+        assert_eq!(failure.reason(), "unavailable");
+    }
+    assert_eq!(mock.executions("echo"), 0);
+}

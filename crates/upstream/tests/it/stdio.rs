@@ -227,3 +227,29 @@ async fn e07_a_line_that_is_too_long_ends_the_child_and_not_weir() {
     let failure = failure(ask(&upstream, "big", json!({})).await).await;
     assert_eq!(failure.reason(), "result_unknown");
 }
+
+#[tokio::test]
+async fn logs_of_a_shared_child_reach_nobody_while_it_is_not_clear_whose_they_are() {
+    let upstream = build(settings("legacy"));
+    let hanging = tokio::spawn({
+        let upstream = upstream.clone();
+        async move {
+            let mut call = call("hang", json!({}));
+            call.log_level = Some(LogLevel::Debug);
+            outcome(upstream.clone().call(outbound("hang", call).await).await).await
+        }
+    });
+    while upstream.health().in_flight == 0 {
+        tokio::task::yield_now().await;
+    }
+    // The child answers in order, so the hanging call has arrived.
+    text(ask(&upstream, "echo", json!({})).await).await;
+    let mut call = call("progress", json!({}));
+    call.wants_progress = true;
+    call.log_level = Some(LogLevel::Debug);
+    let outcome = outcome(upstream.clone().call(outbound("progress", call).await).await).await;
+    let kinds: Vec<_> = outcome.notes.iter().map(|note| note.kind).collect();
+    assert_eq!(kinds, [NoteKind::Progress, NoteKind::Progress], "progress says whose it is, a log does not");
+    assert!(!hanging.is_finished());
+    hanging.abort();
+}
