@@ -5,6 +5,7 @@
 //! is a sign of life.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Failures in a row that open it.
@@ -12,15 +13,12 @@ const FAILURES: u32 = 5;
 /// Between two calls that are let through while it is open.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-/// The breaker.
+/// The breaker. While all is well a call costs it two loads.
 #[derive(Debug, Default)]
-pub(crate) struct Breaker(Mutex<State>);
-
-#[derive(Debug, Default)]
-struct State {
-    failures: u32,
+pub(crate) struct Breaker {
+    failures: AtomicU32,
     /// When the next call may go through, while open.
-    next_probe: Duration,
+    next_probe: Mutex<Duration>,
 }
 
 impl Breaker {
@@ -29,42 +27,43 @@ impl Breaker {
     /// # Errors
     /// How long until the next call is let through.
     pub(crate) fn admit(&self, now: Duration) -> Result<(), Duration> {
-        let mut state = self.lock();
-        if state.failures < FAILURES {
+        if !self.is_open() {
             return Ok(());
         }
-        if now < state.next_probe {
-            return Err(state.next_probe - now);
+        let mut next_probe = self.lock();
+        if now < *next_probe {
+            return Err(*next_probe - now);
         }
-        state.next_probe = now + PROBE_EVERY;
+        *next_probe = now + PROBE_EVERY;
         Ok(())
     }
 
     /// The server answered something.
     pub(crate) fn succeeded(&self) {
-        self.lock().failures = 0;
+        if self.is_failing() {
+            self.failures.store(0, Ordering::Release);
+        }
     }
 
     /// The server was not reached, or a deadline passed, at `now`.
     pub(crate) fn failed(&self, now: Duration) {
-        let mut state = self.lock();
-        state.failures = state.failures.saturating_add(1);
-        state.next_probe = now + PROBE_EVERY;
+        *self.lock() = now + PROBE_EVERY;
+        self.failures.fetch_add(1, Ordering::AcqRel);
     }
 
     /// True while calls fail at once.
     pub(crate) fn is_open(&self) -> bool {
-        self.lock().failures >= FAILURES
+        self.failures.load(Ordering::Acquire) >= FAILURES
     }
 
     /// True if the last attempt failed.
     pub(crate) fn is_failing(&self) -> bool {
-        self.lock().failures > 0
+        self.failures.load(Ordering::Acquire) > 0
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        // Counters stay meaningful whatever panicked while they were held.
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Duration> {
+        // A time stays meaningful whatever panicked while it was held.
+        self.next_probe.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 

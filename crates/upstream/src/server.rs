@@ -1,6 +1,7 @@
 //! One upstream server as core sees it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -30,7 +31,14 @@ pub(crate) struct Server {
     pub(crate) breaker: Breaker,
     /// Places for calls in flight.
     pub(crate) places: Arc<Semaphore>,
+    /// What the gauge shows.
+    shown: AtomicU8,
 }
+
+/// What the gauge shows: nothing before the first attempt.
+const UNKNOWN: u8 = 0;
+const UP: u8 = 1;
+const DOWN: u8 = 2;
 
 /// How the server is reached.
 #[derive(Debug)]
@@ -59,7 +67,7 @@ impl Line {
 impl Server {
     pub(crate) fn new(site: Arc<Site>, line: Line) -> Self {
         let places = Arc::new(Semaphore::new(site.bounds.in_flight));
-        Self { site, line, breaker: Breaker::default(), places }
+        Self { site, line, breaker: Breaker::default(), places, shown: AtomicU8::new(UNKNOWN) }
     }
 
     /// Takes note of how an attempt went.
@@ -74,7 +82,11 @@ impl Server {
                 if refusal.unreached { self.breaker.failed(self.site.now()) } else { self.breaker.succeeded() }
             }
         }
-        instruments().upstream_up.record(u64::from(!self.breaker.is_open()), &[self.site.label()]);
+        let up = if self.breaker.is_open() { DOWN } else { UP };
+        // Recorded when it changes: recording costs more than a call should.
+        if self.shown.swap(up, Ordering::Relaxed) != up {
+            instruments().upstream_up.record(u64::from(up == UP), &[self.site.label()]);
+        }
     }
 
     /// A call's limit passed: the whole, or the time between two signs of life.
