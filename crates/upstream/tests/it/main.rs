@@ -6,6 +6,7 @@ mod bench;
 mod calls;
 mod child;
 mod deadlines;
+mod fetching;
 mod probing;
 mod resending;
 mod secure;
