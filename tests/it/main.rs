@@ -7,7 +7,10 @@
     unreachable_pub,
     reason = "a test may panic, and has no readers of its docs"
 )]
+#![allow(clippy::disallowed_methods, reason = "processes are polled from tests that have a thread of their own")]
 
 mod foreign;
 mod harness;
 mod life;
+mod matrix;
+mod pain;

@@ -1,9 +1,12 @@
-//! What the scenarios share: the weir process, foreign processes, and how to wait for things without sleeping blindly.
+//! What the scenarios share: the weir process, foreign processes, clients of every revision, and how to wait for things
+//! without sleeping blindly.
 
+mod checked;
 mod foreign;
 mod process;
 mod weir;
 
+pub use checked::{Checked, Stream, soon};
 pub use foreign::{Client, Server, inspector, needs_peers};
 pub use process::Process;
 pub use weir::{Weir, binary, free_port};
@@ -26,5 +29,20 @@ pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
         assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
         // A poll of another process: there is no event to wait on.
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The same for an attempt that waits itself.
+///
+/// # Panics
+/// After [`PATIENCE`].
+pub async fn until_it<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(done) = attempt().await {
+            return done;
+        }
+        assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -47,6 +47,11 @@ impl Process {
         })
     }
 
+    /// Whether it has ended.
+    pub fn is_over(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()

@@ -24,7 +24,12 @@ impl Weir {
     }
 
     /// Starts weir with this config; `listen` and `admin` are added.
-    pub fn with(mut config: Value) -> Self {
+    pub fn with(config: Value) -> Self {
+        // Between finding a free port and weir's taking it another test may take it.
+        (0..5).find_map(|_| Self::start(config.clone())).unwrap_or_else(|| panic!("no port stayed free"))
+    }
+
+    fn start(mut config: Value) -> Option<Self> {
         let (port, admin) = (free_port(), free_port());
         config["listen"] = json!(format!("127.0.0.1:{port}"));
         config["admin"] = json!({ "listen": format!("127.0.0.1:{admin}") });
@@ -36,15 +41,40 @@ impl Weir {
         // What a child of weir's must never see.
         command.env("WEIR_TEST_SECRET", "CANARY-of-weirs-own-environment");
         let mut weir = Self { process: Process::start(command), port, admin, folder };
-        weir.wait_until_ready();
-        weir
+        weir.wait_until_ready().then_some(weir)
     }
 
-    fn wait_until_ready(&mut self) {
+    /// False where it could not have its ports.
+    fn wait_until_ready(&mut self) -> bool {
         super::until("weir to be ready", || {
             let answer = get(self.admin, "/readyz").unwrap_or_default();
-            answer.starts_with("HTTP/1.1 200").then_some(())
+            if answer.starts_with("HTTP/1.1 200") {
+                return Some(true);
+            }
+            if !self.process.is_over() {
+                return None;
+            }
+            let said = super::until("its last words", || Some(self.process.said()).filter(|said| !said.is_empty()));
+            assert!(said.contains("in use"), "weir did not start: {said}");
+            Some(false)
+        })
+    }
+
+    /// The most memory it ever had, in bytes.
+    pub fn peak_memory(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches("kB").trim().parse::<usize>().unwrap() * 1024
+    }
+
+    /// The sum of a metric's series whose labels contain all of these texts.
+    pub fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let text = self.admin("/metrics");
+        let series = text.lines().filter(|line| {
+            let rest = line.strip_prefix(name).unwrap_or_default();
+            rest.starts_with(['{', ' ']) && labels.iter().all(|label| rest.contains(label))
         });
+        series.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
     }
 
     /// The URL of an endpoint.

@@ -1,0 +1,228 @@
+//! A client of one revision that takes nothing on trust: every message it sees is held against the official schema of
+//! its revision, and every answer against what weir promises of all answers.
+
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+use weir_testkit::{Answer, Exchange, Modern, RawClient, Schemas, Sender};
+use weir_wire::{LogLevel, Revision, meta};
+
+use super::PATIENCE;
+
+/// A client of one revision. Clones are the same client.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    raw: RawClient,
+    pub revision: Revision,
+    modern: Modern,
+}
+
+impl Checked {
+    /// A client without capabilities, with its session open where its revision has one.
+    pub async fn open(url: &str, revision: Revision) -> Self {
+        Self::with_capabilities(url, revision, json!({})).await
+    }
+
+    /// The same with these capabilities.
+    pub async fn with_capabilities(url: &str, revision: Revision, capabilities: Value) -> Self {
+        let modern = Modern { capabilities: capabilities.clone(), ..Modern::default() };
+        if revision.is_modern() {
+            return Self { raw: RawClient::new(url).modern_with(modern.clone()), revision, modern };
+        }
+        let opening = RawClient::new(url).legacy(revision).initialize_with(capabilities);
+        let (raw, answer) = soon("initialize", opening).await.unwrap();
+        for message in &answer.messages {
+            hold(revision, "initialize", message);
+        }
+        assert_eq!(answer.result()["protocolVersion"], revision.as_str(), "R059");
+        assert!(raw.session().is_some(), "a session id with initialize");
+        Self { raw, revision, modern }
+    }
+
+    /// The same client, which wants log messages from `level` up.
+    pub async fn wanting_logs(mut self, level: LogLevel) -> Self {
+        if self.revision.is_modern() {
+            self.modern.log_level = Some(level.as_str().to_owned());
+            self.raw = self.raw.modern_with(self.modern.clone());
+        } else {
+            let set = self.ask("logging/setLevel", json!({ "level": level.as_str() })).await;
+            assert_eq!(set.result(), &json!({}));
+        }
+        self
+    }
+
+    /// The same client with one more header on every request.
+    pub fn with_header(mut self, name: &str, value: &str) -> Self {
+        self.raw = self.raw.with_header(name, value);
+        self
+    }
+
+    /// What lies beneath, for what no honest client does.
+    pub fn raw(&self) -> &RawClient {
+        &self.raw
+    }
+
+    /// Makes a request and reads its whole answer.
+    pub async fn ask(&self, method: &str, params: Value) -> Answer {
+        let answer = soon(method, self.raw.ask(method, params)).await;
+        let answer = answer.unwrap_or_else(|error| panic!("{method}: {error}"));
+        let name = answer.header("x-request-id").unwrap_or_default();
+        assert!(!name.is_empty(), "an answer names its request: {:?}", answer.headers);
+        self.hold_all(method, &answer);
+        answer
+    }
+
+    /// `tools/call`, to its end.
+    pub async fn call(&self, tool: &str, arguments: Value) -> Answer {
+        self.ask("tools/call", json!({ "name": tool, "arguments": arguments })).await
+    }
+
+    /// `tools/call` with a progress token, to its end.
+    pub async fn call_with_token(&self, tool: &str, arguments: Value, token: &Value) -> Answer {
+        let meta = json!({ "progressToken": token });
+        self.ask("tools/call", json!({ "name": tool, "arguments": arguments, "_meta": meta })).await
+    }
+
+    /// Begins a `tools/call`, with a progress token where there is one, and gives what comes as it comes.
+    pub async fn start_call(&self, tool: &str, arguments: Value, token: Option<&Value>) -> Stream {
+        let mut params = json!({ "name": tool, "arguments": arguments });
+        if let Some(token) = token {
+            params["_meta"] = json!({ "progressToken": token });
+        }
+        self.start("tools/call", params).await
+    }
+
+    /// Begins a request.
+    pub async fn start(&self, method: &str, params: Value) -> Stream {
+        let (headers, message) = self.raw.envelope(method, params);
+        let sent = self.raw.send(http::Method::POST, headers, message.to_string());
+        let exchange = soon(method, sent).await.unwrap_or_else(|error| panic!("{method}: {error}"));
+        Stream { exchange, revision: self.revision, answered: method.to_owned(), id: message["id"].clone() }
+    }
+
+    /// All tools, page by page, and how many pages there were.
+    pub async fn pages(&self) -> (Vec<Value>, usize) {
+        let (mut tools, mut pages, mut params) = (Vec::new(), 0, json!({}));
+        loop {
+            let answer = self.ask("tools/list", params).await;
+            let result = answer.result();
+            tools.extend(result["tools"].as_array().unwrap().iter().cloned());
+            pages += 1;
+            assert!(pages <= 20_000, "the list does not end");
+            match result.get("nextCursor") {
+                Some(cursor) => params = json!({ "cursor": cursor }),
+                None => return (tools, pages),
+            }
+        }
+    }
+
+    /// The names of all tools.
+    pub async fn names(&self) -> Vec<String> {
+        let (tools, _) = self.pages().await;
+        tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// A stream on which changes of the tool list arrive: the legacy GET stream, or a modern listen whose
+    /// acknowledgement has come.
+    pub async fn changes(&self) -> Stream {
+        if !self.revision.is_modern() {
+            let exchange = soon("GET", self.raw.get_stream()).await.unwrap();
+            assert!(exchange.status.is_success() && exchange.is_stream(), "{:?}", exchange.headers);
+            return Stream { exchange, revision: self.revision, answered: String::new(), id: Value::Null };
+        }
+        let filter = json!({ "notifications": { "toolsListChanged": true } });
+        let mut stream = self.start("subscriptions/listen", filter).await;
+        let first = stream.next().await.unwrap();
+        assert_eq!(first["method"], "notifications/subscriptions/acknowledged", "R194");
+        assert_eq!(first["params"]["notifications"], json!({ "toolsListChanged": true }), "R197");
+        stream
+    }
+
+    /// Cancels a call of this client's as its revision does.
+    pub async fn cancel(&self, call: Stream) -> Option<Stream> {
+        if self.revision.is_modern() {
+            return None;
+        }
+        let told = self.raw.notify("notifications/cancelled", json!({ "requestId": call.id }));
+        let told = soon("notifications/cancelled", told).await.unwrap();
+        assert_eq!((told.status.as_u16(), told.body.len()), (202, 0), "R033");
+        Some(call)
+    }
+
+    fn hold_all(&self, method: &str, answer: &Answer) {
+        for message in &answer.messages {
+            hold(self.revision, method, message);
+        }
+    }
+}
+
+/// An answer that is still arriving. Dropping it closes its connection.
+#[derive(Debug)]
+pub struct Stream {
+    pub exchange: Exchange,
+    revision: Revision,
+    answered: String,
+    /// The id of the request.
+    pub id: Value,
+}
+
+impl Stream {
+    /// The next message, `None` at the end.
+    pub async fn next(&mut self) -> Option<Value> {
+        let message = soon("the next message", self.exchange.next_message()).await;
+        let message = message.unwrap_or_else(|error| panic!("{}: {error}", self.answered))?;
+        hold(self.revision, &self.answered, &message);
+        if self.answered == "subscriptions/listen" {
+            let meta = if message.get("result").is_some() { &message["result"] } else { &message["params"] };
+            assert_eq!(meta["_meta"][meta::SUBSCRIPTION_ID], self.id, "R195: {message}");
+        }
+        Some(message)
+    }
+
+    /// The next message, which tells that the tool list changed.
+    pub async fn changed(&mut self) {
+        let message = self.next().await.unwrap_or_else(|| panic!("the stream ended, and no change came"));
+        assert_eq!(message["method"], "notifications/tools/list_changed");
+    }
+
+    /// Everything up to the end.
+    pub async fn rest(mut self) -> Vec<Value> {
+        let mut messages = Vec::new();
+        while let Some(message) = self.next().await {
+            messages.push(message);
+        }
+        messages
+    }
+}
+
+/// Waits for something that another process must do.
+///
+/// # Panics
+/// After [`PATIENCE`].
+pub async fn soon<T>(what: &str, wait: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
+}
+
+/// Holds a message that a client saw against the schema of its revision, where `MCP_SCHEMAS` says where they are, and
+/// against what no revision may see.
+fn hold(revision: Revision, answered: &str, message: &Value) {
+    static SCHEMAS: OnceLock<Option<Schemas>> = OnceLock::new();
+    if let Some(schemas) = SCHEMAS.get_or_init(Schemas::from_environment)
+        && let Err(wrong) = schemas.check(revision, Sender::Server, answered, message)
+    {
+        panic!("an answer to {answered} breaks the schema: {wrong}");
+    }
+    let result = &message["result"];
+    if revision.is_modern() {
+        assert!(message.get("result").is_none() || result["resultType"].is_string(), "R132: {message}");
+        assert!(message.get("method").is_none() || message.get("id").is_none(), "R040: {message}");
+        let code = message["error"]["code"].as_i64().unwrap_or_default();
+        let defined = [-32020, -32021, -32022].contains(&code);
+        let reserved = (-32099..=-32020).contains(&code) || [-32002, -32042].contains(&code);
+        assert!(defined || !reserved, "R049: {message}");
+    } else {
+        for member in ["resultType", "ttlMs", "cacheScope"] {
+            assert!(result.get(member).is_none(), "R131: {message}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! How calls end that do not end by themselves: deadlines, cancels, lost connections.
+
+use serde_json::{Value, json};
+use weir_testkit::Mockup;
+use weir_wire::meta;
+
+use super::world::World;
+use crate::harness::{Checked, until_it};
+
+pub async fn r143_progress_extends_the_deadline_and_silence_does_not(world: &World) {
+    let client = Checked::open(&world.weir.url("/hasty"), world.client).await;
+    let (patient, silent) = match world.mockup() {
+        Some(_) => ("patient", "silent"),
+        None => ("progress", "hang"),
+    };
+    // Each wait is shorter than the deadline, and all of them together are longer.
+    let arguments = json!({ "count": 8, "every_ms": 200 });
+    let done = client.call_with_token(patient, arguments.clone(), &json!("p")).await;
+    assert_eq!(serde_json::from_str::<Value>(done.text()).unwrap(), arguments);
+    assert_eq!(done.messages.len(), 9, "{:?}", done.messages);
+    let late = client.call(silent, json!({})).await;
+    assert_eq!((late.status.as_u16(), &late.result()["isError"]), (200, &Value::Bool(true)), "{}", late.last());
+    let error = &late.result()["_meta"][meta::WEIR_ERROR];
+    assert_eq!(error["code"], 1001, "{}", late.last());
+    assert_eq!((error["upstream"].as_str(), error["requestId"].is_string()), (Some("hasty"), true), "{error}");
+    match world.mockup() {
+        Some((mockup, _)) => let_go(mockup, silent, 1).await,
+        None => cancels(&client, 1).await,
+    }
+}
+
+/// Waits until so many calls of a tool were given up by weir, by whatever means the upstream's revision has.
+async fn let_go(mockup: &Mockup, tool: &str, calls: usize) {
+    let told = |mockup: &Mockup| mockup.counts(tool).abandoned + mockup.counts(tool).cancelled;
+    mockup.until(&format!("{calls} of {tool} were given up"), |mockup| told(mockup) == calls).await;
+}
+
+/// The same for the child process behind `client`.
+async fn cancels(client: &Checked, calls: usize) {
+    until_it("the child to hear of it", async || {
+        let counted = client.call("cancelled", json!({})).await;
+        (counted.text() == format!(r#"{{"calls":{calls}}}"#)).then_some(())
+    })
+    .await;
+}
+
+pub async fn r210_r212_a_cancelled_call_is_cancelled_upstream_and_no_other(world: &World) {
+    let client = world.direct().await;
+    let Some((mockup, gate)) = world.mockup() else { return cancel_at_a_child(&client).await };
+    let other = world.direct().await;
+    let mut kept = other.start_call("gated", json!({ "kept": true }), Some(&json!(1))).await;
+    assert_eq!(kept.next().await.unwrap()["method"], "notifications/progress");
+    let mut call = client.start_call("stuck", json!({}), Some(&json!(1))).await;
+    assert_eq!(call.next().await.unwrap()["method"], "notifications/progress");
+    let id = call.id.clone();
+    if let Some(call) = client.cancel(call).await {
+        assert_eq!(call.rest().await, Vec::<Value>::new(), "R211: nothing follows a cancel");
+    }
+    let_go(mockup, "stuck", 1).await;
+    if !world.upstream.is_modern() {
+        mockup.until("the cancel", |mockup| !mockup.requests_of("notifications/cancelled").is_empty()).await;
+        let named: Vec<_> = mockup.requests_of("notifications/cancelled");
+        let call = mockup.requests_of("tools/call").into_iter().find(|call| call.tool() == Some("stuck")).unwrap();
+        let ids: Vec<_> = named.iter().map(|cancel| &cancel.message["params"]["requestId"]).collect();
+        assert!(ids.contains(&&call.message["id"]), "the upstream's own id: {ids:?}");
+        assert_eq!(named.last().unwrap().session(), call.session(), "in the call's own session");
+    }
+    gate.admit(1);
+    let rest = kept.rest().await;
+    assert_eq!(rest.last().unwrap()["result"]["content"][0]["text"], r#"{"kept":true}"#, "R214: the other goes on");
+    if !world.client.is_modern() {
+        // R213: an id that is not in flight any more.
+        let again = client.raw().notify("notifications/cancelled", json!({ "requestId": id })).await.unwrap();
+        assert_eq!(again.status, 202);
+    }
+    assert!(client.call("tool_0001", json!({})).await.result().is_object());
+}
+
+async fn cancel_at_a_child(client: &Checked) {
+    let mut call = client.start_call("hang", json!({}), Some(&json!("h"))).await;
+    assert_eq!(call.next().await.unwrap()["method"], "notifications/progress");
+    if let Some(call) = client.cancel(call).await {
+        assert_eq!(call.rest().await, Vec::<Value>::new(), "R211: nothing follows a cancel");
+    }
+    cancels(client, 1).await;
+}
+
+pub async fn r091_a_lost_connection_cancels_a_modern_call_alone(world: &World) {
+    let Some((mockup, gate)) = world.mockup() else { return };
+    let client = world.direct().await;
+    let before = mockup.counts("gated");
+    let mut call = client.start_call("gated", json!({}), Some(&json!(1))).await;
+    assert_eq!(call.next().await.unwrap()["method"], "notifications/progress");
+    drop(call);
+    if world.client.is_modern() {
+        mockup
+            .until("the call was given up", |mockup| {
+                let now = mockup.counts("gated");
+                now.abandoned + now.cancelled == before.abandoned + before.cancelled + 1
+            })
+            .await;
+        return;
+    }
+    // R091: the connection is lost, the call is not. A later call is through before the gate opens.
+    assert!(client.call("tool_0001", json!({})).await.result().is_object());
+    gate.admit(1);
+    mockup.until("the call was done", |mockup| mockup.counts("gated").completed == before.completed + 1).await;
+    let now = mockup.counts("gated");
+    assert_eq!((now.started, now.abandoned, now.cancelled), (before.started + 1, before.abandoned, before.cancelled));
+}

@@ -1,0 +1,58 @@
+//! Lists and their changes.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+use weir_testkit::mockup::Tool;
+
+use super::world::{FILLERS, RICH_SCHEMA, Shop, World};
+use crate::harness::{soon, until_it};
+
+pub async fn r119_r148_all_pages_are_listed_once_and_byte_for_byte(world: &World) {
+    let client = world.client().await;
+    let (tools, pages) = client.pages().await;
+    let names: HashSet<_> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert_eq!(names.len(), tools.len(), "each once: {names:?}");
+    assert!(names.len() > FILLERS && pages == tools.len().div_ceil(4), "{} tools, {pages} pages", tools.len());
+    assert!(names.iter().all(|name| name.starts_with("shop__")), "{names:?}");
+    let direct = world.direct().await.names().await;
+    assert!(direct.iter().all(|name| names.contains(&*format!("shop__{name}"))), "{direct:?} of {names:?}");
+    assert_eq!(direct.len(), names.len());
+    if world.mockup().is_some() {
+        let first = client.ask("tools/list", json!({})).await;
+        let body = String::from_utf8(first.body.to_vec()).unwrap();
+        assert!(body.contains(RICH_SCHEMA), "{body}");
+        assert!(body.contains(r#""name":"shop__rich""#), "{body}");
+    }
+}
+
+pub async fn r201_a_change_upstream_is_told_and_then_listed(world: &World) {
+    let client = world.client().await;
+    let before = client.names().await;
+    let mut stream = client.changes().await;
+    match &world.shop {
+        Shop::Http { mockup, .. } => {
+            mockup.until("weir listens", |mockup| mockup.listeners() > 0).await;
+            let tools = Tool::numbered(FILLERS).into_iter().chain([Tool::new("added_0")]);
+            mockup.set_tools(tools);
+            mockup.notify_list_changed();
+        }
+        Shop::Stdio => {
+            let added = client.call("shop__add_tool", json!({})).await;
+            assert_ne!(added.result()["isError"], Value::Bool(true), "{:?}", added.messages);
+        }
+    }
+    stream.changed().await;
+    until_it("the new list", async || {
+        let names = client.names().await;
+        assert_ne!(names, before, "the list is new once its change is told");
+        names.contains(&"shop__added_0".to_owned()).then_some(())
+    })
+    .await;
+    let called = client.call("shop__added_0", json!({ "a": 1 })).await;
+    assert_eq!(called.text(), r#"{"a":1}"#);
+    drop(stream);
+    if let Some((mockup, _)) = world.mockup() {
+        soon("weir goes on listening", mockup.until("it listens", |mockup| mockup.listeners() > 0)).await;
+    }
+}

@@ -1,0 +1,65 @@
+//! Every scenario over client revision x upstream revision x transport.
+//!
+//! One test is one pairing with one weir, and runs all scenarios one after another: a process for each scenario of each
+//! pairing would take longer than anybody waits. The scenarios' names carry what they prove.
+
+mod calls;
+mod endings;
+mod lists;
+mod notes;
+mod world;
+
+use weir_wire::Revision;
+
+use self::world::{Transport, World};
+
+async fn every_scenario(client: Revision, upstream: Revision, transport: Transport) {
+    let world = World::start(client, upstream, transport).await;
+    lists::r119_r148_all_pages_are_listed_once_and_byte_for_byte(&world).await;
+    calls::r128_results_of_every_type_pass_intact(&world).await;
+    calls::r123_an_unknown_tool_is_refused_and_reaches_nobody(&world).await;
+    calls::r128_errors_of_tools_and_of_servers_pass_unchanged(&world).await;
+    calls::b24_arguments_against_the_schema_never_reach_the_tool(&world).await;
+    calls::r028_b14_an_unknown_method_is_refused(&world).await;
+    calls::r032_b05_batches_belong_to_one_revision(&world).await;
+    notes::r207_progress_carries_the_clients_own_token(&world).await;
+    notes::r215_r218_logs_come_at_the_level_asked_for(&world).await;
+    notes::r217_a_level_that_is_none_is_refused(&world).await;
+    endings::r143_progress_extends_the_deadline_and_silence_does_not(&world).await;
+    endings::r210_r212_a_cancelled_call_is_cancelled_upstream_and_no_other(&world).await;
+    endings::r091_a_lost_connection_cancels_a_modern_call_alone(&world).await;
+    lists::r201_a_change_upstream_is_told_and_then_listed(&world).await;
+}
+
+macro_rules! pairings {
+    ($($upstream:ident: $revision:ident over $transport:ident;)*) => {$(
+        mod $upstream {
+            use super::*;
+
+            pairings!(@clients $revision over $transport:
+                client_2024_11_05: V2024_11_05,
+                client_2025_03_26: V2025_03_26,
+                client_2025_06_18: V2025_06_18,
+                client_2025_11_25: V2025_11_25,
+                client_2026_07_28: V2026_07_28,
+            );
+        }
+    )*};
+    (@clients $upstream:ident over $transport:ident: $($name:ident: $client:ident,)*) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            every_scenario(Revision::$client, Revision::$upstream, Transport::$transport).await;
+        }
+    )*};
+}
+
+pairings! {
+    upstream_2024_11_05_http: V2024_11_05 over Http;
+    upstream_2025_03_26_http: V2025_03_26 over Http;
+    upstream_2025_06_18_http: V2025_06_18 over Http;
+    upstream_2025_11_25_http: V2025_11_25 over Http;
+    upstream_2026_07_28_http: V2026_07_28 over Http;
+    upstream_2024_11_05_stdio: V2024_11_05 over Stdio;
+    upstream_2025_11_25_stdio: V2025_11_25 over Stdio;
+    upstream_2026_07_28_stdio: V2026_07_28 over Stdio;
+}

@@ -1,0 +1,165 @@
+//! One pairing: an upstream of a revision, weir in front of it, and clients of a revision.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use weir_testkit::mockup::{Gate, Step, Tool};
+use weir_testkit::{Behaviour, MockStdio, Mockup};
+use weir_wire::{LogLevel, Revision};
+
+use crate::harness::{Checked, Weir};
+
+/// How weir reaches the upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    Http,
+    Stdio,
+}
+
+pub struct World {
+    pub weir: Weir,
+    pub shop: Shop,
+    pub client: Revision,
+    pub upstream: Revision,
+}
+
+/// The upstream. What a child process cannot show is looked at over HTTP alone.
+pub enum Shop {
+    Http { mockup: Mockup, gate: Gate },
+    Stdio,
+}
+
+/// A tool as people write them, with words in its schema that weir does not know and a number that no double holds.
+pub const RICH: &str = r#"{"name":"rich","description":"d\u00e9j\u00e0 \"vu\"","inputSchema":{"type":"object","$comment":"kept","x-unknown":{"z":1,"a":12345678901234567890123},"properties":{"n":{"type":"integer","const":9007199254740993}},"if":{"required":["n"]},"then":{"title":"t"}},"_meta":{"com.example/key":[null,1.50]},"x-member":"stays"}"#;
+
+/// What must be found in a client's list byte for byte.
+pub const RICH_SCHEMA: &str = r#""inputSchema":{"type":"object","$comment":"kept","x-unknown":{"z":1,"a":12345678901234567890123},"properties":{"n":{"type":"integer","const":9007199254740993}},"if":{"required":["n"]},"then":{"title":"t"}},"_meta":{"com.example/key":[null,1.50]},"x-member":"stays""#;
+
+/// How many tools the HTTP shop has that only fill pages.
+pub const FILLERS: usize = 7;
+
+impl World {
+    pub async fn start(client: Revision, upstream: Revision, transport: Transport) -> Self {
+        let (shop, reached) = match transport {
+            Transport::Http => {
+                let gate = Gate::new();
+                let mockup = mockup(upstream, client.min(upstream), &gate).await;
+                let url = mockup.url();
+                (Shop::Http { mockup, gate }, json!({ "url": url }))
+            }
+            Transport::Stdio => {
+                let child = if upstream.is_modern() { MockStdio::modern() } else { MockStdio::legacy(upstream) };
+                let (command, args) = child.tools(FILLERS).command();
+                (Shop::Stdio, json!({ "command": command, "args": args }))
+            }
+        };
+        // The same server once more, with less patience.
+        let mut hasty = reached.clone();
+        hasty["deadlines"] = json!({ "idle": "1s" });
+        let weir = Weir::with(json!({
+            "upstreams": { "shop": reached, "hasty": hasty },
+            "endpoints": {
+                "/mcp": { "upstreams": ["shop"], "page": { "items": 4 } },
+                "/shop": { "upstream": "shop" },
+                "/hasty": { "upstream": "hasty" },
+            },
+            "limits": { "progress_interval": "0ms" },
+            "change_window": "50ms",
+        }));
+        Self { weir, shop, client, upstream }
+    }
+
+    /// A client of the endpoint that renames.
+    pub async fn client(&self) -> Checked {
+        Checked::open(&self.weir.url("/mcp"), self.client).await
+    }
+
+    /// A client of the transparent endpoint.
+    pub async fn direct(&self) -> Checked {
+        Checked::open(&self.weir.url("/shop"), self.client).await
+    }
+
+    /// The upstream over HTTP, where it is one.
+    pub fn mockup(&self) -> Option<(&Mockup, &Gate)> {
+        match &self.shop {
+            Shop::Http { mockup, gate } => Some((mockup, gate)),
+            Shop::Stdio => None,
+        }
+    }
+
+    /// The tool that answers with its arguments.
+    pub fn echo(&self) -> &'static str {
+        match self.shop {
+            Shop::Http { .. } => "tool_0000",
+            Shop::Stdio => "echo",
+        }
+    }
+
+    /// How often a tool ran; 0 over stdio, where nobody counts.
+    pub fn executions(&self, tool: &str) -> usize {
+        self.mockup().map_or(0, |(mockup, _)| mockup.executions(tool))
+    }
+
+    /// Whether both sides know structured content.
+    pub fn is_structured(&self) -> bool {
+        self.client.has_structured_content() && (self.upstream.has_structured_content() || self.mockup().is_none())
+    }
+}
+
+async fn mockup(revision: Revision, common: Revision, gate: &Gate) -> Mockup {
+    let builder = if revision.is_modern() { Mockup::modern() } else { Mockup::legacy(revision) };
+    let strict = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
+    let patient = (1..=8).flat_map(|n| [Step::Wait(Duration::from_millis(200)), Step::Progress(n, 8)]);
+    builder
+        .page_size(5)
+        .with(Tool::raw(RICH))
+        .tool("content", Behaviour::result(content(common)))
+        .tool("fails", Behaviour::result(failed()))
+        .tool("error", Behaviour::error(4242, "sold out", json!({ "left": 0, "big": 9_007_199_254_740_993_i64 })))
+        .with(Tool::new("strict").with("inputSchema", strict))
+        .tool("progress", Behaviour::progress(3))
+        .tool("log", Behaviour::log(&[LogLevel::Debug, LogLevel::Info, LogLevel::Error]))
+        .tool("chatty", Behaviour::unasked_log(LogLevel::Info))
+        .tool("patient", Behaviour::steps(patient.chain([Step::Echo])))
+        .tool("silent", Behaviour::hang())
+        .tool("stuck", Behaviour::hang_after_progress())
+        .tool("gated", Behaviour::gated_after_progress(gate))
+        .tools(FILLERS)
+        .start()
+        .await
+}
+
+/// A result with every type of content that both sides know, and members that nobody knows.
+pub fn content(common: Revision) -> Value {
+    let mut blocks = vec![
+        json!({ "type": "text", "text": "line\none \u{1F980} \u{2028}" }),
+        json!({ "type": "image", "data": "aGk=", "mimeType": "image/png" }),
+        json!({ "type": "resource", "resource": { "uri": "file:///a", "mimeType": "text/plain", "text": "in" } }),
+        json!({ "type": "resource", "resource": { "uri": "file:///b", "blob": "aGk=" } }),
+    ];
+    if common.has_audio() {
+        blocks.push(json!({ "type": "audio", "data": "aGk=", "mimeType": "audio/wav" }));
+    }
+    if common.has_resource_link() {
+        blocks.push(json!({ "type": "resource_link", "uri": "file:///c", "name": "c" }));
+    }
+    let mut result = json!({
+        "content": blocks,
+        "isError": false,
+        "_meta": { "com.example/trace": { "deep": [1, null] } },
+        "x-unknown": { "exact": 9_007_199_254_740_993_i64 },
+    });
+    if common.has_structured_content() {
+        result["structuredContent"] = json!({ "n": 9_007_199_254_740_993_i64, "list": [], "nothing": null });
+    }
+    result
+}
+
+/// A tool's own failure.
+pub fn failed() -> Value {
+    json!({
+        "content": [{ "type": "text", "text": "the disk is full" }],
+        "isError": true,
+        "_meta": { "com.example/code": 7 },
+    })
+}

@@ -1,0 +1,191 @@
+//! Changes elsewhere: declared and never sent, or sent a thousand times a second.
+
+use std::time::Duration;
+
+use serde_json::json;
+use weir_testkit::Mockup;
+use weir_testkit::mockup::Tool;
+use weir_wire::Revision;
+
+use super::{BOTH, both_eras, mockup, weir_over};
+use crate::harness::{Checked, Weir, until_it};
+
+/// A thousand changes, one a millisecond. Few notifications arrive, and after the last of them the list is the last one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r202_d11_a_thousand_changes_a_second_become_few_and_the_last_one_arrives() {
+    for (era, builder) in both_eras() {
+        let upstream = builder.tools(1).start().await;
+        let weir = weir_over(&[("one", &upstream)]);
+        let mut listening = tokio::task::JoinSet::new();
+        for revision in BOTH {
+            let client = Checked::open(&weir.url("/mcp"), revision).await;
+            assert_eq!(client.names().await.len(), 1);
+            let mut stream = client.changes().await;
+            listening.spawn(async move {
+                let mut notifications = 0;
+                loop {
+                    stream.changed().await;
+                    notifications += 1;
+                    if client.names().await == ["one__v_1000"] {
+                        return notifications;
+                    }
+                }
+            });
+        }
+        upstream.until("weir listens", |mockup| mockup.listeners() > 0).await;
+        let walks = upstream.requests_of("tools/list").len();
+        let mut pace = tokio::time::interval(Duration::from_millis(1));
+        for version in 1..=1_000 {
+            pace.tick().await;
+            upstream.set_tools([Tool::new(&format!("v_{version}"))]);
+            upstream.notify_list_changed();
+        }
+        while let Some(notifications) = listening.join_next().await {
+            let notifications = notifications.unwrap();
+            assert!(notifications <= 30, "{era:?}: {notifications} notifications");
+        }
+        let walks = upstream.requests_of("tools/list").len() - walks;
+        assert!(walks <= 30, "{era:?}: {walks} walks");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r203_a_change_that_nobody_sees_is_told_to_nobody() {
+    let upstream = Mockup::modern().tools(2).start().await;
+    let weir = Weir::with(json!({ "upstreams": { "one": { "url": upstream.url() } }, "change_window": "1ms" }));
+    let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
+    assert_eq!(client.names().await.len(), 2);
+    let mut stream = client.changes().await;
+    upstream.until("weir listens", |mockup| mockup.listeners() > 0).await;
+    for real in 1..=3 {
+        let walks = upstream.requests_of("tools/list").len();
+        upstream.notify_list_changed();
+        upstream.until("weir looked", |mockup| mockup.requests_of("tools/list").len() > walks).await;
+        upstream.set_tools(Tool::numbered(2 + real));
+        upstream.notify_list_changed();
+        // Had the first one been told, the list would be the old one here, in this round or the next.
+        stream.changed().await;
+        assert_eq!(client.names().await.len(), 2 + real);
+    }
+    let told = weir.metric("weir_list_changed_out_total", &[]);
+    assert!(told <= 3.0, "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r204_a_lost_upstream_stream_is_opened_again_and_what_was_missed_is_told() {
+    for (era, builder) in both_eras() {
+        let mut upstream = builder.tools(1).start().await;
+        let weir = weir_over(&[("one", &upstream)]);
+        for (round, revision) in BOTH.into_iter().enumerate() {
+            let client = Checked::open(&weir.url("/mcp"), revision).await;
+            let before = client.names().await.len();
+            let mut stream = client.changes().await;
+            upstream.until("weir listens", |mockup| mockup.listeners() > 0).await;
+            upstream.stop().await;
+            upstream.set_tools(Tool::numbered(before + 1 + round));
+            upstream.restart().await;
+            stream.changed().await;
+            until_it(&format!("{era:?}: what changed meanwhile"), async || {
+                (client.names().await.len() == before + 1 + round).then_some(())
+            })
+            .await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r163_a_server_that_tells_nothing_is_asked() {
+    for builder in [
+        Mockup::modern().without_list_changed(),
+        mockup(Revision::NEWEST_LEGACY).without_list_changed(),
+        mockup(Revision::NEWEST_LEGACY).without_get_stream(),
+    ] {
+        let upstream = builder.tools(1).start().await;
+        let weir = Weir::over(json!({ "one": { "url": upstream.url(), "poll": "200ms" } }));
+        let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
+        assert_eq!(client.names().await.len(), 1);
+        let mut stream = client.changes().await;
+        upstream.set_tools(Tool::numbered(3));
+        stream.changed().await;
+        assert_eq!(client.names().await.len(), 3);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g02_a_reload_is_a_change_and_a_call_in_flight_ends_well() {
+    let gate = weir_testkit::mockup::Gate::new();
+    let gated = weir_testkit::Behaviour::gated_after_progress(&gate);
+    let old = mockup(Revision::NEWEST_LEGACY).tool("slow", gated).start().await;
+    let kept = Mockup::modern().tools(1).start().await;
+    let weir = weir_over(&[("old", &old), ("kept", &kept)]);
+    let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
+    let legacy = Checked::open(&weir.url("/mcp"), Revision::NEWEST_LEGACY).await;
+    assert_eq!(client.names().await, ["old__slow", "kept__tool_0000"]);
+    let mut streams = [client.changes().await, legacy.changes().await];
+    let mut call = client.start_call("old__slow", json!({ "n": 1 }), Some(&json!(1))).await;
+    assert_eq!(call.next().await.unwrap()["method"], "notifications/progress");
+    let (walks, connections) = (kept.requests_of("tools/list").len(), kept.requests_of("subscriptions/listen").len());
+    weir.rewrite(json!({ "upstreams": { "kept": { "url": kept.url() } } }));
+    for stream in &mut streams {
+        stream.changed().await;
+    }
+    assert_eq!(client.names().await, ["kept__tool_0000"]);
+    assert_eq!(legacy.names().await, ["kept__tool_0000"], "the session lives on");
+    assert_eq!(client.call("old__slow", json!({})).await.code(), -32602);
+    gate.admit(1);
+    let rest = call.rest().await;
+    assert_eq!(rest.last().unwrap()["result"]["content"][0]["text"], r#"{"n":1}"#, "the call ended as if nothing was");
+    old.until("weir left the server", |mockup| mockup.sessions() == 0 || mockup.listeners() == 0).await;
+    assert_eq!(kept.requests_of("tools/list").len(), walks, "an upstream that did not change is not asked again");
+    assert_eq!(kept.requests_of("subscriptions/listen").len(), connections, "and its watch stands");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d04_r090_a_change_comes_on_exactly_one_stream_of_a_session() {
+    let upstream = Mockup::modern().tools(1).start().await;
+    let weir = weir_over(&[("one", &upstream)]);
+    let client = Checked::open(&weir.url("/mcp"), Revision::NEWEST_LEGACY).await;
+    assert_eq!(client.names().await.len(), 1);
+    let older = client.changes().await;
+    let mut newer = client.changes().await;
+    // The newer one replaces the older, which ends without a message.
+    assert_eq!(older.rest().await, Vec::<serde_json::Value>::new());
+    upstream.until("weir listens", |mockup| mockup.listeners() > 0).await;
+    // R089: answers do not come there.
+    assert!(client.call("one__tool_0000", json!({})).await.result().is_object());
+    upstream.set_tools(Tool::numbered(2));
+    upstream.notify_list_changed();
+    newer.changed().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r196_r200_listens_are_independent_and_tell_only_what_was_asked_for() {
+    let upstream = Mockup::modern().tools(1).start().await;
+    let weir = weir_over(&[("one", &upstream)]);
+    let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
+    assert_eq!(client.names().await.len(), 1);
+    let filter = json!({ "notifications": { "promptsListChanged": true, "resourcesListChanged": true } });
+    let mut other = client.start("subscriptions/listen", filter).await;
+    let first = other.next().await.unwrap();
+    assert_eq!(first["params"]["notifications"], json!({}), "R197: nothing that is not honoured");
+    let mut streams = [client.changes().await, client.changes().await];
+    let gone = client.changes().await;
+    drop(gone);
+    upstream.until("weir listens", |mockup| mockup.listeners() > 0).await;
+    for count in 2..4 {
+        upstream.set_tools(Tool::numbered(count));
+        upstream.notify_list_changed();
+        for stream in &mut streams {
+            stream.changed().await;
+        }
+        // R198: a call's notes are not for a listen stream; the next message there is the next change.
+        assert!(client.call("one__tool_0000", json!({})).await.result().is_object());
+    }
+    let mut weir = weir;
+    weir.process.signal("TERM");
+    // R199, R196: on the stream that wanted none of it nothing came but the end.
+    let last = other.rest().await;
+    assert_eq!(last.len(), 1, "{last:?}");
+    assert!(last[0]["result"].is_object());
+    assert_eq!(weir.process.ended(), Some(0));
+}

@@ -1,0 +1,129 @@
+//! Large results: they stream through, whatever their size, and whether or not the client keeps up.
+
+use serde_json::{Value, json};
+use weir_testkit::Behaviour;
+use weir_wire::Revision;
+
+use super::{BOTH, both_eras, own_error, weir_over};
+use crate::harness::{Checked, Stream, Weir, soon};
+
+const HUGE: usize = 50 << 20;
+/// What weir may need beyond what it needs for small calls. Far below the result, far above what it takes.
+const ALLOWANCE: usize = 40 << 20;
+
+/// Reads an answer to its end without keeping it: how many of its bytes are the filler, and its last bytes.
+async fn drain(mut call: Stream) -> (usize, Vec<u8>) {
+    let (mut filler, mut tail) = (0, Vec::new());
+    while let Some(bytes) = soon("more of the result", call.exchange.next_bytes()).await.unwrap() {
+        filler += bytes.iter().filter(|byte| **byte == b'x').count();
+        tail.extend_from_slice(&bytes);
+        tail.drain(..tail.len().saturating_sub(64));
+    }
+    (filler, tail)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e07_a_result_of_50_mib_streams_through_with_bounded_memory() {
+    for (era, builder) in both_eras() {
+        let upstream = builder
+            .tool("json", Behaviour::huge(HUGE))
+            .tool("sse", Behaviour::huge(HUGE).as_events())
+            .tools(1)
+            .start()
+            .await;
+        let weir = weir_over(&[("one", &upstream)]);
+        for revision in BOTH {
+            let client = Checked::open(&weir.url("/mcp"), revision).await;
+            for _ in 0..20 {
+                client.call("one__tool_0000", json!({})).await;
+            }
+            let before = weir.peak_memory();
+            for tool in ["one__json", "one__sse"] {
+                let call = client.start_call(tool, json!({}), None).await;
+                assert_eq!(call.exchange.status, 200);
+                let (filler, tail) = drain(call).await;
+                let tail = String::from_utf8_lossy(&tail).into_owned();
+                // A few more may stand in names.
+                assert!((HUGE..HUGE + 64).contains(&filler), "{era:?} {revision:?} {tool}: {filler}");
+                assert!(tail.trim_end().ends_with('}'), "{era:?} {revision:?} {tool}: {tail}");
+            }
+            let grown = weir.peak_memory().saturating_sub(before);
+            assert!(grown < ALLOWANCE, "{era:?} {revision:?}: {} MiB more", grown >> 20);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e07_large_results_are_still_whole_json() {
+    for (_, builder) in both_eras() {
+        let size = 3 << 20;
+        let upstream =
+            builder.tool("json", Behaviour::huge(size)).tool("sse", Behaviour::huge(size).as_events()).start().await;
+        let weir = weir_over(&[("one", &upstream)]);
+        for revision in BOTH {
+            let client = Checked::open(&weir.url("/mcp"), revision).await;
+            for tool in ["one__json", "one__sse"] {
+                assert_eq!(client.call(tool, json!({})).await.text().len(), size);
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d09_a_client_that_reads_nothing_fills_nothing_and_holds_up_nobody() {
+    for (_, builder) in both_eras() {
+        let upstream = builder
+            .tool("json", Behaviour::huge(HUGE))
+            .tool("sse", Behaviour::huge(HUGE).as_events())
+            .tools(1)
+            .start()
+            .await;
+        let weir = weir_over(&[("one", &upstream)]);
+        let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
+        for _ in 0..20 {
+            client.call("one__tool_0000", json!({})).await;
+        }
+        let before = weir.peak_memory();
+        let stalled = [
+            client.start_call("one__json", json!({}), None).await,
+            client.start_call("one__sse", json!({}), None).await,
+        ];
+        for n in 0..200 {
+            let answer = client.call("one__tool_0000", json!({ "n": n })).await;
+            assert_eq!(answer.text(), format!(r#"{{"n":{n}}}"#));
+        }
+        let grown = weir.peak_memory().saturating_sub(before);
+        assert!(grown < ALLOWANCE, "{} MiB more", grown >> 20);
+        for tool in ["json", "sse"] {
+            assert_eq!(upstream.counts(tool).completed, 0, "the upstream waits for the client");
+        }
+        for call in stalled {
+            let (filler, _) = drain(call).await;
+            assert!(filler >= HUGE);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e07_a_result_beyond_the_limit_is_cut_off_and_never_called_whole() {
+    for (era, builder) in both_eras() {
+        let upstream = builder
+            .tool("json", Behaviour::huge(8 << 20))
+            .tool("sse", Behaviour::huge(8 << 20).as_events())
+            .start()
+            .await;
+        let weir = Weir::over(json!({ "one": { "url": upstream.url(), "limits": { "max_reply": "1MiB" } } }));
+        for revision in BOTH {
+            let client = Checked::open(&weir.url("/mcp"), revision).await;
+            for tool in ["one__json", "one__sse"] {
+                // Where the limit is met before anything went out the client gets an error; after that all that is left
+                // is to break the stream off, so that nobody takes it for whole.
+                let call = client.raw().call(tool, json!({})).await;
+                if let Ok(answer) = call {
+                    assert!(answer.messages.iter().all(|message| message.get("result").is_none_or(Value::is_object)));
+                    assert_eq!(own_error(&answer)["code"], 1003, "{era:?} {revision:?} {tool}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Connections lost in the middle of a call, on either side of weir: what ran, ran once, and nothing stays behind.
+
+use serde_json::json;
+use weir_testkit::mockup::Gate;
+use weir_testkit::{Behaviour, Direction, Faultd, Mockup, Toxic};
+use weir_wire::Revision;
+
+use super::{BOTH, both_eras, mockup, own_error, weir_over};
+use crate::harness::{Checked, Weir, until_it};
+
+/// Nothing of a call is left in weir: no stream, no request in flight, and its upstream connection can be used.
+async fn nothing_is_left(weir: &Weir, upstream: &Mockup) {
+    until_it("no stream to be open", async || (weir.metric("weir_streams", &[]) <= 0.0).then_some(())).await;
+    until_it("no connection to be open but the admin's", async || {
+        (weir.metric("weir_connections", &[]) <= 1.0).then_some(())
+    })
+    .await;
+    assert_eq!(weir.metric("weir_panics_total", &[]), 0.0);
+    assert!(!weir.process.said().contains("panicked"), "{}", weir.process.said());
+    let _ = upstream;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a24_r210_a_modern_client_that_vanishes_takes_its_call_with_it() {
+    for (era, builder) in both_eras() {
+        let upstream = builder
+            .tool("silent", Behaviour::hang())
+            .tool("talking", Behaviour::hang_after_progress())
+            .tools(1)
+            .start()
+            .await;
+        let weir = weir_over(&[("one", &upstream)]);
+        let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
+        for round in 1..=5 {
+            // Before weir has said anything, and in the middle of a stream.
+            let calling = client.clone();
+            let waiting = tokio::spawn(async move { calling.start_call("one__silent", json!({}), None).await });
+            upstream.until("it runs", |mockup| mockup.executions("silent") == round).await;
+            waiting.abort();
+            let mut call = client.start_call("one__talking", json!({}), Some(&json!(1))).await;
+            call.next().await.unwrap();
+            drop(call);
+            for tool in ["silent", "talking"] {
+                let told = |mockup: &Mockup| mockup.counts(tool).abandoned + mockup.counts(tool).cancelled;
+                upstream.until(&format!("{era:?} {tool} was given up"), |mockup| told(mockup) == round).await;
+            }
+        }
+        assert_eq!((upstream.executions("silent"), upstream.executions("talking")), (5, 5));
+        assert!(client.call("one__tool_0000", json!({})).await.result().is_object());
+        nothing_is_left(&weir, &upstream).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r091_a_legacy_client_that_vanishes_leaves_a_call_that_ends_and_leaks_nothing() {
+    for (era, builder) in both_eras() {
+        let gate = Gate::new();
+        let upstream = builder
+            .tool("silent", Behaviour::gated(&gate))
+            .tool("talking", Behaviour::gated_after_progress(&gate))
+            .tools(1)
+            .start()
+            .await;
+        let weir = weir_over(&[("one", &upstream)]);
+        for round in 1..=5 {
+            let client = Checked::open(&weir.url("/mcp"), Revision::NEWEST_LEGACY).await;
+            let calling = client.clone();
+            let waiting = tokio::spawn(async move { calling.start_call("one__silent", json!({}), None).await });
+            upstream.until("it runs", |mockup| mockup.executions("silent") == round).await;
+            waiting.abort();
+            let mut call = client.start_call("one__talking", json!({}), Some(&json!(1))).await;
+            call.next().await.unwrap();
+            drop(call);
+            // The session serves on.
+            assert!(client.call("one__tool_0000", json!({})).await.result().is_object());
+            gate.admit(2);
+            for tool in ["silent", "talking"] {
+                upstream
+                    .until(&format!("{era:?} {tool} is done"), |mockup| mockup.counts(tool).completed == round)
+                    .await;
+                let counts = upstream.counts(tool);
+                assert_eq!((counts.started, counts.abandoned, counts.cancelled), (round, 0, 0), "{tool}");
+            }
+        }
+        nothing_is_left(&weir, &upstream).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r109_ending_a_session_ends_the_calls_that_run_on_in_it() {
+    for (_, builder) in both_eras() {
+        let upstream = builder.tool("talking", Behaviour::hang_after_progress()).start().await;
+        let weir = weir_over(&[("one", &upstream)]);
+        let client = Checked::open(&weir.url("/mcp"), Revision::NEWEST_LEGACY).await;
+        let mut call = client.start_call("one__talking", json!({}), Some(&json!(1))).await;
+        call.next().await.unwrap();
+        drop(call);
+        assert!(client.raw().delete().await.unwrap().status.is_success());
+        let told = |mockup: &Mockup| mockup.counts("talking").abandoned + mockup.counts("talking").cancelled;
+        upstream.until("the call was given up", |mockup| told(mockup) == 1).await;
+        nothing_is_left(&weir, &upstream).await;
+    }
+}
+
+/// The upstream's connection is reset at every tenth byte of its answer. A call runs at most once, and its client hears
+/// either the result or that it may have run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e06_r142_a_reset_at_any_byte_of_an_answer_never_runs_a_call_twice() {
+    for (era, builder) in both_eras() {
+        let mut tool = weir_testkit::mockup::Tool::new("pay");
+        let last = 600;
+        let resets = (0..=last / 10).map(|n| Behaviour::reset_after(n * 10));
+        tool = tool.does_in_turn(resets);
+        let upstream = builder.with(tool).tools(1).start().await;
+        let weir = weir_over(&[("one", &upstream)]);
+        let (mut unknown, mut done) = (0, 0);
+        for at in (0..=last).step_by(10) {
+            let client = Checked::open(&weir.url("/mcp"), BOTH[at / 10 % 2]).await;
+            let ran = upstream.executions("pay");
+            let answer = client.call("one__pay", json!({ "amount": at })).await;
+            assert_eq!(upstream.executions("pay"), ran + 1, "{era:?}: reset after {at} bytes");
+            if own_error(&answer).is_null() {
+                assert_eq!(answer.text(), format!(r#"{{"amount":{at}}}"#));
+                done += 1;
+            } else {
+                assert_eq!(own_error(&answer)["code"], 1004, "reset after {at} bytes: {}", answer.last());
+                unknown += 1;
+            }
+            // A call between two resets: a lost answer is no reason to give the server up.
+            assert!(own_error(&client.call("one__tool_0000", json!({})).await).is_null());
+        }
+        assert!(unknown > 10 && done > 10, "{unknown} unknown, {done} done: the resets hit the answers");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e05_a_connection_that_died_while_idle_costs_no_call() {
+    for (_, builder) in both_eras() {
+        let upstream = builder.tools(1).start().await;
+        let proxy = Faultd::start(upstream.address()).await;
+        let weir = Weir::over(json!({ "one": { "url": proxy.url("/mcp") } }));
+        let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
+        for n in 0..10 {
+            let ran = upstream.executions("tool_0000");
+            let answer = client.call("one__tool_0000", json!({ "n": n })).await;
+            let executions = upstream.executions("tool_0000") - ran;
+            if own_error(&answer).is_null() {
+                assert_eq!((answer.text(), executions), (&*format!(r#"{{"n":{n}}}"#), 1));
+            } else {
+                // The reset came as the request went out: never twice, and never called a success.
+                assert!(executions <= 1, "{}", answer.last());
+                assert!([1002, 1004].contains(&own_error(&answer)["code"].as_i64().unwrap()), "{}", answer.last());
+            }
+            proxy.reset_all();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r142_a_request_that_never_arrives_whole_runs_nothing() {
+    let upstream = mockup(Revision::MODERN).tools(1).start().await;
+    let proxy = Faultd::start(upstream.address()).await;
+    let weir = Weir::over(json!({ "one": { "url": proxy.url("/mcp") } }));
+    let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
+    assert_eq!(client.names().await.len(), 1);
+    proxy.reset_all();
+    proxy.add(Direction::Up, Toxic::ResetAfter(200));
+    let answer = client.call("one__tool_0000", json!({ "pad": "x".repeat(4_000) })).await;
+    assert!([1002, 1004].contains(&own_error(&answer)["code"].as_i64().unwrap()), "{}", answer.last());
+    assert_eq!(upstream.total_executions(), 0);
+    proxy.clear();
+    until_it("calls to go through again", async || {
+        own_error(&client.call("one__tool_0000", json!({})).await).is_null().then_some(())
+    })
+    .await;
+}

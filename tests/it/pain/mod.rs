@@ -1,0 +1,60 @@
+//! What users suffer elsewhere, one test each.
+
+mod answers;
+mod changes;
+mod children;
+mod cursors;
+mod eras;
+mod headers;
+mod ids;
+mod large;
+mod lists;
+mod lost;
+mod names;
+mod sessions;
+mod shutdown;
+mod sick;
+
+use serde_json::{Value, json};
+use weir_testkit::mockup::Builder;
+use weir_testkit::{Answer, Mockup};
+use weir_wire::{Revision, meta};
+
+use crate::harness::Weir;
+
+/// A client revision of each era.
+const BOTH: [Revision; 2] = [Revision::NEWEST_LEGACY, Revision::MODERN];
+
+/// A mock server of each era.
+fn both_eras() -> [(Revision, Builder); 2] {
+    BOTH.map(|revision| (revision, mockup(revision)))
+}
+
+/// A mock server of a revision.
+fn mockup(revision: Revision) -> Builder {
+    if revision.is_modern() { Mockup::modern() } else { Mockup::legacy(revision) }
+}
+
+/// weir in front of these, without any further config.
+fn weir_over(upstreams: &[(&str, &Mockup)]) -> Weir {
+    Weir::over(upstreams.iter().map(|(id, mockup)| ((*id).to_owned(), json!({ "url": mockup.url() }))).collect())
+}
+
+/// weir's own error in a tool's result, which a model can read; null where the result is not one.
+fn own_error(answer: &Answer) -> &Value {
+    let result = answer.result();
+    let error = &result["_meta"][meta::WEIR_ERROR];
+    if !error.is_null() {
+        assert_eq!((answer.status.as_u16(), &result["isError"]), (200, &Value::Bool(true)), "{result}");
+        assert!(error["requestId"].is_string() && error["reason"].is_string(), "{error}");
+        assert!(answer.text().len() > 10, "a text that says what to do: {result}");
+    }
+    error
+}
+
+/// The upstreams whose part of a list is not whole and fresh: id and reason.
+fn missing(list: &Answer) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let upstreams = list.result()["_meta"][meta::WEIR_UPSTREAMS].as_array().cloned().unwrap_or_default();
+    upstreams.iter().map(|missing| (text(&missing["upstream"]), text(&missing["reason"]))).collect()
+}
