@@ -13,6 +13,10 @@ use tokio::sync::mpsc;
 
 use crate::Flags;
 
+/// Notifications kept until a scenario looks at them: more than any of them causes. What is beyond it is not shown, so that
+/// the scenario fails.
+const MOST_HEARD: usize = 4096;
+
 type Connected = RunningService<RoleClient, Listener>;
 
 /// Runs one scenario.
@@ -20,7 +24,7 @@ pub(crate) async fn run(words: &[String], flags: &Flags) -> anyhow::Result<()> {
     let [url, scenario, rest @ ..] = words else { bail!("client URL SCENARIO [TOOL] [JSON]") };
     let tool = rest.first().map_or("", String::as_str);
     let arguments: Value = serde_json::from_str(rest.get(1).map_or("{}", String::as_str)).context("arguments")?;
-    let (told, mut heard) = mpsc::unbounded_channel();
+    let (told, mut heard) = mpsc::channel(MOST_HEARD);
     let client = connect(url, flags.text("era", "auto"), told).await?;
     match scenario.as_str() {
         "list" => list(&client).await?,
@@ -46,7 +50,7 @@ pub(crate) async fn run(words: &[String], flags: &Flags) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn connect(url: &str, era: &str, told: mpsc::UnboundedSender<Value>) -> anyhow::Result<Connected> {
+async fn connect(url: &str, era: &str, told: mpsc::Sender<Value>) -> anyhow::Result<Connected> {
     let modern = vec![ProtocolVersion::V_2026_07_28];
     let lifecycle = match era {
         "modern" => ClientLifecycleMode::Discover { preferred_versions: modern },
@@ -96,7 +100,7 @@ async fn call(client: &Connected, tool: &str, arguments: &Value, flags: &Flags) 
     Ok(serde_json::to_value(answer)?)
 }
 
-async fn watch(client: &Connected, heard: &mut mpsc::UnboundedReceiver<Value>, flags: &Flags) -> anyhow::Result<()> {
+async fn watch(client: &Connected, heard: &mut mpsc::Receiver<Value>, flags: &Flags) -> anyhow::Result<()> {
     list(client).await?;
     let filter = SubscriptionFilter::builder().tools_list_changed().build();
     // A legacy server knows no `listen`: its notifications come to the handler.
@@ -120,7 +124,7 @@ async fn watch(client: &Connected, heard: &mut mpsc::UnboundedReceiver<Value>, f
     list(client).await
 }
 
-struct Listener(mpsc::UnboundedSender<Value>);
+struct Listener(mpsc::Sender<Value>);
 
 impl ClientHandler for Listener {
     async fn on_progress(&self, note: ProgressNotificationParam, _context: NotificationContext<RoleClient>) {
@@ -129,7 +133,7 @@ impl ClientHandler for Listener {
             NumberOrString::String(text) => json!(text),
         };
         let seen = json!({ "event": "progress", "progress": note.progress, "total": note.total, "token": token });
-        let _ = self.0.send(seen);
+        let _ = self.0.try_send(seen);
     }
 
     async fn on_logging_message(
@@ -137,11 +141,11 @@ impl ClientHandler for Listener {
         note: LoggingMessageNotificationParam,
         _context: NotificationContext<RoleClient>,
     ) {
-        let _ = self.0.send(json!({ "event": "log", "level": note.level, "data": note.data }));
+        let _ = self.0.try_send(json!({ "event": "log", "level": note.level, "data": note.data }));
     }
 
     async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        let _ = self.0.send(json!({ "event": "list_changed" }));
+        let _ = self.0.try_send(json!({ "event": "list_changed" }));
     }
 }
 
