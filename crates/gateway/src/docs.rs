@@ -1,6 +1,45 @@
 //! Pages of the documentation that are made from the code, so that they cannot be wrong about it.
 
+use std::fmt::Write;
+
+const HEAD: &str = "# Errors
+
+This page is made from the code (`weir docs errors`); a test keeps it current.
+
+What goes wrong before a request is read as JSON-RPC is plain HTTP: 403 (Host, Origin), 404 (no such path), 405, 406, 413, 415, 431,
+503, each with a short text. From there on it is a failure of this table. Failures of a tool call reach the model as a result with
+`isError: true` whose text says what happened and what to do; the same object stands in `_meta` under `dev.weir/error`. On other
+methods they are JSON-RPC errors. Every failure has `data.reason` (the first column), `data.requestId` (also in the log, and in the
+header `X-Request-Id`), and `upstream` and `retryAfterMs` where they are known.
+
+| reason | what it means, and what to do | `tools/call`, 2026-07-28 | other methods, 2026-07-28 | `tools/call`, 2025-11-25 | `tools/call`, older |
+|---|---|---|---|---|---|
+";
+
 /// `docs/errors.md`.
 pub(crate) fn errors() -> String {
-    String::new()
+    let mut page = HEAD.to_owned();
+    for row in weir_front::error_table() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            page,
+            "| `{}` | {} | {} | {} | {} | {} |",
+            row.reason, row.meaning, row.modern_call, row.modern_other, row.legacy_call, row.older_call
+        );
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    /// Run with `UPDATE=1` to write the file anew.
+    #[test]
+    fn the_checked_in_error_table_is_current() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/errors.md");
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(file, super::errors()).expect("docs/ can be written");
+        }
+        let checked_in = std::fs::read_to_string(file).expect("docs/errors.md is there");
+        assert_eq!(checked_in, super::errors(), "run this test with UPDATE=1 and review the difference");
+    }
 }

@@ -150,12 +150,21 @@ impl Weir {
     pub fn reload(&self, config: Config) -> Result<Vec<&'static str>, ReloadError> {
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         let upstreams = build(&config, &applied.upstreams, &self.factory).inspect_err(|_| count_reload("error"))?;
-        // Front first: it refuses bad certificates, and until then nothing has changed.
-        self.front.reload(config.front.clone()).map_err(|error| {
+        // Front first: it refuses bad certificates, and until then nothing has changed. It serves the endpoints that the
+        // catalog has, so it is asked once more when these are the new ones.
+        let take = || self.front.reload(config.front.clone());
+        take().map_err(|error| {
             count_reload("error");
             ReloadError::Front(reason(&error))
         })?;
         self.catalog.apply(topology(&config, &upstreams));
+        if let Err(error) = take() {
+            // The certificates were good a moment ago; the old ones still serve.
+            tracing::error!(
+                error = reason(&error),
+                "certificates changed in the middle of a reload: new paths come with the next one"
+            );
+        }
         self.records.limit(config.sessions);
         let unmoved = unmoved(&applied.started, &config);
         applied.config = config;

@@ -191,3 +191,25 @@ async fn two_teams_with_the_same_tool_get_two_names() {
     assert_eq!((one.executions("search"), two.executions("search")), (0, 1));
     weir.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_takes_exactly_the_methods_of_the_openapi_file() {
+    let document = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../openapi/weir.yaml")).unwrap();
+    let document: serde_json::Value = serde_saphyr::from_str(&document).unwrap();
+    let one = Mockup::modern().tools(1).start().await;
+    let weir = start(&config(&[("one", &one)])).await;
+    let url = format!("http://{}/mcp", weir.address());
+    let refused =
+        RawClient::new(&url).send(http::Method::PUT, http::HeaderMap::new(), "").await.unwrap().finish().await;
+    let refused = refused.unwrap();
+    assert_eq!(refused.status, 405);
+    let allowed = refused.header("allow").unwrap().to_ascii_lowercase();
+    // CORS asks by OPTIONS; that is no operation of the interface.
+    let mut allowed: Vec<&str> = allowed.split(',').map(str::trim).filter(|method| *method != "options").collect();
+    allowed.sort_unstable();
+    assert_eq!(allowed, ["delete", "get", "post"]);
+    for method in allowed {
+        assert!(document["paths"]["/mcp"][method].is_object(), "{method}");
+    }
+    weir.shutdown().await;
+}
