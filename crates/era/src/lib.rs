@@ -3,6 +3,11 @@
 //!
 //! Nothing here opens a socket or reads a clock: time, keys and randomness are arguments.
 
+pub mod capabilities;
 pub mod carry;
 pub mod hop;
+pub mod lift;
 pub mod lower;
+pub mod render;
+pub mod session;
+pub mod state;

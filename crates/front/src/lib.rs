@@ -1,1 +1,149 @@
-//! front
+//! The client side: the listener, the column of layers each request passes, the doors of both eras, legacy sessions,
+//! and the one place where failures become responses.
+//!
+//! It knows no upstream and no HTTP client; what it needs of others are ports of core.
+
+mod answer;
+mod doorway;
+mod encode;
+mod guard;
+mod intake;
+mod legacy;
+mod listen;
+mod lists;
+mod modern;
+mod observe;
+mod rescue;
+mod running;
+mod sessions;
+pub mod settings;
+mod stack;
+mod streams;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_core::port::{Audit, Authorizer, Bus, Clock, Limiter, Mailbox, Random, Records, Verifier};
+use weir_core::seal::Sealer;
+use weir_core::{Catalog, Router};
+
+pub use listen::TlsError;
+pub use rescue::{ErrorRow, error_table};
+pub use settings::Settings;
+
+use listen::{Certificates, Listening};
+use stack::{Shared, Stack};
+
+/// What front asks of the world.
+#[derive(Clone)]
+pub struct Ports {
+    /// Who are you.
+    pub verifier: Arc<dyn Verifier>,
+    /// May you.
+    pub authorizer: Arc<dyn Authorizer>,
+    /// How often.
+    pub limiter: Arc<dyn Limiter>,
+    /// What was decided.
+    pub audit: Arc<dyn Audit>,
+    /// Legacy sessions.
+    pub records: Arc<dyn Records>,
+    /// Cancels and ended sessions, told to every replica.
+    pub bus: Arc<dyn Bus>,
+    /// Answers to another replica's questions.
+    pub mailbox: Arc<dyn Mailbox>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Unguessable bytes.
+    pub random: Arc<dyn Random>,
+}
+
+/// The running client side.
+pub struct Front {
+    listening: Arc<Listening>,
+    shared: Arc<Shared>,
+    address: SocketAddr,
+}
+
+/// Why the client side did not start, or did not take a reload.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The address cannot be listened at.
+    #[error(transparent)]
+    Address(#[from] io::Error),
+    /// The certificate files cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+impl Front {
+    /// Listens and serves.
+    ///
+    /// # Errors
+    /// The address is taken or not allowed, or the certificates cannot be used.
+    pub async fn bind(
+        settings: Settings,
+        ports: Ports,
+        router: Arc<Router>,
+        catalog: Arc<Catalog>,
+        sealer: Sealer,
+    ) -> Result<Self, BindError> {
+        let certificates = certificates(&settings)?;
+        let listener = listen::bind(settings.listen, settings.limits.backlog)?;
+        let address = listener.local_addr()?;
+        let shared = Shared::new(ports, router, catalog, sealer);
+        let listening = Listening::new(Stack::new(settings, address, shared.clone()), certificates)?;
+        listening.start(listener);
+        shared.start(&listening.tasks);
+        Ok(Self { listening, shared, address })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves by other settings, and by the catalog's endpoints as they are now, from the next request on. The address
+    /// stays.
+    ///
+    /// # Errors
+    /// New certificate files cannot be used; then nothing has changed.
+    pub fn reload(&self, settings: Settings) -> Result<(), BindError> {
+        let certificates = certificates(&settings)?;
+        self.listening.use_certificates(certificates)?;
+        self.listening.stack.store(Arc::new(Stack::new(settings, self.address, self.shared.clone())));
+        Ok(())
+    }
+
+    /// Stops accepting, ends listening streams gracefully, lets calls finish for at most `deadline`, then closes
+    /// everything.
+    pub async fn drain(&self, deadline: Duration) {
+        self.listening.drain.cancel();
+        self.listening.tasks.close();
+        self.shared.detached.close();
+        let done = async {
+            self.listening.tasks.wait().await;
+            self.shared.detached.wait().await;
+        };
+        if tokio::time::timeout(deadline, done).await.is_err() {
+            tracing::warn!("calls were still running at the end of the drain: they are cut off");
+        }
+        self.listening.force.cancel();
+        self.shared.force.cancel();
+        self.listening.tasks.wait().await;
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        self.listening.drain.cancel();
+        self.listening.force.cancel();
+        self.shared.force.cancel();
+    }
+}
+
+fn certificates(settings: &Settings) -> Result<Option<Arc<Certificates>>, TlsError> {
+    settings.tls.as_ref().map(Certificates::read).transpose()
+}

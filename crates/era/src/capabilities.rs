@@ -1,0 +1,126 @@
+//! Capabilities of both sides, as they are written and as classes.
+//!
+//! What a client declares becomes a [`CapabilityClass`]; what weir offers is written from [`Offer`] in the words of a revision.
+
+use bytes::BytesMut;
+use weir_core::CapabilityClass;
+use weir_wire::scan;
+use weir_wire::write::ObjectWriter;
+
+/// Extensions that are members of a class.
+const EXTENSIONS: [(&str, CapabilityClass); 2] =
+    [("io.modelcontextprotocol/tasks", CapabilityClass::TASKS), ("io.modelcontextprotocol/ui", CapabilityClass::UI)];
+
+/// The class of a `ClientCapabilities` object. Whatever weir does not know is not in it.
+///
+/// `elicitation: {}` means form mode (2025-06-18); the `tasks` member of 2025-11-25 is not the tasks extension and does not count.
+#[must_use]
+pub fn class_of(raw: &[u8]) -> CapabilityClass {
+    let mut class = CapabilityClass::BASE;
+    for member in scan::members(raw) {
+        let value = &raw[member.value];
+        if !scan::is_object(value) {
+            continue;
+        }
+        class = class.with(match &*member.key.decode() {
+            "sampling" => sampling(value),
+            "elicitation" => elicitation(value),
+            "roots" => CapabilityClass::ROOTS,
+            "extensions" => extensions(value),
+            _ => CapabilityClass::BASE,
+        });
+    }
+    class
+}
+
+fn sampling(value: &[u8]) -> CapabilityClass {
+    if has(value, "tools") {
+        CapabilityClass::SAMPLING.with(CapabilityClass::SAMPLING_TOOLS)
+    } else {
+        CapabilityClass::SAMPLING
+    }
+}
+
+fn elicitation(value: &[u8]) -> CapabilityClass {
+    let url = if has(value, "url") { CapabilityClass::ELICITATION_URL } else { CapabilityClass::BASE };
+    if has(value, "form") || url == CapabilityClass::BASE { url.with(CapabilityClass::ELICITATION_FORM) } else { url }
+}
+
+fn extensions(value: &[u8]) -> CapabilityClass {
+    EXTENSIONS
+        .iter()
+        .filter(|(name, _)| has(value, name))
+        .fold(CapabilityClass::BASE, |class, (_, one)| class.with(*one))
+}
+
+fn has(object: &[u8], name: &str) -> bool {
+    scan::find(object, name).is_some_and(|value| scan::is_object(&object[value]))
+}
+
+/// What an endpoint offers. A capability is offered only if it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Tools, and news of changed tool lists.
+    pub tools: bool,
+    /// Log messages with calls.
+    pub logging: bool,
+}
+
+impl Offer {
+    /// Writes a `ServerCapabilities` object; its words are the same in every revision.
+    pub fn write(self, out: &mut BytesMut) {
+        let mut object = ObjectWriter::new(out);
+        if self.logging {
+            object.raw("logging", b"{}");
+        }
+        if self.tools {
+            object.raw("tools", br#"{"listChanged":true}"#);
+        }
+        object.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r057_a_class_is_what_was_declared_and_no_more() {
+        let none = CapabilityClass::BASE;
+        let form = CapabilityClass::ELICITATION_FORM;
+        let url = CapabilityClass::ELICITATION_URL;
+        let table: [(&str, CapabilityClass); 14] = [
+            ("{}", none),
+            ("[]", none),
+            (r#"{"Sampling":{}}"#, none),
+            (r#"{"sampling":null}"#, none),
+            (r#"{"sampling":{}}"#, CapabilityClass::SAMPLING),
+            (r#"{"sampling":{"tools":{}}}"#, CapabilityClass::SAMPLING.with(CapabilityClass::SAMPLING_TOOLS)),
+            (r#"{"elicitation":{}}"#, form),
+            (r#"{"elicitation":{"form":{}}}"#, form),
+            (r#"{"elicitation":{"url":{}}}"#, url),
+            (r#"{"elicitation":{"url":{},"form":{}}}"#, form.with(url)),
+            (r#"{"roots":{"listChanged":true}}"#, CapabilityClass::ROOTS),
+            (r#"{"tasks":{"requests":{}}}"#, none),
+            (
+                r#"{"extensions":{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/ui":{"mimeTypes":[]},"a/b":{}}}"#,
+                CapabilityClass::TASKS.with(CapabilityClass::UI),
+            ),
+            (r#"{"s\u0061mpling":{}}"#, CapabilityClass::SAMPLING),
+        ];
+        for (raw, class) in table {
+            assert_eq!(class_of(raw.as_bytes()), class, "{raw}");
+        }
+    }
+
+    #[test]
+    fn r056_only_what_is_offered_is_written() {
+        let written = |offer: Offer| {
+            let mut out = BytesMut::new();
+            offer.write(&mut out);
+            out
+        };
+        assert_eq!(written(Offer { tools: true, logging: true }), r#"{"logging":{},"tools":{"listChanged":true}}"#);
+        assert_eq!(written(Offer { tools: false, logging: false }), "{}");
+    }
+}

@@ -1,0 +1,170 @@
+//! Requests of both eras, as parts of a canonical call: what a modern client says in `_meta`, and what a legacy client said to its session.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use weir_core::call::{Capabilities, Trace};
+use weir_wire::params::{Meta, Params, ParamsError};
+use weir_wire::{LogLevel, scan};
+
+use crate::capabilities::class_of;
+use crate::session::{DEFAULT_LEVEL, Session};
+
+/// What a canonical call takes from its request, beside names and ids.
+#[derive(Debug)]
+pub struct Lifted {
+    /// The client's params.
+    pub params: Params,
+    /// What it can be asked for.
+    pub capabilities: Capabilities,
+    /// Under which token it wants progress, as the JSON it wrote.
+    pub token: Option<Bytes>,
+    /// Which log messages it wants.
+    pub log_level: Option<LogLevel>,
+    /// Its trace context.
+    pub trace: Trace,
+}
+
+/// Takes a modern request whose `_meta` the door has found complete.
+///
+/// # Errors
+/// A member of `_meta` with the wrong type.
+pub fn modern(params: Params, meta: &Meta) -> Result<Lifted, ParamsError> {
+    let raw = meta.client_capabilities()?;
+    let class = raw.as_deref().map(class_of).unwrap_or_default();
+    Ok(Lifted {
+        params,
+        capabilities: Capabilities { class, raw },
+        token: meta.progress_token()?,
+        log_level: meta.log_level()?,
+        trace: trace(Some(meta)),
+    })
+}
+
+/// Takes a legacy request. A legacy client cannot be asked anything while a call runs, so it is lifted without capabilities.
+///
+/// # Errors
+/// A member of `_meta` with the wrong type.
+pub fn legacy(params: Params, session: Option<&Session>) -> Result<Lifted, ParamsError> {
+    let meta = params.meta()?;
+    Ok(Lifted {
+        token: meta.as_ref().map(Meta::progress_token).transpose()?.flatten(),
+        log_level: Some(session.map_or(DEFAULT_LEVEL, Session::log_level)),
+        trace: trace(meta.as_ref()),
+        capabilities: Capabilities::default(),
+        params,
+    })
+}
+
+/// The trace context of `_meta`; what does not follow W3C is dropped, since tracing must not fail a call.
+fn trace(meta: Option<&Meta>) -> Trace {
+    let parent = meta.and_then(Meta::traceparent).filter(|text| is_traceparent(text)).map(Arc::from);
+    let state = meta.and_then(Meta::tracestate).filter(|text| parent.is_some() && is_tracestate(text)).map(Arc::from);
+    Trace { parent, state }
+}
+
+/// `00-<32 hex, not all 0>-<16 hex, not all 0>-<2 hex>`; later versions may append fields.
+fn is_traceparent(text: &str) -> bool {
+    let mut parts = text.split('-');
+    let mut hex = |length: usize| {
+        let part = parts.next().filter(|part| part.len() == length)?;
+        part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')).then_some(part)
+    };
+    let (version, trace, parent, flags) = (hex(2), hex(32), hex(16), hex(2));
+    let nonzero = |part: Option<&str>| part.is_some_and(|part| part.bytes().any(|b| b != b'0'));
+    let known = match version {
+        Some("00") => parts.next().is_none(),
+        Some("ff") | None => false,
+        Some(_) => true,
+    };
+    known && text.len() <= 128 && nonzero(trace) && nonzero(parent) && flags.is_some()
+}
+
+fn is_tracestate(text: &str) -> bool {
+    text.len() <= 512 && text.bytes().all(|b| matches!(b, b' '..=b'~'))
+}
+
+/// Whether `value` is a JSON object with at least the two members that 2026-07-28 requires of `_meta`.
+#[must_use]
+pub fn is_modern_meta(value: &[u8]) -> bool {
+    [weir_wire::meta::PROTOCOL_VERSION, weir_wire::meta::CLIENT_CAPABILITIES]
+        .iter()
+        .all(|key| scan::find(value, key).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::time::UNIX_EPOCH;
+
+    use weir_core::CapabilityClass;
+    use weir_wire::Revision;
+
+    use super::*;
+
+    fn params(raw: &'static str) -> Params {
+        Params::parse(Some(&Bytes::from_static(raw.as_bytes()))).unwrap()
+    }
+
+    #[test]
+    fn r057_a_modern_call_has_what_its_own_meta_says() {
+        let params = params(
+            r#"{"name":"t","_meta":{"io.modelcontextprotocol/clientCapabilities":{"sampling":{}},"progressToken":7,
+                "io.modelcontextprotocol/logLevel":"warning","traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+                "tracestate":"a=b"}}"#,
+        );
+        let meta = params.meta().unwrap().unwrap();
+        let lifted = modern(params, &meta).unwrap();
+        assert_eq!(lifted.capabilities.class, CapabilityClass::SAMPLING);
+        assert_eq!(lifted.token.as_deref(), Some(&b"7"[..]));
+        assert_eq!(lifted.log_level, Some(LogLevel::Warning));
+        assert!(lifted.trace.parent.is_some() && lifted.trace.state.is_some());
+    }
+
+    #[test]
+    fn r215_a_modern_call_without_a_level_wants_no_logs() {
+        let params = params(r#"{"_meta":{"io.modelcontextprotocol/clientCapabilities":{}}}"#);
+        let meta = params.meta().unwrap().unwrap();
+        assert_eq!(modern(params, &meta).unwrap().log_level, None);
+    }
+
+    #[test]
+    fn r217_an_unknown_level_names_itself() {
+        let params = params(r#"{"_meta":{"io.modelcontextprotocol/logLevel":"loud"}}"#);
+        let meta = params.meta().unwrap().unwrap();
+        assert!(modern(params, &meta).unwrap_err().to_string().contains("logLevel"));
+    }
+
+    #[test]
+    fn r218_a_legacy_call_has_the_level_of_its_session_and_no_capabilities() {
+        let session = Session {
+            revision: Revision::V2025_06_18,
+            class: CapabilityClass::SAMPLING,
+            level: Some(LogLevel::Error),
+            began: UNIX_EPOCH,
+        };
+        let lifted = legacy(params(r#"{"_meta":{"progressToken":"p"}}"#), Some(&session)).unwrap();
+        assert_eq!(lifted.log_level, Some(LogLevel::Error));
+        assert_eq!(lifted.capabilities.class, CapabilityClass::BASE);
+        assert_eq!(lifted.token.as_deref(), Some(&br#""p""#[..]));
+    }
+
+    #[test]
+    fn traces_that_break_w3c_are_dropped() {
+        let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        assert!(is_traceparent(good));
+        assert!(is_traceparent(&good.replacen("00", "01", 1)));
+        for bad in [
+            "",
+            "00",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            "00-0AF7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331",
+        ] {
+            assert!(!is_traceparent(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Results, lists and notes in the words of the client's revision.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use weir_core::catalog::Item;
+use weir_core::reply::{Note, NoteKind};
+use weir_wire::splice::{Edits, MetaEdits};
+use weir_wire::write::{ObjectWriter, string};
+use weir_wire::{Revision, meta, scan};
+
+use crate::capabilities::Offer;
+
+/// What the head of every answer says of weir, made once.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// The `Implementation` object of weir itself.
+    pub server_info: Bytes,
+}
+
+/// How a complete result changes on its way to a client of this revision.
+#[must_use]
+pub fn complete(revision: Revision, about: &About) -> Edits {
+    if revision.is_modern() {
+        Edits::new().ensure("resultType", &b"\"complete\""[..]).meta(own(about))
+    } else {
+        Edits::new().remove("resultType").remove("ttlMs").remove("cacheScope").meta(MetaEdits::new().drop_owned())
+    }
+}
+
+/// How an `input_required` result changes on its way to a modern client: its state, where it has one, becomes `sealed`.
+#[must_use]
+pub fn input_required(about: &About, sealed: Option<&str>) -> Edits {
+    let edits = Edits::new().remove("ttlMs").remove("cacheScope").meta(own(about));
+    match sealed {
+        Some(sealed) => edits.replace("requestState", json(sealed)),
+        None => edits,
+    }
+}
+
+fn own(about: &About) -> MetaEdits {
+    MetaEdits::new().drop_owned().add(meta::SERVER_INFO, about.server_info.clone())
+}
+
+/// The JSON array of a list page's tools. It depends only on the items and on the revision's family, so it can be kept.
+#[must_use]
+pub fn tools(revision: Revision, items: &[Item]) -> Bytes {
+    let size: usize = items.iter().map(|item| item.tool.raw.len() + 64).sum();
+    let mut out = BytesMut::with_capacity(size + 2);
+    out.put_u8(b'[');
+    for (nth, item) in items.iter().enumerate() {
+        if nth > 0 {
+            out.put_u8(b',');
+        }
+        tool(&mut out, revision, item);
+    }
+    out.put_u8(b']');
+    out.freeze()
+}
+
+/// One tool: its exposed name in place of its own, without the members the revision does not have.
+fn tool(out: &mut BytesMut, revision: Revision, item: &Item) {
+    let raw = &item.tool.raw;
+    let hidden = |key: &scan::Key<'_>, value: &[u8]| {
+        (key.eq_str("execution") && !revision.has_execution())
+            || (key.eq_str("outputSchema") && !revision.has_any_structured_content() && !is_object_schema(value))
+    };
+    let has_hidden = scan::members(raw).any(|member| hidden(&member.key, &raw[member.value.clone()]));
+    if has_hidden {
+        out.put_u8(b'{');
+        let mut first = true;
+        let mut at = 1;
+        for member in scan::members(raw) {
+            // A member's text begins where the one before it ended.
+            let text = &raw[at..member.value.end];
+            at = member.value.end;
+            if hidden(&member.key, &raw[member.value.clone()]) {
+                continue;
+            }
+            let text = text.trim_ascii_start();
+            let text = text.strip_prefix(b",").unwrap_or(text);
+            if !first {
+                out.put_u8(b',');
+            }
+            first = false;
+            if member.value == item.tool.name {
+                out.put_slice(&text[..text.len() - member.value.len()]);
+                string(out, &item.exposed);
+            } else {
+                out.put_slice(text);
+            }
+        }
+        out.put_u8(b'}');
+    } else {
+        out.put_slice(&raw[..item.tool.name.start]);
+        string(out, &item.exposed);
+        out.put_slice(&raw[item.tool.name.end..]);
+    }
+}
+
+/// True for a schema whose root says `type: "object"`: the only kind that revisions before 2026-07-28 have.
+fn is_object_schema(schema: &[u8]) -> bool {
+    scan::find(schema, "type").is_some_and(|range| scan::string(&schema[range]).as_deref() == Some("object"))
+}
+
+/// What a list page says beside its items.
+#[derive(Debug)]
+pub struct PageFacts<'a> {
+    /// Where the next page begins.
+    pub next_cursor: Option<&'a str>,
+    /// Freshness, in milliseconds.
+    pub ttl_ms: u64,
+    /// Whether everybody may keep it.
+    pub public: bool,
+    /// The upstreams whose part is not whole, as (id, reason).
+    pub missing: Vec<(String, &'static str)>,
+}
+
+/// The `result` object of a list.
+#[must_use]
+pub fn list(revision: Revision, about: &About, items: &[u8], facts: &PageFacts<'_>) -> Bytes {
+    let mut out = BytesMut::with_capacity(items.len() + 512);
+    let mut result = ObjectWriter::new(&mut out);
+    if revision.has_result_type() {
+        result.string("resultType", "complete");
+    }
+    result.raw("tools", items);
+    if let Some(cursor) = facts.next_cursor {
+        result.string("nextCursor", cursor);
+    }
+    if revision.has_cache_hints() {
+        result.integer("ttlMs", i64::try_from(facts.ttl_ms).unwrap_or(i64::MAX));
+        result.string("cacheScope", if facts.public { "public" } else { "private" });
+    }
+    if revision.is_modern() || !facts.missing.is_empty() {
+        result.with("_meta", |out| list_meta(out, revision, about, facts));
+    }
+    result.end();
+    out.freeze()
+}
+
+fn list_meta(out: &mut BytesMut, revision: Revision, about: &About, facts: &PageFacts<'_>) {
+    let mut object = ObjectWriter::new(out);
+    if revision.is_modern() {
+        object.raw(meta::SERVER_INFO, &about.server_info);
+    }
+    if !facts.missing.is_empty() {
+        object.with(meta::WEIR_UPSTREAMS, |out| {
+            let mut upstreams = ObjectWriter::new(out);
+            for (id, reason) in &facts.missing {
+                upstreams.string(id, reason);
+            }
+            upstreams.end();
+        });
+    }
+    object.end();
+}
+
+/// The result of `initialize`.
+#[must_use]
+pub fn initialized(revision: Revision, about: &About, offer: Offer, instructions: Option<&str>) -> Bytes {
+    let mut out = BytesMut::with_capacity(512);
+    let mut result = ObjectWriter::new(&mut out);
+    result.string("protocolVersion", revision.as_str());
+    result.with("capabilities", |out| offer.write(out));
+    result.raw("serverInfo", &about.server_info);
+    if let Some(instructions) = instructions {
+        result.string("instructions", instructions);
+    }
+    result.end();
+    out.freeze()
+}
+
+/// The result of `server/discover`.
+#[must_use]
+pub fn discovered(about: &About, offer: Offer, instructions: Option<&str>) -> Bytes {
+    let mut out = BytesMut::with_capacity(512);
+    let mut result = ObjectWriter::new(&mut out);
+    result.string("resultType", "complete");
+    result.with("supportedVersions", |out| {
+        out.put_u8(b'[');
+        string(out, Revision::MODERN.as_str());
+        out.put_u8(b']');
+    });
+    result.with("capabilities", |out| offer.write(out));
+    if let Some(instructions) = instructions {
+        result.string("instructions", instructions);
+    }
+    // What is offered changes with the config: a client should ask again soon.
+    result.integer("ttlMs", 0).string("cacheScope", "private");
+    result.with("_meta", |out| ObjectWriter::new(out).raw(meta::SERVER_INFO, &about.server_info).end());
+    result.end();
+    out.freeze()
+}
+
+/// The empty result that ends a `subscriptions/listen` (2026-07-28, Subscriptions).
+#[must_use]
+pub fn listen_end(about: &About, subscription: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(256);
+    let mut result = ObjectWriter::new(&mut out);
+    result.string("resultType", "complete");
+    result.with("_meta", |out| {
+        ObjectWriter::new(out)
+            .raw(meta::SUBSCRIPTION_ID, subscription)
+            .raw(meta::SERVER_INFO, &about.server_info)
+            .end();
+    });
+    result.end();
+    out.freeze()
+}
+
+/// `notifications/subscriptions/acknowledged`: the first message of a listen stream.
+#[must_use]
+pub fn acknowledged(subscription: &[u8], tools: bool) -> Bytes {
+    let mut params = BytesMut::with_capacity(128);
+    let mut object = ObjectWriter::new(&mut params);
+    object.with("notifications", |out| {
+        let mut honoured = ObjectWriter::new(out);
+        if tools {
+            honoured.boolean("toolsListChanged", true);
+        }
+        honoured.end();
+    });
+    object.with("_meta", |out| ObjectWriter::new(out).raw(meta::SUBSCRIPTION_ID, subscription).end());
+    object.end();
+    weir_wire::write::notification("notifications/subscriptions/acknowledged", Some(&params))
+}
+
+/// `notifications/tools/list_changed`, on a listen stream with its subscription's id.
+#[must_use]
+pub fn tools_changed(subscription: Option<&[u8]>) -> Bytes {
+    const METHOD: &str = "notifications/tools/list_changed";
+    let Some(subscription) = subscription else { return weir_wire::write::notification(METHOD, None) };
+    let mut params = BytesMut::with_capacity(96);
+    ObjectWriter::new(&mut params)
+        .with("_meta", |out| ObjectWriter::new(out).raw(meta::SUBSCRIPTION_ID, subscription).end())
+        .end();
+    weir_wire::write::notification(METHOD, Some(&params))
+}
+
+/// A note of a call, under the client's own progress token. `None` for what the client did not ask for.
+#[must_use]
+pub fn note(note: &Note, token: Option<&Bytes>) -> Option<Bytes> {
+    let (method, params) = match note.kind {
+        NoteKind::Progress => {
+            let edits = Edits::new().set("progressToken", token?.clone()).meta(MetaEdits::new().drop_owned());
+            ("notifications/progress", edits.apply(&note.params).ok()?.0)
+        }
+        NoteKind::Log(_) => {
+            let edits = Edits::new().meta(MetaEdits::new().drop_owned());
+            ("notifications/message", edits.apply(&note.params).ok()?.0)
+        }
+        NoteKind::Other(method) => (method.as_str(), note.params.clone()),
+    };
+    Some(weir_wire::write::notification(method, Some(&params)))
+}
+
+fn json(text: &str) -> Bytes {
+    let mut out = BytesMut::with_capacity(text.len() + 2);
+    string(&mut out, text);
+    out.freeze()
+}

@@ -1,0 +1,118 @@
+//! A legacy client's session: what `initialize` and `logging/setLevel` settled, and how that is kept as bytes.
+//!
+//! The record is all that an idle session costs. It begins with a version, so that replicas of two releases can share a store.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use weir_core::CapabilityClass;
+use weir_wire::{LogLevel, Revision};
+
+const VERSION: u8 = 1;
+const LENGTH: usize = 13;
+
+/// A client that never sets a level leaves the choice to the server (2024-11-05 to 2025-11-25, Logging): weir's is this one, which is what
+/// servers of that time send on their own.
+pub const DEFAULT_LEVEL: LogLevel = LogLevel::Info;
+
+/// What a session knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// The negotiated revision, always a legacy one.
+    pub revision: Revision,
+    /// What the client declared at `initialize`.
+    pub class: CapabilityClass,
+    /// The level the client set, if it did.
+    pub level: Option<LogLevel>,
+    /// When it began, to the millisecond.
+    pub began: SystemTime,
+}
+
+impl Session {
+    /// The record's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(LENGTH);
+        out.put_u8(VERSION);
+        out.put_u8(index(&Revision::LEGACY, self.revision));
+        out.put_u8(self.level.map_or(u8::MAX, |level| index(&LogLevel::ALL, level)));
+        out.put_u16(self.class.bits());
+        let millis = self.began.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        out.put_u64(u64::try_from(millis).unwrap_or(u64::MAX));
+        out.freeze()
+    }
+
+    /// Reads a record. `None` for one of another version or of no sense: such a session counts as unknown.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let &[VERSION, revision, level, ref rest @ ..] = bytes else { return None };
+        let (class, millis) = rest.split_first_chunk::<2>()?;
+        let millis = u64::from_be_bytes(millis.try_into().ok()?);
+        Some(Self {
+            revision: *Revision::LEGACY.get(usize::from(revision))?,
+            class: CapabilityClass::from_bits(u16::from_be_bytes(*class)),
+            level: if level == u8::MAX { None } else { Some(*LogLevel::ALL.get(usize::from(level))?) },
+            began: UNIX_EPOCH.checked_add(Duration::from_millis(millis))?,
+        })
+    }
+
+    /// The least severe messages the client wants with its calls.
+    #[must_use]
+    pub fn log_level(&self) -> LogLevel {
+        self.level.unwrap_or(DEFAULT_LEVEL)
+    }
+}
+
+/// The answer to an `initialize` that proposes this version: the same if weir has it as a legacy one, else the newest legacy one.
+#[must_use]
+pub fn negotiate(proposed: Option<&str>) -> Revision {
+    proposed.and_then(Revision::parse).filter(|revision| !revision.is_modern()).unwrap_or(Revision::NEWEST_LEGACY)
+}
+
+fn index<T: PartialEq>(all: &[T], one: T) -> u8 {
+    // Both tables are shorter than 255; a value outside them reads back as none.
+    all.iter().position(|each| *each == one).and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_session_reads_back_whole() {
+        for revision in Revision::LEGACY {
+            for level in LogLevel::ALL.into_iter().map(Some).chain([None]) {
+                let began = UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
+                let session =
+                    Session { revision, class: CapabilityClass::SAMPLING.with(CapabilityClass::UI), level, began };
+                let record = session.encode();
+                assert_eq!(record.len(), LENGTH);
+                assert_eq!(Session::decode(&record), Some(session));
+                assert_eq!(Session::decode(&record[1..]), None);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn d19_any_bytes_are_a_session_or_none(bytes in prop::collection::vec(any::<u8>(), 0..20)) {
+            if let Some(session) = Session::decode(&bytes) {
+                prop_assert_eq!(Session::decode(&session.encode()), Some(session));
+            }
+        }
+    }
+
+    #[test]
+    fn r059_r060_r061_versions_are_echoed_or_countered() {
+        for revision in Revision::LEGACY {
+            assert_eq!(negotiate(Some(revision.as_str())), revision);
+        }
+        for other in [None, Some("1.0.0"), Some("2026-07-28"), Some("2099-01-01"), Some("")] {
+            assert_eq!(negotiate(other), Revision::NEWEST_LEGACY, "{other:?}");
+        }
+    }
+}

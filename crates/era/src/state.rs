@@ -1,0 +1,86 @@
+//! The `requestState` that weir hands to a modern client: the upstream's own, sealed and bound to the call it belongs to.
+//!
+//! Source: 2026-07-28, basic/patterns/mrtr: a state is attacker-controlled, so it is authenticated, and bound to the
+//! principal, the method, the arguments and an expiry.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::{BufMut, BytesMut};
+use serde_json::Value;
+use weir_core::port::Random;
+use weir_core::seal::Sealer;
+use weir_core::{EndpointId, Principal};
+
+const VERSION: u8 = 1;
+/// The origin: an upstream's own state.
+const UPSTREAM: u8 = b'U';
+
+/// What a state is bound to.
+#[derive(Debug)]
+pub struct Binding<'a> {
+    /// Whose call it is.
+    pub principal: &'a Principal,
+    /// Where.
+    pub endpoint: &'a EndpointId,
+    /// The method.
+    pub method: &'a str,
+    /// The tool, as the client names it.
+    pub name: &'a str,
+    /// The arguments as the client wrote them; they count by value, not by spelling.
+    pub arguments: Option<&'a [u8]>,
+}
+
+/// A state that does not open here, or not any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this `requestState` is not valid for this call: make the call again without it")]
+pub struct BadState;
+
+impl Binding<'_> {
+    fn purpose(&self) -> Vec<u8> {
+        let mut purpose = b"requestState\0".to_vec();
+        purpose.extend_from_slice(self.principal.digest());
+        for part in [self.endpoint.as_str(), self.method, self.name] {
+            purpose.extend_from_slice(&(part.len() as u64).to_be_bytes());
+            purpose.extend_from_slice(part.as_bytes());
+        }
+        purpose.extend_from_slice(canonical(self.arguments).as_bytes());
+        purpose
+    }
+}
+
+/// Seals an upstream's state until `expires`.
+#[must_use]
+pub fn seal(sealer: &Sealer, random: &dyn Random, binding: &Binding<'_>, state: &str, expires: SystemTime) -> String {
+    let mut plain = BytesMut::with_capacity(10 + state.len());
+    plain.put_u8(VERSION);
+    plain.put_u8(UPSTREAM);
+    plain.put_u64(expires.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()));
+    plain.put_slice(state.as_bytes());
+    sealer.seal(random, &binding.purpose(), &plain)
+}
+
+/// Opens a sealed state for the same call.
+///
+/// # Errors
+/// [`BadState`], whatever the reason.
+pub fn open(sealer: &Sealer, binding: &Binding<'_>, text: &str, now: SystemTime) -> Result<String, BadState> {
+    let plain = sealer.open(&binding.purpose(), text).map_err(|_| BadState)?;
+    let [VERSION, UPSTREAM, rest @ ..] = plain.as_slice() else { return Err(BadState) };
+    let (expires, state) = rest.split_first_chunk::<8>().ok_or(BadState)?;
+    let expires = UNIX_EPOCH.checked_add(Duration::from_secs(u64::from_be_bytes(*expires))).ok_or(BadState)?;
+    if now >= expires {
+        return Err(BadState);
+    }
+    String::from_utf8(state.to_vec()).map_err(|_| BadState)
+}
+
+/// One spelling for arguments of one value: members sorted, white space gone (after RFC 8785; numbers keep the form
+/// serde_json gives them, which is one for each value).
+fn canonical(arguments: Option<&[u8]>) -> String {
+    let Some(arguments) = arguments else { return "{}".to_owned() };
+    match serde_json::from_slice::<Value>(arguments) {
+        // Its maps are sorted.
+        Ok(value) => value.to_string(),
+        Err(_) => String::from_utf8_lossy(arguments).into_owned(),
+    }
+}

@@ -1,0 +1,111 @@
+//! Heads of answers: plain refusals, JSON, event streams.
+
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use opentelemetry::KeyValue;
+use weir_core::telemetry::instruments;
+use weir_wire::write::ObjectWriter;
+
+use crate::observe::{Answer, Labels};
+use crate::settings::ServerIdentity;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache");
+const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// A refusal before JSON-RPC: status, and a sentence for a person.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    pub(crate) text: &'static str,
+    /// The word of the metric.
+    pub(crate) reason: &'static str,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Refusal {
+    pub(crate) fn new(status: StatusCode, reason: &'static str, text: &'static str) -> Self {
+        Self { status, text, reason, headers: Vec::new() }
+    }
+
+    pub(crate) fn with(mut self, name: HeaderName, value: &'static str) -> Self {
+        self.headers.push((name, HeaderValue::from_static(value)));
+        self
+    }
+
+    pub(crate) fn answer(self) -> Answer {
+        instruments().refusals.add(1, &[KeyValue::new("reason", self.reason)]);
+        let mut answer = plain(self.status, self.text);
+        answer.headers_mut().extend(self.headers);
+        answer
+    }
+}
+
+/// A status and a sentence.
+pub(crate) fn plain(status: StatusCode, text: &'static str) -> Answer {
+    let mut answer = Response::new(Body::from(text));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(header::CONTENT_TYPE, TEXT);
+    answer
+}
+
+/// Too much is going on: 503, without a body that a probing client could take for a legacy server's.
+pub(crate) fn overloaded() -> Answer {
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", "too many requests in flight: try again in a second")
+        .with(header::RETRY_AFTER, "1")
+        .answer()
+}
+
+/// A status alone.
+pub(crate) fn empty(status: StatusCode) -> Answer {
+    let mut answer = Response::new(Body::empty());
+    *answer.status_mut() = status;
+    answer
+}
+
+/// One JSON message.
+pub(crate) fn json(status: StatusCode, message: Bytes) -> Answer {
+    json_body(status, Body::from(message))
+}
+
+/// A JSON message that is still being made.
+pub(crate) fn json_body(status: StatusCode, body: Body) -> Answer {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, JSON);
+    headers.insert(header::CACHE_CONTROL, NO_STORE);
+    answer
+}
+
+/// An event stream.
+pub(crate) fn events(body: Body) -> Answer {
+    let mut answer = Response::new(body);
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, EVENTS);
+    headers.insert(header::CACHE_CONTROL, NO_CACHE);
+    headers.insert(BUFFERING, HeaderValue::from_static("no"));
+    answer
+}
+
+/// Says what the request was, for the metrics.
+pub(crate) fn labelled(mut answer: Answer, method: &'static str, era: &'static str) -> Answer {
+    answer.extensions_mut().insert(Labels { method, era });
+    answer
+}
+
+/// The `Implementation` object of weir.
+pub(crate) fn server_info(identity: &ServerIdentity) -> Bytes {
+    let mut out = BytesMut::new();
+    let mut object = ObjectWriter::new(&mut out);
+    object.string("name", &identity.name);
+    if let Some(title) = &identity.title {
+        object.string("title", title);
+    }
+    object.string("version", &identity.version).end();
+    out.freeze()
+}

@@ -1,0 +1,158 @@
+//! From a head to a decision: guard, authentication, body, and the door that picks the era, once.
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use weir_core::authenticate;
+use weir_core::port::{Evidence, Secret};
+use weir_core::{Authenticated, Failure, FailureKind};
+use weir_wire::message::MessageError;
+use weir_wire::method::Method as Rpc;
+use weir_wire::params::Params;
+use weir_wire::{ErrorObject, Incoming, Limits as ScanLimits, Message, RequestId, Revision, code};
+
+use crate::answer::{self, Refusal};
+use crate::guard::Gatekeeper;
+use crate::observe::Answer;
+use crate::stack::Context;
+use crate::{intake, legacy, modern, streams};
+
+/// Serves a request of an endpoint.
+pub(crate) async fn enter(context: Context, keeper: &Gatekeeper, request: Request<Body>) -> Answer {
+    let (head, body) = request.into_parts();
+    // 5 guard: by the head alone.
+    if let Err(refusal) = keeper.check(&head) {
+        return refusal.answer();
+    }
+    // 6 authn: before the body is paid for.
+    let known = match who(&context, &head).await {
+        Ok(known) => known,
+        Err(failure) => return unauthenticated(&failure),
+    };
+    match head.method {
+        Method::GET => streams::open_get(&context, &known, &head.headers).await,
+        Method::DELETE => legacy::delete(&context, &known, &head.headers).await,
+        _ => match intake::read(&head.headers, body, context.limits()).await {
+            Ok(body) => post(&context, &known, &head.headers, body).await,
+            Err(refusal) => refusal.answer(),
+        },
+    }
+}
+
+async fn who(context: &Context, head: &Parts) -> Result<Authenticated<()>, Failure> {
+    let mut given = head.headers.get_all(header::AUTHORIZATION).iter();
+    let bearer = given.next().and_then(|value| value.to_str().ok()).and_then(|text| text.strip_prefix("Bearer "));
+    let bearer = if given.next().is_some() { None } else { bearer };
+    let evidence =
+        Evidence { bearer: bearer.map(Secret::new), peer: sender(context, head), endpoint: &context.endpoint };
+    authenticate(&*context.shared.ports.verifier, &evidence, ()).await
+}
+
+/// The client's address: the peer's, or what a trusted proxy says of it (its last hop that is no trusted proxy).
+fn sender(context: &Context, head: &Parts) -> std::net::IpAddr {
+    let trusted = |address| context.settings.trusted_proxies.iter().any(|network| network.contains(address));
+    let peer = context.peer.address;
+    if !trusted(peer) {
+        return peer;
+    }
+    let hops = head.headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
+    let hops: Vec<_> = hops.flat_map(|line| line.split(',')).filter_map(|hop| hop.trim().parse().ok()).collect();
+    hops.into_iter().rev().find(|hop| !trusted(*hop)).unwrap_or(peer)
+}
+
+fn unauthenticated(failure: &Failure) -> Answer {
+    match failure.kind() {
+        FailureKind::Unauthenticated => {
+            Refusal::new(StatusCode::UNAUTHORIZED, "unauthenticated", "credentials are needed")
+                .with(header::WWW_AUTHENTICATE, "Bearer")
+                .answer()
+        }
+        _ => answer::overloaded(),
+    }
+}
+
+/// 8 decode and 9 door: `protocol` 1.7, in its order.
+async fn post(context: &Context, known: &Authenticated<()>, headers: &HeaderMap, body: Bytes) -> Answer {
+    let limits = ScanLimits { max_batch: context.limits().batch_items, ..ScanLimits::default() };
+    let message = match Incoming::parse(body, &limits) {
+        Ok(Incoming::One(message)) => message,
+        Ok(Incoming::Batch(items)) => return legacy::batch(context, known, headers, items).await,
+        Err(error) => return malformed(&error),
+    };
+    match message {
+        Message::Request(request) => {
+            let params = match Params::parse(request.params.as_ref()) {
+                Ok(params) => params,
+                Err(error) => {
+                    return refuse(
+                        StatusCode::BAD_REQUEST,
+                        Some(&request.id),
+                        code::INVALID_PARAMS,
+                        &error.to_string(),
+                    );
+                }
+            };
+            match era(headers, &request.id, request.method.known(), &params) {
+                Era::Modern => modern::serve(context, known, headers, request, params).await,
+                Era::Legacy => legacy::serve(context, known, headers, request, params).await,
+                Era::Refused(answer) => *answer,
+            }
+        }
+        Message::Notification(notification) => legacy::notification(context, known, headers, &notification).await,
+        Message::Response(_) => legacy::response(context, known, headers).await,
+    }
+}
+
+enum Era {
+    Modern,
+    Legacy,
+    Refused(Box<Answer>),
+}
+
+/// The one decision about the era of a request.
+fn era(headers: &HeaderMap, id: &RequestId, method: Option<Rpc>, params: &Params) -> Era {
+    let refused = |answer| Era::Refused(Box::new(answer));
+    let says_modern = match params.meta() {
+        Ok(meta) => meta.is_some_and(|meta| meta.has_protocol_version()),
+        Err(error) => {
+            return refused(refuse(StatusCode::BAD_REQUEST, Some(id), code::INVALID_PARAMS, &error.to_string()));
+        }
+    };
+    if says_modern {
+        return Era::Modern;
+    }
+    let version = headers.get("mcp-protocol-version").map(|value| value.to_str().unwrap_or("?"));
+    let revision = version.and_then(|text| Revision::parse(text.trim()));
+    if revision.is_some_and(Revision::is_modern) {
+        let text = "`_meta` with `io.modelcontextprotocol/protocolVersion` and `io.modelcontextprotocol/clientCapabilities` is missing";
+        return refused(refuse(StatusCode::BAD_REQUEST, Some(id), code::INVALID_PARAMS, text));
+    }
+    if method == Some(Rpc::Initialize) {
+        return Era::Legacy;
+    }
+    if revision.is_none()
+        && let Some(version) = version
+    {
+        return refused(unsupported(id, version));
+    }
+    Era::Legacy
+}
+
+/// -32022 with what is supported; the status satisfies both eras.
+pub(crate) fn unsupported(id: &RequestId, requested: &str) -> Answer {
+    let data = serde_json::json!({ "supported": [Revision::MODERN.as_str()], "requested": requested });
+    let error = ErrorObject::new(code::UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version")
+        .with_data(Bytes::from(data.to_string()));
+    answer::json(StatusCode::BAD_REQUEST, weir_wire::write::error_response(Some(id), false, &error))
+}
+
+fn malformed(error: &MessageError) -> Answer {
+    refuse(StatusCode::BAD_REQUEST, error.id.as_ref(), error.code, &error.text)
+}
+
+/// A JSON-RPC error as the whole answer.
+pub(crate) fn refuse(status: StatusCode, id: Option<&RequestId>, number: i64, text: &str) -> Answer {
+    let error = ErrorObject::new(number, text.to_owned());
+    answer::json(status, weir_wire::write::error_response(id, false, &error))
+}

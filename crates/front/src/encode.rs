@@ -1,0 +1,203 @@
+//! Replies become answers: JSON where the first thing is the end, an event stream where there is something to tell
+//! before, or the wait grows long.
+
+mod events;
+mod stream;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use http::StatusCode;
+use tokio::time::timeout;
+use weir_core::call::RequestName;
+use weir_core::{Authenticated, End, EndpointId, Event, Failure, FailureKind, Payload, Principal};
+use weir_era::render::{self, About};
+use weir_era::state::{self, Binding};
+use weir_wire::params::Params;
+use weir_wire::splice::Edits;
+use weir_wire::{RequestId, Revision};
+
+use crate::answer;
+use crate::observe::Answer;
+use crate::rescue::{Told, rescue};
+use crate::running::{Owned, Step};
+use crate::settings::Limits;
+use crate::stack::{Context, Shared};
+
+/// The largest `input_required` result: it is read whole, to seal its state.
+const LARGEST_INPUT_REQUIRED: usize = 1 << 20;
+
+/// Everything an answer needs to know of its request.
+pub(crate) struct Asked {
+    pub(crate) id: RequestId,
+    pub(crate) revision: Revision,
+    /// The client's own progress token, as it wrote it.
+    pub(crate) token: Option<Bytes>,
+    pub(crate) about: Arc<About>,
+    pub(crate) name: RequestName,
+    pub(crate) limits: Limits,
+    shared: Arc<Shared>,
+    binding: Option<BoundTo>,
+}
+
+/// What a state handed out with this answer is bound to.
+pub(crate) struct BoundTo {
+    principal: Principal,
+    endpoint: EndpointId,
+    tool: String,
+    arguments: Option<Bytes>,
+}
+
+impl BoundTo {
+    pub(crate) fn as_binding(&self) -> Binding<'_> {
+        Binding {
+            principal: &self.principal,
+            endpoint: &self.endpoint,
+            method: "tools/call",
+            name: &self.tool,
+            arguments: self.arguments.as_deref(),
+        }
+    }
+}
+
+/// What a `tools/call` of a modern client binds its state to.
+pub(crate) fn binding(context: &Context, known: &Authenticated<()>, params: &Params) -> Result<BoundTo, Failure> {
+    let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
+    Ok(BoundTo {
+        principal: known.principal().clone(),
+        endpoint: context.endpoint.clone(),
+        tool: params.name().map_err(wrong)?.unwrap_or_default().into_owned(),
+        arguments: params.arguments().map_err(wrong)?,
+    })
+}
+
+/// An end, ready to be written.
+pub(crate) enum Ready {
+    /// A whole message, with the status it has as an answer of its own.
+    Message(StatusCode, Bytes),
+    /// A result that still arrives.
+    Stream(Box<stream::Results>),
+}
+
+impl Asked {
+    pub(crate) fn new(context: &Context, id: RequestId, revision: Revision, token: Option<Bytes>) -> Self {
+        Self {
+            id,
+            revision,
+            token,
+            about: context.about.clone(),
+            name: context.name.clone(),
+            limits: context.settings.limits.clone(),
+            shared: context.shared.clone(),
+            binding: None,
+        }
+    }
+
+    pub(crate) fn bound(self, binding: BoundTo) -> Self {
+        Self { binding: Some(binding), ..self }
+    }
+
+    /// Makes an end ready.
+    pub(crate) fn ready(&self, end: End) -> Ready {
+        let payload = match end {
+            End::Failed(failure) => return self.failed(&failure),
+            End::Complete(payload) => payload,
+            End::InputRequired(payload) => match self.input_required(payload) {
+                Ok(message) => return Ready::Message(StatusCode::OK, message),
+                Err(failure) => return self.failed(&failure),
+            },
+        };
+        let edits = render::complete(self.revision, &self.about);
+        match payload {
+            Payload::Whole(result) => match self.edited(&result, edits) {
+                Ok(message) => Ready::Message(StatusCode::OK, message),
+                Err(failure) => self.failed(&failure),
+            },
+            Payload::Stream(source) => Ready::Stream(Box::new(stream::Results::new(&self.id, edits, source))),
+        }
+    }
+
+    fn failed(&self, failure: &Failure) -> Ready {
+        let rescued = rescue(failure, Told { revision: self.revision, tool_call: true, request: &self.name });
+        Ready::Message(rescued.status, rescued.message(&self.id))
+    }
+
+    fn edited(&self, result: &Bytes, edits: Edits) -> Result<Bytes, Failure> {
+        let (result, _) = edits
+            .apply(result)
+            .map_err(|error| Failure::new(FailureKind::BadAnswer, "The server's result is malformed").because(error))?;
+        Ok(weir_wire::write::response(&self.id, &result))
+    }
+
+    /// Only modern clients are offered a further round; their state is sealed.
+    fn input_required(&self, payload: Payload) -> Result<Bytes, Failure> {
+        let bad = |text: &'static str| Failure::new(FailureKind::BadAnswer, text);
+        let (Some(bound), true) = (&self.binding, self.revision.is_modern()) else {
+            return Err(bad("The server asks for input that this client cannot be asked for"));
+        };
+        let Payload::Whole(result) = payload else { return Err(bad("The server's request for input is too large")) };
+        if result.len() > LARGEST_INPUT_REQUIRED {
+            return Err(bad("The server's request for input is too large"));
+        }
+        let state = weir_wire::scan::find(&result, "requestState");
+        let state = state.map(|range| weir_wire::scan::string(&result[range]).map(std::borrow::Cow::into_owned));
+        let sealed = match state {
+            None => None,
+            Some(None) => return Err(bad("The server's `requestState` is not a string")),
+            Some(Some(state)) => {
+                let ports = &self.shared.ports;
+                let expires = ports.clock.wall() + self.limits.state_time;
+                Some(state::seal(&self.shared.sealer, &*ports.random, &bound.as_binding(), &state, expires))
+            }
+        };
+        self.edited(&result, render::input_required(&self.about, sealed.as_deref()))
+    }
+}
+
+/// Answers a call.
+pub(crate) async fn answer(asked: Asked, mut owned: Owned) -> Answer {
+    let first = timeout(asked.limits.stream_after, owned.next()).await;
+    let first = match first {
+        Ok(Step::Event(Event::End(end))) => {
+            return match asked.ready(end) {
+                Ready::Message(status, message) => answer::json(status, message),
+                Ready::Stream(results) => answer::json_body(StatusCode::OK, Body::new(*results)),
+            };
+        }
+        // The client took it back: an answer would be one too many.
+        Ok(Step::Cancelled) => return answer::events(Body::empty()),
+        Ok(Step::Event(Event::Note(note))) => Some(note),
+        Err(_) => None,
+    };
+    answer::events(Body::new(events::Events::new(asked, owned, first)))
+}
+
+/// The answer as one message, for a batch; notes are left out. `None` where the call was taken back.
+pub(crate) async fn whole(asked: Asked, mut owned: Owned, most: usize) -> Option<Bytes> {
+    loop {
+        match owned.next().await {
+            Step::Cancelled => return None,
+            Step::Event(Event::Note(_)) => {}
+            Step::Event(Event::End(end)) => {
+                return match asked.ready(end) {
+                    Ready::Message(_, message) => Some(message),
+                    Ready::Stream(results) => match (*results).collect(most).await {
+                        Ok(message) => Some(message),
+                        Err(failure) => match asked.failed(&failure) {
+                            Ready::Message(_, message) => Some(message),
+                            Ready::Stream(_) => None,
+                        },
+                    },
+                };
+            }
+        }
+    }
+}
+
+/// Joins chunks.
+fn join(chunks: &[Bytes]) -> Bytes {
+    let mut out = BytesMut::with_capacity(chunks.iter().map(Bytes::len).sum());
+    chunks.iter().for_each(|chunk| out.extend_from_slice(chunk));
+    out.freeze()
+}

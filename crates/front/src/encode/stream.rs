@@ -1,0 +1,91 @@
+//! A large result on its way through: never more of it is held than one chunk.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::Frame;
+use weir_core::reply::PayloadSource;
+use weir_core::{Failure, FailureKind};
+use weir_wire::RequestId;
+use weir_wire::splice::{Edits, Rewriter};
+
+/// A whole response message as chunks: head, edited result, closing brace.
+pub(crate) struct Results {
+    ready: VecDeque<Bytes>,
+    source: Box<dyn PayloadSource>,
+    rewriter: Option<Rewriter>,
+    failed: bool,
+}
+
+impl Results {
+    pub(super) fn new(id: &RequestId, edits: Edits, source: Box<dyn PayloadSource>) -> Self {
+        let ready = VecDeque::from([weir_wire::write::response_head(id)]);
+        Self { ready, source, rewriter: Some(Rewriter::new(edits)), failed: false }
+    }
+
+    /// The next bytes of the message; `None` after its end. A failure breaks the answer off: its head is gone already.
+    pub(super) fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+        loop {
+            if let Some(chunk) = self.ready.pop_front() {
+                return Poll::Ready(Some(Ok(chunk)));
+            }
+            let Some(rewriter) = &mut self.rewriter else { return Poll::Ready(None) };
+            if self.failed {
+                return Poll::Ready(None);
+            }
+            let chunk = ready!(self.source.poll_chunk(cx));
+            let mut out: Vec<Bytes> = Vec::new();
+            let fed = match chunk {
+                Some(Ok(chunk)) => rewriter.feed(&chunk, &mut out).map_err(broken),
+                Some(Err(failure)) => Err(failure),
+                None => match self.rewriter.take().map(Rewriter::finish) {
+                    Some(Err(error)) => Err(broken(error)),
+                    _ => {
+                        out.push(Bytes::from_static(b"}"));
+                        Ok(())
+                    }
+                },
+            };
+            if let Err(failure) = fed {
+                self.failed = true;
+                tracing::warn!(error = %failure, "a large result broke off in the middle");
+                return Poll::Ready(Some(Err(failure)));
+            }
+            self.ready.extend(out.into_iter().filter(|part| !part.is_empty()));
+        }
+    }
+
+    /// The whole message, if it is no longer than `most` bytes.
+    pub(super) async fn collect(mut self, most: usize) -> Result<Bytes, Failure> {
+        let mut chunks = Vec::new();
+        let mut size = 0;
+        while let Some(chunk) = poll_fn(|cx| self.poll_chunk(cx)).await {
+            let chunk = chunk?;
+            size += chunk.len();
+            if size > most {
+                return Err(Failure::new(
+                    FailureKind::BadAnswer,
+                    "The result is too large for a batch: call the tool alone",
+                ));
+            }
+            chunks.push(chunk);
+        }
+        Ok(super::join(&chunks))
+    }
+}
+
+fn broken(error: weir_wire::splice::SpliceError) -> Failure {
+    Failure::new(FailureKind::BadAnswer, "The server's result is malformed").because(error)
+}
+
+impl http_body::Body for Results {
+    type Data = Bytes;
+    type Error = Failure;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
+        self.poll_chunk(cx).map(|chunk| chunk.map(|chunk| chunk.map(Frame::data)))
+    }
+}

@@ -1,0 +1,161 @@
+//! What is refused by the head alone: Host and Origin (DNS rebinding), header names that proxies confuse, methods, and
+//! media types. The body is not read yet.
+//!
+//! Source: basic/transports, "Security" of every revision; CVE-2025-66414 and its kind.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+
+use http::request::Parts;
+use http::{HeaderMap, Method, StatusCode, header};
+
+use crate::answer::Refusal;
+use crate::settings::Settings;
+
+/// Which hosts and origins are ours.
+#[derive(Debug)]
+pub(crate) struct Gatekeeper {
+    /// Lower-case names, `name` for any port or `name:port`. `None`: any well-formed host.
+    hosts: Option<HashSet<String>>,
+    origins: HashSet<String>,
+}
+
+impl Gatekeeper {
+    pub(crate) fn new(settings: &Settings, address: SocketAddr) -> Self {
+        let mut hosts: HashSet<String> = settings.hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
+        let mut origins: HashSet<String> = settings.origins.iter().map(|origin| origin.to_ascii_lowercase()).collect();
+        if let Some(url) = &settings.public_url {
+            let url = url.to_ascii_lowercase();
+            if let Some((scheme, rest)) = url.split_once("://") {
+                let host = rest.split('/').next().unwrap_or_default();
+                hosts.insert(host.to_owned());
+                hosts.insert(host.rsplit_once(':').map_or(host, |(name, _)| name).to_owned());
+                origins.insert(format!("{scheme}://{host}"));
+            }
+        }
+        let local = address.ip().is_loopback();
+        if local {
+            for name in ["localhost", "127.0.0.1", "[::1]"] {
+                hosts.insert(name.to_owned());
+                for scheme in ["http", "https"] {
+                    origins.insert(format!("{scheme}://{name}:{}", address.port()));
+                }
+            }
+            hosts.insert(address.ip().to_string());
+        }
+        Self { hosts: (!hosts.is_empty()).then_some(hosts), origins }
+    }
+
+    /// Checks a head. Order: malformed, Host, Origin, method, media types.
+    pub(crate) fn check(&self, head: &Parts) -> Result<(), Refusal> {
+        self.host(head)?;
+        self.origin(&head.headers)?;
+        if head.headers.keys().any(|name| name.as_str().contains('_')) {
+            return Err(bad("underscore", "header names with `_` are refused: proxies read them as `-`"));
+        }
+        if head.uri.query().is_some_and(|query| query.contains("access_token=")) {
+            return Err(bad("query_token", "tokens are not taken from the query: send them in `Authorization`"));
+        }
+        match head.method {
+            Method::POST => media(&head.headers),
+            Method::GET | Method::DELETE => session_method(head),
+            _ => Err(method_not_allowed()),
+        }
+    }
+
+    fn host(&self, head: &Parts) -> Result<(), Refusal> {
+        let malformed = || bad("host", "the `Host` header is malformed");
+        let mut given = head.headers.get_all(header::HOST).iter();
+        let named = given.next().map(|value| value.to_str().map_err(|_| malformed())).transpose()?;
+        if given.next().is_some() {
+            return Err(malformed());
+        }
+        let authority = head.uri.authority().map(http::uri::Authority::as_str);
+        let host = match (authority, named) {
+            (Some(one), Some(two)) if !one.eq_ignore_ascii_case(two) => return Err(malformed()),
+            (Some(host), _) | (None, Some(host)) => host.to_ascii_lowercase(),
+            (None, None) => return Err(malformed()),
+        };
+        let name = host_name(&host).ok_or_else(malformed)?;
+        let allowed = self.hosts.as_ref().is_none_or(|hosts| hosts.contains(&host) || hosts.contains(name));
+        if allowed { Ok(()) } else { Err(Refusal::new(StatusCode::FORBIDDEN, "host", "this host is not served here")) }
+    }
+
+    fn origin(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let refused = || Refusal::new(StatusCode::FORBIDDEN, "origin", "requests from this origin are not allowed");
+        let mut given = headers.get_all(header::ORIGIN).iter();
+        let Some(origin) = given.next() else { return Ok(()) };
+        let origin = origin.to_str().map_err(|_| refused())?.to_ascii_lowercase();
+        if given.next().is_none() && self.origins.contains(&origin) { Ok(()) } else { Err(refused()) }
+    }
+}
+
+/// The name part of `name[:port]`; `None` for what is no such thing.
+fn host_name(host: &str) -> Option<&str> {
+    let (name, port) = match host.strip_prefix('[') {
+        Some(rest) => {
+            let end = rest.find(']')?;
+            let inside = &rest[..end];
+            inside.parse::<std::net::Ipv6Addr>().ok()?;
+            (&host[..end + 2], rest[end + 1..].strip_prefix(':').or(rest[end + 1..].is_empty().then_some("0"))?)
+        }
+        None => host.split_once(':').unwrap_or((host, "0")),
+    };
+    let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'[' | b']' | b':');
+    let good = !name.is_empty() && name.bytes().all(legal) && port.parse::<u16>().is_ok();
+    good.then_some(name)
+}
+
+fn media(headers: &HeaderMap) -> Result<(), Refusal> {
+    let unsupported = |text| Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media_type", text);
+    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    let kind = text(header::CONTENT_TYPE).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/json") {
+        return Err(unsupported("send `Content-Type: application/json`"));
+    }
+    if text(header::CONTENT_ENCODING).is_some_and(|coding| !coding.eq_ignore_ascii_case("identity")) {
+        return Err(unsupported("compressed requests are not taken: send the body as it is"));
+    }
+    if accepts(headers, "application/json") && accepts(headers, "text/event-stream") {
+        return Ok(());
+    }
+    let text = "send `Accept: application/json, text/event-stream`: an answer may be either";
+    Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, "accept", text))
+}
+
+/// GET and DELETE exist for legacy sessions alone.
+fn session_method(head: &Parts) -> Result<(), Refusal> {
+    if !head.headers.contains_key("mcp-session-id") {
+        return Err(method_not_allowed());
+    }
+    if head.method == Method::GET && !accepts(&head.headers, "text/event-stream") {
+        let text = "send `Accept: text/event-stream`";
+        return Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, "accept", text));
+    }
+    Ok(())
+}
+
+/// Whether a media type is acceptable; without `Accept` everything is (RFC 9110, 12.5.1).
+fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
+    let mut lines = headers.get_all(header::ACCEPT).iter().peekable();
+    if lines.peek().is_none() {
+        return true;
+    }
+    let wildcard = wanted.split('/').next().map(|kind| format!("{kind}/*"));
+    lines.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(',')).any(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let kind = parts.next().unwrap_or_default();
+        let refused = parts.any(|part| matches!(part, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"));
+        !refused && (kind.eq_ignore_ascii_case(wanted) || kind == "*/*" || Some(kind) == wildcard.as_deref())
+    })
+}
+
+fn bad(reason: &'static str, text: &'static str) -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, reason, text)
+}
+
+fn method_not_allowed() -> Refusal {
+    let text = "this endpoint takes POST; GET and DELETE only with the `Mcp-Session-Id` of a session";
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method", text).with(header::ALLOW, "POST, GET, DELETE")
+}

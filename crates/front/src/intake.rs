@@ -1,0 +1,68 @@
+//! Reading a request's body within its limits of size, time and pace.
+
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, StatusCode, header};
+use http_body_util::BodyExt as _;
+use tokio::time::{Instant, timeout_at};
+
+use crate::answer::Refusal;
+use crate::settings::Limits;
+
+/// The whole body.
+///
+/// # Errors
+/// 413 beyond the size, 408 beyond the time or below the pace, 400 where the client broke off. Each closes the
+/// connection: what is left of the body must not be read as a request.
+pub(crate) async fn read(headers: &HeaderMap, body: Body, limits: &Limits) -> Result<Bytes, Refusal> {
+    let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if declared.is_some_and(|length| length > limits.body_bytes) {
+        return Err(too_large());
+    }
+    let began = Instant::now();
+    let end = began + limits.body_time;
+    let mut body = body;
+    let mut whole: Option<Bytes> = None;
+    let mut joined = BytesMut::new();
+    loop {
+        let frame =
+            match timeout_at(end.min(pace_end(began, held(whole.as_ref(), &joined), limits)), body.frame()).await {
+                Err(_) => return Err(closing(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body came too slowly")),
+                Ok(None) => break,
+                Ok(Some(Err(_))) => return Err(closing(StatusCode::BAD_REQUEST, "body", "the body ended early")),
+                Ok(Some(Ok(frame))) => frame,
+            };
+        let Ok(data) = frame.into_data() else { continue };
+        if held(whole.as_ref(), &joined) + data.len() > limits.body_bytes {
+            return Err(too_large());
+        }
+        // The usual body is one frame and is not copied.
+        if whole.is_none() && joined.is_empty() {
+            whole = Some(data);
+        } else {
+            if let Some(first) = whole.take() {
+                joined.extend_from_slice(&first);
+            }
+            joined.extend_from_slice(&data);
+        }
+    }
+    Ok(whole.unwrap_or_else(|| joined.freeze()))
+}
+
+fn held(whole: Option<&Bytes>, joined: &BytesMut) -> usize {
+    whole.map_or(joined.len(), Bytes::len)
+}
+
+/// By when the next byte has to be there for the body to keep its pace.
+fn pace_end(began: Instant, held: usize, limits: &Limits) -> Instant {
+    let paid = held as u64 / limits.body_rate.max(1);
+    began + limits.body_rate_grace + std::time::Duration::from_secs(paid)
+}
+
+fn too_large() -> Refusal {
+    closing(StatusCode::PAYLOAD_TOO_LARGE, "body_size", "the body is larger than this service takes")
+}
+
+fn closing(status: StatusCode, reason: &'static str, text: &'static str) -> Refusal {
+    Refusal::new(status, reason, text).with(header::CONNECTION, "close")
+}

@@ -1,0 +1,344 @@
+//! Legacy requests (2024-11-05 to 2025-11-25): sessions, and what belongs to them.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::future::join_all;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use weir_core::telemetry::instruments;
+use weir_core::upstream::ListKind;
+use weir_core::{Authenticated, CapabilityClass, Failure, FailureKind, admit};
+use weir_era::capabilities::class_of;
+use weir_era::lift;
+use weir_era::session::{Session, negotiate};
+use weir_wire::message::{Notification, Request};
+use weir_wire::method::Method;
+use weir_wire::params::Params;
+use weir_wire::{Limits as ScanLimits, Message, RequestId, Revision, code, scan};
+
+use crate::answer::{self, Refusal, labelled};
+use crate::doorway::refuse;
+use crate::encode::{self, Asked};
+use crate::lists;
+use crate::modern::canonical;
+use crate::observe::Answer;
+use crate::rescue::{Told, rescue};
+use crate::running::{Owned, Running, SessionOwner};
+use crate::sessions::{Opened, Sessions};
+use crate::stack::Context;
+
+/// Serves a request without modern `_meta`.
+pub(crate) async fn serve(
+    context: &Context,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+    request: Request,
+    params: Params,
+) -> Answer {
+    let method = request.method.known();
+    let label = method.map_or("other", Method::as_str);
+    let answer = match method {
+        Some(Method::Initialize) => initialize(context, known, &request.id, &params).await,
+        _ => match session(context, known, headers).await {
+            Ok(opened) => match one(context, known, &opened, request, params).await {
+                Turn::Message(status, message) => answer::json(status, message),
+                Turn::Call(asked, owned) => encode::answer(*asked, owned).await,
+            },
+            // A ping is answered at any time, also before `initialize`.
+            Err(NoSession::Missing) if method == Some(Method::Ping) => {
+                answer::json(StatusCode::OK, weir_wire::write::response(&request.id, b"{}"))
+            }
+            Err(none) => none.answer(Some(&request.id)),
+        },
+    };
+    labelled(answer, label, "legacy")
+}
+
+/// Why a request has no session.
+pub(crate) enum NoSession {
+    /// It names none.
+    Missing,
+    /// It names none that is alive and its own.
+    Unknown,
+    /// Its version header names a revision weir does not have.
+    Version,
+}
+
+impl NoSession {
+    pub(crate) fn answer(&self, id: Option<&RequestId>) -> Answer {
+        let (status, text) = match self {
+            Self::Missing => (StatusCode::BAD_REQUEST, "`Mcp-Session-Id` is missing: send `initialize` first"),
+            Self::Unknown => {
+                (StatusCode::NOT_FOUND, "This session is over or was never there: send `initialize` again")
+            }
+            Self::Version => (StatusCode::BAD_REQUEST, "`MCP-Protocol-Version` names a version that is not supported"),
+        };
+        refuse(status, id, code::INVALID_REQUEST, text)
+    }
+}
+
+/// The session a request belongs to.
+pub(crate) async fn session(
+    context: &Context,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+) -> Result<Opened, NoSession> {
+    if !headers.contains_key("mcp-session-id") {
+        return Err(NoSession::Missing);
+    }
+    let loaded = context.shared.sessions.load(known.principal(), headers, context.limits()).await;
+    let opened = loaded.ok_or(NoSession::Unknown)?;
+    // Without the header the session's own revision holds (2025-06-18, transports).
+    let version = headers.get("mcp-protocol-version").map(|value| value.to_str().unwrap_or("?").trim());
+    let good = version.is_none_or(|text| Revision::parse(text).is_some_and(|revision| !revision.is_modern()));
+    if good { Ok(opened) } else { Err(NoSession::Version) }
+}
+
+async fn initialize(context: &Context, known: &Authenticated<()>, id: &RequestId, params: &Params) -> Answer {
+    let bad = |text: &str| refuse(StatusCode::OK, Some(id), code::INVALID_PARAMS, text);
+    let proposed = match params.protocol_version() {
+        Ok(Some(version)) => version,
+        Ok(None) => return bad("`protocolVersion` is missing"),
+        Err(error) => return bad(&error.to_string()),
+    };
+    let class = match params.capabilities() {
+        Ok(raw) => raw.as_deref().map(class_of).unwrap_or_default(),
+        Err(error) => return bad(&error.to_string()),
+    };
+    let revision = negotiate(Some(&proposed));
+    let session = Session { revision, class, level: None, began: context.shared.ports.clock.wall() };
+    let opened = context.shared.sessions.open(known.principal(), &session, context.limits()).await;
+    match opened {
+        // By status alone: a body could make a probing client take weir for something else.
+        Err(_) => answer::overloaded(),
+        Ok(text) => {
+            let result = lists::initialized(context, revision).await;
+            let mut answer = answer::json(StatusCode::OK, weir_wire::write::response(id, &result));
+            if let Ok(value) = HeaderValue::from_str(&text) {
+                answer.headers_mut().insert("mcp-session-id", value);
+            }
+            answer
+        }
+    }
+}
+
+/// What a request of a session leads to.
+enum Turn {
+    /// A message that is there already.
+    Message(StatusCode, Bytes),
+    /// A call.
+    Call(Box<Asked>, Owned),
+}
+
+async fn one(context: &Context, known: &Authenticated<()>, opened: &Opened, request: Request, params: Params) -> Turn {
+    let revision = opened.session.revision;
+    let told = Told { revision, tool_call: false, request: &context.name };
+    let done = |result: &[u8]| Turn::Message(StatusCode::OK, weir_wire::write::response(&request.id, result));
+    let fail = |failure: &Failure| {
+        let rescued = rescue(failure, told);
+        Turn::Message(rescued.status, rescued.message(&request.id))
+    };
+    match request.method.known() {
+        Some(Method::Ping) => done(b"{}"),
+        Some(Method::LoggingSetLevel) => match set_level(context, opened, &params).await {
+            Ok(()) => done(b"{}"),
+            Err(failure) => fail(&failure),
+        },
+        Some(Method::ToolsList) if has_tools(context) => {
+            match lists::tools(context, known, revision, CapabilityClass::BASE, &params).await {
+                Ok(result) => done(&result),
+                Err(failure) => fail(&failure),
+            }
+        }
+        Some(Method::ToolsCall) if has_tools(context) => call(context, known, opened, &request.id, params),
+        _ => fail(&Failure::new(FailureKind::MethodNotFound, "This method is not served")),
+    }
+}
+
+fn has_tools(context: &Context) -> bool {
+    context.shared.catalog.offers(&context.endpoint, ListKind::Tools)
+}
+
+async fn set_level(context: &Context, opened: &Opened, params: &Params) -> Result<(), Failure> {
+    let level = params.level().map_err(|error| Failure::invalid_params(error.to_string()))?;
+    let level = level.ok_or_else(|| Failure::invalid_params("`level` is missing"))?;
+    let session = Session { level: Some(level), ..opened.session };
+    if context.shared.sessions.keep(opened, &session, context.limits()).await {
+        return Ok(());
+    }
+    Err(Failure::new(FailureKind::Busy, "The session changed at the same time: set the level again"))
+}
+
+fn call(context: &Context, known: &Authenticated<()>, opened: &Opened, id: &RequestId, params: Params) -> Turn {
+    let revision = opened.session.revision;
+    let told = Told { revision, tool_call: true, request: &context.name };
+    let fail = |failure: &Failure| {
+        let rescued = rescue(failure, told);
+        Turn::Message(rescued.status, rescued.message(id))
+    };
+    let lifted = match lift::legacy(params, Some(&opened.session)) {
+        Ok(lifted) => lifted,
+        Err(error) => return fail(&Failure::invalid_params(error.to_string())),
+    };
+    let token = lifted.token.clone();
+    let call = canonical(context, lifted, Some(opened.key), None, &context.name);
+    let ports = &context.shared.ports;
+    match admit(&*ports.authorizer, &*ports.limiter, known.with(call)) {
+        Err(failure) => fail(&failure),
+        Ok(call) => {
+            ports.audit.decided(call.principal(), call.inner(), true);
+            let router = context.shared.router.clone();
+            let running = Running::new(Box::pin(async move { router.call(call).await }));
+            let request = Bytes::copy_from_slice(id.as_json());
+            let (cancelled, in_flight) = Sessions::begin(&context.shared, opened.key, request, context.limits());
+            let owner = SessionOwner::new(context.shared.clone(), cancelled, in_flight);
+            Turn::Call(Box::new(Asked::new(context, id.clone(), revision, token)), Owned::by_session(running, owner))
+        }
+    }
+}
+
+/// A batch: 2025-03-26 alone. Each item is authenticated, admitted and answered by itself; one array comes back.
+pub(crate) async fn batch(
+    context: &Context,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+    items: Vec<Bytes>,
+) -> Answer {
+    let opened = match session(context, known, headers).await {
+        Ok(opened) => opened,
+        Err(NoSession::Unknown) => return NoSession::Unknown.answer(None),
+        Err(_) => return no_batch(),
+    };
+    if !opened.session.revision.has_batches() {
+        return no_batch();
+    }
+    let limits = ScanLimits::default();
+    let parsed: Vec<_> = items.into_iter().map(|item| Message::parse(item, &limits)).collect();
+    let is_initialize = |request: &Request| request.method.known() == Some(Method::Initialize);
+    if parsed.iter().any(|item| matches!(item, Ok(Message::Request(request)) if is_initialize(request))) {
+        return refuse(
+            StatusCode::BAD_REQUEST,
+            None,
+            code::INVALID_REQUEST,
+            "`initialize` must not be in a batch: send it alone",
+        );
+    }
+    let answers = parsed.into_iter().map(|item| item_of_batch(context, known, &opened, item));
+    let answers: Vec<Bytes> = join_all(answers).await.into_iter().flatten().collect();
+    let answer = if answers.is_empty() {
+        answer::empty(StatusCode::ACCEPTED)
+    } else {
+        answer::json(StatusCode::OK, array(&answers))
+    };
+    labelled(answer, "batch", "legacy")
+}
+
+fn no_batch() -> Answer {
+    let text = "batches exist in 2025-03-26 sessions only: send one message";
+    refuse(StatusCode::BAD_REQUEST, None, code::INVALID_REQUEST, text)
+}
+
+fn array(items: &[Bytes]) -> Bytes {
+    let mut out = BytesMut::with_capacity(items.iter().map(|item| item.len() + 1).sum::<usize>() + 2);
+    out.put_u8(b'[');
+    for (nth, item) in items.iter().enumerate() {
+        if nth > 0 {
+            out.put_u8(b',');
+        }
+        out.put_slice(item);
+    }
+    out.put_u8(b']');
+    out.freeze()
+}
+
+async fn item_of_batch(
+    context: &Context,
+    known: &Authenticated<()>,
+    opened: &Opened,
+    item: Result<Message, weir_wire::message::MessageError>,
+) -> Option<Bytes> {
+    let error = |id: Option<&RequestId>, number, text: String| {
+        Some(weir_wire::write::error_response(id, true, &weir_wire::ErrorObject::new(number, text)))
+    };
+    match item {
+        Err(bad) => error(bad.id.as_ref(), bad.code, bad.text),
+        Ok(Message::Request(request)) => {
+            let id = request.id.clone();
+            match Params::parse(request.params.as_ref()) {
+                Err(bad) => error(Some(&id), code::INVALID_PARAMS, bad.to_string()),
+                Ok(params) => match Box::pin(one(context, known, opened, request, params)).await {
+                    Turn::Message(_, message) => Some(message),
+                    Turn::Call(asked, owned) => encode::whole(*asked, owned, context.limits().batch_bytes).await,
+                },
+            }
+        }
+        Ok(Message::Notification(notification)) => {
+            heard(context, opened, &notification);
+            None
+        }
+        Ok(Message::Response(_)) => {
+            instruments().unexpected_responses.add(1, &[]);
+            None
+        }
+    }
+}
+
+/// A notification: of a session, or of a modern client, for whom HTTP has none that mean anything.
+pub(crate) async fn notification(
+    context: &Context,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+    notification: &Notification,
+) -> Answer {
+    let label = notification.method.known().map_or("other", Method::as_str);
+    if !headers.contains_key("mcp-session-id") {
+        return labelled(answer::empty(StatusCode::ACCEPTED), label, "none");
+    }
+    let answer = match session(context, known, headers).await {
+        Ok(opened) => {
+            heard(context, &opened, notification);
+            answer::empty(StatusCode::ACCEPTED)
+        }
+        Err(none) => none.answer(None),
+    };
+    labelled(answer, label, "legacy")
+}
+
+fn heard(context: &Context, opened: &Opened, notification: &Notification) {
+    if notification.method.known() != Some(Method::Cancelled) {
+        return;
+    }
+    // Unknown and finished ids are ignored (cancellation, every revision).
+    let Some(params) = &notification.params else { return };
+    if let Some(range) = scan::find(params, "requestId")
+        && let Ok(id) = RequestId::from_json(&params[range])
+    {
+        context.shared.sessions.cancel(&opened.key, id.as_json());
+    }
+}
+
+/// A response: to nothing, since weir asks clients nothing yet.
+pub(crate) async fn response(context: &Context, known: &Authenticated<()>, headers: &HeaderMap) -> Answer {
+    match session(context, known, headers).await {
+        Ok(_) => {
+            instruments().unexpected_responses.add(1, &[]);
+            answer::empty(StatusCode::ACCEPTED)
+        }
+        Err(NoSession::Missing) => {
+            let text = "responses are taken within a legacy session only";
+            refuse(StatusCode::BAD_REQUEST, None, code::INVALID_REQUEST, text)
+        }
+        Err(none) => none.answer(None),
+    }
+}
+
+/// DELETE: the session is over.
+pub(crate) async fn delete(context: &Context, known: &Authenticated<()>, headers: &HeaderMap) -> Answer {
+    let answer = match session(context, known, headers).await {
+        Ok(opened) => {
+            context.shared.sessions.end(&opened.record).await;
+            answer::empty(StatusCode::NO_CONTENT)
+        }
+        Err(NoSession::Unknown) => Refusal::new(StatusCode::NOT_FOUND, "session", "no such session").answer(),
+        Err(none) => none.answer(None),
+    };
+    labelled(answer, "DELETE", "legacy")
+}

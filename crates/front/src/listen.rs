@@ -1,0 +1,149 @@
+//! The listener: accept, caps, TLS, connection tasks, and the phases of a drain.
+//!
+//! Our own loop over hyper. `axum::serve` has no connection limit, sets no timer (so that half a head is waited for without end), and
+//! costs more memory for each stream.
+
+mod connection;
+mod guarded;
+mod pulse;
+mod slots;
+mod socket;
+mod tls;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use opentelemetry::KeyValue;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use weir_core::telemetry::instruments;
+
+pub(crate) use connection::Peer;
+pub(crate) use pulse::Beat;
+use slots::Slots;
+pub(crate) use socket::bind;
+pub(crate) use tls::Certificates;
+pub use tls::TlsError;
+
+use crate::stack::Stack;
+
+/// How long the accept loop waits when the process has no file left (fault A14).
+const BACKOFF: Duration = Duration::from_millis(100);
+/// How often the certificate's files are looked at.
+const CERTIFICATE_POLL: Duration = Duration::from_secs(5);
+
+/// What connections share.
+pub(crate) struct Listening {
+    /// Loaded once by every request.
+    pub(crate) stack: ArcSwap<Stack>,
+    /// Set where TLS is on.
+    pub(crate) certificates: ArcSwapOption<Certificates>,
+    acceptor: ArcSwapOption<rustls::ServerConfig>,
+    slots: Arc<Slots>,
+    handshakes: Semaphore,
+    /// Cancelled when draining begins: no new connections, idle ones go.
+    pub(crate) drain: CancellationToken,
+    /// Cancelled when draining is over: everything goes.
+    pub(crate) force: CancellationToken,
+    /// The accept loop and every connection.
+    pub(crate) tasks: TaskTracker,
+}
+
+impl Listening {
+    pub(crate) fn new(stack: Stack, certificates: Option<Arc<Certificates>>) -> Result<Arc<Self>, TlsError> {
+        let handshakes = Semaphore::new(stack.limits().handshakes);
+        let (drain, force) = (stack.drain().clone(), CancellationToken::new());
+        let listening = Self {
+            stack: ArcSwap::from_pointee(stack),
+            certificates: ArcSwapOption::empty(),
+            acceptor: ArcSwapOption::empty(),
+            slots: Arc::default(),
+            handshakes,
+            drain,
+            force,
+            tasks: TaskTracker::new(),
+        };
+        listening.use_certificates(certificates)?;
+        Ok(Arc::new(listening))
+    }
+
+    /// Switches TLS on, off, or to other certificates, for connections accepted from now on.
+    pub(crate) fn use_certificates(&self, certificates: Option<Arc<Certificates>>) -> Result<(), TlsError> {
+        self.acceptor.store(certificates.as_ref().map(Certificates::server_config).transpose()?);
+        self.certificates.store(certificates);
+        Ok(())
+    }
+
+    fn acceptor(&self) -> Option<TlsAcceptor> {
+        self.acceptor.load_full().map(TlsAcceptor::from)
+    }
+
+    /// Starts the accept loop and the certificate watch as tasks of [`Self::tasks`]; both end with the drain.
+    pub(crate) fn start(self: &Arc<Self>, listener: TcpListener) {
+        self.tasks.spawn(self.drain.clone().run_until_cancelled_owned(accept(self.clone(), listener)));
+        self.tasks.spawn(self.drain.clone().run_until_cancelled_owned(watch_certificates(self.clone())));
+    }
+
+    fn admit(self: &Arc<Self>, stream: TcpStream, address: std::net::IpAddr) {
+        let stack = self.stack.load();
+        let limits = stack.limits();
+        let slot = match self.slots.take(address, limits.connections, limits.connections_per_address) {
+            Ok(slot) => slot,
+            Err(none) => return closed(none.as_str()),
+        };
+        socket::tune(&stream, limits);
+        let listening = self.clone();
+        let force = self.force.clone();
+        self.tasks.spawn(async move {
+            instruments().connections.add(1, &[]);
+            force.run_until_cancelled(connection::serve(stream, address, listening)).await;
+            instruments().connections.add(-1, &[]);
+            drop(slot);
+        });
+    }
+}
+
+/// Accepts until it is dropped; then the listening socket is closed.
+async fn accept(listening: Arc<Listening>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => listening.admit(stream, peer.ip().to_canonical()),
+            Err(error) if is_exhaustion(&error) => {
+                closed("no_files");
+                tracing::warn!(%error, "cannot accept: out of files or memory");
+                tokio::time::sleep(BACKOFF).await;
+            }
+            // The client was gone before it was accepted.
+            Err(error) => tracing::debug!(%error, "accept failed"),
+        }
+    }
+}
+
+/// `ENFILE`, `EMFILE`, `ENOMEM`, `ENOBUFS`: accepting again at once would spin.
+fn is_exhaustion(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(23 | 24 | 12 | 105 | 55))
+}
+
+async fn watch_certificates(listening: Arc<Listening>) {
+    loop {
+        tokio::time::sleep(CERTIFICATE_POLL).await;
+        let Some(certificates) = listening.certificates.load_full() else { continue };
+        match tokio::task::spawn_blocking(move || certificates.refresh()).await {
+            Ok(Ok(true)) => tracing::info!("certificate files changed and were read again"),
+            Ok(Ok(false)) | Err(_) => {}
+            Ok(Err(error)) => {
+                tracing::error!(%error, "changed certificate files are not usable: the old ones stay in use")
+            }
+        }
+    }
+}
+
+/// Counts a connection that weir closed or refused.
+fn closed(reason: &'static str) {
+    instruments().connections_closed.add(1, &[KeyValue::new("reason", reason)]);
+}

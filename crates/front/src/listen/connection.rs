@@ -1,0 +1,280 @@
+//! One connection from accept to close: TLS, the choice between HTTP/1.1 and HTTP/2, and the phases of draining.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::Service;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use super::guarded::{Guarded, Times};
+use super::pulse::Pulse;
+use super::{Listening, closed};
+use crate::observe::Answer;
+use crate::settings::{H2Limits, Limits};
+
+const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What every request of a connection knows about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: IpAddr,
+    pub(crate) pulse: Arc<Pulse>,
+}
+
+/// How a connection ended; the cause is for the debug log only.
+type Ended = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+/// A connection's surroundings, as they were when it was accepted.
+struct Context {
+    listening: Arc<Listening>,
+    limits: Limits,
+}
+
+impl Peer {
+    fn new(address: IpAddr) -> Self {
+        Self { address, pulse: Arc::default() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+/// Serves one accepted connection to its end.
+pub(super) async fn serve(stream: TcpStream, address: IpAddr, listening: Arc<Listening>) {
+    let limits = listening.stack.load().limits().clone();
+    let context = Context { listening, limits };
+    let ended = match context.listening.acceptor() {
+        // Boxed one by one: a task keeps room for the largest state it may ever be in, and most connections are never in it.
+        None => Box::pin(context.clear(stream, address)).await,
+        Some(acceptor) => Box::pin(context.secure(stream, address, acceptor)).await,
+    };
+    if let Err(error) = ended {
+        tracing::debug!(peer = %address, %error, "connection ended early");
+    }
+}
+
+impl Context {
+    /// Clear text: HTTP/2 only by prior knowledge, seen by its preface.
+    async fn clear(&self, mut stream: TcpStream, address: IpAddr) -> Ended {
+        let Ok(first) = timeout(self.limits.head_time, first_bytes(&mut stream)).await else {
+            closed("head_timeout");
+            return Ok(());
+        };
+        let (prefix, version) = first?;
+        self.run(stream, prefix, version, Peer::new(address)).await
+    }
+
+    /// TLS: the version is what both sides agreed on by ALPN.
+    async fn secure(&self, stream: TcpStream, address: IpAddr, acceptor: TlsAcceptor) -> Ended {
+        let Ok(permit) = self.listening.handshakes.try_acquire() else {
+            closed("too_many_handshakes");
+            return Ok(());
+        };
+        let Ok(stream) = timeout(self.limits.handshake_time, acceptor.accept(stream)).await else {
+            closed("tls_timeout");
+            return Ok(());
+        };
+        drop(permit);
+        let stream = stream.inspect_err(|_| closed("tls"))?;
+        let version = if stream.get_ref().1.alpn_protocol() == Some(b"h2") { Version::Two } else { Version::One };
+        self.run(stream, Bytes::new(), version, Peer::new(address)).await
+    }
+
+    async fn run<S>(&self, stream: S, prefix: Bytes, version: Version, peer: Peer) -> Ended
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let pulse = peer.pulse.clone();
+        let service = PerRequest { listening: self.listening.clone(), peer };
+        match version {
+            Version::One => {
+                let times = Times { head: self.limits.head_time, idle: self.limits.idle_time };
+                let io = TokioIo::new(Guarded::new(stream, prefix, pulse, Some(times)));
+                let connection = Box::pin(h1(&self.limits).serve_connection(io, service));
+                self.drive_one(connection).await
+            }
+            Version::Two => {
+                let io = TokioIo::new(Guarded::new(stream, prefix, pulse.clone(), None));
+                let connection = Box::pin(h2(&self.limits.h2).serve_connection(io, service));
+                self.drive_two(connection, &pulse).await
+            }
+        }
+    }
+
+    async fn drive_one<S>(&self, mut connection: Pin<Box<http1::Connection<TokioIo<Guarded<S>>, PerRequest>>>) -> Ended
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        tokio::select! {
+            ended = connection.as_mut() => return Ok(ended?),
+            () = self.listening.drain.cancelled() => {}
+        }
+        // Answers say `Connection: close` from now on. An idle connection may have a request under way (fault A26).
+        if let Ok(ended) = timeout(self.limits.drain_idle, connection.as_mut()).await {
+            return Ok(ended?);
+        }
+        connection.as_mut().graceful_shutdown();
+        Ok(connection.await?)
+    }
+
+    async fn drive_two<S>(&self, mut connection: Pin<Box<Two<S>>>, pulse: &Pulse) -> Ended
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        tokio::select! {
+            ended = connection.as_mut() => return Ok(ended?),
+            () = self.listening.drain.cancelled() => {}
+            () = old_or_idle(pulse, self.limits.h2.age, self.limits.idle_time) => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        Ok(connection.await?)
+    }
+}
+
+type Two<S> = http2::Connection<TokioIo<Guarded<S>>, PerRequest, TokioExecutor>;
+
+/// What a connection's requests are given to.
+struct PerRequest {
+    listening: Arc<Listening>,
+    peer: Peer,
+}
+
+impl Service<Request<Incoming>> for PerRequest {
+    type Response = Answer;
+    type Error = Infallible;
+    // Boxed: the connection keeps room for its service's future as long as it lives, also while a stream is open.
+    type Future = Serving;
+
+    fn call(&self, request: Request<Incoming>) -> Serving {
+        // Each request runs on the stack of its own begin, whatever is reloaded meanwhile.
+        let stack = self.listening.stack.load_full();
+        let peer = self.peer.clone();
+        Box::pin(async move { Ok(stack.serve(request, peer).await) })
+    }
+}
+type Serving = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
+
+/// Reads until the preface is complete or impossible: usually one read.
+async fn first_bytes(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<(Bytes, Version)> {
+    let mut read = BytesMut::with_capacity(1024);
+    loop {
+        let part = read.len().min(H2_PREFACE.len());
+        if read[..part] != H2_PREFACE[..part] {
+            return Ok((read.freeze(), Version::One));
+        }
+        if part == H2_PREFACE.len() {
+            return Ok((read.freeze(), Version::Two));
+        }
+        if stream.read_buf(&mut read).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+fn h1(limits: &Limits) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        // Guarded keeps this time, apart from the idle time.
+        .header_read_timeout(None)
+        .max_header_size(limits.head_bytes)
+        .max_buf_size((limits.head_bytes * 2).max(16 << 10))
+        // A FIN is read as the client leaving: in the modern revision that is the cancel signal, and a half-closed connection cannot be
+        // told from a closed one before something is written to it (fault A22).
+        .half_close(false);
+    if limits.headers != 100 {
+        // hyper's own default is 100 and costs no allocation.
+        builder.max_headers(limits.headers);
+    }
+    builder
+}
+
+fn h2(limits: &H2Limits) -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams)
+        .initial_stream_window_size(limits.stream_window)
+        .initial_connection_window_size(limits.connection_window)
+        .max_send_buf_size(limits.send_buffer)
+        .max_header_list_size(32 << 10)
+        .keep_alive_interval(limits.ping)
+        .keep_alive_timeout(limits.ping_timeout);
+    builder
+}
+
+/// Ends when the connection is too old, or has had no request for a whole idle time.
+async fn old_or_idle(pulse: &Pulse, age: Duration, idle: Duration) {
+    let end = Instant::now() + age;
+    let mut served = pulse.served();
+    loop {
+        let check = Instant::now() + idle;
+        sleep_until(check.min(end)).await;
+        let quiet = !pulse.is_busy() && pulse.served() == served;
+        if Instant::now() >= end || quiet {
+            return;
+        }
+        served = pulse.served();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use tokio::io::{AsyncWriteExt, duplex};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_preface_decides_however_it_is_cut() {
+        for (sent, version) in [
+            (H2_PREFACE, Version::Two),
+            (b"PRI / HTTP/1.1\r\n", Version::One),
+            (b"POST /mcp HTTP/1.1\r\n", Version::One),
+        ] {
+            for cut in 1..sent.len() {
+                let (mut client, mut server) = duplex(64);
+                let write = tokio::spawn(async move {
+                    client.write_all(&sent[..cut]).await.unwrap();
+                    tokio::task::yield_now().await;
+                    client.write_all(&sent[cut..]).await.unwrap();
+                    client
+                });
+                let (prefix, seen) = first_bytes(&mut server).await.unwrap();
+                assert_eq!(seen, version);
+                assert!(sent.starts_with(&prefix));
+                write.await.unwrap();
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn h2_goes_when_idle_and_when_old() {
+        let pulse = Arc::new(Pulse::default());
+        let (age, idle) = (Duration::from_secs(100), Duration::from_secs(30));
+        let began = Instant::now();
+        old_or_idle(&pulse, age, idle).await;
+        assert_eq!(began.elapsed(), idle);
+        let beat = pulse.begin();
+        let began = Instant::now();
+        old_or_idle(&pulse, age, idle).await;
+        assert_eq!(began.elapsed(), age);
+        drop(beat);
+    }
+}

@@ -1,0 +1,247 @@
+//! A byte stream that watches its own clock: a request head must be in within its time, an idle connection goes after a while, and a
+//! connection that is closed early first swallows what its client still sends.
+//!
+//! hyper's own head timer also runs while a connection is idle between requests, so the two times could not differ with it.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::pulse::Pulse;
+
+/// What a closing connection still reads, so that the answer is not lost to a reset (faults A05, A09).
+const LINGER_BYTES: usize = 64 << 10;
+const LINGER_TIME: Duration = Duration::from_secs(1);
+
+/// The times of an HTTP/1.1 connection; HTTP/2 has pings and an age instead.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) head: Duration,
+    pub(crate) idle: Duration,
+}
+
+/// `inner` with `prefix` read first, and with the times kept.
+pub(crate) struct Guarded<S> {
+    inner: S,
+    prefix: Bytes,
+    pulse: Arc<Pulse>,
+    times: Option<Times>,
+    phase: Phase,
+    timer: Option<Pin<Box<Sleep>>>,
+    lingered: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// No byte of a head yet.
+    Waiting,
+    /// Part of a head is in; the number tells this head from the next one.
+    Head(usize),
+    /// A request is being answered.
+    Busy,
+    /// The write side is shut, the rest is swallowed.
+    Lingering,
+}
+
+impl<S> Guarded<S> {
+    /// `times: None` keeps none (HTTP/2).
+    pub(crate) fn new(inner: S, prefix: Bytes, pulse: Arc<Pulse>, times: Option<Times>) -> Self {
+        let phase = if prefix.is_empty() { Phase::Waiting } else { Phase::Head(0) };
+        let mut guarded = Self { inner, prefix, pulse, times, phase, timer: None, lingered: 0 };
+        if let Some(times) = times {
+            // The first head has its time from the accept on, sent or not (fault A02).
+            guarded.arm(times.head);
+        }
+        guarded
+    }
+
+    fn arm(&mut self, time: Duration) {
+        let deadline = Instant::now() + time;
+        match &mut self.timer {
+            Some(timer) => timer.as_mut().reset(deadline),
+            None => self.timer = Some(Box::pin(sleep_until(deadline))),
+        }
+    }
+
+    /// Follows the requests' state; called whenever hyper reads. Errors once a time is over.
+    fn keep_time(&mut self, read: bool, cx: &mut Context<'_>) -> io::Result<()> {
+        let Some(times) = self.times else { return Ok(()) };
+        let served = self.pulse.served();
+        if self.pulse.is_busy() {
+            if self.phase != Phase::Busy {
+                self.phase = Phase::Busy;
+                self.timer = None;
+            }
+            return Ok(());
+        }
+        match self.phase {
+            Phase::Waiting if read => {
+                self.phase = Phase::Head(served);
+                if served > 0 {
+                    self.arm(times.head);
+                }
+            }
+            Phase::Busy => {
+                self.phase = Phase::Waiting;
+                self.arm(times.idle);
+            }
+            // The whole request came and went between two reads.
+            Phase::Head(of) if of != served => {
+                self.phase = Phase::Waiting;
+                self.arm(times.idle);
+            }
+            Phase::Waiting | Phase::Head(_) | Phase::Lingering => {}
+        }
+        if self.timer.as_mut().is_some_and(|timer| timer.as_mut().poll(cx).is_ready()) {
+            let (reason, what) = match self.phase {
+                Phase::Head(_) => ("head_timeout", "request head took too long"),
+                _ if served == 0 => ("head_timeout", "no request came"),
+                _ => ("idle", "idle for too long"),
+            };
+            super::closed(reason);
+            return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+        }
+        Ok(())
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if !this.prefix.is_empty() {
+            let part = this.prefix.len().min(buffer.remaining());
+            buffer.put_slice(&this.prefix[..part]);
+            this.prefix.advance(part);
+            return Poll::Ready(Ok(()));
+        }
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut this.inner).poll_read(cx, buffer);
+        let read = matches!(polled, Poll::Ready(Ok(()))) && buffer.filled().len() > before;
+        this.keep_time(read, cx)?;
+        polled
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, data)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, data)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    /// Shuts the write side, then reads away what still comes: closing a socket with unread bytes resets it, and the client would never
+    /// see the refusal that was just sent.
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if this.phase != Phase::Lingering {
+            ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
+            this.phase = Phase::Lingering;
+            this.arm(LINGER_TIME);
+        }
+        let mut scratch = [0; 4096];
+        loop {
+            let mut buffer = ReadBuf::new(&mut scratch);
+            match Pin::new(&mut this.inner).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => this.lingered += buffer.filled().len(),
+                Poll::Ready(_) => return Poll::Ready(Ok(())),
+                Poll::Pending => break,
+            }
+            if this.lingered >= LINGER_BYTES {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let over = this.timer.as_mut().is_none_or(|timer| timer.as_mut().poll(cx).is_ready());
+        if over { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    const TIMES: Times = Times { head: Duration::from_secs(10), idle: Duration::from_secs(120) };
+
+    async fn error_of(guarded: &mut Guarded<tokio::io::DuplexStream>) -> (io::ErrorKind, Duration) {
+        let began = Instant::now();
+        let mut buffer = [0; 64];
+        loop {
+            match guarded.read(&mut buffer).await {
+                Ok(0) => return (io::ErrorKind::UnexpectedEof, began.elapsed()),
+                Ok(_) => {}
+                Err(error) => return (error.kind(), began.elapsed()),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a02_a_silent_connection_is_closed_when_its_head_is_due() {
+        let (_client, server) = duplex(64);
+        let mut guarded = Guarded::new(server, Bytes::new(), Arc::default(), Some(TIMES));
+        let (kind, after) = error_of(&mut guarded).await;
+        assert_eq!((kind, after.as_secs()), (io::ErrorKind::TimedOut, 10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a01_dripping_a_head_gives_no_more_time() {
+        let (mut client, server) = duplex(64);
+        let mut guarded = Guarded::new(server, Bytes::new(), Arc::default(), Some(TIMES));
+        let drip = tokio::spawn(async move {
+            while client.write_all(b"x").await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+            }
+        });
+        let (kind, after) = error_of(&mut guarded).await;
+        assert_eq!((kind, after.as_secs()), (io::ErrorKind::TimedOut, 10));
+        drip.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answered_connection_may_idle_longer_and_a_busy_one_for_ever() {
+        let (mut client, server) = duplex(64);
+        let pulse = Arc::new(Pulse::default());
+        let mut guarded = Guarded::new(server, Bytes::new(), pulse.clone(), Some(TIMES));
+        client.write_all(b"head").await.unwrap();
+        let mut buffer = [0; 64];
+        assert_eq!(guarded.read(&mut buffer).await.unwrap(), 4);
+        let beat = pulse.begin();
+        let busy = tokio::time::timeout(Duration::from_secs(3600), guarded.read(&mut buffer)).await;
+        assert!(busy.is_err(), "a busy connection has no read timer");
+        drop(beat);
+        let (kind, after) = error_of(&mut guarded).await;
+        assert_eq!((kind, after.as_secs()), (io::ErrorKind::TimedOut, 120));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a09_a_closing_connection_swallows_what_still_comes() {
+        let (mut client, server) = duplex(16);
+        let mut guarded = Guarded::new(server, Bytes::from_static(b"already read"), Arc::default(), Some(TIMES));
+        let closing = tokio::spawn(async move { guarded.shutdown().await });
+        client.write_all(&[b'x'; 1000]).await.unwrap();
+        drop(client);
+        closing.await.unwrap().unwrap();
+    }
+}

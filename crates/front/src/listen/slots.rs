@@ -1,0 +1,107 @@
+//! How many connections are open, altogether and by address. A slot is given back when it is dropped.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The books. The map has an entry for each connected address only, so the total cap bounds it.
+#[derive(Debug, Default)]
+pub(crate) struct Slots(Mutex<Books>);
+
+#[derive(Debug, Default)]
+struct Books {
+    open: usize,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+/// Why a connection gets no slot; the words of the metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoSlot {
+    Total,
+    Address,
+}
+
+impl NoSlot {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Total => "too_many_connections",
+            Self::Address => "too_many_of_address",
+        }
+    }
+}
+
+/// An open connection's place.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    slots: Arc<Slots>,
+    address: IpAddr,
+}
+
+impl Slots {
+    /// Takes a place for a connection from `address`. Loopback is bound by the total only: everything behind a local proxy is one address.
+    pub(crate) fn take(self: &Arc<Self>, address: IpAddr, total: usize, per_address: usize) -> Result<Slot, NoSlot> {
+        let mut books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if books.open >= total {
+            return Err(NoSlot::Total);
+        }
+        let of_address = books.by_address.entry(address).or_insert(0);
+        if *of_address >= per_address && !address.is_loopback() {
+            return Err(NoSlot::Address);
+        }
+        *of_address += 1;
+        books.open += 1;
+        drop(books);
+        Ok(Slot { slots: self.clone(), address })
+    }
+
+    #[cfg(test)]
+    fn open(&self) -> (usize, usize) {
+        let books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (books.open, books.by_address.len())
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut books = self.slots.0.lock().unwrap_or_else(PoisonError::into_inner);
+        books.open -= 1;
+        if let Entry::Occupied(mut entry) = books.by_address.entry(self.address) {
+            *entry.get_mut() -= 1;
+            if *entry.get() == 0 {
+                entry.remove();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[test]
+    fn a13_caps_hold_and_places_come_back() {
+        let slots = Arc::new(Slots::default());
+        let (one, two): (IpAddr, IpAddr) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
+        let a = slots.take(one, 3, 2).unwrap();
+        let _b = slots.take(one, 3, 2).unwrap();
+        assert_eq!(slots.take(one, 3, 2).unwrap_err(), NoSlot::Address);
+        let _c = slots.take(two, 3, 2).unwrap();
+        assert_eq!(slots.take(two, 3, 2).unwrap_err(), NoSlot::Total);
+        drop(a);
+        let d = slots.take(one, 3, 2).unwrap();
+        drop(d);
+        assert_eq!(slots.open(), (2, 2));
+    }
+
+    #[test]
+    fn a13_loopback_is_bound_by_the_total_only() {
+        let slots = Arc::new(Slots::default());
+        let local: IpAddr = "127.0.0.1".parse().unwrap();
+        let held: Vec<_> = (0..5).map(|_| slots.take(local, 5, 1).unwrap()).collect();
+        assert_eq!(slots.take(local, 5, 1).unwrap_err(), NoSlot::Total);
+        drop(held);
+        assert_eq!(slots.open(), (0, 0));
+    }
+}

@@ -1,0 +1,208 @@
+//! Modern requests (2026-07-28): everything is on the request, nothing is remembered.
+
+use http::{HeaderMap, StatusCode};
+use weir_core::call::RequestName;
+use weir_core::upstream::ListKind;
+use weir_core::{Authenticated, Call, Failure, admit};
+use weir_era::lift::{self, Lifted};
+use weir_era::state::{self, Binding};
+use weir_wire::message::Request;
+use weir_wire::method::{Method, NameSource};
+use weir_wire::params::{Meta, Params};
+use weir_wire::{RequestId, Revision, code, header};
+
+use crate::answer::{self, labelled};
+use crate::doorway::{refuse, unsupported};
+use crate::encode::{self, Asked};
+use crate::lists;
+use crate::observe::Answer;
+use crate::rescue::{Told, rescue};
+use crate::running::{Owned, Running};
+use crate::stack::Context;
+use crate::streams;
+
+/// Serves a request whose `_meta` names a protocol version.
+pub(crate) async fn serve(
+    context: &Context,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+    request: Request,
+    params: Params,
+) -> Answer {
+    let method = request.method.known();
+    let label = method.map_or("other", Method::as_str);
+    let answer = match check(headers, &request, &params) {
+        Err(answer) => *answer,
+        Ok(meta) => match lift::modern(params, &meta) {
+            Err(error) => refuse(StatusCode::OK, Some(&request.id), code::INVALID_PARAMS, &error.to_string()),
+            Ok(lifted) => dispatch(context, known, &request, method, lifted).await,
+        },
+    };
+    labelled(answer, label, "modern")
+}
+
+/// The envelope's rules, in the order in which they have to be answered.
+fn check(headers: &HeaderMap, request: &Request, params: &Params) -> Result<Meta, Box<Answer>> {
+    let id = &request.id;
+    let mismatch = |text: &str| Box::new(refuse(StatusCode::BAD_REQUEST, Some(id), code::HEADER_MISMATCH, text));
+    let bad = |text: &str| Box::new(refuse(StatusCode::BAD_REQUEST, Some(id), code::INVALID_PARAMS, text));
+    let version = one(headers, "mcp-protocol-version").map_err(mismatch)?;
+    let method = one(headers, "mcp-method").map_err(mismatch)?;
+    let meta = params.meta().map_err(|error| bad(&error.to_string()))?;
+    let meta = meta.ok_or_else(|| bad("`_meta` is missing"))?;
+    let says = meta.protocol_version().map_err(|error| bad(&error.to_string()))?.unwrap_or_default().into_owned();
+    if meta.client_capabilities().map_err(|error| bad(&error.to_string()))?.is_none() {
+        return Err(bad("`_meta` has no `io.modelcontextprotocol/clientCapabilities`: send an object, `{}` for none"));
+    }
+    if says != version {
+        return Err(mismatch("`MCP-Protocol-Version` differs from the version in `_meta`"));
+    }
+    if !Revision::parse(&says).is_some_and(Revision::is_modern) {
+        return Err(Box::new(unsupported(id, &says)));
+    }
+    if method != request.method.as_str() {
+        return Err(mismatch("`Mcp-Method` differs from the method of the body"));
+    }
+    let Some(known) = request.method.known().filter(|method| is_served(*method)) else {
+        let text = "This method is not served in 2026-07-28";
+        return Err(Box::new(refuse(StatusCode::NOT_FOUND, Some(id), code::METHOD_NOT_FOUND, text)));
+    };
+    name(headers, known, params).map_err(mismatch)?;
+    Ok(meta)
+}
+
+/// What weir serves to modern clients now.
+fn is_served(method: Method) -> bool {
+    matches!(method, Method::Discover | Method::ToolsList | Method::ToolsCall | Method::SubscriptionsListen)
+}
+
+/// `Mcp-Name` mirrors a member of `params`.
+fn name(headers: &HeaderMap, method: Method, params: &Params) -> Result<(), &'static str> {
+    if method.name_header() != NameSource::Name {
+        return Ok(());
+    }
+    let given = one(headers, "mcp-name").map_err(|_| "`Mcp-Name` is missing or given twice")?;
+    let given = header::decode(given.as_bytes()).map_err(|_| "`Mcp-Name` has a broken base64 form")?;
+    match params.name() {
+        Ok(Some(name)) if name == given => Ok(()),
+        _ => Err("`Mcp-Name` differs from `params.name`"),
+    }
+}
+
+/// The only value of a header, without the white space around it.
+fn one<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<&'a str, &'static str> {
+    let missing = match name {
+        "mcp-method" => "`Mcp-Method` is missing or given twice",
+        _ => "`MCP-Protocol-Version` is missing or given twice",
+    };
+    let mut all = headers.get_all(name).iter();
+    let value = all.next().ok_or(missing)?;
+    if all.next().is_some() {
+        return Err(missing);
+    }
+    value.to_str().map(str::trim).map_err(|_| missing)
+}
+
+async fn dispatch(
+    context: &Context,
+    known: &Authenticated<()>,
+    request: &Request,
+    method: Option<Method>,
+    lifted: Lifted,
+) -> Answer {
+    let revision = Revision::MODERN;
+    let told = Told { revision, tool_call: false, request: &context.name };
+    let fail = |failure: &Failure| {
+        let rescued = rescue(failure, told);
+        answer::json(rescued.status, rescued.message(&request.id))
+    };
+    match method {
+        Some(Method::Discover) => {
+            let result = lists::discover(context, lifted.capabilities.class).await;
+            answer::json(StatusCode::OK, weir_wire::write::response(&request.id, &result))
+        }
+        Some(Method::ToolsList) => {
+            if let Err(failure) = offered(context) {
+                return fail(&failure);
+            }
+            match lists::tools(context, known, revision, lifted.capabilities.class, &lifted.params).await {
+                Ok(result) => answer::json(StatusCode::OK, weir_wire::write::response(&request.id, &result)),
+                Err(failure) => fail(&failure),
+            }
+        }
+        Some(Method::SubscriptionsListen) => streams::open_listen(context, &request.id, &lifted),
+        Some(Method::ToolsCall) => match offered(context) {
+            Ok(()) => call(context, known, &request.id, lifted).await,
+            Err(failure) => fail(&failure),
+        },
+        _ => fail(&Failure::new(weir_core::FailureKind::MethodNotFound, "This method is not served")),
+    }
+}
+
+fn offered(context: &Context) -> Result<(), Failure> {
+    if context.shared.catalog.offers(&context.endpoint, ListKind::Tools) {
+        return Ok(());
+    }
+    Err(Failure::new(weir_core::FailureKind::MethodNotFound, "This endpoint has no tools"))
+}
+
+async fn call(context: &Context, known: &Authenticated<()>, id: &RequestId, lifted: Lifted) -> Answer {
+    let told = Told { revision: Revision::MODERN, tool_call: true, request: &context.name };
+    let fail = |failure: &Failure| {
+        let rescued = rescue(failure, told);
+        answer::json(rescued.status, rescued.message(id))
+    };
+    let token = lifted.token.clone();
+    let binding = match encode::binding(context, known, &lifted.params) {
+        Ok(binding) => binding,
+        Err(failure) => return fail(&failure),
+    };
+    let resume = match resumed(context, &binding.as_binding(), &lifted.params) {
+        Ok(resume) => resume,
+        Err(failure) => return fail(&failure),
+    };
+    let call = canonical(context, lifted, None, resume, &context.name);
+    let ports = &context.shared.ports;
+    let admitted = admit(&*ports.authorizer, &*ports.limiter, known.with(call));
+    match admitted {
+        Err(failure) => fail(&failure),
+        Ok(call) => {
+            ports.audit.decided(call.principal(), call.inner(), true);
+            let router = context.shared.router.clone();
+            let running = Running::new(Box::pin(async move { router.call(call).await }));
+            let asked = Asked::new(context, id.clone(), Revision::MODERN, token).bound(binding);
+            encode::answer(asked, Owned::by_connection(running)).await
+        }
+    }
+}
+
+/// The upstream's own state, where the client brought a sealed one.
+fn resumed(context: &Context, binding: &Binding<'_>, params: &Params) -> Result<Option<String>, Failure> {
+    let state = params.request_state().map_err(|error| Failure::invalid_params(error.to_string()))?;
+    let Some(state) = state else { return Ok(None) };
+    let now = context.shared.ports.clock.wall();
+    let opened = state::open(&context.shared.sealer, binding, &state, now);
+    opened.map(Some).map_err(|error| Failure::invalid_params(error.to_string()))
+}
+
+/// The canonical call of a request of either era.
+pub(crate) fn canonical(
+    context: &Context,
+    lifted: Lifted,
+    session: Option<weir_core::SessionKey>,
+    resume: Option<String>,
+    name: &RequestName,
+) -> Call {
+    Call {
+        endpoint: context.endpoint.clone(),
+        method: Method::ToolsCall,
+        params: lifted.params,
+        capabilities: lifted.capabilities,
+        wants_progress: lifted.token.is_some(),
+        log_level: lifted.log_level,
+        session,
+        resume,
+        request: name.clone(),
+        trace: lifted.trace,
+    }
+}

@@ -1,0 +1,270 @@
+//! The one place that knows how a failure looks to a client: failure x era -> status, code, message, data.
+//!
+//! Sources: JSON-RPC 2.0; 2026-07-28 basic/index (error codes), basic/transports/streamable-http (statuses). An
+//! upstream's failure is HTTP 200: 5xx is weir's own state only.
+
+use bytes::{Bytes, BytesMut};
+use http::StatusCode;
+use weir_core::call::RequestName;
+use weir_core::failure::UpstreamError;
+use weir_core::{Failure, FailureKind};
+use weir_wire::write::{ObjectWriter, string};
+use weir_wire::{ErrorObject, RequestId, Revision, code, meta};
+
+/// Whom a failure is told to, and about what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told<'a> {
+    pub(crate) revision: Revision,
+    /// True for `tools/call`: what a model can act on is a result.
+    pub(crate) tool_call: bool,
+    pub(crate) request: &'a RequestName,
+}
+
+/// How a failure looks.
+#[derive(Debug)]
+pub(crate) struct Rescued {
+    pub(crate) status: StatusCode,
+    pub(crate) outcome: Outcome,
+}
+
+/// A result that says so, or a JSON-RPC error.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// An `isError` result object.
+    Result(Bytes),
+    /// An error object.
+    Error(ErrorObject),
+}
+
+impl Rescued {
+    /// The whole message.
+    pub(crate) fn message(&self, id: &RequestId) -> Bytes {
+        match &self.outcome {
+            Outcome::Result(result) => weir_wire::write::response(id, result),
+            Outcome::Error(error) => weir_wire::write::error_response(Some(id), false, error),
+        }
+    }
+}
+
+/// weir's own code for a failure, where it has one.
+fn own_code(kind: &FailureKind) -> Option<i64> {
+    Some(match kind {
+        FailureKind::TimedOut => code::TIMED_OUT,
+        FailureKind::Unavailable => code::UNAVAILABLE,
+        FailureKind::BadAnswer => code::BAD_ANSWER,
+        FailureKind::ResultUnknown => code::RESULT_UNKNOWN,
+        FailureKind::Limit => code::LIMIT,
+        FailureKind::Busy | FailureKind::Overloaded => code::BUSY,
+        FailureKind::MethodNotFound
+        | FailureKind::InvalidParams
+        | FailureKind::BadArguments
+        | FailureKind::MissingCapability(_)
+        | FailureKind::Upstream(_)
+        | FailureKind::Internal
+        | FailureKind::Unauthenticated => return None,
+    })
+}
+
+/// The table.
+pub(crate) fn rescue(failure: &Failure, told: Told<'_>) -> Rescued {
+    let modern = told.revision.is_modern();
+    log(failure, told.request);
+    if let Some(number) = own_code(failure.kind()) {
+        let status = match failure.kind() {
+            FailureKind::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::OK,
+        };
+        return own(failure, number, told, status);
+    }
+    let (status, error) = match failure.kind() {
+        FailureKind::MethodNotFound => {
+            let status = if modern { StatusCode::NOT_FOUND } else { StatusCode::OK };
+            (status, with_data(code::METHOD_NOT_FOUND, failure, told))
+        }
+        FailureKind::InvalidParams => (StatusCode::OK, with_data(code::INVALID_PARAMS, failure, told)),
+        FailureKind::BadArguments if told.revision.has_tool_error_for_bad_arguments() => {
+            return own(failure, code::INVALID_PARAMS, told, StatusCode::OK);
+        }
+        FailureKind::BadArguments => (StatusCode::OK, with_data(code::INVALID_PARAMS, failure, told)),
+        FailureKind::MissingCapability(needed) => missing_capability(failure, needed, modern),
+        FailureKind::Upstream(error) => upstream(error, told.revision),
+        FailureKind::Unauthenticated => (StatusCode::UNAUTHORIZED, with_data(code::INVALID_REQUEST, failure, told)),
+        FailureKind::Internal
+        | FailureKind::TimedOut
+        | FailureKind::Unavailable
+        | FailureKind::BadAnswer
+        | FailureKind::ResultUnknown
+        | FailureKind::Limit
+        | FailureKind::Busy
+        | FailureKind::Overloaded => {
+            let text = "weir failed while it handled this request: this is a bug of weir's";
+            let error = ErrorObject::new(code::INTERNAL_ERROR, text).with_data(data(failure, told));
+            (StatusCode::OK, error)
+        }
+    };
+    Rescued { status, outcome: Outcome::Error(error) }
+}
+
+fn log(failure: &Failure, request: &RequestName) {
+    let upstream = failure.upstream().map(ToString::to_string);
+    if matches!(failure.kind(), FailureKind::Internal) {
+        tracing::error!(request = request.as_str(), ?upstream, error = %failure, "a bug");
+    } else {
+        let cause = std::error::Error::source(failure).map(ToString::to_string);
+        tracing::debug!(request = request.as_str(), ?upstream, reason = failure.reason(), cause, "request failed");
+    }
+}
+
+/// weir's own failures: on `tools/call` a result that reaches the model, elsewhere an error.
+fn own(failure: &Failure, number: i64, told: Told<'_>, status: StatusCode) -> Rescued {
+    if !told.tool_call {
+        let error = ErrorObject::new(number, failure.to_string()).with_data(data(failure, told));
+        return Rescued { status, outcome: Outcome::Error(error) };
+    }
+    let mut out = BytesMut::with_capacity(512);
+    let mut result = ObjectWriter::new(&mut out);
+    if told.revision.has_result_type() {
+        result.string("resultType", "complete");
+    }
+    result.with("content", |out| {
+        out.extend_from_slice(br#"[{"type":"text","text":"#);
+        string(out, &failure.to_string());
+        out.extend_from_slice(b"}]");
+    });
+    result.boolean("isError", true);
+    let error = ErrorObject::new(number, failure.to_string()).with_data(data(failure, told));
+    result.with("_meta", |out| ObjectWriter::new(out).raw(meta::WEIR_ERROR, &error.to_json()).end());
+    result.end();
+    Rescued { status, outcome: Outcome::Result(out.freeze()) }
+}
+
+fn with_data(number: i64, failure: &Failure, told: Told<'_>) -> ErrorObject {
+    ErrorObject::new(number, failure.message().to_owned()).with_data(data(failure, told))
+}
+
+/// `data` of weir's errors: `reason`, `upstream`, `requestId`, `retryAfterMs`.
+fn data(failure: &Failure, told: Told<'_>) -> Bytes {
+    let mut out = BytesMut::with_capacity(128);
+    let mut object = ObjectWriter::new(&mut out);
+    object.string("reason", failure.reason());
+    if let Some(upstream) = failure.upstream() {
+        object.string("upstream", upstream.as_str());
+    }
+    object.string("requestId", told.request.as_str());
+    if let Some(wait) = failure.wait() {
+        object.integer("retryAfterMs", i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
+    }
+    object.end();
+    out.freeze()
+}
+
+fn missing_capability(failure: &Failure, needed: &Bytes, modern: bool) -> (StatusCode, ErrorObject) {
+    let mut out = BytesMut::new();
+    ObjectWriter::new(&mut out).raw("requiredCapabilities", needed).end();
+    // Legacy revisions have no such code.
+    let (status, number) = if modern {
+        (StatusCode::BAD_REQUEST, code::MISSING_REQUIRED_CLIENT_CAPABILITY)
+    } else {
+        (StatusCode::OK, code::INTERNAL_ERROR)
+    };
+    (status, ErrorObject::new(number, failure.message().to_owned()).with_data(out.freeze()))
+}
+
+/// An upstream's own error, but for the codes that belong to one hop (`-32020` to `-32022`, `-32000` and `-32001`) or do
+/// not exist in the client's revision.
+fn upstream(error: &UpstreamError, revision: Revision) -> (StatusCode, ErrorObject) {
+    let modern = revision.is_modern();
+    let (status, number) = match error.code {
+        code::MISSING_REQUIRED_CLIENT_CAPABILITY if modern => (StatusCode::BAD_REQUEST, error.code),
+        code::METHOD_NOT_FOUND if modern => (StatusCode::NOT_FOUND, error.code),
+        code::RESOURCE_NOT_FOUND if modern => (StatusCode::OK, code::INVALID_PARAMS),
+        code::HEADER_MISMATCH
+        | code::MISSING_REQUIRED_CLIENT_CAPABILITY
+        | code::UNSUPPORTED_PROTOCOL_VERSION
+        | -32000
+        | -32001 => (StatusCode::OK, code::INTERNAL_ERROR),
+        number if modern && !code::is_allowed_to_modern(number) => (StatusCode::OK, code::INTERNAL_ERROR),
+        number => (StatusCode::OK, number),
+    };
+    let mut object = ErrorObject::new(number, error.message.clone());
+    if let Some(data) = &error.data {
+        object = object.with_data(data.clone());
+    }
+    (status, object)
+}
+
+/// One row of the table, for the docs.
+#[derive(Debug)]
+pub struct ErrorRow {
+    /// [`Failure::reason`].
+    pub reason: &'static str,
+    /// What it means and what to do.
+    pub meaning: &'static str,
+    /// How a modern client sees it on `tools/call`.
+    pub modern_call: String,
+    /// How a modern client sees it on other methods.
+    pub modern_other: String,
+    /// How a client of 2025-11-25 sees it on `tools/call`.
+    pub legacy_call: String,
+    /// How a client of 2025-06-18 and before sees it on `tools/call`.
+    pub older_call: String,
+}
+
+/// The whole table, made by asking it.
+#[must_use]
+pub fn error_table() -> Vec<ErrorRow> {
+    let upstream = |number| FailureKind::Upstream(UpstreamError { code: number, message: String::new(), data: None });
+    let rows: [(FailureKind, &'static str); 14] = [
+        (FailureKind::TimedOut, "A deadline passed and the upstream was told to stop. Try again, or ask for less."),
+        (FailureKind::Unavailable, "The upstream cannot be reached or does not serve; nothing ran. Try again later."),
+        (FailureKind::BadAnswer, "The upstream's answer is not valid. Tell its operator."),
+        (FailureKind::ResultUnknown, "The connection was lost; the tool may have run. Check before trying again."),
+        (FailureKind::Limit, "A rate or quota limit. Wait for `retryAfterMs`."),
+        (FailureKind::Busy, "Too many calls to this upstream now. Try again in a moment."),
+        (FailureKind::MethodNotFound, "weir does not serve this method."),
+        (
+            FailureKind::InvalidParams,
+            "The request asks for something that is not there: an unknown tool, a cursor that is no longer valid.",
+        ),
+        (
+            FailureKind::BadArguments,
+            "The arguments do not match the tool's input schema; the message says where. The tool did not run.",
+        ),
+        (
+            FailureKind::MissingCapability(Bytes::from_static(b"{}")),
+            "The call needs a client capability that was not declared; `data.requiredCapabilities` says which.",
+        ),
+        (
+            upstream(-32050),
+            "An error of the upstream's own; code, message and data pass, but for codes of one hop, which become -32603.",
+        ),
+        (FailureKind::Internal, "A bug of weir's. Report it with the `requestId`."),
+        (FailureKind::Unauthenticated, "No valid credentials."),
+        (FailureKind::Overloaded, "weir sheds load or is shutting down. Try again in a second."),
+    ];
+    rows.into_iter().map(|(kind, meaning)| row(kind, meaning)).collect()
+}
+
+fn row(kind: FailureKind, meaning: &'static str) -> ErrorRow {
+    let request = RequestName::from_bits(0);
+    let failure = Failure::new(kind, "");
+    let look = |revision, tool_call| {
+        let rescued = rescue(&failure, Told { revision, tool_call, request: &request });
+        let status = rescued.status.as_u16();
+        match rescued.outcome {
+            Outcome::Result(_) => format!("{status}, `isError` result"),
+            Outcome::Error(_) if matches!(failure.kind(), FailureKind::Upstream(_)) => {
+                format!("{status}, the upstream's code")
+            }
+            Outcome::Error(error) => format!("{status}, {}", error.code),
+        }
+    };
+    ErrorRow {
+        reason: failure.reason(),
+        meaning,
+        modern_call: look(Revision::MODERN, true),
+        modern_other: look(Revision::MODERN, false),
+        legacy_call: look(Revision::NEWEST_LEGACY, true),
+        older_call: look(Revision::V2025_06_18, true),
+    }
+}

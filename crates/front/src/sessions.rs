@@ -1,0 +1,296 @@
+//! Legacy sessions: a record behind core's port, and on this replica the calls and the stream that hang on it.
+//!
+//! An idle session is its record and nothing else: no task, no channel, no entry here.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use data_encoding::BASE64URL_NOPAD;
+use http::HeaderMap;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
+use weir_core::port::{BusMessage, Expect, RecordKey, RecordKind, Written, random_id};
+use weir_core::telemetry::instruments;
+use weir_core::{Failure, FailureKind, Principal, SessionKey};
+use weir_era::session::Session;
+
+use crate::Ports;
+use crate::settings::Limits;
+use crate::stack::Shared;
+
+/// A call was taken back: session key, then the request's id.
+const CANCEL: &str = "cancel";
+/// A session is over: its key.
+const ENDED: &str = "session-ended";
+/// How often expired sessions are looked for.
+const SWEEP: Duration = Duration::from_secs(10);
+/// Parts of the map of running calls, so that sessions seldom wait for one another.
+const SHARDS: usize = 16;
+
+/// The sessions that have something running on this replica.
+pub(crate) struct Sessions {
+    ports: Ports,
+    shards: [Mutex<HashMap<SessionKey, Live>>; SHARDS],
+    detached: AtomicUsize,
+}
+
+/// What hangs on a session here. The entry goes when nothing does; so open connections bound the map.
+#[derive(Default)]
+struct Live {
+    calls: HashMap<Bytes, Vec<(u64, CancellationToken)>>,
+    stream: Option<(u64, CancellationToken)>,
+    next: u64,
+    detached: usize,
+}
+
+/// A session that a request belongs to.
+#[derive(Clone, Debug)]
+pub(crate) struct Opened {
+    pub(crate) session: Session,
+    pub(crate) key: SessionKey,
+    pub(crate) record: RecordKey,
+    version: u64,
+}
+
+impl Sessions {
+    pub(crate) fn new(ports: &Ports) -> Self {
+        Self { ports: ports.clone(), shards: std::array::from_fn(|_| Mutex::default()), detached: AtomicUsize::new(0) }
+    }
+
+    fn shard(&self, key: &SessionKey) -> MutexGuard<'_, HashMap<SessionKey, Live>> {
+        let at = usize::from(key.0[0]) % SHARDS;
+        self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a session; gives the text of its id.
+    pub(crate) async fn open(
+        &self,
+        principal: &Principal,
+        session: &Session,
+        limits: &Limits,
+    ) -> Result<String, Failure> {
+        let id = random_id(&*self.ports.random);
+        let key = RecordKey { principal: principal.clone(), kind: RecordKind::Session, id };
+        let stored = self.ports.records.store(&key, session.encode(), limits.session_idle, Expect::Absent).await;
+        match stored {
+            Ok(Written::Yes(_)) => {
+                instruments().sessions.add(1, &[]);
+                Ok(BASE64URL_NOPAD.encode(&id))
+            }
+            Ok(Written::Full) => Err(Failure::new(FailureKind::Overloaded, "Too many sessions are open")),
+            Ok(Written::Conflict) => Err(Failure::internal("two sessions got one id")),
+            Err(error) => Err(Failure::new(FailureKind::Overloaded, "Sessions cannot be kept now").because(error)),
+        }
+    }
+
+    /// The live session a request names, or `None`: unknown, ended, expired and foreign ones are all the same.
+    pub(crate) async fn load(&self, principal: &Principal, headers: &HeaderMap, limits: &Limits) -> Option<Opened> {
+        let mut given = headers.get_all("mcp-session-id").iter();
+        let text = given.next()?.as_bytes();
+        if given.next().is_some() || text.len() != 22 {
+            return None;
+        }
+        let id: [u8; 16] = BASE64URL_NOPAD.decode(text).ok()?.try_into().ok()?;
+        let record = RecordKey { principal: principal.clone(), kind: RecordKind::Session, id };
+        let found = self.ports.records.load(&record, Some(limits.session_idle)).await.ok()??;
+        let session = Session::decode(&found.value)?;
+        let age = self.ports.clock.wall().duration_since(session.began).unwrap_or_default();
+        if age > limits.session_age {
+            self.end(&record).await;
+            return None;
+        }
+        Some(Opened { session, key: session_key(&id), record, version: found.version })
+    }
+
+    /// Keeps a changed session. A change by somebody else in between wins; the client may set the level again.
+    pub(crate) async fn keep(&self, opened: &Opened, session: &Session, limits: &Limits) -> bool {
+        let expect = Expect::Version(opened.version);
+        let stored = self.ports.records.store(&opened.record, session.encode(), limits.session_idle, expect).await;
+        matches!(stored, Ok(Written::Yes(_)))
+    }
+
+    /// Ends a session everywhere; says whether it was there.
+    pub(crate) async fn end(&self, record: &RecordKey) -> bool {
+        let was = self.ports.records.remove(record).await.unwrap_or(false);
+        if was {
+            self.over(&record.id);
+        }
+        was
+    }
+
+    /// Tells every replica that a session is over.
+    fn over(&self, id: &[u8; 16]) {
+        instruments().sessions.add(-1, &[]);
+        let key = session_key(id);
+        self.ports.bus.publish(BusMessage { topic: ENDED, body: Bytes::copy_from_slice(&key.0) });
+    }
+
+    /// Tells every replica that a call was taken back.
+    pub(crate) fn cancel(&self, key: &SessionKey, request: &[u8]) {
+        let mut body = BytesMut::with_capacity(16 + request.len());
+        body.put_slice(&key.0);
+        body.put_slice(request);
+        self.ports.bus.publish(BusMessage { topic: CANCEL, body: body.freeze() });
+    }
+
+    /// Registers a running call; it is forgotten when the guard is dropped.
+    pub(crate) fn begin(
+        shared: &Arc<Shared>,
+        key: SessionKey,
+        request: Bytes,
+        limits: &Limits,
+    ) -> (CancellationToken, InFlight) {
+        let token = CancellationToken::new();
+        let mut shard = shared.sessions.shard(&key);
+        let live = shard.entry(key).or_default();
+        live.next += 1;
+        let nth = live.next;
+        live.calls.entry(request.clone()).or_default().push((nth, token.clone()));
+        drop(shard);
+        let most = (limits.detached_per_session, limits.detached);
+        (token, InFlight { shared: shared.clone(), key, request, nth, most, detached: false.into() })
+    }
+
+    /// Registers the session's GET stream; the one before it is ended.
+    pub(crate) fn stream(shared: &Arc<Shared>, key: SessionKey) -> (CancellationToken, StreamHold) {
+        let token = CancellationToken::new();
+        let mut shard = shared.sessions.shard(&key);
+        let live = shard.entry(key).or_default();
+        live.next += 1;
+        let nth = live.next;
+        if let Some((_, before)) = live.stream.replace((nth, token.clone())) {
+            before.cancel();
+        }
+        drop(shard);
+        (token, StreamHold { shared: shared.clone(), key, nth })
+    }
+
+    fn cancelled(&self, key: &SessionKey, request: &[u8]) {
+        let shard = self.shard(key);
+        let calls = shard.get(key).and_then(|live| live.calls.get(request));
+        calls.into_iter().flatten().for_each(|(_, token)| token.cancel());
+    }
+
+    fn ended(&self, key: &SessionKey) {
+        let Some(live) = self.shard(key).remove(key) else { return };
+        live.calls.values().flatten().for_each(|(_, token)| token.cancel());
+        if let Some((_, token)) = live.stream {
+            token.cancel();
+        }
+    }
+}
+
+/// A registered call.
+pub(crate) struct InFlight {
+    shared: Arc<Shared>,
+    key: SessionKey,
+    request: Bytes,
+    nth: u64,
+    most: (usize, usize),
+    detached: std::cell::Cell<bool>,
+}
+
+impl InFlight {
+    /// Whether the call may run on without its connection: bounded by session and altogether.
+    pub(crate) fn may_detach(&self) -> bool {
+        let mut shard = self.shared.sessions.shard(&self.key);
+        let Some(live) = shard.get_mut(&self.key) else { return false };
+        let all = &self.shared.sessions.detached;
+        if live.detached >= self.most.0 || all.load(Ordering::Relaxed) >= self.most.1 {
+            return false;
+        }
+        live.detached += 1;
+        all.fetch_add(1, Ordering::Relaxed);
+        self.detached.set(true);
+        true
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let mut shard = self.shared.sessions.shard(&self.key);
+        if self.detached.get() {
+            self.shared.sessions.detached.fetch_sub(1, Ordering::Relaxed);
+        }
+        let Some(live) = shard.get_mut(&self.key) else { return };
+        if self.detached.get() {
+            live.detached = live.detached.saturating_sub(1);
+        }
+        if let Some(calls) = live.calls.get_mut(&self.request) {
+            calls.retain(|(nth, _)| *nth != self.nth);
+            if calls.is_empty() {
+                live.calls.remove(&self.request);
+            }
+        }
+        if live.calls.is_empty() && live.stream.is_none() {
+            shard.remove(&self.key);
+        }
+    }
+}
+
+/// A registered GET stream.
+pub(crate) struct StreamHold {
+    shared: Arc<Shared>,
+    key: SessionKey,
+    nth: u64,
+}
+
+impl Drop for StreamHold {
+    fn drop(&mut self) {
+        let mut shard = self.shared.sessions.shard(&self.key);
+        let Some(live) = shard.get_mut(&self.key) else { return };
+        if live.stream.as_ref().is_some_and(|(nth, _)| *nth == self.nth) {
+            live.stream = None;
+        }
+        if live.calls.is_empty() && live.stream.is_none() {
+            shard.remove(&self.key);
+        }
+    }
+}
+
+/// Listens to what replicas tell, and clears expired sessions away. Runs until it is dropped.
+pub(crate) async fn keep(shared: Arc<Shared>) {
+    let sessions = &shared.sessions;
+    let mut cancels = sessions.ports.bus.subscribe(CANCEL);
+    let mut ends = sessions.ports.bus.subscribe(ENDED);
+    let mut sweep = tokio::time::interval(SWEEP);
+    loop {
+        tokio::select! {
+            told = cancels.recv() => match told {
+                Ok(message) => {
+                    if let Some((key, request)) = message.body.split_first_chunk::<16>() {
+                        sessions.cancelled(&SessionKey(*key), request);
+                    }
+                }
+                Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "cancels were lost: calls run to their deadline"),
+                Err(RecvError::Closed) => return,
+            },
+            told = ends.recv() => match told {
+                Ok(message) => {
+                    if let Ok(key) = <[u8; 16]>::try_from(&*message.body) {
+                        sessions.ended(&SessionKey(key));
+                    }
+                }
+                Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "ends of sessions were lost"),
+                Err(RecvError::Closed) => return,
+            },
+            _ = sweep.tick() => {
+                for record in sessions.ports.records.expired(RecordKind::Session) {
+                    sessions.over(&record.id);
+                }
+            }
+        }
+    }
+}
+
+/// The key other crates see: a digest, so that the id itself never leaves front.
+fn session_key(id: &[u8; 16]) -> SessionKey {
+    let digest = Sha256::digest(id);
+    let mut key = [0; 16];
+    key.copy_from_slice(&digest[..16]);
+    SessionKey(key)
+}

@@ -1,0 +1,212 @@
+//! The column every request passes, outermost first, in one file.
+
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use axum::Router as Paths;
+use axum::body::Body;
+use axum::routing::any;
+use futures_util::FutureExt as _;
+use http::{HeaderValue, Request, StatusCode, header};
+use hyper::body::Incoming;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt as _;
+use tower_http::cors::{AllowOrigin, CorsLayer};
+use weir_core::call::RequestName;
+use weir_core::seal::Sealer;
+use weir_core::telemetry::instruments;
+use weir_core::{Catalog, EndpointId, Router};
+use weir_era::render::About;
+
+use crate::Ports;
+use crate::guard::Gatekeeper;
+use crate::listen::Peer;
+use crate::lists::PageCache;
+use crate::observe::{self, Answer};
+use crate::sessions::Sessions;
+use crate::settings::{Limits, Settings};
+
+/// What outlives a reload.
+pub(crate) struct Shared {
+    pub(crate) ports: Ports,
+    pub(crate) router: Arc<Router>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) sealer: Sealer,
+    pub(crate) sessions: Sessions,
+    pub(crate) pages: PageCache,
+    /// Requests being answered.
+    in_flight: Arc<Semaphore>,
+    /// Open listen and GET streams.
+    pub(crate) streams: Arc<Semaphore>,
+    /// Calls of legacy clients that went away.
+    pub(crate) detached: TaskTracker,
+    pub(crate) drain: CancellationToken,
+    pub(crate) force: CancellationToken,
+}
+
+/// A semaphore with this many permits to begin with; limits below are kept by not handing the rest out.
+const MOST_IN_FLIGHT: usize = 100_000;
+
+impl Shared {
+    pub(crate) fn new(ports: Ports, router: Arc<Router>, catalog: Arc<Catalog>, sealer: Sealer) -> Arc<Self> {
+        Arc::new(Self {
+            sessions: Sessions::new(&ports),
+            ports,
+            router,
+            catalog,
+            sealer,
+            pages: PageCache::default(),
+            in_flight: Arc::new(Semaphore::new(MOST_IN_FLIGHT)),
+            streams: Arc::new(Semaphore::new(MOST_IN_FLIGHT)),
+            detached: TaskTracker::new(),
+            drain: CancellationToken::new(),
+            force: CancellationToken::new(),
+        })
+    }
+
+    /// Starts what listens to other replicas and clears expired sessions away; it ends with the drain.
+    pub(crate) fn start(self: &Arc<Self>, tasks: &TaskTracker) {
+        let work = crate::sessions::keep(self.clone());
+        tasks.spawn(self.drain.clone().run_until_cancelled_owned(work));
+    }
+
+    pub(crate) fn request_name(&self) -> RequestName {
+        let mut bits = [0; 8];
+        self.ports.random.fill(&mut bits);
+        RequestName::from_bits(u64::from_ne_bytes(bits))
+    }
+}
+
+/// One request's surroundings, from the stack it began on.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) about: Arc<About>,
+    pub(crate) endpoint: EndpointId,
+    pub(crate) name: RequestName,
+    pub(crate) peer: Peer,
+}
+
+impl Context {
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.settings.limits
+    }
+}
+
+/// The column, for one set of settings and endpoints.
+pub(crate) struct Stack {
+    settings: Arc<Settings>,
+    shared: Arc<Shared>,
+    paths: Paths,
+}
+
+impl Stack {
+    pub(crate) fn new(settings: Settings, address: SocketAddr, shared: Arc<Shared>) -> Self {
+        let settings = Arc::new(settings);
+        let keeper = Arc::new(Gatekeeper::new(&settings, address));
+        let about = Arc::new(About { server_info: crate::answer::server_info(&settings.server) });
+        let mut paths = Paths::new();
+        for endpoint in shared.catalog.endpoints() {
+            let (id, keeper) = (endpoint.id.clone(), keeper.clone());
+            let (shared, settings, about) = (shared.clone(), settings.clone(), about.clone());
+            let serve = move |request: Request<Body>| {
+                let (name, peer) = request.extensions().get::<(RequestName, Peer)>().cloned().unzip();
+                let context = name.zip(peer).map(|(name, peer)| Context {
+                    shared: shared.clone(),
+                    settings: settings.clone(),
+                    about: about.clone(),
+                    endpoint: id.clone(),
+                    name,
+                    peer,
+                });
+                let keeper = keeper.clone();
+                async move {
+                    match context {
+                        // 5 guard, 6 authn, 7 admit, 8 decode, 9 door: in the order of doorway.
+                        Some(context) => crate::doorway::enter(context, &keeper, request).await,
+                        None => crate::answer::plain(StatusCode::INTERNAL_SERVER_ERROR, "no context"),
+                    }
+                }
+            };
+            paths = paths.route(endpoint.id.as_str(), any(serve));
+        }
+        let paths = paths.fallback(|| async { crate::answer::plain(StatusCode::NOT_FOUND, "no such endpoint") });
+        // CORS answers preflights before authentication: a browser sends them without credentials.
+        let paths = match cors(&settings) {
+            Some(cors) => paths.layer(cors),
+            None => paths,
+        };
+        Self { settings, shared, paths }
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.settings.limits
+    }
+
+    pub(crate) fn drain(&self) -> &CancellationToken {
+        &self.shared.drain
+    }
+
+    /// Serves one request. 1 listen stands above this.
+    pub(crate) async fn serve(&self, request: Request<Incoming>, peer: Peer) -> Answer {
+        let beat = peer.pulse.begin();
+        // 2 observe: sees the status the client got.
+        let name = self.shared.request_name();
+        let seen = observe::begin(name.clone(), beat);
+        let version = request.version();
+        // 4 shed: before anything is read or asked. Outside authentication: refusing must cost nothing.
+        let busy = MOST_IN_FLIGHT - self.shared.in_flight.available_permits() >= self.limits().in_flight;
+        let permit = if busy { None } else { self.shared.in_flight.clone().try_acquire_owned().ok() };
+        let mut answer = match permit {
+            None => crate::answer::overloaded(),
+            Some(permit) => {
+                let mut request = request.map(Body::new);
+                request.extensions_mut().insert((name, peer));
+                // 3 rescue: a panic ends this request alone.
+                let served = AssertUnwindSafe(self.paths.clone().oneshot(request)).catch_unwind().await;
+                let mut answer = match served {
+                    Ok(Ok(answer)) => answer,
+                    Err(_) => {
+                        instruments().panics.add(1, &[]);
+                        crate::answer::plain(StatusCode::INTERNAL_SERVER_ERROR, "weir failed: this is a bug")
+                    }
+                };
+                answer.extensions_mut().insert(Arc::new(permit));
+                answer
+            }
+        };
+        if self.shared.drain.is_cancelled() && version <= http::Version::HTTP_11 {
+            answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        seen.finish(answer)
+    }
+}
+
+fn cors(settings: &Settings) -> Option<CorsLayer> {
+    let origins: Vec<HeaderValue> = settings.origins.iter().filter_map(|origin| origin.parse().ok()).collect();
+    if origins.is_empty() {
+        return None;
+    }
+    let named =
+        |names: &[&'static str]| names.iter().map(|name| http::HeaderName::from_static(name)).collect::<Vec<_>>();
+    Some(
+        CorsLayer::new()
+            .allow_origin(AllowOrigin::list(origins))
+            .allow_methods([http::Method::GET, http::Method::POST, http::Method::DELETE])
+            .allow_headers(named(&[
+                "accept",
+                "authorization",
+                "content-type",
+                "last-event-id",
+                "mcp-method",
+                "mcp-name",
+                "mcp-protocol-version",
+                "mcp-session-id",
+            ]))
+            .expose_headers(named(&["mcp-session-id", "mcp-protocol-version", "www-authenticate", "retry-after"])),
+    )
+}

@@ -1,0 +1,210 @@
+//! Streams that wait for changes: a legacy session's GET stream, and `subscriptions/listen` of modern clients.
+//!
+//! A waiting stream is a small body that is polled: no task, no channel. What it waits on is a counter in the catalog.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as Task, Poll};
+
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, StatusCode};
+use http_body::Frame;
+use opentelemetry::KeyValue;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Duration, Instant, Sleep, sleep_until};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use weir_core::catalog::{Change, Changes};
+use weir_core::telemetry::instruments;
+use weir_core::upstream::ListKind;
+use weir_core::{Authenticated, CapabilityClass};
+use weir_era::lift::Lifted;
+use weir_era::render::{self, About};
+use weir_wire::{RequestId, code, scan, sse};
+
+use crate::answer::{self, labelled};
+use crate::doorway::refuse;
+use crate::legacy::session;
+use crate::observe::Answer;
+use crate::sessions::{Sessions, StreamHold};
+use crate::stack::Context;
+
+/// Opens the GET stream of a session. A second one replaces the first, which ends gracefully.
+pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, headers: &HeaderMap) -> Answer {
+    let opened = match session(context, known, headers).await {
+        Ok(opened) => opened,
+        Err(none) => return labelled(none.answer(None), "GET", "legacy"),
+    };
+    let Some(place) = place(context) else { return labelled(answer::overloaded(), "GET", "legacy") };
+    let (replaced, hold) = Sessions::stream(&context.shared, opened.key);
+    let changes = context.shared.catalog.changes(&context.endpoint, CapabilityClass::BASE, ListKind::Tools);
+    let kind = Kind::Get { _hold: hold };
+    let stream = Stream::new(context, place, Some(changes), kind, &replaced);
+    labelled(answer::events(Body::new(stream)), "GET", "legacy")
+}
+
+/// Opens a listen stream. Its first message acknowledges what is honoured.
+pub(crate) fn open_listen(context: &Context, id: &RequestId, lifted: &Lifted) -> Answer {
+    let bad = |text: &str| refuse(StatusCode::OK, Some(id), code::INVALID_PARAMS, text);
+    let filter = match lifted.params.notifications() {
+        Ok(Some(filter)) => filter,
+        Ok(None) => return bad("`notifications` is missing: say what to be told of"),
+        Err(error) => return bad(&error.to_string()),
+    };
+    let wanted = scan::find(&filter, "toolsListChanged").map(|range| filter.slice(range));
+    let tools = match wanted.as_deref() {
+        Some(b"true") => context.shared.catalog.offers(&context.endpoint, ListKind::Tools),
+        Some(b"false" | b"null") | None => false,
+        Some(_) => return bad("`notifications.toolsListChanged` is not a boolean"),
+    };
+    let Some(place) = place(context) else { return answer::overloaded() };
+    let class = lifted.capabilities.class;
+    let changes = tools.then(|| context.shared.catalog.changes(&context.endpoint, class, ListKind::Tools));
+    let kind = Kind::Listen { id: id.clone(), about: context.about.clone() };
+    let mut stream = Stream::new(context, place, changes, kind, &context.shared.force);
+    stream.say(&render::acknowledged(id.as_json(), tools));
+    answer::events(Body::new(stream))
+}
+
+fn place(context: &Context) -> Option<OwnedSemaphorePermit> {
+    context.shared.streams.clone().try_acquire_owned().ok()
+}
+
+enum Kind {
+    Get { _hold: StreamHold },
+    Listen { id: RequestId, about: Arc<About> },
+}
+
+impl Kind {
+    fn era(&self) -> &'static str {
+        match self {
+            Self::Get { .. } => "legacy",
+            Self::Listen { .. } => "modern",
+        }
+    }
+}
+
+struct Stream {
+    /// What is to be written next.
+    ready: Bytes,
+    changes: Option<Changes>,
+    kind: Kind,
+    /// Draining, or replaced, or the session is over.
+    ends: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
+    comment: Pin<Box<Sleep>>,
+    keep_alive: Duration,
+    over: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Stream {
+    fn new(
+        context: &Context,
+        place: OwnedSemaphorePermit,
+        changes: Option<Changes>,
+        kind: Kind,
+        also: &CancellationToken,
+    ) -> Self {
+        instruments().streams.add(1, &[KeyValue::new("kind", kind.era())]);
+        let ends = [&context.shared.drain, also].map(|token| Box::pin(token.clone().cancelled_owned()));
+        let keep_alive = jittered(context);
+        let mut stream = Self {
+            ready: Bytes::new(),
+            changes,
+            kind,
+            ends,
+            comment: Box::pin(sleep_until(Instant::now() + keep_alive)),
+            keep_alive,
+            over: false,
+            _place: place,
+        };
+        // A legacy stream has nothing to say yet; a comment shows that it is open.
+        stream.comment();
+        if matches!(stream.kind, Kind::Listen { .. }) {
+            stream.ready = Bytes::new();
+        }
+        stream
+    }
+
+    fn comment(&mut self) {
+        let mut out = BytesMut::new();
+        sse::write_comment(&mut out, "");
+        self.ready = out.freeze();
+    }
+
+    fn say(&mut self, message: &[u8]) {
+        let mut out = BytesMut::with_capacity(message.len() + 32);
+        sse::write_event(&mut out, None, None, message);
+        self.ready = out.freeze();
+    }
+
+    fn changed(&mut self) {
+        instruments().list_changed_out.add(1, &[KeyValue::new("era", self.kind.era())]);
+        let message = match &self.kind {
+            Kind::Get { .. } => render::tools_changed(None),
+            Kind::Listen { id, .. } => render::tools_changed(Some(id.as_json())),
+        };
+        self.say(&message);
+    }
+
+    /// The graceful end: a modern listen gets its result.
+    fn end(&mut self) {
+        self.over = true;
+        if let Kind::Listen { id, about } = &self.kind {
+            let result = render::listen_end(about, id.as_json());
+            self.say(&weir_wire::write::response(id, &result));
+        }
+    }
+}
+
+/// The keep-alive time give or take a fifth, so that streams opened together do not wake together.
+fn jittered(context: &Context) -> Duration {
+    let mut byte = [0];
+    context.shared.ports.random.fill(&mut byte);
+    context.limits().keep_alive.mul_f64(0.8 + 0.4 * f64::from(byte[0]) / 255.0)
+}
+
+impl http_body::Body for Stream {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Task<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = &mut *self;
+        loop {
+            if !this.ready.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut this.ready)))));
+            }
+            if this.over {
+                return Poll::Ready(None);
+            }
+            if this.ends.iter_mut().any(|end| end.as_mut().poll(cx).is_ready()) {
+                this.end();
+                continue;
+            }
+            match this.changes.as_mut().map(|changes| changes.poll_changed(cx)) {
+                Some(Poll::Ready(Change::Moved)) => {
+                    this.changed();
+                    continue;
+                }
+                Some(Poll::Ready(Change::Gone)) => {
+                    this.end();
+                    continue;
+                }
+                Some(Poll::Pending) | None => {}
+            }
+            if this.comment.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            let next = Instant::now() + this.keep_alive;
+            this.comment.as_mut().reset(next);
+            this.comment();
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        instruments().streams.add(-1, &[KeyValue::new("kind", self.kind.era())]);
+    }
+}
