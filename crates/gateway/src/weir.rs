@@ -155,13 +155,13 @@ impl Weir {
         let take = || self.front.reload(config.front.clone());
         take().map_err(|error| {
             count_reload("error");
-            ReloadError::Front(reason(&error))
+            ReloadError::Front(front_reason(&error))
         })?;
         self.catalog.apply(topology(&config, &upstreams));
         if let Err(error) = take() {
             // The certificates were good a moment ago; the old ones still serve.
             tracing::error!(
-                error = reason(&error),
+                error = front_reason(&error),
                 "certificates changed in the middle of a reload: new paths come with the next one"
             );
         }
@@ -249,7 +249,7 @@ async fn front(
         random: random.clone(),
     };
     let listen = config.front.listen;
-    let failed = |error| StartError::Listen { address: listen, operators: false, why: reason(&error) };
+    let failed = |error| StartError::Listen { address: listen, operators: false, why: front_reason(&error) };
     Front::bind(config.front.clone(), ports, router, catalog.clone(), sealer).await.map_err(failed)
 }
 
@@ -300,6 +300,14 @@ fn unmoved(old: &Config, new: &Config) -> Vec<&'static str> {
     .into_iter()
     .filter_map(|(name, changed)| changed.then_some(name))
     .collect()
+}
+
+/// A wrapper without words of its own hides its cause's type.
+fn front_reason(error: &weir_front::BindError) -> String {
+    match error {
+        weir_front::BindError::Address(error) => reason(error),
+        weir_front::BindError::Tls(error) => reason(error),
+    }
 }
 
 /// An error and its causes, with a hint for the usual ones.
