@@ -77,11 +77,8 @@ impl<'a> Follower<'a> {
                 tracing::error!("the config has errors: nothing was changed");
             }
             None => {}
-            Some(config) if config == self.applied => {
-                if news {
-                    tracing::info!("the config is as it was applied");
-                }
-            }
+            Some(config) if config == self.applied && !news => {}
+            Some(config) if config == self.applied => tracing::info!("the config is as it was applied"),
             Some(config) => match weir.reload(config.clone()) {
                 Ok(unmoved) => {
                     tracing::info!(
