@@ -1,0 +1,34 @@
+//! Careless and hostile clients. Whatever they send, the answer is the one that the protocol demands, everybody else is
+//! served as before, and no upstream hears of it.
+//!
+//! Every test looks at the binary from outside, over a socket. A refusal is checked by its status, its code and its id;
+//! after each, [`Stage::is_well`] makes a good call and looks at what reached the upstream in the meantime.
+
+mod answers;
+mod batches;
+mod bombs;
+mod calls;
+mod codes;
+mod door;
+mod envelope;
+mod framing;
+mod headers;
+mod hosts;
+mod ids;
+mod json;
+mod legacy;
+mod letter;
+mod modern;
+mod order;
+mod origins;
+mod raw;
+mod requests;
+mod sessions;
+mod stage;
+mod streams;
+mod tails;
+mod timing;
+mod vanishing;
+
+use letter::{Letter, Row};
+use stage::Stage;

@@ -1,0 +1,219 @@
+//! Requests whose end two readers could place differently, and what hides behind them (A07).
+
+use super::Stage;
+use super::raw::{Reply, exchange, good, head, modern};
+
+/// The lines of a good call of `tool` without its length, and its body.
+pub fn parts(tool: &str) -> (String, String) {
+    let (lines, body) = modern("tools/call", Some(tool), "outer");
+    (lines.join("\r\n"), body)
+}
+
+/// A request of these lines, then a smuggled one that a laxer reader would find.
+fn with_tail(stage: &Stage, lines: &[&str], body: &str) -> Vec<u8> {
+    let tail = good(stage, "tools/call", Some("smuggled"), true);
+    (head(stage, "POST /mcp HTTP/1.1", lines) + body + &tail).into_bytes()
+}
+
+/// One 400, then the end.
+fn refused_and_closed(name: &str, replies: &[Reply]) {
+    let statuses: Vec<_> = replies.iter().map(|reply| reply.status).collect();
+    assert_eq!(statuses, [400], "{name}: {replies:?}");
+    assert!(!replies[0].body.contains("\"result\""), "{name}: {replies:?}");
+}
+
+/// Header lines that make the length of a body doubtful, or that are no header lines.
+const DOUBTFUL: [&str; 54] = [
+    "Content-Length: +5",
+    "Content-Length: -5",
+    "Content-Length: 5,5",
+    "Content-Length: 5, 6",
+    "Content-Length: 5 5",
+    "Content-Length: 0x5",
+    "Content-Length: 5;a=b",
+    "Content-Length: 5.0",
+    "Content-Length: 5e0",
+    "Content-Length: \"5\"",
+    "Content-Length: five",
+    "Content-Length:",
+    "Content-Length: 18446744073709551616",
+    "Content-Length: 99999999999999999999999999",
+    "Content-Length: 5\r\nContent-Length: 6",
+    "Content-Length: 6\r\nContent-Length: 5",
+    "Content-Length: 5\r\nContent-Length: 5\r\nContent-Length: 50",
+    "Transfer-Encoding: xchunked",
+    "Transfer-Encoding: chunkedx",
+    "Transfer-Encoding: \"chunked\"",
+    "Transfer-Encoding: chunked;a=b",
+    "Transfer-Encoding: chunked, identity",
+    "Transfer-Encoding: identity",
+    "Transfer-Encoding: gzip",
+    "Transfer-Encoding:",
+    "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+    "Transfer-Encoding: chunked\r\nTransfer-Encoding: x",
+    "Transfer-Encoding: \u{b}chunked",
+    "Transfer-Encoding: chunked\u{0}",
+    "Transfer-Encoding : chunked",
+    "Transfer-Encoding\t: chunked",
+    "Content-Length : 5",
+    "Content-Length\u{0}: 5",
+    "Content Length: 5",
+    " Content-Length: 5",
+    "\tContent-Length: 5",
+    "X-Folded: a\r\n b",
+    "X-Folded: a\r\n\tContent-Length: 5",
+    "X-Nul: a\u{0}b",
+    "X-Return: a\rb",
+    "X-Return: a\r\r\nContent-Length: 5",
+    "X-Bell: a\u{7}b",
+    "X-Delete: a\u{7f}b",
+    "No-Colon",
+    ": no name",
+    "X(Comment): a",
+    "X@At: a",
+    "X[Bracket]: a",
+    "X\"Quote\": a",
+    "X/Slash: a",
+    "X,Comma: a",
+    "X;Semicolon: a",
+    "X=Equals: a",
+    "\u{1}X: a",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a07_doubtful_header_lines_are_400_and_nothing_behind_them_is_read() {
+    let mut stage = Stage::new().await;
+    let (lines, body) = parts("echo");
+    let length = format!("Content-Length: {}", body.len());
+    for line in DOUBTFUL {
+        // Before, between and after good lines: the place of a bad one must not matter.
+        let framed = line.contains("ontent-Length") || line.contains("ransfer-Encoding");
+        let orders: &[&[&str]] = if framed {
+            &[&[line, &lines], &[&lines, line]]
+        } else {
+            &[&[line, &lines, &length], &[&lines, &length, line]]
+        };
+        for order in orders {
+            refused_and_closed(&format!("{order:?}"), &exchange(&stage, &with_tail(&stage, order, &body)).await);
+        }
+        stage.is_well(line).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a07_bad_request_lines_are_refused_and_nothing_behind_them_is_read() {
+    let mut stage = Stage::new().await;
+    let (_, body) = parts("echo");
+    for first in [
+        "POST /mcp HTTP/1.2",
+        "POST /mcp HTTP/2.0",
+        "POST /mcp HTTP/0.9",
+        "POST /mcp HTTP/1.1x",
+        "POST /mcp http/1.1",
+        "POST /mcp",
+        "POST  /mcp HTTP/1.1",
+        "POST /mcp  HTTP/1.1",
+        "POST\t/mcp\tHTTP/1.1",
+        "POST /mcp HTTP/1.1 ",
+        "POST /m cp HTTP/1.1",
+        "POST /mcp\u{0} HTTP/1.1",
+        "PO ST /mcp HTTP/1.1",
+        "PO\u{0}ST /mcp HTTP/1.1",
+        "P@ST /mcp HTTP/1.1",
+        " POST /mcp HTTP/1.1",
+        "POST mcp HTTP/1.1",
+        "POST /mcp\u{7f} HTTP/1.1",
+        "{\"jsonrpc\":\"2.0\"}",
+        "\u{16}\u{3}\u{1}\u{2}\u{0}\u{1}",
+    ] {
+        let length = format!("Content-Length: {}", body.len());
+        let mut bytes = head(&stage, first, &[&length]).into_bytes();
+        bytes.extend_from_slice(body.as_bytes());
+        bytes.extend_from_slice(good(&stage, "tools/call", Some("smuggled"), true).as_bytes());
+        let replies = exchange(&stage, &bytes).await;
+        // Some are so far from HTTP that there is nothing to answer.
+        assert!(replies.len() <= 1, "{first:?}: {replies:?}");
+        assert!(replies.iter().all(|reply| [400, 404, 505].contains(&reply.status)), "{first:?}: {replies:?}");
+        stage.is_well(first).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a07_chunks_of_no_sense_are_400_and_nothing_behind_them_is_read() {
+    let mut stage = Stage::new().await;
+    let (lines, body) = parts("echo");
+    let size = format!("{:x}", body.len());
+    for (name, chunks) in [
+        ("a size beyond 64 bits", format!("1{:016x}\r\n{body}\r\n0\r\n\r\n", body.len())),
+        ("a size of all Fs", format!("ffffffffffffffff\r\n{body}\r\n0\r\n\r\n")),
+        ("a size with 0x", format!("0x{size}\r\n{body}\r\n0\r\n\r\n")),
+        ("a negative size", format!("-{size}\r\n{body}\r\n0\r\n\r\n")),
+        ("a signed size", format!("+{size}\r\n{body}\r\n0\r\n\r\n")),
+        ("no size", format!("\r\n{body}\r\n0\r\n\r\n")),
+        ("a size that is no number", format!("xyz\r\n{body}\r\n0\r\n\r\n")),
+        ("a size too small", format!("5\r\n{body}\r\n0\r\n\r\n")),
+        ("a chunk without its end", format!("{size}\r\n{body}0\r\n\r\n")),
+        ("a size with a decimal point", format!("{size}.0\r\n{body}\r\n0\r\n\r\n")),
+        ("a size ended by LF", format!("{size}\n{body}\r\n0\r\n\r\n")),
+        ("an extension with a bare LF", format!("{size};a=\nb\r\n{body}\r\n0\r\n\r\n")),
+        ("a NUL in the size", format!("{size}\0\r\n{body}\r\n0\r\n\r\n")),
+    ] {
+        let bytes = with_tail(&stage, &[&lines, "Transfer-Encoding: chunked"], &chunks);
+        refused_and_closed(name, &exchange(&stage, &bytes).await);
+        stage.is_well(name).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a07_chunks_are_not_for_http_1_0() {
+    let mut stage = Stage::new().await;
+    let (lines, body) = parts("echo");
+    let mut bytes = head(&stage, "POST /mcp HTTP/1.0", &[&lines, "Transfer-Encoding: chunked"]);
+    bytes.push_str(&format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len()));
+    bytes.push_str(&good(&stage, "tools/call", Some("smuggled"), true));
+    refused_and_closed("HTTP/1.0 in chunks", &exchange(&stage, bytes.as_bytes()).await);
+    stage.is_well("HTTP/1.0 in chunks").await;
+}
+
+/// RFC 9112, 6.3: the chunks count, and the connection ends with the answer, so that nothing after it can be meant.
+#[tokio::test(flavor = "multi_thread")]
+async fn a07_a_length_beside_chunks_never_counts_and_the_connection_ends() {
+    let mut stage = Stage::new().await;
+    let (lines, body) = parts("echo");
+    let chunked = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+    for length in
+        ["Content-Length: 5", "Content-Length: 0", "Content-Length: 100000", "Content-Length: 5\r\nContent-Length: 5"]
+    {
+        for order in
+            [[lines.as_str(), length, "Transfer-Encoding: chunked"], [&lines, "Transfer-Encoding: chunked", length]]
+        {
+            let replies = exchange(&stage, &with_tail(&stage, &order, &chunked)).await;
+            let name = format!("{order:?}");
+            assert_eq!(replies.len(), 1, "{name}: {replies:?}");
+            let ran: Vec<_> = stage.heard().into_iter().map(|call| call.tool().map(str::to_owned)).collect();
+            match replies[0].status {
+                400 => assert_eq!(ran, [], "{name}"),
+                200 => assert_eq!(ran, [Some("echo".to_owned())], "{name}"),
+                other => panic!("{name}: {other}"),
+            }
+            stage.is_well(&name).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a07_bare_line_feeds_are_refused_and_nothing_behind_them_is_read() {
+    let mut stage = Stage::new().await;
+    let (lines, body) = parts("echo");
+    let length = format!("Content-Length: {}", body.len());
+    let crlf = head(&stage, "POST /mcp HTTP/1.1", &[&lines, &length]);
+    let whole = crlf.replace("\r\n", "\n");
+    let one_line = crlf.replacen("\r\nMcp-Method", "\nMcp-Method", 1);
+    let the_end = crlf.strip_suffix("\r\n\r\n").unwrap().to_owned() + "\n\n";
+    let mixed_end = crlf.strip_suffix("\r\n\r\n").unwrap().to_owned() + "\r\n\n";
+    for (name, head) in [("all", whole), ("one line", one_line), ("the end", the_end), ("half the end", mixed_end)] {
+        let bytes = head + &body + &good(&stage, "tools/call", Some("smuggled"), true);
+        refused_and_closed(name, &exchange(&stage, bytes.as_bytes()).await);
+        stage.is_well(name).await;
+    }
+}

@@ -1,0 +1,134 @@
+//! What the modern revision has, and what it does not know any more (R005 to R008, R028 to R030, R051 to R056, B14).
+
+use serde_json::json;
+use weir_testkit::Answer;
+use weir_wire::meta;
+
+use super::Stage;
+use super::answers::obeys;
+use super::letter::refused;
+
+fn is_weir(answer: &Answer) {
+    let server = &answer.result()["_meta"][meta::SERVER_INFO];
+    assert_eq!(server["name"], "weir", "r053: {}", answer.last());
+    assert!(server["version"].is_string(), "r053: {}", answer.last());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r005_r051_r052_r053_discover_says_what_there_is() {
+    let mut stage = Stage::new().await;
+    for client in [stage.modern(), stage.modern().with_http2()] {
+        let answer = client.ask("server/discover", json!({})).await.unwrap();
+        assert_eq!(answer.status, 200);
+        let result = answer.result();
+        assert_eq!(result["resultType"], "complete");
+        assert!(result["supportedVersions"].as_array().unwrap().contains(&json!("2026-07-28")), "{result}");
+        assert!(result["capabilities"]["tools"].is_object(), "{result}");
+        assert!(result["ttlMs"].as_u64().is_some(), "{result}");
+        assert!(["public", "private"].contains(&result["cacheScope"].as_str().unwrap()), "{result}");
+        assert!(result.get("serverInfo").is_none(), "it moved into _meta: {result}");
+        is_weir(&answer);
+        obeys("server/discover", &answer.messages);
+    }
+    stage.is_well("discover").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r053_r132_every_result_is_complete_and_from_weir() {
+    let mut stage = Stage::new().await;
+    for (method, params) in [
+        ("server/discover", json!({})),
+        ("tools/list", json!({})),
+        ("tools/call", json!({ "name": "echo", "arguments": {} })),
+    ] {
+        let answer = stage.modern().ask(method, params).await.unwrap();
+        assert_eq!(answer.result()["resultType"], "complete", "{method}");
+        is_weir(&answer);
+        obeys(method, &answer.messages);
+    }
+    assert_eq!(stage.heard().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r056_r030_capabilities_say_what_works() {
+    let mut stage = Stage::new().await;
+    let answer = stage.modern().ask("server/discover", json!({})).await.unwrap();
+    let capabilities = answer.result()["capabilities"].clone();
+    assert_eq!(stage.modern().ask("tools/list", json!({})).await.unwrap().status, 200);
+    for (capability, methods) in [
+        ("prompts", ["prompts/list", "prompts/get"]),
+        ("resources", ["resources/list", "resources/read"]),
+        ("resources", ["resources/templates/list", "resources/read"]),
+        ("completions", ["completion/complete", "completion/complete"]),
+    ] {
+        for method in methods {
+            let params = json!({ "name": "x", "uri": "x:y", "ref": { "type": "ref/prompt", "name": "x" }, "argument": { "name": "a", "value": "" } });
+            let answer = stage.modern().ask(method, params).await.unwrap();
+            let offered = capabilities.get(capability).is_some();
+            let known = !(answer.status == 404 && answer.last()["error"]["code"] == -32601);
+            assert_eq!(offered, known, "{method} with {capabilities}: {} {:?}", answer.status, answer.body);
+        }
+        stage.is_well(capability).await;
+    }
+    // `listChanged` is offered, so it is honoured.
+    assert_eq!(capabilities["tools"]["listChanged"], true);
+    let mut listening = stage.modern().listen(json!({ "toolsListChanged": true })).await.unwrap();
+    let first = listening.next_message().await.unwrap().unwrap();
+    assert_eq!(first["params"]["notifications"], json!({ "toolsListChanged": true }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b14_r028_r029_methods_that_are_not_there_are_404_32601() {
+    let mut stage = Stage::new().await;
+    for method in [
+        "unknown/method",
+        "initialize",
+        "ping",
+        "logging/setLevel",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "tasks/list",
+        "tasks/result",
+        "sampling/createMessage",
+        "elicitation/create",
+        "roots/list",
+        "tools/call/x",
+        "tools",
+        "",
+        " tools/call",
+        "TOOLS/LIST",
+        "rpc.discover",
+        "dev.weir/admin",
+        "notifications/initialized",
+        "../tools/list",
+        "gr\u{fc}\u{df}e",
+    ] {
+        let mut letter = stage.letter("tools/list", json!({ "level": "info", "uri": "x:y" }));
+        letter.body["id"] = json!("not there");
+        letter.body["method"] = json!(method);
+        letter.set("mcp-method", &weir_wire::header::encode(method));
+        let answer = letter.post(&stage).await;
+        if method.is_empty() || method.starts_with(' ') || !method.is_ascii() {
+            // Mcp-Method cannot say these: what it says is another method, or none.
+            assert!([400, 404].contains(&answer.status.as_u16()), "{method:?}: {:?}", answer.body);
+            assert!([-32020, -32601, -32600].contains(&answer.code()), "{method:?}: {:?}", answer.body);
+        } else {
+            refused(method, &answer, 404, -32601, &json!("not there"));
+        }
+        stage.is_well(method).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r007_r008_sessions_and_event_ids_mean_nothing_to_modern_requests() {
+    let mut stage = Stage::new().await;
+    for method in ["server/discover", "tools/list", "tools/call"] {
+        let mut letter = stage.letter(method, json!({ "name": "echo", "arguments": {} }));
+        letter.set("mcp-session-id", "bogus \u{7e} session");
+        letter.set("last-event-id", "bogus");
+        let answer = letter.post(&stage).await;
+        assert_eq!(answer.status, 200, "{method}: {:?}", answer.body);
+        assert_eq!(answer.header("mcp-session-id"), None, "{method}");
+    }
+    assert_eq!(stage.heard().len(), 1);
+}

@@ -1,0 +1,174 @@
+//! What every case plays on: weir in front of one mock server that remembers everything it was asked.
+
+use http::{HeaderMap, Method};
+use serde_json::{Value, json};
+use weir_testkit::mockup::{Builder, Recorded, Tool};
+use weir_testkit::{Answer, Behaviour, Mockup, RawClient};
+use weir_wire::Revision;
+
+use super::letter::refused;
+use super::{Letter, Row};
+use crate::harness::Weir;
+
+/// What weir asks a server on its own account, for its catalog and for a session.
+const OWN: [&str; 7] = [
+    "server/discover",
+    "tools/list",
+    "subscriptions/listen",
+    "initialize",
+    "notifications/initialized",
+    "logging/setLevel",
+    "ping",
+];
+
+/// weir and its upstream `up`, alone and unchanged on `/mcp`.
+pub struct Stage {
+    pub weir: Weir,
+    pub up: Mockup,
+    /// Requests of clients that were looked at already.
+    seen: usize,
+    good: usize,
+}
+
+impl Stage {
+    /// The usual tools behind the usual limits.
+    pub async fn new() -> Self {
+        Self::with(json!({})).await
+    }
+
+    /// The usual tools behind these limits.
+    pub async fn limited(limits: Value) -> Self {
+        Self::with(json!({ "limits": limits })).await
+    }
+
+    /// The usual tools behind this config; upstreams and endpoints are added.
+    pub async fn with(config: Value) -> Self {
+        Self::over(usual_tools(Mockup::modern()), config).await
+    }
+
+    /// This upstream behind this config. It must have the tool `echo`.
+    pub async fn over(upstream: Builder, mut config: Value) -> Self {
+        let up = upstream.start().await;
+        config["upstreams"] = json!({ "up": { "url": up.url() } });
+        config["endpoints"] = json!({ "/mcp": { "upstream": "up" } });
+        Self::around(up, config).await
+    }
+
+    /// A running upstream, and a whole config that has it on `/mcp` with its names unchanged.
+    pub async fn around(up: Mockup, config: Value) -> Self {
+        let weir = tokio::task::block_in_place(|| Weir::with(config));
+        let mut stage = Self { weir, up, seen: 0, good: 0 };
+        stage.is_well("the start").await;
+        stage
+    }
+
+    /// The endpoint.
+    pub fn url(&self) -> String {
+        self.weir.url("/mcp")
+    }
+
+    /// `127.0.0.1:port`.
+    pub fn authority(&self) -> String {
+        self.weir.url("").trim_start_matches("http://").to_owned()
+    }
+
+    /// A client that adds nothing.
+    pub fn bare(&self) -> RawClient {
+        RawClient::new(&self.url())
+    }
+
+    pub fn modern(&self) -> RawClient {
+        self.bare().modern()
+    }
+
+    /// A legacy client with a session.
+    pub async fn legacy(&self, revision: Revision) -> RawClient {
+        self.bare().legacy(revision).initialize().await.unwrap()
+    }
+
+    /// A good modern request, for a test to spoil.
+    pub fn letter(&self, method: &str, params: Value) -> Letter {
+        Letter::of(&self.modern(), method, params)
+    }
+
+    /// A good modern call of `echo`, for a test to spoil.
+    pub fn call(&self) -> Letter {
+        self.letter("tools/call", json!({ "name": "echo", "arguments": { "from": "a spoilt call" } }))
+    }
+
+    /// POSTs any body with the headers of a client that has neither session nor revision, and `extra` ones.
+    pub async fn post(&self, extra: &[(&str, &str)], body: impl Into<bytes::Bytes>) -> Answer {
+        self.post_as(&self.bare(), extra, body).await
+    }
+
+    /// POSTs any body with the headers of `client`, and `extra` ones.
+    pub async fn post_as(&self, client: &RawClient, extra: &[(&str, &str)], body: impl Into<bytes::Bytes>) -> Answer {
+        let mut letter = Letter::of(client, "", Value::Null);
+        for (name, value) in extra {
+            letter.set(name, value);
+        }
+        self.send(Method::POST, letter.headers, body).await
+    }
+
+    /// Any request, read to the end of its answer.
+    pub async fn send(&self, method: Method, headers: HeaderMap, body: impl Into<bytes::Bytes>) -> Answer {
+        let answered = async { self.bare().send(method, headers, body).await?.finish().await };
+        in_time("an answer", answered).await.unwrap()
+    }
+
+    /// The requests of clients that reached the upstream since this was last asked.
+    pub fn heard(&mut self) -> Vec<Recorded> {
+        let own = |request: &Recorded| {
+            if request.verb == Method::POST { OWN.contains(&request.method()) } else { request.body.is_empty() }
+        };
+        let all: Vec<Recorded> = self.up.requests().into_iter().filter(|request| !own(request)).collect();
+        let new = all[self.seen..].to_vec();
+        self.seen = all.len();
+        new
+    }
+
+    /// weir answers a good call, nothing but that call reached the upstream, and nothing panicked.
+    pub async fn is_well(&mut self, after: &str) {
+        self.good += 1;
+        let mark = format!("call {} after {after}", self.good);
+        let answer = in_time("a good call", self.modern().call("echo", json!({ "mark": mark }))).await.unwrap();
+        assert_eq!(answer.status, 200, "after {after}: {:?}", answer.body);
+        assert_eq!(answer.text(), json!({ "mark": mark }).to_string(), "after {after}");
+        let heard = self.heard();
+        let bodies: Vec<_> = heard.iter().map(|request| String::from_utf8_lossy(&request.body)).collect();
+        assert!(heard.len() == 1 && bodies[0].contains(&mark), "after {after} the upstream heard {bodies:?}");
+        assert!(!self.weir.process.said().contains("panicked"), "after {after}");
+    }
+
+    /// Sends each row's spoilt call of `echo`, and looks at the answer and at what came of it.
+    pub async fn refuses(&mut self, rows: &[Row]) {
+        self.refuses_in("tools/call", &json!({ "name": "echo", "arguments": {} }), rows).await;
+    }
+
+    /// The same with another good request to spoil.
+    pub async fn refuses_in(&mut self, method: &str, params: &Value, rows: &[Row]) {
+        for row in rows {
+            let mut letter = self.letter(method, params.clone());
+            let id = json!(format!("the id of: {}", row.name));
+            letter.body["id"] = id.clone();
+            (row.spoil)(&mut letter);
+            let answer = letter.post(self).await;
+            refused(row.name, &answer, row.status, row.code, &id);
+            self.is_well(row.name).await;
+        }
+    }
+}
+
+/// `echo`, and `smuggled`, which no test calls in earnest.
+pub fn usual_tools(builder: Builder) -> Builder {
+    builder.with(Tool::new("echo")).tool("smuggled", Behaviour::text("smuggled"))
+}
+
+/// The outcome of something that must end.
+///
+/// # Panics
+/// When it does not.
+pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let ended = tokio::time::timeout(crate::harness::PATIENCE, future).await;
+    ended.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+}
