@@ -71,8 +71,10 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The whole group: a server may have been started by a wrapper.
-        let _ = Command::new("kill").arg("-KILL").arg(format!("-{}", self.child.id())).stderr(Stdio::null()).status();
+        // The whole group: a server may have been started by a wrapper. Without `--`, procps takes `-1234` for options and
+        // kills the process `-1`: everything there is.
+        let group = format!("-{}", self.child.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
