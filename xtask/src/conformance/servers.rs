@@ -1,5 +1,7 @@
 //! The two servers of a run, on free loopback ports: the fixture, and weir in front of it. Both end with their handle.
 
+#![allow(clippy::disallowed_methods, reason = "there is no runtime here that a sleep could block")]
+
 use std::{
     fs::{self, File},
     io::{BufRead, BufReader},
