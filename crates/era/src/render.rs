@@ -144,11 +144,14 @@ fn list_meta(out: &mut BytesMut, revision: Revision, about: &About, facts: &Page
     }
     if !facts.missing.is_empty() {
         object.with(meta::WEIR_UPSTREAMS, |out| {
-            let mut upstreams = ObjectWriter::new(out);
-            for (id, reason) in &facts.missing {
-                upstreams.string(id, reason);
+            out.put_u8(b'[');
+            for (nth, (id, reason)) in facts.missing.iter().enumerate() {
+                if nth > 0 {
+                    out.put_u8(b',');
+                }
+                ObjectWriter::new(out).string("upstream", id).string("reason", reason).end();
             }
-            upstreams.end();
+            out.put_u8(b']');
         });
     }
     object.end();

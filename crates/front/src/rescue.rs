@@ -132,8 +132,9 @@ fn own(failure: &Failure, number: i64, told: Told<'_>, status: StatusCode) -> Re
         out.extend_from_slice(b"}]");
     });
     result.boolean("isError", true);
-    let error = ErrorObject::new(number, failure.to_string()).with_data(data(failure, told));
-    result.with("_meta", |out| ObjectWriter::new(out).raw(meta::WEIR_ERROR, &error.to_json()).end());
+    result.with("_meta", |out| {
+        ObjectWriter::new(out).with(meta::WEIR_ERROR, |out| facts(out, Some(number), failure, told)).end();
+    });
     result.end();
     Rescued { status, outcome: Outcome::Result(out.freeze()) }
 }
@@ -145,7 +146,16 @@ fn with_data(number: i64, failure: &Failure, told: Told<'_>) -> ErrorObject {
 /// `data` of weir's errors: `reason`, `upstream`, `requestId`, `retryAfterMs`.
 fn data(failure: &Failure, told: Told<'_>) -> Bytes {
     let mut out = BytesMut::with_capacity(128);
-    let mut object = ObjectWriter::new(&mut out);
+    facts(&mut out, None, failure, told);
+    out.freeze()
+}
+
+/// The same object; inside a result, where no error has a code beside it, with `code`.
+fn facts(out: &mut BytesMut, code: Option<i64>, failure: &Failure, told: Told<'_>) {
+    let mut object = ObjectWriter::new(out);
+    if let Some(code) = code {
+        object.integer("code", code);
+    }
     object.string("reason", failure.reason());
     if let Some(upstream) = failure.upstream() {
         object.string("upstream", upstream.as_str());
@@ -155,7 +165,6 @@ fn data(failure: &Failure, told: Told<'_>) -> Bytes {
         object.integer("retryAfterMs", i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
     }
     object.end();
-    out.freeze()
 }
 
 fn missing_capability(failure: &Failure, needed: &Bytes, modern: bool) -> (StatusCode, ErrorObject) {
