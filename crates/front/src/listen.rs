@@ -5,6 +5,7 @@
 
 mod connection;
 mod guarded;
+mod lines;
 mod pulse;
 mod slots;
 mod socket;

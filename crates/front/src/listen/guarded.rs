@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::lines::Lines;
 use super::pulse::Pulse;
 
 /// What a closing connection still reads, so that the answer is not lost to a reset (faults A05, A09).
@@ -34,6 +35,7 @@ pub(crate) struct Guarded<S> {
     pulse: Arc<Pulse>,
     times: Option<Times>,
     phase: Phase,
+    lines: Lines,
     timer: Option<Pin<Box<Sleep>>>,
     lingered: usize,
 }
@@ -54,7 +56,11 @@ impl<S> Guarded<S> {
     /// `times: None` keeps none (HTTP/2).
     pub(crate) fn new(inner: S, prefix: Bytes, pulse: Arc<Pulse>, times: Option<Times>) -> Self {
         let phase = if prefix.is_empty() { Phase::Waiting } else { Phase::Head(0) };
-        let mut guarded = Self { inner, prefix, pulse, times, phase, timer: None, lingered: 0 };
+        let (mut lines, mut prefix) = (Lines::default(), BytesMut::from(prefix));
+        if times.is_some() {
+            lines.read(&mut prefix, Some(0));
+        }
+        let mut guarded = Self { inner, prefix: prefix.freeze(), pulse, times, phase, lines, timer: None, lingered: 0 };
         if let Some(times) = times {
             // The first head has its time from the accept on, sent or not (fault A02).
             guarded.arm(times.head);
@@ -124,6 +130,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut this.inner).poll_read(cx, buffer);
         let read = matches!(polled, Poll::Ready(Ok(()))) && buffer.filled().len() > before;
+        if read && this.times.is_some() {
+            let head = (!this.pulse.is_busy()).then(|| this.pulse.served());
+            this.lines.read(&mut buffer.filled_mut()[before..], head);
+        }
         this.keep_time(read, cx)?;
         polled
     }
