@@ -18,6 +18,7 @@ pub(crate) struct Gatekeeper {
     /// Lower-case names, `name` for any port or `name:port`. `None`: any well-formed host.
     hosts: Option<HashSet<String>>,
     origins: HashSet<String>,
+    body_bytes: usize,
 }
 
 impl Gatekeeper {
@@ -43,13 +44,18 @@ impl Gatekeeper {
             }
             hosts.insert(address.ip().to_string());
         }
-        Self { hosts: (!hosts.is_empty()).then_some(hosts), origins }
+        Self { hosts: (!hosts.is_empty()).then_some(hosts), origins, body_bytes: settings.limits.body_bytes }
     }
 
-    /// Checks a head. Order: malformed, Host, Origin, method, media types.
-    pub(crate) fn check(&self, head: &Parts) -> Result<(), Refusal> {
+    /// Checks who asks, whatever for: Host, Origin, and no tunnels. Stands before the paths and before CORS.
+    pub(crate) fn greet(&self, head: &Parts) -> Result<(), Refusal> {
         self.host(head)?;
         self.origin(&head.headers)?;
+        if head.method == Method::CONNECT { Err(method_not_allowed()) } else { Ok(()) }
+    }
+
+    /// Checks what is asked of an endpoint. Order: malformed, method, size, media types.
+    pub(crate) fn check(&self, head: &Parts) -> Result<(), Refusal> {
         if head.headers.keys().any(|name| name.as_str().contains('_')) {
             return Err(bad("underscore", "header names with `_` are refused: proxies read them as `-`"));
         }
@@ -57,7 +63,10 @@ impl Gatekeeper {
             return Err(bad("query_token", "tokens are not taken from the query: send them in `Authorization`"));
         }
         match head.method {
-            Method::POST => media(&head.headers),
+            Method::POST => {
+                crate::intake::declared(&head.headers, self.body_bytes)?;
+                media(&head.headers)
+            }
             Method::GET | Method::DELETE => session_method(head),
             _ => Err(method_not_allowed()),
         }
@@ -108,13 +117,17 @@ fn host_name(host: &str) -> Option<&str> {
 
 fn media(headers: &HeaderMap) -> Result<(), Refusal> {
     let unsupported = |text| Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media_type", text);
-    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-    let kind = text(header::CONTENT_TYPE).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    if !kind.eq_ignore_ascii_case("application/json") {
+    let lines = |name| headers.get_all(name).iter().map(|value| value.to_str().unwrap_or("?"));
+    let is_json = |kind: &str| {
+        let kind = kind.split(';').next().unwrap_or_default().trim();
+        kind.eq_ignore_ascii_case("application/json")
+    };
+    // Exactly one: of two, another reader might believe the other.
+    let mut kinds = lines(header::CONTENT_TYPE);
+    if !kinds.next().is_some_and(is_json) || kinds.next().is_some() {
         return Err(unsupported("send `Content-Type: application/json`"));
     }
-    if text(header::CONTENT_ENCODING).is_some_and(|coding| !coding.eq_ignore_ascii_case("identity")) {
+    if lines(header::CONTENT_ENCODING).any(|coding| !coding.eq_ignore_ascii_case("identity")) {
         return Err(unsupported("compressed requests are not taken: send the body as it is"));
     }
     if accepts(headers, "application/json") && accepts(headers, "text/event-stream") {

@@ -15,10 +15,7 @@ use crate::settings::Limits;
 /// 413 beyond the size, 408 beyond the time or below the pace, 400 where the client broke off. Each closes the
 /// connection: what is left of the body must not be read as a request.
 pub(crate) async fn read(headers: &HeaderMap, body: Body, limits: &Limits) -> Result<Bytes, Refusal> {
-    let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    if declared.is_some_and(|length| length > limits.body_bytes) {
-        return Err(too_large());
-    }
+    declared(headers, limits.body_bytes)?;
     let began = Instant::now();
     let end = began + limits.body_time;
     let mut body = body;
@@ -47,6 +44,15 @@ pub(crate) async fn read(headers: &HeaderMap, body: Body, limits: &Limits) -> Re
         }
     }
     Ok(whole.unwrap_or_else(|| joined.freeze()))
+}
+
+/// Judges a body by the length its head declares.
+///
+/// # Errors
+/// 413 beyond the size. Closes the connection.
+pub(crate) fn declared(headers: &HeaderMap, most: usize) -> Result<(), Refusal> {
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if length.is_some_and(|length| length > most as u64) { Err(too_large()) } else { Ok(()) }
 }
 
 fn held(whole: Option<&Bytes>, joined: &BytesMut) -> usize {

@@ -10,7 +10,7 @@ use axum::routing::any;
 use futures_util::FutureExt as _;
 use http::{HeaderValue, Request, StatusCode, header};
 use hyper::body::Incoming;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     /// Requests being answered.
     in_flight: Arc<Semaphore>,
     /// Open listen and GET streams.
-    pub(crate) streams: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
     /// Calls of legacy clients that went away.
     pub(crate) detached: TaskTracker,
     pub(crate) drain: CancellationToken,
@@ -73,6 +73,12 @@ impl Shared {
         tasks.spawn(self.drain.clone().run_until_cancelled_owned(work));
     }
 
+    /// A place for one more listen or GET stream; `None` when there are as many as there may be.
+    pub(crate) fn stream_place(&self, limits: &Limits) -> Option<OwnedSemaphorePermit> {
+        let full = MOST_IN_FLIGHT - self.streams.available_permits() >= limits.streams;
+        if full { None } else { self.streams.clone().try_acquire_owned().ok() }
+    }
+
     pub(crate) fn request_name(&self) -> RequestName {
         let mut bits = [0; 8];
         self.ports.random.fill(&mut bits);
@@ -101,6 +107,7 @@ impl Context {
 pub(crate) struct Stack {
     settings: Arc<Settings>,
     shared: Arc<Shared>,
+    keeper: Arc<Gatekeeper>,
     paths: Paths,
 }
 
@@ -140,7 +147,7 @@ impl Stack {
             Some(cors) => paths.layer(cors),
             None => paths,
         };
-        Self { settings, shared, paths }
+        Self { settings, shared, keeper, paths }
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -166,15 +173,7 @@ impl Stack {
             Some(permit) => {
                 let mut request = request.map(Body::new);
                 request.extensions_mut().insert((name, peer));
-                // 3 rescue: a panic ends this request alone.
-                let served = AssertUnwindSafe(self.paths.clone().oneshot(request)).catch_unwind().await;
-                let mut answer = match served {
-                    Ok(Ok(answer)) => answer,
-                    Err(_) => {
-                        instruments().panics.add(1, &[]);
-                        crate::answer::plain(StatusCode::INTERNAL_SERVER_ERROR, "weir failed: this is a bug")
-                    }
-                };
+                let mut answer = self.admitted(request).await;
                 answer.extensions_mut().insert(Arc::new(permit));
                 answer
             }
@@ -183,6 +182,24 @@ impl Stack {
             answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         seen.finish(answer)
+    }
+
+    /// What is below the shedding.
+    async fn admitted(&self, request: Request<Body>) -> Answer {
+        // 5 guard, its first half: no path and no preflight is there for a foreign page.
+        let (head, body) = request.into_parts();
+        if let Err(refusal) = self.keeper.greet(&head) {
+            return refusal.answer();
+        }
+        // 3 rescue: a panic ends this request alone.
+        let request = Request::from_parts(head, body);
+        match AssertUnwindSafe(self.paths.clone().oneshot(request)).catch_unwind().await {
+            Ok(Ok(answer)) => answer,
+            Err(_) => {
+                instruments().panics.add(1, &[]);
+                crate::answer::plain(StatusCode::INTERNAL_SERVER_ERROR, "weir failed: this is a bug")
+            }
+        }
     }
 }
 

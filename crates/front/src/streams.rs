@@ -68,7 +68,7 @@ pub(crate) fn open_listen(context: &Context, id: &RequestId, lifted: &Lifted) ->
 }
 
 fn place(context: &Context) -> Option<OwnedSemaphorePermit> {
-    context.shared.streams.clone().try_acquire_owned().ok()
+    context.shared.stream_place(context.limits())
 }
 
 enum Kind {
