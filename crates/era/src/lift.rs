@@ -8,7 +8,7 @@ use weir_wire::params::{Meta, Params, ParamsError};
 use weir_wire::{LogLevel, scan};
 
 use crate::capabilities::class_of;
-use crate::session::{DEFAULT_LEVEL, Session};
+use crate::session::Session;
 
 /// What a canonical call takes from its request, beside names and ids.
 #[derive(Debug)]
@@ -49,7 +49,8 @@ pub fn legacy(params: Params, session: Option<&Session>) -> Result<Lifted, Param
     let meta = params.meta()?;
     Ok(Lifted {
         token: meta.as_ref().map(Meta::progress_token).transpose()?.flatten(),
-        log_level: Some(session.map_or(DEFAULT_LEVEL, Session::log_level)),
+        // A client that never set a level asked for none: a modern server cannot be told "as you like".
+        log_level: session.and_then(|session| session.level),
         trace: trace(meta.as_ref()),
         capabilities: Capabilities::default(),
         params,

@@ -11,10 +11,6 @@ use weir_wire::{LogLevel, Revision};
 const VERSION: u8 = 1;
 const LENGTH: usize = 13;
 
-/// A client that never sets a level leaves the choice to the server (2024-11-05 to 2025-11-25, Logging): weir's is this one, which is what
-/// servers of that time send on their own.
-pub const DEFAULT_LEVEL: LogLevel = LogLevel::Info;
-
 /// What a session knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Session {
@@ -54,12 +50,6 @@ impl Session {
             level: if level == u8::MAX { None } else { Some(*LogLevel::ALL.get(usize::from(level))?) },
             began: UNIX_EPOCH.checked_add(Duration::from_millis(millis))?,
         })
-    }
-
-    /// The least severe messages the client wants with its calls.
-    #[must_use]
-    pub fn log_level(&self) -> LogLevel {
-        self.level.unwrap_or(DEFAULT_LEVEL)
     }
 }
 
