@@ -26,6 +26,14 @@ pub fn complete(revision: Revision, about: &About) -> Edits {
     }
 }
 
+/// Takes structured content away that the revision does not have: before 2026-07-28 it is an object.
+#[must_use]
+pub fn structure(revision: Revision, result: &[u8], edits: Edits) -> Edits {
+    let foreign = !revision.has_any_structured_content()
+        && scan::find(result, "structuredContent").is_some_and(|range| !scan::is_object(&result[range]));
+    if foreign { edits.remove("structuredContent") } else { edits }
+}
+
 /// How an `input_required` result changes on its way to a modern client: its state, where it has one, becomes `sealed`.
 #[must_use]
 pub fn input_required(about: &About, sealed: Option<&str>) -> Edits {

@@ -110,7 +110,7 @@ impl Asked {
         };
         let edits = render::complete(self.revision, &self.about);
         match payload {
-            Payload::Whole(result) => match self.edited(&result, edits) {
+            Payload::Whole(result) => match self.edited(&result, render::structure(self.revision, &result, edits)) {
                 Ok(message) => Ready::Message(StatusCode::OK, message),
                 Err(failure) => self.failed(&failure),
             },

@@ -9,7 +9,7 @@ use weir_core::call::RequestName;
 use weir_core::failure::UpstreamError;
 use weir_core::{Failure, FailureKind};
 use weir_wire::write::{ObjectWriter, string};
-use weir_wire::{ErrorObject, RequestId, Revision, code, meta};
+use weir_wire::{ErrorObject, RequestId, Revision, code, meta, scan};
 
 /// Whom a failure is told to, and about what.
 #[derive(Clone, Copy, Debug)]
@@ -184,7 +184,9 @@ fn missing_capability(failure: &Failure, needed: &Bytes, modern: bool) -> (Statu
 fn upstream(error: &UpstreamError, revision: Revision) -> (StatusCode, ErrorObject) {
     let modern = revision.is_modern();
     let (status, number) = match error.code {
-        code::MISSING_REQUIRED_CLIENT_CAPABILITY if modern => (StatusCode::BAD_REQUEST, error.code),
+        code::MISSING_REQUIRED_CLIENT_CAPABILITY if modern && names_capabilities(error) => {
+            (StatusCode::BAD_REQUEST, error.code)
+        }
         code::METHOD_NOT_FOUND if modern => (StatusCode::NOT_FOUND, error.code),
         code::RESOURCE_NOT_FOUND if modern => (StatusCode::OK, code::INVALID_PARAMS),
         code::HEADER_MISMATCH
@@ -200,6 +202,14 @@ fn upstream(error: &UpstreamError, revision: Revision) -> (StatusCode, ErrorObje
         object = object.with_data(data.clone());
     }
     (status, object)
+}
+
+/// Whether the error says which capabilities are missing: without that the code means nothing to a client.
+fn names_capabilities(error: &UpstreamError) -> bool {
+    error
+        .data
+        .as_ref()
+        .is_some_and(|data| scan::find(data, "requiredCapabilities").is_some_and(|range| scan::is_object(&data[range])))
 }
 
 /// One row of the table, for the docs.
