@@ -1,15 +1,15 @@
 //! From a head to a decision: guard, authentication, body, and the door that picks the era, once.
 
 use axum::body::Body;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use weir_core::authenticate;
 use weir_core::port::{Evidence, Secret};
 use weir_core::{Authenticated, Failure, FailureKind};
-use weir_wire::message::MessageError;
 use weir_wire::method::Method as Rpc;
 use weir_wire::params::Params;
+use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, Incoming, Limits as ScanLimits, Message, RequestId, Revision, code};
 
 use crate::answer::{self, Refusal};
@@ -78,22 +78,18 @@ async fn post(context: &Context, known: &Authenticated<()>, headers: &HeaderMap,
     let message = match Incoming::parse(body, &limits) {
         Ok(Incoming::One(message)) => message,
         Ok(Incoming::Batch(items)) => return legacy::batch(context, known, headers, items).await,
-        Err(error) => return malformed(&error),
+        Err(error) => return refuse(context, StatusCode::BAD_REQUEST, error.id.as_ref(), (error.code, &error.text)),
     };
     match message {
         Message::Request(request) => {
             let params = match Params::parse(request.params.as_ref()) {
                 Ok(params) => params,
                 Err(error) => {
-                    return refuse(
-                        StatusCode::BAD_REQUEST,
-                        Some(&request.id),
-                        code::INVALID_PARAMS,
-                        &error.to_string(),
-                    );
+                    let text = error.to_string();
+                    return refuse(context, StatusCode::BAD_REQUEST, Some(&request.id), (code::INVALID_PARAMS, &text));
                 }
             };
-            match era(headers, &request.id, request.method.known(), &params) {
+            match era(context, headers, &request.id, request.method.known(), &params) {
                 Era::Modern => modern::serve(context, known, headers, request, params).await,
                 Era::Legacy => legacy::serve(context, known, headers, request, params).await,
                 Era::Refused(answer) => *answer,
@@ -111,13 +107,12 @@ enum Era {
 }
 
 /// The one decision about the era of a request.
-fn era(headers: &HeaderMap, id: &RequestId, method: Option<Rpc>, params: &Params) -> Era {
+fn era(context: &Context, headers: &HeaderMap, id: &RequestId, method: Option<Rpc>, params: &Params) -> Era {
     let refused = |answer| Era::Refused(Box::new(answer));
+    let bad = |text: &str| refused(refuse(context, StatusCode::BAD_REQUEST, Some(id), (code::INVALID_PARAMS, text)));
     let says_modern = match params.meta() {
         Ok(meta) => meta.is_some_and(|meta| meta.has_protocol_version()),
-        Err(error) => {
-            return refused(refuse(StatusCode::BAD_REQUEST, Some(id), code::INVALID_PARAMS, &error.to_string()));
-        }
+        Err(error) => return bad(&error.to_string()),
     };
     if says_modern {
         return Era::Modern;
@@ -126,7 +121,7 @@ fn era(headers: &HeaderMap, id: &RequestId, method: Option<Rpc>, params: &Params
     let revision = version.and_then(|text| Revision::parse(text.trim()));
     if revision.is_some_and(Revision::is_modern) {
         let text = "`_meta` with `io.modelcontextprotocol/protocolVersion` and `io.modelcontextprotocol/clientCapabilities` is missing";
-        return refused(refuse(StatusCode::BAD_REQUEST, Some(id), code::INVALID_PARAMS, text));
+        return bad(text);
     }
     if method == Some(Rpc::Initialize) {
         return Era::Legacy;
@@ -134,25 +129,30 @@ fn era(headers: &HeaderMap, id: &RequestId, method: Option<Rpc>, params: &Params
     if revision.is_none()
         && let Some(version) = version
     {
-        return refused(unsupported(id, version));
+        return refused(unsupported(context, id, version));
     }
     Era::Legacy
 }
 
 /// -32022 with what is supported; the status satisfies both eras.
-pub(crate) fn unsupported(id: &RequestId, requested: &str) -> Answer {
-    let data = serde_json::json!({ "supported": [Revision::MODERN.as_str()], "requested": requested });
+pub(crate) fn unsupported(context: &Context, id: &RequestId, requested: &str) -> Answer {
+    let supported = [Revision::MODERN.as_str()];
+    let data =
+        serde_json::json!({ "supported": supported, "requested": requested, "requestId": context.name.as_str() });
     let error = ErrorObject::new(code::UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version")
         .with_data(Bytes::from(data.to_string()));
     answer::json(StatusCode::BAD_REQUEST, weir_wire::write::error_response(Some(id), false, &error))
 }
 
-fn malformed(error: &MessageError) -> Answer {
-    refuse(StatusCode::BAD_REQUEST, error.id.as_ref(), error.code, &error.text)
+/// A JSON-RPC error about the envelope as the whole answer: code and text, and the request's name for whoever reads the log.
+pub(crate) fn refuse(context: &Context, status: StatusCode, id: Option<&RequestId>, error: (i64, &str)) -> Answer {
+    let error = envelope_error(context, error.0, error.1.to_owned());
+    answer::json(status, weir_wire::write::error_response(id, false, &error))
 }
 
-/// A JSON-RPC error as the whole answer.
-pub(crate) fn refuse(status: StatusCode, id: Option<&RequestId>, number: i64, text: &str) -> Answer {
-    let error = ErrorObject::new(number, text.to_owned());
-    answer::json(status, weir_wire::write::error_response(id, false, &error))
+/// The error object of [`refuse`].
+pub(crate) fn envelope_error(context: &Context, number: i64, text: String) -> ErrorObject {
+    let mut data = BytesMut::with_capacity(48);
+    ObjectWriter::new(&mut data).string("requestId", context.name.as_str()).end();
+    ErrorObject::new(number, text).with_data(data.freeze())
 }

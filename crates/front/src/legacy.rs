@@ -15,7 +15,7 @@ use weir_wire::params::Params;
 use weir_wire::{Limits as ScanLimits, Message, RequestId, Revision, code, scan};
 
 use crate::answer::{self, Refusal, labelled};
-use crate::doorway::refuse;
+use crate::doorway::{envelope_error, refuse};
 use crate::encode::{self, Asked};
 use crate::lists;
 use crate::modern::canonical;
@@ -46,7 +46,7 @@ pub(crate) async fn serve(
             Err(NoSession::Missing) if method == Some(Method::Ping) => {
                 answer::json(StatusCode::OK, weir_wire::write::response(&request.id, b"{}"))
             }
-            Err(none) => none.answer(Some(&request.id)),
+            Err(none) => none.answer(context, Some(&request.id)),
         },
     };
     labelled(answer, label, "legacy")
@@ -63,7 +63,7 @@ pub(crate) enum NoSession {
 }
 
 impl NoSession {
-    pub(crate) fn answer(&self, id: Option<&RequestId>) -> Answer {
+    pub(crate) fn answer(&self, context: &Context, id: Option<&RequestId>) -> Answer {
         let (status, text) = match self {
             Self::Missing => (StatusCode::BAD_REQUEST, "`Mcp-Session-Id` is missing: send `initialize` first"),
             Self::Unknown => {
@@ -71,7 +71,7 @@ impl NoSession {
             }
             Self::Version => (StatusCode::BAD_REQUEST, "`MCP-Protocol-Version` names a version that is not supported"),
         };
-        refuse(status, id, code::INVALID_REQUEST, text)
+        refuse(context, status, id, (code::INVALID_REQUEST, text))
     }
 }
 
@@ -93,7 +93,7 @@ pub(crate) async fn session(
 }
 
 async fn initialize(context: &Context, known: &Authenticated<()>, id: &RequestId, params: &Params) -> Answer {
-    let bad = |text: &str| refuse(StatusCode::OK, Some(id), code::INVALID_PARAMS, text);
+    let bad = |text: &str| refuse(context, StatusCode::OK, Some(id), (code::INVALID_PARAMS, text));
     let proposed = match params.protocol_version() {
         Ok(Some(version)) => version,
         Ok(None) => return bad("`protocolVersion` is missing"),
@@ -204,22 +204,18 @@ pub(crate) async fn batch(
 ) -> Answer {
     let opened = match session(context, known, headers).await {
         Ok(opened) => opened,
-        Err(NoSession::Unknown) => return NoSession::Unknown.answer(None),
-        Err(_) => return no_batch(),
+        Err(NoSession::Unknown) => return NoSession::Unknown.answer(context, None),
+        Err(_) => return no_batch(context),
     };
     if !opened.session.revision.has_batches() {
-        return no_batch();
+        return no_batch(context);
     }
     let limits = ScanLimits::default();
     let parsed: Vec<_> = items.into_iter().map(|item| Message::parse(item, &limits)).collect();
     let is_initialize = |request: &Request| request.method.known() == Some(Method::Initialize);
     if parsed.iter().any(|item| matches!(item, Ok(Message::Request(request)) if is_initialize(request))) {
-        return refuse(
-            StatusCode::BAD_REQUEST,
-            None,
-            code::INVALID_REQUEST,
-            "`initialize` must not be in a batch: send it alone",
-        );
+        let text = "`initialize` must not be in a batch: send it alone";
+        return refuse(context, StatusCode::BAD_REQUEST, None, (code::INVALID_REQUEST, text));
     }
     let answers = parsed.into_iter().map(|item| item_of_batch(context, known, &opened, item));
     let answers: Vec<Bytes> = join_all(answers).await.into_iter().flatten().collect();
@@ -231,9 +227,9 @@ pub(crate) async fn batch(
     labelled(answer, "batch", "legacy")
 }
 
-fn no_batch() -> Answer {
+fn no_batch(context: &Context) -> Answer {
     let text = "batches exist in 2025-03-26 sessions only: send one message";
-    refuse(StatusCode::BAD_REQUEST, None, code::INVALID_REQUEST, text)
+    refuse(context, StatusCode::BAD_REQUEST, None, (code::INVALID_REQUEST, text))
 }
 
 fn array(items: &[Bytes]) -> Bytes {
@@ -256,7 +252,7 @@ async fn item_of_batch(
     item: Result<Message, weir_wire::message::MessageError>,
 ) -> Option<Bytes> {
     let error = |id: Option<&RequestId>, number, text: String| {
-        Some(weir_wire::write::error_response(id, true, &weir_wire::ErrorObject::new(number, text)))
+        Some(weir_wire::write::error_response(id, true, &envelope_error(context, number, text)))
     };
     match item {
         Err(bad) => error(bad.id.as_ref(), bad.code, bad.text),
@@ -297,7 +293,7 @@ pub(crate) async fn notification(
             heard(context, &opened, notification);
             answer::empty(StatusCode::ACCEPTED)
         }
-        Err(none) => none.answer(None),
+        Err(none) => none.answer(context, None),
     };
     labelled(answer, label, "legacy")
 }
@@ -324,9 +320,9 @@ pub(crate) async fn response(context: &Context, known: &Authenticated<()>, heade
         }
         Err(NoSession::Missing) => {
             let text = "responses are taken within a legacy session only";
-            refuse(StatusCode::BAD_REQUEST, None, code::INVALID_REQUEST, text)
+            refuse(context, StatusCode::BAD_REQUEST, None, (code::INVALID_REQUEST, text))
         }
-        Err(none) => none.answer(None),
+        Err(none) => none.answer(context, None),
     }
 }
 
@@ -338,7 +334,7 @@ pub(crate) async fn delete(context: &Context, known: &Authenticated<()>, headers
             answer::empty(StatusCode::NO_CONTENT)
         }
         Err(NoSession::Unknown) => Refusal::new(StatusCode::NOT_FOUND, "session", "no such session").answer(),
-        Err(none) => none.answer(None),
+        Err(none) => none.answer(context, None),
     };
     labelled(answer, "DELETE", "legacy")
 }

@@ -31,10 +31,12 @@ pub(crate) async fn serve(
 ) -> Answer {
     let method = request.method.known();
     let label = method.map_or("other", Method::as_str);
-    let answer = match check(headers, &request, &params) {
+    let answer = match check(context, headers, &request, &params) {
         Err(answer) => *answer,
         Ok(meta) => match lift::modern(params, &meta) {
-            Err(error) => refuse(StatusCode::OK, Some(&request.id), code::INVALID_PARAMS, &error.to_string()),
+            Err(error) => {
+                refuse(context, StatusCode::OK, Some(&request.id), (code::INVALID_PARAMS, &error.to_string()))
+            }
             Ok(lifted) => dispatch(context, known, &request, method, lifted).await,
         },
     };
@@ -42,10 +44,11 @@ pub(crate) async fn serve(
 }
 
 /// The envelope's rules, in the order in which they have to be answered.
-fn check(headers: &HeaderMap, request: &Request, params: &Params) -> Result<Meta, Box<Answer>> {
+fn check(context: &Context, headers: &HeaderMap, request: &Request, params: &Params) -> Result<Meta, Box<Answer>> {
     let id = &request.id;
-    let mismatch = |text: &str| Box::new(refuse(StatusCode::BAD_REQUEST, Some(id), code::HEADER_MISMATCH, text));
-    let bad = |text: &str| Box::new(refuse(StatusCode::BAD_REQUEST, Some(id), code::INVALID_PARAMS, text));
+    let refused = |status, number, text: &str| Box::new(refuse(context, status, Some(id), (number, text)));
+    let mismatch = |text: &str| refused(StatusCode::BAD_REQUEST, code::HEADER_MISMATCH, text);
+    let bad = |text: &str| refused(StatusCode::BAD_REQUEST, code::INVALID_PARAMS, text);
     let version = one(headers, "mcp-protocol-version").map_err(mismatch)?;
     let method = one(headers, "mcp-method").map_err(mismatch)?;
     let meta = params.meta().map_err(|error| bad(&error.to_string()))?;
@@ -58,14 +61,14 @@ fn check(headers: &HeaderMap, request: &Request, params: &Params) -> Result<Meta
         return Err(mismatch("`MCP-Protocol-Version` differs from the version in `_meta`"));
     }
     if !Revision::parse(&says).is_some_and(Revision::is_modern) {
-        return Err(Box::new(unsupported(id, &says)));
+        return Err(Box::new(unsupported(context, id, &says)));
     }
     if method != request.method.as_str() {
         return Err(mismatch("`Mcp-Method` differs from the method of the body"));
     }
     let Some(known) = request.method.known().filter(|method| is_served(*method)) else {
         let text = "This method is not served in 2026-07-28";
-        return Err(Box::new(refuse(StatusCode::NOT_FOUND, Some(id), code::METHOD_NOT_FOUND, text)));
+        return Err(refused(StatusCode::NOT_FOUND, code::METHOD_NOT_FOUND, text));
     };
     name(headers, known, params).map_err(mismatch)?;
     Ok(meta)

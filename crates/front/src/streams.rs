@@ -34,7 +34,7 @@ use crate::stack::Context;
 pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, headers: &HeaderMap) -> Answer {
     let opened = match session(context, known, headers).await {
         Ok(opened) => opened,
-        Err(none) => return labelled(none.answer(None), "GET", "legacy"),
+        Err(none) => return labelled(none.answer(context, None), "GET", "legacy"),
     };
     let Some(place) = place(context) else { return labelled(answer::overloaded(), "GET", "legacy") };
     let (replaced, hold) = Sessions::stream(&context.shared, opened.key);
@@ -46,7 +46,7 @@ pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, heade
 
 /// Opens a listen stream. Its first message acknowledges what is honoured.
 pub(crate) fn open_listen(context: &Context, id: &RequestId, lifted: &Lifted) -> Answer {
-    let bad = |text: &str| refuse(StatusCode::OK, Some(id), code::INVALID_PARAMS, text);
+    let bad = |text: &str| refuse(context, StatusCode::OK, Some(id), (code::INVALID_PARAMS, text));
     let filter = match lifted.params.notifications() {
         Ok(Some(filter)) => filter,
         Ok(None) => return bad("`notifications` is missing: say what to be told of"),
