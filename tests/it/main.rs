@@ -9,6 +9,7 @@
 )]
 #![allow(clippy::disallowed_methods, reason = "processes are polled from tests that have a thread of their own")]
 
+mod abuse;
 mod foreign;
 mod harness;
 mod life;

@@ -97,12 +97,12 @@ impl Stage {
     }
 
     /// POSTs any body with the headers of a client that has neither session nor revision, and `extra` ones.
-    pub async fn post(&self, extra: &[(&str, &str)], body: impl Into<bytes::Bytes>) -> Answer {
+    pub async fn post(&self, extra: &[(&str, &str)], body: impl Into<Vec<u8>>) -> Answer {
         self.post_as(&self.bare(), extra, body).await
     }
 
     /// POSTs any body with the headers of `client`, and `extra` ones.
-    pub async fn post_as(&self, client: &RawClient, extra: &[(&str, &str)], body: impl Into<bytes::Bytes>) -> Answer {
+    pub async fn post_as(&self, client: &RawClient, extra: &[(&str, &str)], body: impl Into<Vec<u8>>) -> Answer {
         let mut letter = Letter::of(client, "", Value::Null);
         for (name, value) in extra {
             letter.set(name, value);
@@ -111,8 +111,8 @@ impl Stage {
     }
 
     /// Any request, read to the end of its answer.
-    pub async fn send(&self, method: Method, headers: HeaderMap, body: impl Into<bytes::Bytes>) -> Answer {
-        let answered = async { self.bare().send(method, headers, body).await?.finish().await };
+    pub async fn send(&self, method: Method, headers: HeaderMap, body: impl Into<Vec<u8>>) -> Answer {
+        let answered = async { self.bare().send(method, headers, body.into()).await?.finish().await };
         in_time("an answer", answered).await.unwrap()
     }
 
