@@ -287,3 +287,6 @@ fn row(kind: FailureKind, meaning: &'static str) -> ErrorRow {
         older_call: look(Revision::V2025_06_18, true),
     }
 }
+
+#[cfg(test)]
+mod tests;
