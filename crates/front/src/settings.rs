@@ -21,8 +21,6 @@ pub struct Settings {
     pub origins: Vec<String>,
     /// Peers whose `X-Forwarded-For` counts.
     pub trusted_proxies: Vec<Network>,
-    /// Whether a legacy request needs a session.
-    pub legacy_sessions: LegacySessions,
     /// What weir calls itself in `serverInfo`.
     pub server: ServerIdentity,
     /// Limits and times.
@@ -40,7 +38,6 @@ impl Settings {
             hosts: Vec::new(),
             origins: Vec::new(),
             trusted_proxies: Vec::new(),
-            legacy_sessions: LegacySessions::Required,
             server: ServerIdentity::default(),
             limits: Limits::default(),
         }
@@ -54,16 +51,6 @@ pub struct TlsFiles {
     pub cert: PathBuf,
     /// The private key.
     pub key: PathBuf,
-}
-
-/// Whether a legacy request needs a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum LegacySessions {
-    /// A request without a session id is refused with 400.
-    #[default]
-    Required,
-    /// It is served one-shot, as from a client without capabilities.
-    Optional,
 }
 
 /// `serverInfo` of every answer. A client's behaviour must not depend on it.
