@@ -87,23 +87,25 @@ impl<S> Guarded<S> {
             }
             return Ok(());
         }
+        // A whole request may have come and gone between two reads.
+        let answered = match self.phase {
+            Phase::Busy => true,
+            Phase::Head(of) => of != served,
+            Phase::Waiting | Phase::Lingering => false,
+        };
         match self.phase {
-            Phase::Waiting if read => {
+            // What was read is the begin of the next head, also where the last answer ended just before.
+            Phase::Waiting | Phase::Busy | Phase::Head(_) if read && (answered || self.phase == Phase::Waiting) => {
                 self.phase = Phase::Head(served);
                 if served > 0 {
                     self.arm(times.head);
                 }
             }
-            Phase::Busy => {
+            Phase::Busy | Phase::Head(_) if answered => {
                 self.phase = Phase::Waiting;
                 self.arm(times.idle);
             }
-            // The whole request came and went between two reads.
-            Phase::Head(of) if of != served => {
-                self.phase = Phase::Waiting;
-                self.arm(times.idle);
-            }
-            Phase::Waiting | Phase::Head(_) | Phase::Lingering => {}
+            Phase::Waiting | Phase::Busy | Phase::Head(_) | Phase::Lingering => {}
         }
         if self.timer.as_mut().is_some_and(|timer| timer.as_mut().poll(cx).is_ready()) {
             let (reason, what) = match self.phase {
@@ -243,6 +245,27 @@ mod tests {
         drop(beat);
         let (kind, after) = error_of(&mut guarded).await;
         assert_eq!((kind, after.as_secs()), (io::ErrorKind::TimedOut, 120));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a01_a_second_head_has_its_own_time_however_fast_the_first_answer_was() {
+        for busy_at_a_read in [false, true] {
+            let (mut client, server) = duplex(64);
+            let pulse = Arc::new(Pulse::default());
+            let mut guarded = Guarded::new(server, Bytes::new(), pulse.clone(), Some(TIMES));
+            client.write_all(b"head").await.unwrap();
+            let mut buffer = [0; 64];
+            assert_eq!(guarded.read(&mut buffer).await.unwrap(), 4);
+            let beat = pulse.begin();
+            if busy_at_a_read {
+                assert!(tokio::time::timeout(Duration::from_secs(1), guarded.read(&mut buffer)).await.is_err());
+            }
+            drop(beat);
+            // The next head begins before the connection was looked at again.
+            client.write_all(b"he").await.unwrap();
+            let (kind, after) = error_of(&mut guarded).await;
+            assert_eq!((kind, after.as_secs()), (io::ErrorKind::TimedOut, 10));
+        }
     }
 
     #[tokio::test(start_paused = true)]
