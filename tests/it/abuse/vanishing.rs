@@ -63,7 +63,8 @@ async fn a22_a_fin_in_a_modern_call_counts_as_leaving() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a22_r091_a_fin_in_a_legacy_call_does_not_cancel_it() {
     let gate = Gate::new();
-    let mut stage = narrow(Behaviour::gated(&gate)).await;
+    let upstream = usual_tools(Mockup::modern()).tool("hang", Behaviour::gated(&gate));
+    let mut stage = Stage::over(upstream, json!({})).await;
     let client = stage.legacy(Revision::V2025_11_25).await;
     let session = format!("Mcp-Session-Id: {}", client.session().unwrap());
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hang","arguments":{}}}"#;
