@@ -82,7 +82,7 @@ impl Server {
                 if refusal.unreached { self.breaker.failed(self.site.now()) } else { self.breaker.succeeded() }
             }
         }
-        let up = if self.breaker.is_open() { DOWN } else { UP };
+        let up = if self.breaker.is_failing() { DOWN } else { UP };
         // Recorded when it changes: recording costs more than a call should.
         if self.shown.swap(up, Ordering::Relaxed) != up {
             instruments().upstream_up.record(u64::from(up == UP), &[self.site.label()]);
