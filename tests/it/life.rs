@@ -95,4 +95,7 @@ fn readyz_healthz_and_metrics_answer() {
     for series in ["weir_requests", "weir_tool_call_duration", "weir_upstream_up", "weir_catalog_items"] {
         assert!(metrics.contains(series), "{series} in {metrics}");
     }
+    let down = r#"weir_upstream_up{upstream="gone"} 0"#;
+    until("the dead upstream to show", || weir.admin("/metrics").contains(down).then_some(()));
+    assert!(weir.admin("/metrics").contains(r#"weir_upstream_up{upstream="one"} 1"#));
 }

@@ -1,0 +1,140 @@
+//! Lower after lift keeps the meaning of a call, whatever the eras of both sides: what the client wrote arrives, value
+//! by value, and what belongs to one hop does not.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+use weir_core::call::RequestName;
+use weir_core::{Call, EndpointId};
+use weir_era::lift::{self, Lifted};
+use weir_era::lower::{self, Sender};
+use weir_wire::Revision;
+use weir_wire::method::Method;
+use weir_wire::params::Params;
+
+fn call(lifted: Lifted) -> Call {
+    Call {
+        endpoint: EndpointId::new("/mcp"),
+        method: Method::ToolsCall,
+        params: lifted.params,
+        capabilities: lifted.capabilities,
+        wants_progress: lifted.token.is_some(),
+        log_level: lifted.log_level,
+        session: None,
+        resume: None,
+        request: RequestName::from_bits(1),
+        trace: lifted.trace,
+    }
+}
+
+/// JSON of any shape, not too deep.
+fn json_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_filter("finite", |number| number.is_finite()).prop_map(Value::from),
+        any::<String>().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 24, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map(any::<String>(), inner, 0..4)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+fn object() -> impl Strategy<Value = Map<String, Value>> {
+    prop::collection::btree_map("[a-zA-Z$./_é]{0,12}", json_value(), 0..5).prop_map(|map| map.into_iter().collect())
+}
+
+/// What weir writes itself in `params`, whatever the client had there.
+const OWN: [&str; 5] = ["name", "_meta", "requestState", "inputResponses", "task"];
+
+fn params_of(
+    name: &str,
+    arguments: &Map<String, Value>,
+    more: &Map<String, Value>,
+    meta: &Map<String, Value>,
+) -> Value {
+    let mut params: Map<String, Value> = more
+        .iter()
+        .filter(|(key, _)| !OWN.contains(&key.as_str()))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    params.insert("name".into(), json!(name));
+    params.insert("arguments".into(), Value::Object(arguments.clone()));
+    params.insert("_meta".into(), Value::Object(meta.clone()));
+    Value::Object(params)
+}
+
+fn parse(params: &Value) -> Params {
+    Params::parse(Some(&Bytes::from(params.to_string()))).unwrap()
+}
+
+/// Everything but the name and what weir owns in `_meta` is the same value.
+fn same_meaning(lowered: &Bytes, sent: &Value, native: &str) -> Result<(), TestCaseError> {
+    let lowered: Value = serde_json::from_slice(lowered).unwrap();
+    prop_assert_eq!(&lowered["method"], "tools/call");
+    let mut params = lowered["params"].as_object().unwrap().clone();
+    let mut before = sent.as_object().unwrap().clone();
+    prop_assert_eq!(params.remove("name"), Some(json!(native)));
+    before.remove("name");
+    let (meta, sent_meta) = (params.remove("_meta").unwrap(), before.remove("_meta").unwrap());
+    prop_assert_eq!(params, before);
+    for (key, value) in sent_meta.as_object().unwrap() {
+        if !weir_wire::meta::is_owned_by_weir(key) {
+            prop_assert_eq!(&meta[key], value, "{}", key);
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn r119_b06_lower_after_lift_keeps_the_meaning(
+        (name, native) in ("[a-z_]{1,20}", "\\PC{1,20}"),
+        arguments in object(),
+        more in object(),
+        mut meta in object(),
+        (modern_client, wants_progress) in any::<(bool, bool)>(),
+    ) {
+        meta.retain(|key, _| !weir_wire::meta::is_owned_by_weir(key));
+        if wants_progress {
+            meta.insert("progressToken".into(), json!("the client's own"));
+        }
+        if modern_client {
+            meta.insert(weir_wire::meta::PROTOCOL_VERSION.into(), json!("2026-07-28"));
+            meta.insert(weir_wire::meta::CLIENT_CAPABILITIES.into(), json!({}));
+        }
+        let sent = params_of(&name, &arguments, &more, &meta);
+        let params = parse(&sent);
+        let lifted = if modern_client {
+            let meta = params.meta().unwrap().unwrap();
+            lift::modern(params, &meta).unwrap()
+        } else {
+            lift::legacy(params, None).unwrap()
+        };
+        let call = call(lifted);
+        let sender = Sender { revision: Revision::MODERN, client_info: b"{}", capabilities: b"{}" };
+        let modern = lower::modern_call(7, &call, &native, &sender);
+        same_meaning(&modern, &sent, &native)?;
+        let legacy = lower::legacy_call(7, &call, &native);
+        same_meaning(&legacy, &sent, &native)?;
+        for lowered in [modern, legacy] {
+            let lowered: Value = serde_json::from_slice(&lowered).unwrap();
+            let token = &lowered["params"]["_meta"]["progressToken"];
+            // Every hop mints its own token: the client's never goes on.
+            prop_assert_eq!(token.is_null(), !wants_progress);
+            prop_assert_ne!(token, "the client's own");
+        }
+        let legacy_meta: Value = serde_json::from_slice(&lower::legacy_call(7, &call, &native)).unwrap();
+        let keys = legacy_meta["params"]["_meta"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        prop_assert!(!keys.iter().any(|key| key.starts_with("io.modelcontextprotocol/")), "{:?}", keys);
+    }
+}
