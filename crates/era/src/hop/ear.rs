@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use weir_core::reply::{Note, NoteKind};
 use weir_wire::method::Method;
-use weir_wire::{LogLevel, Message, Notification, Request, RequestId, scan};
+use weir_wire::{LogLevel, Message, Notification, Request, RequestId, meta, scan};
 
 use crate::lower;
 
@@ -119,7 +119,8 @@ fn signed(id: u64) -> i64 {
     i64::try_from(id).unwrap_or(i64::MAX)
 }
 
-/// The call a message on a shared channel belongs to, where it says so: the answer's id, or the progress token.
+/// The request a message on a shared channel belongs to, where it says so: the answer's id, the progress token, or the
+/// id of the subscription.
 #[must_use]
 pub fn addressee(message: &Message) -> Option<u64> {
     let number = match message {
@@ -128,7 +129,12 @@ pub fn addressee(message: &Message) -> Option<u64> {
             let params = notification.params.as_ref()?;
             scan::find(params, "progressToken").and_then(|range| scan::integer(&params[range]))
         }
-        _ => None,
+        Message::Notification(notification) => {
+            let params = notification.params.as_ref()?;
+            let about = &params[scan::find(params, "_meta")?];
+            scan::find(about, meta::SUBSCRIPTION_ID).and_then(|range| scan::integer(&about[range]))
+        }
+        Message::Request(_) => None,
     };
     number.and_then(|number| u64::try_from(number).ok())
 }

@@ -11,7 +11,7 @@ use weir_era::{carry, lower};
 use weir_wire::Revision;
 use weir_wire::method::Method;
 
-use super::pipe::{Pipe, Ticket};
+use super::pipe::{Pipe, Purpose, Ticket};
 use crate::settings::Protocol;
 
 /// After this long without an answer to the probe, `initialize` is sent as well: legacy servers may say nothing to
@@ -120,7 +120,7 @@ fn modern(revision: Revision, about: Option<About>) -> Greeted {
 async fn discover(pipe: &Arc<Pipe>) -> Result<Ticket, Failure> {
     let id = pipe.site.next_id();
     let who = (CapabilityClass::BASE, &pipe.site.client_info[..]);
-    pipe.request(id, Tongue::new(Revision::MODERN).request(id, Method::Discover, &[], who), false).await
+    pipe.request(id, Tongue::new(Revision::MODERN).request(id, Method::Discover, &[], who), Purpose::Handshake).await
 }
 
 async fn initialize(pipe: &Arc<Pipe>, offered: Revision) -> Result<Greeted, Failure> {
@@ -128,7 +128,7 @@ async fn initialize(pipe: &Arc<Pipe>, offered: Revision) -> Result<Greeted, Fail
     // A child that everybody shares is told that nobody can be asked.
     let (_, capabilities) = carry::to_legacy(CapabilityClass::BASE);
     let body = lower::initialize(id, offered, &capabilities, &pipe.site.client_info);
-    let asked = pipe.request(id, body, false).await?;
+    let asked = pipe.request(id, body, Purpose::Handshake).await?;
     let result = match answer(pipe, asked).await? {
         Ok(result) => result,
         Err(error) => {

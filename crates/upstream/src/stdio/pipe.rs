@@ -35,9 +35,20 @@ pub(crate) struct Pipe {
     over: CancellationToken,
 }
 
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The handshake, which must not be cancelled.
+    Handshake,
+    /// A list, a level, a subscription.
+    Errand,
+    /// A tool call: what the child says without naming a request can only be about one of these.
+    Call,
+}
+
 #[derive(Debug, Default)]
 struct State {
-    calls: HashMap<u64, Arc<Inbox>>,
+    requests: HashMap<u64, (Arc<Inbox>, Purpose)>,
     /// Why the line is closed, once it is.
     closed: Option<Arc<str>>,
 }
@@ -83,19 +94,19 @@ impl Pipe {
     ///
     /// # Errors
     /// `Unavailable` where the line is closed: nothing was sent.
-    pub(crate) async fn request(self: &Arc<Self>, id: u64, body: Bytes, cancels: bool) -> Result<Ticket, Failure> {
+    pub(crate) async fn request(self: &Arc<Self>, id: u64, body: Bytes, purpose: Purpose) -> Result<Ticket, Failure> {
         let inbox = Arc::new(Inbox::default());
         {
             let mut state = self.lock();
             if let Some(why) = &state.closed {
                 return Err(self.site.fail(FailureKind::Unavailable, "The upstream's process ended").because(&**why));
             }
-            state.calls.insert(id, inbox.clone());
+            state.requests.insert(id, (inbox.clone(), purpose));
         }
         let mut ticket = Ticket { pipe: self.clone(), inbox, id, cancels: false };
         let sent = self.out.send(body).await;
         sent.map_err(|_| self.site.fail(FailureKind::Unavailable, "The upstream's process ended"))?;
-        ticket.cancels = cancels;
+        ticket.cancels = purpose != Purpose::Handshake;
         Ok(ticket)
     }
 
@@ -135,7 +146,7 @@ impl Pipe {
         if state.closed.is_none() {
             state.closed = Some(why.into());
         }
-        for (_, inbox) in state.calls.drain() {
+        for (_, (inbox, _)) in state.requests.drain() {
             inbox.close();
         }
         drop(state);
@@ -167,8 +178,12 @@ impl Pipe {
         let inbox = {
             let state = self.lock();
             match hop::addressee(&message) {
-                Some(id) => state.calls.get(&id).cloned(),
-                None => state.calls.values().next().filter(|_| state.calls.len() == 1).cloned(),
+                Some(id) => state.requests.get(&id).map(|(inbox, _)| inbox.clone()),
+                None => {
+                    let mut calls = state.requests.values().filter(|(_, purpose)| *purpose == Purpose::Call);
+                    let only = calls.next().filter(|_| calls.next().is_none());
+                    only.map(|(inbox, _)| inbox.clone())
+                }
             }
         };
         match inbox {
@@ -248,7 +263,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.pipe.lock().calls.remove(&self.id);
+        self.pipe.lock().requests.remove(&self.id);
         if self.cancels {
             self.pipe.tell(lower::cancelled(self.id));
         }

@@ -12,7 +12,7 @@ use weir_era::lower;
 use weir_wire::method::Method;
 use weir_wire::{LogLevel, scan};
 
-use super::pipe::Ticket;
+use super::pipe::{Purpose, Ticket};
 use super::{Running, not_sent};
 use crate::judgment::{Listener, judge};
 use crate::refusal::Refusal;
@@ -28,7 +28,7 @@ pub(crate) async fn call(site: &Arc<Site>, running: Arc<Running>, outbound: &Out
     let id = site.next_id();
     let tongue = running.greeted.tongue;
     let body = tongue.call(id, call, &outbound.native, &site.client_info);
-    let ticket = running.child.pipe.request(id, body, true).await.map_err(not_sent)?;
+    let ticket = running.child.pipe.request(id, body, Purpose::Call).await.map_err(not_sent)?;
     let listener = Listener {
         tongue,
         ear: tongue.ear(id, call.wants_progress, call.log_level),
@@ -52,7 +52,7 @@ pub(crate) async fn ask(
     settle::in_time(site, async {
         let id = site.next_id();
         let body = running.greeted.tongue.request(id, method, members, (class, &site.client_info));
-        let mut ticket = running.child.pipe.request(id, body, true).await.map_err(not_sent)?;
+        let mut ticket = running.child.pipe.request(id, body, Purpose::Errand).await.map_err(not_sent)?;
         match ticket.answer().await {
             Some(Ok(result)) => Ok(result),
             Some(Err(error)) => Err(hop::failure(&error).at(&site.id).into()),

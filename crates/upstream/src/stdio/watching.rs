@@ -11,7 +11,7 @@ use weir_era::lower;
 use weir_wire::Message;
 use weir_wire::method::Method;
 
-use super::pipe::Ticket;
+use super::pipe::{Purpose, Ticket};
 use super::{Running, not_sent, talk};
 use crate::listing;
 use crate::refusal::Refusal;
@@ -49,7 +49,7 @@ async fn listen(site: &Site, running: &Running, class: CapabilityClass) -> Resul
     let tongue = running.greeted.tongue;
     let body = tongue.request(id, Method::SubscriptionsListen, members, (class, &site.client_info));
     settle::in_time(site, async {
-        let mut ticket = running.child.pipe.request(id, body, true).await.map_err(not_sent)?;
+        let mut ticket = running.child.pipe.request(id, body, Purpose::Errand).await.map_err(not_sent)?;
         loop {
             match std::future::poll_fn(|cx| ticket.poll_message(cx)).await {
                 Some(Message::Notification(told)) if told.method.known() == Some(Method::SubscriptionsAcknowledged) => {
