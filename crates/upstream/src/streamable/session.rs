@@ -251,7 +251,8 @@ impl Drop for Session {
 
 /// A session that was not opened. The server's own error is about the handshake, of which the client knows nothing.
 fn unopened(site: &Site, refusal: Refusal) -> Refusal {
-    if !matches!(refusal.failure.kind(), FailureKind::Upstream(_)) {
+    // Whatever it answered, no session is open and nothing ran.
+    if !matches!(refusal.failure.kind(), FailureKind::Upstream(_) | FailureKind::BadAnswer) {
         return refusal.doubtful();
     }
     let text = "The upstream refuses to open a session";
