@@ -138,6 +138,9 @@ impl Message {
         if !scan::is_object(base) {
             return Err(MessageError::invalid("the message is not a JSON object: send one JSON-RPC message", None));
         }
+        if limits.null_params && envelope.params.as_ref().is_some_and(|range| &base[range.clone()] == b"null") {
+            envelope.params = None;
+        }
         envelope.sort(raw)
     }
 }

@@ -25,6 +25,8 @@ pub struct Limits {
     pub max_number_len: u32,
     /// Messages in a batch.
     pub max_batch: usize,
+    /// Whether `"params": null` counts as no params: servers in languages with null send it.
+    pub null_params: bool,
 }
 
 impl Limits {
@@ -34,13 +36,13 @@ impl Limits {
     /// Bounds for what a configured upstream answers: as deep, but with room for very long lists.
     #[must_use]
     pub fn upstream() -> Self {
-        Self { max_tokens: 20_000_000, ..Self::default() }
+        Self { max_tokens: 20_000_000, null_params: true, ..Self::default() }
     }
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_depth: 64, max_tokens: 100_000, max_number_len: 64, max_batch: 50 }
+        Self { max_depth: 64, max_tokens: 100_000, max_number_len: 64, max_batch: 50, null_params: false }
     }
 }
 

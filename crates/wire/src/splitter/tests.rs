@@ -10,7 +10,7 @@ const CAPS: SplitCaps = SplitCaps {
     stream_over: 32,
     max_held: 256,
     max_total: 100_000,
-    limits: Limits { max_depth: 64, max_tokens: 100_000, max_number_len: 400, max_batch: 50 },
+    limits: Limits { max_depth: 64, max_tokens: 100_000, max_number_len: 400, max_batch: 50, null_params: true },
 };
 
 #[derive(Clone, Debug, PartialEq)]
