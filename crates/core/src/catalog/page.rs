@@ -66,6 +66,11 @@ impl Catalog {
             return self.cut(&ask, &scope, view, Start::Beginning);
         };
         let cursor = Cursor::open(&self.sealer, &scope, text)?;
+        // A client of another class sees another list: a cursor into one means nothing in the other.
+        let (own, meant) = (self.desk(ask.endpoint, ask.class), self.desk(ask.endpoint, cursor.class));
+        if !own.zip(meant).is_some_and(|(own, meant)| Arc::ptr_eq(&own, &meant)) {
+            return Err(Failure::bad_cursor());
+        }
         self.outstanding.came_back(cursor.list);
         let view = self.pinned(ask.endpoint, &cursor).await.ok_or_else(Failure::bad_cursor)?;
         self.cut(&ask, &scope, view, Start::At(cursor))
