@@ -18,7 +18,7 @@ async fn r062_clients_of_every_revision_at_once_on_one_endpoint() {
         clients.spawn(async move {
             let client = Checked::open(&url, Revision::ALL[number % 5]).await;
             for round in 0..5 {
-                assert_eq!(client.names().await, ["old__echo", "new__echo"]);
+                assert_eq!(client.names().await, ["new__echo", "old__echo"], "config order");
                 for tool in ["old__echo", "new__echo"] {
                     let arguments = json!({ "client": number, "round": round });
                     let answer = client.call_with_token(tool, arguments.clone(), &json!(round)).await;
@@ -137,8 +137,10 @@ async fn r068_r069_a_server_that_changes_its_era_is_found_out_again() {
         proxy.retarget(other.address());
         proxy.reset_all();
         until_it("a call to reach the other one", async || {
+            // The first call may still be made in the old dialect, and refused in whatever words the new server has.
             let answer = client.call("one__tool_0000", json!({})).await;
-            (super::own_error(&answer).is_null() && other.executions("tool_0000") >= calls).then_some(())
+            let good = answer.last().get("result").is_some() && super::own_error(&answer).is_null();
+            (good && other.executions("tool_0000") >= calls).then_some(())
         })
         .await;
     }

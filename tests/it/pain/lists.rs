@@ -71,7 +71,7 @@ async fn b18_r150_endless_lists_are_cut_and_said_to_be() {
             assert!(told.contains(&(cut.to_owned(), "truncated".to_owned())), "{told:?}");
         }
         assert!(!told.iter().any(|(id, _)| id == "good"), "{told:?}");
-        assert_eq!(own_text(&client, "endless__endless_000199").await, "{}");
+        assert_eq!(own_text(&client, "good__tool_0000").await, "{}");
     }
     assert!(weir.metric("weir_catalog_truncated_total", &["endless"]) >= 1.0, "{}", weir.admin("/metrics"));
 }

@@ -126,8 +126,11 @@ async fn e06_r142_a_reset_at_any_byte_of_an_answer_never_runs_a_call_twice() {
                 assert_eq!(own_error(&answer)["code"], 1004, "reset after {at} bytes: {}", answer.last());
                 unknown += 1;
             }
-            // A call between two resets: a lost answer is no reason to give the server up.
-            assert!(own_error(&client.call("one__tool_0000", json!({})).await).is_null());
+            // A lost answer is no reason to give the server up. A reset that is still to come may hit a call in between.
+            until_it("another call to go well", async || {
+                own_error(&client.call("one__tool_0000", json!({})).await).is_null().then_some(())
+            })
+            .await;
         }
         assert!(unknown > 10 && done > 10, "{unknown} unknown, {done} done: the resets hit the answers");
     }
