@@ -30,7 +30,9 @@ impl Weir {
     }
 
     fn start(mut config: Value) -> Option<Self> {
-        let (port, admin) = (free_port(), free_port());
+        // Held at the same time, so that they differ.
+        let held = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [port, admin] = held.map(|listener| listener.local_addr().unwrap().port());
         config["listen"] = json!(format!("127.0.0.1:{port}"));
         config["admin"] = json!({ "listen": format!("127.0.0.1:{admin}") });
         let folder = fresh_folder();

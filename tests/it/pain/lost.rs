@@ -118,9 +118,11 @@ async fn e06_r142_a_reset_at_any_byte_of_an_answer_never_runs_a_call_twice() {
             let client = Checked::open(&weir.url("/mcp"), BOTH[at / 10 % 2]).await;
             let ran = upstream.executions("pay");
             let answer = client.call("one__pay", json!({ "amount": at })).await;
-            assert_eq!(upstream.executions("pay"), ran + 1, "{era:?}: reset after {at} bytes");
+            // None where the reset of the answer before came only with this request.
+            let runs = upstream.executions("pay") - ran;
+            assert!(runs <= 1, "{era:?}: reset after {at} bytes: {runs} executions");
             if own_error(&answer).is_null() {
-                assert_eq!(answer.text(), format!(r#"{{"amount":{at}}}"#));
+                assert_eq!((answer.text(), runs), (&*format!(r#"{{"amount":{at}}}"#), 1));
                 done += 1;
             } else {
                 assert_eq!(own_error(&answer)["code"], 1004, "reset after {at} bytes: {}", answer.last());
