@@ -15,3 +15,4 @@ mod harness;
 mod life;
 mod matrix;
 mod pain;
+mod prove;

@@ -64,8 +64,17 @@ impl Weir {
 
     /// The most memory it ever had, in bytes.
     pub fn peak_memory(&self) -> usize {
+        self.status("VmHWM:")
+    }
+
+    /// The memory it has now, in bytes.
+    pub fn memory(&self) -> usize {
+        self.status("VmRSS:")
+    }
+
+    fn status(&self, line: &str) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let line = status.lines().find_map(|text| text.strip_prefix(line)).unwrap();
         line.trim().trim_end_matches("kB").trim().parse::<usize>().unwrap() * 1024
     }
 
