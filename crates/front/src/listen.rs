@@ -6,6 +6,7 @@
 mod connection;
 mod guarded;
 mod lines;
+mod prompt;
 mod pulse;
 mod slots;
 mod socket;

@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::guarded::{Guarded, Times};
+use super::prompt::Prompt;
 use super::pulse::Pulse;
 use super::{Listening, closed};
 use crate::observe::Answer;
@@ -107,7 +108,7 @@ impl Context {
                 let times = Times { head: self.limits.head_time, idle: self.limits.idle_time };
                 let io = TokioIo::new(Guarded::new(stream, prefix, pulse, Some(times)));
                 let connection = Box::pin(h1(&self.limits).serve_connection(io, service));
-                self.drive_one(connection).await
+                self.drive_one(Prompt::new(connection)).await
             }
             Version::Two => {
                 let io = TokioIo::new(Guarded::new(stream, prefix, pulse.clone(), None));
@@ -117,19 +118,19 @@ impl Context {
         }
     }
 
-    async fn drive_one<S>(&self, mut connection: Pin<Box<http1::Connection<TokioIo<Guarded<S>>, PerRequest>>>) -> Ended
+    async fn drive_one<S>(&self, mut connection: Prompt<Pin<Box<One<S>>>>) -> Ended
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         tokio::select! {
-            ended = connection.as_mut() => return Ok(ended?),
+            ended = &mut connection => return Ok(ended?),
             () = self.listening.drain.cancelled() => {}
         }
         // Answers say `Connection: close` from now on. An idle connection may have a request under way (fault A26).
-        if let Ok(ended) = timeout(self.limits.drain_idle, connection.as_mut()).await {
+        if let Ok(ended) = timeout(self.limits.drain_idle, &mut connection).await {
             return Ok(ended?);
         }
-        connection.as_mut().graceful_shutdown();
+        connection.inner().as_mut().graceful_shutdown();
         Ok(connection.await?)
     }
 
@@ -147,6 +148,7 @@ impl Context {
     }
 }
 
+type One<S> = http1::Connection<TokioIo<Guarded<S>>, PerRequest>;
 type Two<S> = http2::Connection<TokioIo<Guarded<S>>, PerRequest, TokioExecutor>;
 
 /// What a connection's requests are given to.

@@ -36,6 +36,10 @@ pub(crate) struct Guarded<S> {
     times: Option<Times>,
     phase: Phase,
     lines: Lines,
+    /// When the time is over; `None` while there is none.
+    due: Option<Instant>,
+    /// Never set later than `due`; it may be set earlier, then it is set anew when it fires. So a request moves a mark and no
+    /// timer.
     timer: Option<Pin<Box<Sleep>>>,
     lingered: usize,
 }
@@ -60,7 +64,8 @@ impl<S> Guarded<S> {
         if times.is_some() {
             lines.read(&mut prefix, Some(0));
         }
-        let mut guarded = Self { inner, prefix: prefix.freeze(), pulse, times, phase, lines, timer: None, lingered: 0 };
+        let mut guarded =
+            Self { inner, prefix: prefix.freeze(), pulse, times, phase, lines, due: None, timer: None, lingered: 0 };
         if let Some(times) = times {
             // The first head has its time from the accept on, sent or not (fault A02).
             guarded.arm(times.head);
@@ -69,11 +74,27 @@ impl<S> Guarded<S> {
     }
 
     fn arm(&mut self, time: Duration) {
-        let deadline = Instant::now() + time;
+        let due = Instant::now() + time;
+        self.due = Some(due);
         match &mut self.timer {
-            Some(timer) => timer.as_mut().reset(deadline),
-            None => self.timer = Some(Box::pin(sleep_until(deadline))),
+            Some(timer) if timer.deadline() <= due => {}
+            Some(timer) => timer.as_mut().reset(due),
+            None => self.timer = Some(Box::pin(sleep_until(due))),
         }
+    }
+
+    /// True once the time is over.
+    fn is_due(&mut self, cx: &mut Context<'_>) -> bool {
+        while let (Some(due), Some(timer)) = (self.due, &mut self.timer) {
+            if timer.as_mut().poll(cx).is_pending() {
+                return false;
+            }
+            if due <= timer.deadline() {
+                return true;
+            }
+            timer.as_mut().reset(due);
+        }
+        false
     }
 
     /// Follows the requests' state; called whenever hyper reads. Errors once a time is over.
@@ -81,8 +102,10 @@ impl<S> Guarded<S> {
         let Some(times) = self.times else { return Ok(()) };
         let served = self.pulse.served();
         if self.pulse.is_busy() {
-            if self.phase != Phase::Busy {
-                self.phase = Phase::Busy;
+            self.phase = Phase::Busy;
+            self.due = None;
+            // A long answer needs no timer; a short one would only set it again.
+            if self.timer.as_mut().is_some_and(|timer| timer.as_mut().poll(cx).is_ready()) {
                 self.timer = None;
             }
             return Ok(());
@@ -107,7 +130,7 @@ impl<S> Guarded<S> {
             }
             Phase::Waiting | Phase::Busy | Phase::Head(_) | Phase::Lingering => {}
         }
-        if self.timer.as_mut().is_some_and(|timer| timer.as_mut().poll(cx).is_ready()) {
+        if self.is_due(cx) {
             let (reason, what) = match self.phase {
                 Phase::Head(_) => ("head_timeout", "request head took too long"),
                 _ if served == 0 => ("head_timeout", "no request came"),
@@ -183,7 +206,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
                 return Poll::Ready(Ok(()));
             }
         }
-        let over = this.timer.as_mut().is_none_or(|timer| timer.as_mut().poll(cx).is_ready());
+        let over = this.due.is_none() || this.is_due(cx);
         if over { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 }
