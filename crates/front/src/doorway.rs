@@ -1,6 +1,5 @@
 //! From a head to a decision: guard, authentication, body, and the door that picks the era, once.
 
-use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, StatusCode, header};
@@ -19,7 +18,7 @@ use crate::stack::Context;
 use crate::{intake, legacy, modern, streams};
 
 /// Serves a request of an endpoint.
-pub(crate) async fn enter(context: Context, keeper: &Gatekeeper, request: Request<Body>) -> Answer {
+pub(crate) async fn enter(context: Context, keeper: &Gatekeeper, request: Request<hyper::body::Incoming>) -> Answer {
     let (head, body) = request.into_parts();
     // 5 guard: by the head alone.
     if let Err(refusal) = keeper.check(&head) {

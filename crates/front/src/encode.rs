@@ -22,7 +22,7 @@ use crate::answer;
 use crate::observe::Answer;
 use crate::rescue::{Told, rescue};
 use crate::running::{Owned, Step};
-use crate::settings::Limits;
+use crate::settings::{Limits, Settings};
 use crate::stack::{Context, Shared};
 
 /// The largest `input_required` result: it is read whole, to seal its state.
@@ -36,7 +36,7 @@ pub(crate) struct Asked {
     pub(crate) token: Option<Bytes>,
     pub(crate) about: Arc<About>,
     pub(crate) name: RequestName,
-    pub(crate) limits: Limits,
+    settings: Arc<Settings>,
     shared: Arc<Shared>,
     binding: Option<BoundTo>,
 }
@@ -88,10 +88,14 @@ impl Asked {
             token,
             about: context.about.clone(),
             name: context.name.clone(),
-            limits: context.settings.limits.clone(),
+            settings: context.settings.clone(),
             shared: context.shared.clone(),
             binding: None,
         }
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.settings.limits
     }
 
     pub(crate) fn bound(self, binding: BoundTo) -> Self {
@@ -147,7 +151,7 @@ impl Asked {
             Some(None) => return Err(bad("The server's `requestState` is not a string")),
             Some(Some(state)) => {
                 let ports = &self.shared.ports;
-                let expires = ports.clock.wall() + self.limits.state_time;
+                let expires = ports.clock.wall() + self.limits().state_time;
                 Some(state::seal(&self.shared.sealer, &*ports.random, &bound.as_binding(), &state, expires))
             }
         };
@@ -157,7 +161,7 @@ impl Asked {
 
 /// Answers a call.
 pub(crate) async fn answer(asked: Asked, mut owned: Owned) -> Answer {
-    let first = timeout(asked.limits.stream_after, owned.next()).await;
+    let first = timeout(asked.limits().stream_after, owned.next()).await;
     let first = match first {
         Ok(Step::Event(Event::End(end))) => {
             return match asked.ready(end) {

@@ -155,12 +155,13 @@ fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     if lines.peek().is_none() {
         return true;
     }
-    let wildcard = wanted.split('/').next().map(|kind| format!("{kind}/*"));
+    let family = wanted.split('/').next().unwrap_or_default();
+    let is_wildcard = |kind: &str| kind.strip_suffix("/*") == Some(family);
     lines.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(',')).any(|range| {
         let mut parts = range.split(';').map(str::trim);
         let kind = parts.next().unwrap_or_default();
         let refused = parts.any(|part| matches!(part, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"));
-        !refused && (kind.eq_ignore_ascii_case(wanted) || kind == "*/*" || Some(kind) == wildcard.as_deref())
+        !refused && (kind.eq_ignore_ascii_case(wanted) || kind == "*/*" || is_wildcard(kind))
     })
 }
 

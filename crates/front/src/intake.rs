@@ -1,9 +1,9 @@
 //! Reading a request's body within its limits of size, time and pace.
 
-use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
 
 use crate::answer::Refusal;
@@ -14,7 +14,7 @@ use crate::settings::Limits;
 /// # Errors
 /// 413 beyond the size, 408 beyond the time or below the pace, 400 where the client broke off. Each closes the
 /// connection: what is left of the body must not be read as a request.
-pub(crate) async fn read(headers: &HeaderMap, body: Body, limits: &Limits) -> Result<Bytes, Refusal> {
+pub(crate) async fn read(headers: &HeaderMap, body: Incoming, limits: &Limits) -> Result<Bytes, Refusal> {
     declared(headers, limits.body_bytes)?;
     let began = Instant::now();
     let end = began + limits.body_time;

@@ -1,7 +1,6 @@
 //! What is seen of every request from outside: its id, its time, its status; and what is held until its answer ends.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -41,12 +40,11 @@ pub(crate) fn begin(name: RequestName, beat: Beat) -> Seen {
 
 impl Seen {
     /// The answer's head is there; its body is followed to its end.
-    pub(crate) fn finish(self, mut answer: Answer) -> Answer {
+    pub(crate) fn finish(self, mut answer: Answer, permit: Option<OwnedSemaphorePermit>) -> Answer {
         if let Ok(value) = HeaderValue::from_str(self.name.as_str()) {
             answer.headers_mut().insert(REQUEST_ID, value);
         }
         let labels = answer.extensions_mut().remove::<Labels>().unwrap_or(Labels { method: "none", era: "none" });
-        let permit = answer.extensions_mut().remove::<Arc<OwnedSemaphorePermit>>();
         let ending = Ending {
             labels,
             status: answer.status(),
@@ -66,7 +64,7 @@ struct Ending {
     began: Instant,
     name: RequestName,
     _beat: Beat,
-    _permit: Option<Arc<OwnedSemaphorePermit>>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Drop for Ending {

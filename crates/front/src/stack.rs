@@ -1,19 +1,19 @@
 //! The column every request passes, outermost first, in one file.
 
+use std::collections::HashMap;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use axum::Router as Paths;
-use axum::body::Body;
-use axum::routing::any;
 use futures_util::FutureExt as _;
 use http::{HeaderValue, Request, StatusCode, header};
 use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower::ServiceExt as _;
+use tower::{Layer as _, ServiceExt as _};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 use weir_core::call::RequestName;
 use weir_core::seal::Sealer;
@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) sealer: Sealer,
     pub(crate) sessions: Sessions,
     pub(crate) pages: PageCache,
+    /// The next request's name.
+    names: AtomicU64,
     /// Requests being answered.
     in_flight: Arc<Semaphore>,
     /// Open listen and GET streams.
@@ -52,8 +54,11 @@ const MOST_IN_FLIGHT: usize = 100_000;
 
 impl Shared {
     pub(crate) fn new(ports: Ports, router: Arc<Router>, catalog: Arc<Catalog>, sealer: Sealer) -> Arc<Self> {
+        let mut first = [0; 8];
+        ports.random.fill(&mut first);
         Arc::new(Self {
             sessions: Sessions::new(&ports),
+            names: AtomicU64::new(u64::from_ne_bytes(first)),
             ports,
             router,
             catalog,
@@ -80,9 +85,9 @@ impl Shared {
     }
 
     pub(crate) fn request_name(&self) -> RequestName {
-        let mut bits = [0; 8];
-        self.ports.random.fill(&mut bits);
-        RequestName::from_bits(u64::from_ne_bytes(bits))
+        // A name tells requests apart and opens nothing: stepping from an unguessable begin is enough, and asks the system
+        // for nothing. The odd step visits every number once.
+        RequestName::from_bits(self.names.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed))
     }
 }
 
@@ -107,47 +112,21 @@ impl Context {
 pub(crate) struct Stack {
     settings: Arc<Settings>,
     shared: Arc<Shared>,
-    keeper: Arc<Gatekeeper>,
-    paths: Paths,
+    keeper: Gatekeeper,
+    about: Arc<About>,
+    paths: HashMap<Box<str>, EndpointId>,
+    cors: Option<CorsLayer>,
 }
 
 impl Stack {
     pub(crate) fn new(settings: Settings, address: SocketAddr, shared: Arc<Shared>) -> Self {
         let settings = Arc::new(settings);
-        let keeper = Arc::new(Gatekeeper::new(&settings, address));
+        let keeper = Gatekeeper::new(&settings, address);
         let about = Arc::new(About { server_info: crate::answer::server_info(&settings.server) });
-        let mut paths = Paths::new();
-        for endpoint in shared.catalog.endpoints() {
-            let (id, keeper) = (endpoint.id.clone(), keeper.clone());
-            let (shared, settings, about) = (shared.clone(), settings.clone(), about.clone());
-            let serve = move |request: Request<Body>| {
-                let (name, peer) = request.extensions().get::<(RequestName, Peer)>().cloned().unzip();
-                let context = name.zip(peer).map(|(name, peer)| Context {
-                    shared: shared.clone(),
-                    settings: settings.clone(),
-                    about: about.clone(),
-                    endpoint: id.clone(),
-                    name,
-                    peer,
-                });
-                let keeper = keeper.clone();
-                async move {
-                    match context {
-                        // 5 guard, 6 authn, 7 admit, 8 decode, 9 door: in the order of doorway.
-                        Some(context) => crate::doorway::enter(context, &keeper, request).await,
-                        None => crate::answer::plain(StatusCode::INTERNAL_SERVER_ERROR, "no context"),
-                    }
-                }
-            };
-            paths = paths.route(endpoint.id.as_str(), any(serve));
-        }
-        let paths = paths.fallback(|| async { crate::answer::plain(StatusCode::NOT_FOUND, "no such endpoint") });
-        // CORS answers preflights before authentication: a browser sends them without credentials.
-        let paths = match cors(&settings) {
-            Some(cors) => paths.layer(cors),
-            None => paths,
-        };
-        Self { settings, shared, keeper, paths }
+        let endpoints = shared.catalog.endpoints();
+        let paths = endpoints.iter().map(|endpoint| (endpoint.id.as_str().into(), endpoint.id.clone())).collect();
+        let cors = cors(&settings);
+        Self { settings, shared, keeper, about, paths, cors }
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -168,24 +147,18 @@ impl Stack {
         // 4 shed: before anything is read or asked. Outside authentication: refusing must cost nothing.
         let busy = MOST_IN_FLIGHT - self.shared.in_flight.available_permits() >= self.limits().in_flight;
         let permit = if busy { None } else { self.shared.in_flight.clone().try_acquire_owned().ok() };
-        let mut answer = match permit {
+        let mut answer = match &permit {
             None => crate::answer::overloaded(),
-            Some(permit) => {
-                let mut request = request.map(Body::new);
-                request.extensions_mut().insert((name, peer));
-                let mut answer = self.admitted(request).await;
-                answer.extensions_mut().insert(Arc::new(permit));
-                answer
-            }
+            Some(_) => self.admitted(request, name, peer).await,
         };
         if self.shared.drain.is_cancelled() && version <= http::Version::HTTP_11 {
             answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        seen.finish(answer)
+        seen.finish(answer, permit)
     }
 
     /// What is below the shedding.
-    async fn admitted(&self, request: Request<Body>) -> Answer {
+    async fn admitted(&self, request: Request<Incoming>, name: RequestName, peer: Peer) -> Answer {
         // 5 guard, its first half: no path and no preflight is there for a foreign page.
         let (head, body) = request.into_parts();
         if let Err(refusal) = self.keeper.greet(&head) {
@@ -193,13 +166,47 @@ impl Stack {
         }
         // 3 rescue: a panic ends this request alone.
         let request = Request::from_parts(head, body);
-        match AssertUnwindSafe(self.paths.clone().oneshot(request)).catch_unwind().await {
-            Ok(Ok(answer)) => answer,
+        match AssertUnwindSafe(self.routed(request, name, peer)).catch_unwind().await {
+            Ok(answer) => answer,
             Err(_) => {
                 instruments().panics.add(1, &[]);
                 crate::answer::plain(StatusCode::INTERNAL_SERVER_ERROR, "weir failed: this is a bug")
             }
         }
+    }
+
+    async fn routed(&self, request: Request<Incoming>, name: RequestName, peer: Peer) -> Answer {
+        let at_path = |request| self.at_path(request, name, peer);
+        let Some(cors) = &self.cors else { return at_path(request).await };
+        // CORS answers preflights before authentication: a browser sends them without credentials.
+        let mut inner = Some(at_path);
+        let once = tower::service_fn(|request| {
+            let answer = inner.take().map(|at_path| at_path(request));
+            async move {
+                Ok::<_, Infallible>(match answer {
+                    Some(answer) => Box::pin(answer).await,
+                    None => crate::answer::plain(StatusCode::INTERNAL_SERVER_ERROR, "answered twice"),
+                })
+            }
+        });
+        let Ok(answer) = Box::pin(cors.layer(once).oneshot(request)).await;
+        answer
+    }
+
+    /// 5 guard, 6 authn, 7 admit, 8 decode, 9 door: in the order of doorway.
+    async fn at_path(&self, request: Request<Incoming>, name: RequestName, peer: Peer) -> Answer {
+        let Some(endpoint) = self.paths.get(request.uri().path()) else {
+            return crate::answer::plain(StatusCode::NOT_FOUND, "no such endpoint");
+        };
+        let context = Context {
+            shared: self.shared.clone(),
+            settings: self.settings.clone(),
+            about: self.about.clone(),
+            endpoint: endpoint.clone(),
+            name,
+            peer,
+        };
+        crate::doorway::enter(context, &self.keeper, request).await
     }
 }
 

@@ -39,7 +39,7 @@ enum Stage {
 impl Events {
     pub(super) fn new(asked: Asked, owned: Owned, first: Option<Note>) -> Self {
         let now = Instant::now();
-        let comment_at = now + asked.limits.keep_alive;
+        let comment_at = now + asked.limits().keep_alive;
         let mut events = Self {
             asked,
             stage: Stage::Calling(owned),
@@ -76,7 +76,7 @@ impl Events {
                 self.held = Some(note);
                 return;
             }
-            self.told_until = now + self.asked.limits.progress_interval;
+            self.told_until = now + self.asked.limits().progress_interval;
         }
         self.tell(&note);
     }
@@ -92,7 +92,7 @@ impl Events {
         if now.is_none_or(|now| now >= self.told_until)
             && let Some(note) = self.held.take()
         {
-            self.told_until = Instant::now() + self.asked.limits.progress_interval;
+            self.told_until = Instant::now() + self.asked.limits().progress_interval;
             self.tell(&note);
         }
     }
@@ -161,7 +161,7 @@ impl Events {
             self.release(Some(now));
             if now >= self.comment_at {
                 self.comment();
-                self.comment_at = now + self.asked.limits.keep_alive;
+                self.comment_at = now + self.asked.limits().keep_alive;
             }
             let next = if self.held.is_some() { self.told_until.min(self.comment_at) } else { self.comment_at };
             if self.wake.deadline() != next {
