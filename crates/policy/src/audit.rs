@@ -19,7 +19,8 @@ impl Audit for Silent {
     fn ended(&self, _principal: &Principal, _call: &Call, _outcome: &'static str, _took: Duration) {}
 }
 
-/// Records through `tracing`, target `audit`: refusals and ends at `info`, permissions at `debug`.
+/// Records through `tracing`, target `audit`: refusals, and calls that ended otherwise than well, at `info`; permissions and
+/// calls that went well at `debug`: a line for each costs as much as the call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogAudit;
 
@@ -35,7 +36,13 @@ impl Audit for LogAudit {
     }
 
     fn ended(&self, principal: &Principal, call: &Call, outcome: &'static str, took: Duration) {
-        tracing::info!(target: "audit", %principal, endpoint = %call.endpoint, method = %call.method.as_str(),
-            request = call.request.as_str(), outcome, took_ms = took.as_secs_f64() * 1e3, "ended");
+        let took_ms = took.as_secs_f64() * 1e3;
+        if outcome == "complete" {
+            tracing::debug!(target: "audit", %principal, endpoint = %call.endpoint, method = %call.method.as_str(),
+                request = call.request.as_str(), outcome, took_ms, "ended");
+        } else {
+            tracing::info!(target: "audit", %principal, endpoint = %call.endpoint, method = %call.method.as_str(),
+                request = call.request.as_str(), outcome, took_ms, "ended");
+        }
     }
 }
