@@ -15,20 +15,24 @@ use self::world::{Transport, World};
 
 async fn every_scenario(client: Revision, upstream: Revision, transport: Transport) {
     let world = World::start(client, upstream, transport).await;
-    lists::r119_r148_all_pages_are_listed_once_and_byte_for_byte(&world).await;
-    calls::r128_results_of_every_type_pass_intact(&world).await;
-    calls::r123_an_unknown_tool_is_refused_and_reaches_nobody(&world).await;
-    calls::r128_errors_of_tools_and_of_servers_pass_unchanged(&world).await;
-    calls::b24_arguments_against_the_schema_never_reach_the_tool(&world).await;
-    calls::r028_b14_an_unknown_method_is_refused(&world).await;
-    calls::r032_b05_batches_belong_to_one_revision(&world).await;
-    notes::r207_progress_carries_the_clients_own_token(&world).await;
-    notes::r215_r218_logs_come_at_the_level_asked_for(&world).await;
-    notes::r217_a_level_that_is_none_is_refused(&world).await;
-    endings::r143_progress_extends_the_deadline_and_silence_does_not(&world).await;
-    endings::r210_r212_a_cancelled_call_is_cancelled_upstream_and_no_other(&world).await;
-    endings::r091_a_lost_connection_cancels_a_modern_call_alone(&world).await;
-    lists::r201_a_change_upstream_is_told_and_then_listed(&world).await;
+    // At another upstream id of the same server, and mostly waiting: it runs beside all others.
+    let deadlines = endings::r143_progress_extends_the_deadline_and_silence_does_not(&world);
+    let others = async {
+        lists::r119_r148_all_pages_are_listed_once_and_byte_for_byte(&world).await;
+        calls::r128_results_of_every_type_pass_intact(&world).await;
+        calls::r123_an_unknown_tool_is_refused_and_reaches_nobody(&world).await;
+        calls::r128_errors_of_tools_and_of_servers_pass_unchanged(&world).await;
+        calls::b24_arguments_against_the_schema_never_reach_the_tool(&world).await;
+        calls::r028_b14_an_unknown_method_is_refused(&world).await;
+        calls::r032_b05_batches_belong_to_one_revision(&world).await;
+        notes::r207_progress_carries_the_clients_own_token(&world).await;
+        notes::r215_r218_logs_come_at_the_level_asked_for(&world).await;
+        notes::r217_a_level_that_is_none_is_refused(&world).await;
+        endings::r210_r212_a_cancelled_call_is_cancelled_upstream_and_no_other(&world).await;
+        endings::r091_a_lost_connection_cancels_a_modern_call_alone(&world).await;
+        lists::r201_a_change_upstream_is_told_and_then_listed(&world).await;
+    };
+    tokio::join!(deadlines, others);
 }
 
 macro_rules! pairings {

@@ -55,7 +55,7 @@ impl World {
         };
         // The same server once more, with less patience.
         let mut hasty = reached.clone();
-        hasty["deadlines"] = json!({ "idle": "1s" });
+        hasty["deadlines"] = json!({ "idle": "600ms" });
         let weir = Weir::with(json!({
             "upstreams": { "shop": reached, "hasty": hasty },
             "endpoints": {
@@ -109,7 +109,7 @@ impl World {
 async fn mockup(revision: Revision, common: Revision, gate: &Gate) -> Mockup {
     let builder = if revision.is_modern() { Mockup::modern() } else { Mockup::legacy(revision) };
     let strict = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
-    let patient = (1..=8).flat_map(|n| [Step::Wait(Duration::from_millis(200)), Step::Progress(n, 8)]);
+    let patient = (1..=5).flat_map(|n| [Step::Wait(Duration::from_millis(150)), Step::Progress(n, 5)]);
     builder
         .page_size(5)
         .with(Tool::raw(RICH))

@@ -181,6 +181,7 @@ async fn r196_r200_listens_are_independent_and_tell_only_what_was_asked_for() {
         // R198: a call's notes are not for a listen stream; the next message there is the next change.
         assert!(client.call("one__tool_0000", json!({})).await.result().is_object());
     }
+    drop(streams);
     let mut weir = weir;
     weir.process.signal("TERM");
     // R199, R196: on the stream that wanted none of it nothing came but the end.

@@ -119,9 +119,10 @@ async fn e04_e20_drips_and_comments_do_not_keep_a_call_alive() {
             } },
         }));
         let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
-        let commented = client.call("one__comments", json!({})).await;
+        let (nothing, token) = (json!({}), json!(1));
+        let progressing = client.call_with_token("one__progress", nothing.clone(), &token);
+        let (commented, endless) = tokio::join!(client.call("one__comments", nothing), progressing);
         assert_eq!(own_error(&commented)["code"], 1001, "E20: {}", commented.last());
-        let endless = client.call_with_token("one__progress", json!({}), &json!(1)).await;
         assert_eq!(own_error(&endless)["code"], 1001, "R143: a hard end, whatever the progress");
         for tool in ["comments", "progress"] {
             upstream
