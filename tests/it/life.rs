@@ -10,7 +10,7 @@ use crate::harness::{Process, Server, Weir, binary, free_port, until};
 fn g01_a_good_reload_is_taken_and_a_bad_one_changes_nothing() {
     let (_shop, url) = Server::RmcpModern.over_http();
     let weir = Weir::over(json!({ "one": { "url": url } }));
-    assert!(weir.tools("/mcp").contains(&"one__sum".to_owned()));
+    weir.until_listed("/mcp", &["one__sum"]);
     weir.rewrite(json!({ "upstreams": { "one": { "url": url }, "two": { "url": url } } }));
     until("the second upstream", || weir.tools("/mcp").contains(&"two__sum".to_owned()).then_some(()));
     weir.rewrite(json!({ "upstreams": { "one": { "url": url } }, "upstream": {} }));
@@ -23,7 +23,7 @@ fn g01_a_good_reload_is_taken_and_a_bad_one_changes_nothing() {
 fn g02_an_upstream_that_a_reload_removes_is_gone_from_the_list() {
     let (_shop, url) = Server::RmcpLegacy.over_http();
     let weir = Weir::over(json!({ "one": { "url": url }, "two": { "url": url } }));
-    assert!(weir.tools("/mcp").contains(&"two__sum".to_owned()));
+    weir.until_listed("/mcp", &["two__sum"]);
     weir.rewrite(json!({ "upstreams": { "one": { "url": url } } }));
     until("the upstream to go", || (!weir.tools("/mcp").contains(&"two__sum".to_owned())).then_some(()));
     let refused = Weir::cli(&["call", &weir.url("/mcp"), "two__sum", "{}"]);

@@ -20,6 +20,7 @@ fn town() -> Town {
         "fast": Server::FastMcp.as_child(),
         "low": Server::LowLevel.as_child(),
     }));
+    weir.until_listed("/mcp", &["zoo__weigh", "shop__sum", "fast__add", "low__reverse"]);
     Town { weir, _servers: vec![zoo, modern] }
 }
 
@@ -108,6 +109,7 @@ fn r128_structured_output_is_checked_by_the_clients_themselves() {
         return;
     }
     let weir = Weir::over(json!({ "low": Server::LowLevel.as_child() }));
+    weir.until_listed("/mcp", &["low__count_words", "low__miscount"]);
     for client in [Client::TypeScript1, Client::TypeScript2("modern"), Client::TypeScript2("legacy"), Client::Python1] {
         let good = client.run(&weir.url("/mcp"), &["structured", "low__count_words", r#"{"text":"one two"}"#]);
         assert!(good.one("accepted")["structuredContent"].is_object(), "{client:?}: {good:?}");

@@ -13,13 +13,13 @@ struct Try {
 
 fn listed_and_called(upstream: Value, tries: &[Try]) {
     let weir = Weir::over(json!({ "peer": upstream }));
-    let names = weir.tools("/mcp/peer");
+    let wanted: Vec<&str> = tries.iter().map(|one| one.tool).collect();
+    weir.until_listed("/mcp/peer", &wanted);
     for one in tries {
-        assert!(names.iter().any(|name| name == one.tool), "{} in {names:?}", one.tool);
         let bare = weir.call("/mcp/peer", one.tool, &one.arguments);
         assert!(bare["content"][0]["text"].as_str().unwrap_or_default().contains(one.says), "{bare}");
         let prefixed = format!("peer__{}", one.tool);
-        assert!(weir.tools("/mcp").contains(&prefixed));
+        weir.until_listed("/mcp", &[&prefixed]);
         let called = weir.call("/mcp", &prefixed, &one.arguments);
         assert!(called["content"][0]["text"].as_str().unwrap_or_default().contains(one.says), "{called}");
     }
@@ -70,6 +70,7 @@ fn r119_content_meta_and_structure_pass_unchanged() {
     }
     let (_running, url) = Server::TypeScript1.over_http();
     let weir = Weir::over(json!({ "zoo": { "url": url } }));
+    weir.until_listed("/mcp", &["zoo__draw", "zoo__weigh"]);
     let drawn = weir.call("/mcp", "zoo__draw", &json!({ "animal": "cat" }));
     assert_eq!(drawn["content"][0]["annotations"], json!({ "audience": ["user"], "priority": 0.5 }));
     assert_eq!(drawn["content"][1]["type"], "image");
@@ -87,6 +88,7 @@ fn r128_a_tools_own_failure_stays_an_is_error_result() {
         return;
     }
     let weir = Weir::over(json!({ "low": Server::LowLevel.as_child(), "zoo": Server::TypeScript1.as_child() }));
+    weir.until_listed("/mcp", &["low__fail", "zoo__escape"]);
     for (tool, says) in [("low__fail", ""), ("zoo__escape", "the lion escaped")] {
         let failed = weir.call("/mcp", tool, &json!({}));
         assert_eq!(failed["isError"], true, "{failed}");

@@ -126,6 +126,14 @@ impl Weir {
         tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
     }
 
+    /// Waits until an endpoint lists all of these: a foreign server may take longer to start than a list waits for it.
+    pub fn until_listed(&self, path: &str, wanted: &[&str]) {
+        super::until(&format!("{wanted:?}"), || {
+            let listed = self.tools(path);
+            wanted.iter().all(|tool| listed.iter().any(|name| name == tool)).then_some(())
+        });
+    }
+
     /// `weir call URL TOOL JSON --json`: the result object.
     pub fn call(&self, path: &str, tool: &str, arguments: &Value) -> Value {
         let output = Self::cli(&["call", &self.url(path), tool, &arguments.to_string(), "--json"]);
