@@ -63,7 +63,7 @@ pub(crate) async fn post(
     let sent = http.send(Method::POST, headers, body).await;
     let (head, body) = sent.map_err(|error| unsent(site, error))?.into_parts();
     if !head.status.is_success() {
-        return Ok(Headed::Refused(refused(head.status, &head.headers, body).await));
+        return Ok(Headed::Refused(Box::pin(refused(head.status, &head.headers, body)).await));
     }
     if matches!(head.status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
         return Ok(Headed::Accepted);

@@ -80,7 +80,7 @@ impl HttpServer {
                         let class = outbound.call.capabilities.class.cut(modern.tongue.carries());
                         self.site.tools_changed();
                         // Without the newest one the call is tried once more as it was.
-                        modern.definition(class, &outbound.native).await.unwrap_or_default()
+                        Box::pin(modern.definition(class, &outbound.native)).await.unwrap_or_default()
                     }
                     _ => None,
                 };
@@ -144,9 +144,14 @@ impl HttpServer {
 
     /// How the server is spoken to, found out if that is not known. Single-flight.
     async fn speaker(&self) -> Result<Arc<Speaker>, Refusal> {
-        if let Some(speaker) = self.known() {
-            return Ok(speaker);
+        match self.known() {
+            Some(speaker) => Ok(speaker),
+            // Boxed, as everything is that calls seldom do: a call's future is built, moved and kept in its largest form.
+            None => Box::pin(self.find()).await,
         }
+    }
+
+    async fn find(&self) -> Result<Arc<Speaker>, Refusal> {
         let _one = self.probing.lock().await;
         if let Some(speaker) = self.known() {
             return Ok(speaker);

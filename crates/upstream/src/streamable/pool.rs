@@ -117,9 +117,13 @@ impl Pool {
 
     /// The slot's session, opened if there is none.
     async fn session(&self, slot: &Slot<Session>) -> Result<Arc<Session>, Refusal> {
-        if let Some(session) = slot.current.load_full() {
-            return Ok(session);
+        match slot.current.load_full() {
+            Some(session) => Ok(session),
+            None => Box::pin(self.opened(slot)).await,
         }
+    }
+
+    async fn opened(&self, slot: &Slot<Session>) -> Result<Arc<Session>, Refusal> {
         let _one = slot.opening.lock().await;
         if let Some(session) = slot.current.load_full() {
             return Ok(session);

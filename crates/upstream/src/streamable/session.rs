@@ -107,7 +107,7 @@ impl Session {
     pub(crate) async fn call(self: &Arc<Self>, outbound: &Outbound) -> Result<Reply, Refusal> {
         let call = &outbound.call;
         if let Some(level) = call.log_level {
-            self.want_level(level).await?;
+            Box::pin(self.want_level(level)).await?;
         }
         let id = self.site.next_id();
         let body = self.tongue.call(id, call, &outbound.native, &self.site.client_info);
@@ -160,7 +160,7 @@ impl Session {
             }
             Ok(Headed::Refused(refused)) => {
                 pending.end();
-                Err(self.refused(refused).await)
+                Err(Box::pin(self.refused(refused)).await)
             }
             Err(refusal) => {
                 pending.end();
