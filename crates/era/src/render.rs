@@ -122,15 +122,16 @@ pub struct PageFacts<'a> {
     pub missing: Vec<(String, &'static str)>,
 }
 
-/// The `result` object of a list.
+/// The `result` object of a list, as what stands before its items and what stands after: a page is long, and is not copied.
 #[must_use]
-pub fn list(revision: Revision, about: &About, items: &[u8], facts: &PageFacts<'_>) -> Bytes {
-    let mut out = BytesMut::with_capacity(items.len() + 512);
+pub fn list(revision: Revision, about: &About, facts: &PageFacts<'_>) -> (Bytes, Bytes) {
+    let mut out = BytesMut::with_capacity(512);
+    let mut items = 0;
     let mut result = ObjectWriter::new(&mut out);
     if revision.has_result_type() {
         result.string("resultType", "complete");
     }
-    result.raw("tools", items);
+    result.with("tools", |out| items = out.len());
     if let Some(cursor) = facts.next_cursor {
         result.string("nextCursor", cursor);
     }
@@ -142,7 +143,8 @@ pub fn list(revision: Revision, about: &About, items: &[u8], facts: &PageFacts<'
         result.with("_meta", |out| list_meta(out, revision, about, facts));
     }
     result.end();
-    out.freeze()
+    let before = out.split_to(items);
+    (before.freeze(), out.freeze())
 }
 
 fn list_meta(out: &mut BytesMut, revision: Revision, about: &About, facts: &PageFacts<'_>) {

@@ -30,8 +30,9 @@ pub(crate) async fn enter(context: Context, keeper: &Gatekeeper, request: Reques
         Err(failure) => return unauthenticated(&failure),
     };
     match head.method {
-        Method::GET => streams::open_get(&context, &known, &head.headers).await,
-        Method::DELETE => legacy::delete(&context, &known, &head.headers).await,
+        // Boxed here and below: what calls do not need must not make room in their future.
+        Method::GET => Box::pin(streams::open_get(&context, &known, &head.headers)).await,
+        Method::DELETE => Box::pin(legacy::delete(&context, &known, &head.headers)).await,
         _ => match intake::read(&head.headers, body, context.limits()).await {
             Ok(body) => post(&context, &known, &head.headers, body).await,
             Err(refusal) => refusal.answer(),
@@ -76,7 +77,7 @@ async fn post(context: &Context, known: &Authenticated<()>, headers: &HeaderMap,
     let limits = ScanLimits { max_batch: context.limits().batch_items, ..ScanLimits::default() };
     let message = match Incoming::parse(body, &limits) {
         Ok(Incoming::One(message)) => message,
-        Ok(Incoming::Batch(items)) => return legacy::batch(context, known, headers, items).await,
+        Ok(Incoming::Batch(items)) => return Box::pin(legacy::batch(context, known, headers, items)).await,
         Err(error) => return refuse(context, StatusCode::BAD_REQUEST, error.id.as_ref(), (error.code, &error.text)),
     };
     match message {
@@ -94,8 +95,10 @@ async fn post(context: &Context, known: &Authenticated<()>, headers: &HeaderMap,
                 Era::Refused(answer) => *answer,
             }
         }
-        Message::Notification(notification) => legacy::notification(context, known, headers, &notification).await,
-        Message::Response(_) => legacy::response(context, known, headers).await,
+        Message::Notification(notification) => {
+            Box::pin(legacy::notification(context, known, headers, &notification)).await
+        }
+        Message::Response(_) => Box::pin(legacy::response(context, known, headers)).await,
     }
 }
 

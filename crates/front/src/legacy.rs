@@ -1,5 +1,6 @@
 //! Legacy requests (2024-11-05 to 2025-11-25): sessions, and what belongs to them.
 
+use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::future::join_all;
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -17,7 +18,7 @@ use weir_wire::{Limits as ScanLimits, Message, RequestId, Revision, code, scan};
 use crate::answer::{self, Refusal, labelled};
 use crate::doorway::{envelope_error, refuse};
 use crate::encode::{self, Asked};
-use crate::lists;
+use crate::lists::{self, ListResponse};
 use crate::modern::canonical;
 use crate::observe::Answer;
 use crate::rescue::{Told, rescue};
@@ -36,10 +37,11 @@ pub(crate) async fn serve(
     let method = request.method.known();
     let label = method.map_or("other", Method::as_str);
     let answer = match method {
-        Some(Method::Initialize) => initialize(context, known, &request.id, &params).await,
+        Some(Method::Initialize) => Box::pin(initialize(context, known, &request.id, &params)).await,
         _ => match session(context, known, headers).await {
             Ok(opened) => match one(context, known, &opened, request, params).await {
                 Turn::Message(status, message) => answer::json(status, message),
+                Turn::List(response) => answer::json_body(StatusCode::OK, Body::new(response)),
                 Turn::Call(asked, owned) => encode::answer(*asked, owned).await,
             },
             // A ping is answered at any time, also before `initialize`.
@@ -124,6 +126,8 @@ async fn initialize(context: &Context, known: &Authenticated<()>, id: &RequestId
 enum Turn {
     /// A message that is there already.
     Message(StatusCode, Bytes),
+    /// A page of a list.
+    List(ListResponse),
     /// A call.
     Call(Box<Asked>, Owned),
 }
@@ -138,13 +142,13 @@ async fn one(context: &Context, known: &Authenticated<()>, opened: &Opened, requ
     };
     match request.method.known() {
         Some(Method::Ping) => done(b"{}"),
-        Some(Method::LoggingSetLevel) => match set_level(context, opened, &params).await {
+        Some(Method::LoggingSetLevel) => match Box::pin(set_level(context, opened, &params)).await {
             Ok(()) => done(b"{}"),
             Err(failure) => fail(&failure),
         },
         Some(Method::ToolsList) if has_tools(context) => {
-            match lists::tools(context, known, revision, CapabilityClass::BASE, &params).await {
-                Ok(result) => done(&result),
+            match Box::pin(lists::tools(context, known, revision, CapabilityClass::BASE, &params)).await {
+                Ok(result) => Turn::List(result.response(&request.id)),
                 Err(failure) => fail(&failure),
             }
         }
@@ -262,6 +266,7 @@ async fn item_of_batch(
                 Err(bad) => error(Some(&id), code::INVALID_PARAMS, bad.to_string()),
                 Ok(params) => match Box::pin(one(context, known, opened, request, params)).await {
                     Turn::Message(_, message) => Some(message),
+                    Turn::List(response) => Some(response.joined()),
                     Turn::Call(asked, owned) => encode::whole(*asked, owned, context.limits().batch_bytes).await,
                 },
             }

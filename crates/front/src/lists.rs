@@ -1,17 +1,21 @@
 //! What is answered from the catalog: lists, and what weir says of itself.
 
 use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
 use std::ops::Range;
+use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
+use std::task::{Context as Task, Poll};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use http_body::{Body, Frame, SizeHint};
 use weir_core::catalog::{Page, PageAsk, Version};
 use weir_core::upstream::ListKind;
 use weir_core::{Authenticated, CapabilityClass, Failure};
 use weir_era::capabilities::Offer;
 use weir_era::render::{self, PageFacts};
-use weir_wire::Revision;
 use weir_wire::params::Params;
+use weir_wire::{RequestId, Revision};
 
 use crate::stack::Context;
 
@@ -54,6 +58,50 @@ impl PageCache {
     }
 }
 
+/// The result of a list. Its items are the kept page itself.
+pub(crate) struct ListResult {
+    before: Bytes,
+    items: Bytes,
+    after: Bytes,
+}
+
+impl ListResult {
+    /// The response to the request of this id.
+    pub(crate) fn response(self, id: &RequestId) -> ListResponse {
+        let head = weir_wire::write::response_head(id);
+        ListResponse([head, self.before, self.items, self.after, Bytes::from_static(b"}")].into())
+    }
+}
+
+/// A response in parts, as an answer's body.
+pub(crate) struct ListResponse(VecDeque<Bytes>);
+
+impl ListResponse {
+    /// The response as one text, for a batch.
+    pub(crate) fn joined(self) -> Bytes {
+        let mut out = BytesMut::with_capacity(self.0.iter().map(Bytes::len).sum());
+        self.0.iter().for_each(|part| out.extend_from_slice(part));
+        out.freeze()
+    }
+}
+
+impl Body for ListResponse {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Task<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.pop_front().map(|part| Ok(Frame::data(part))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.iter().map(|part| part.len() as u64).sum())
+    }
+}
+
 /// The result of `tools/list`.
 pub(crate) async fn tools(
     context: &Context,
@@ -61,7 +109,7 @@ pub(crate) async fn tools(
     revision: Revision,
     class: CapabilityClass,
     params: &Params,
-) -> Result<Bytes, Failure> {
+) -> Result<ListResult, Failure> {
     let shared = &context.shared;
     let cursor = params.cursor().map_err(|error| Failure::invalid_params(error.to_string()))?;
     let visible = shared.ports.authorizer.visible(known.principal(), &context.endpoint);
@@ -81,7 +129,8 @@ pub(crate) async fn tools(
         public: page.public,
         missing: page.view.missing.iter().map(|missing| (missing.upstream.to_string(), missing.reason)).collect(),
     };
-    Ok(render::list(revision, &context.about, &items, &facts))
+    let (before, after) = render::list(revision, &context.about, &facts);
+    Ok(ListResult { before, items, after })
 }
 
 fn offer(context: &Context) -> Offer {

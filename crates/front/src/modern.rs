@@ -1,5 +1,6 @@
 //! Modern requests (2026-07-28): everything is on the request, nothing is remembered.
 
+use axum::body::Body;
 use http::{HeaderMap, StatusCode};
 use weir_core::call::RequestName;
 use weir_core::upstream::ListKind;
@@ -121,15 +122,16 @@ async fn dispatch(
     };
     match method {
         Some(Method::Discover) => {
-            let result = lists::discover(context, lifted.capabilities.class).await;
+            let result = Box::pin(lists::discover(context, lifted.capabilities.class)).await;
             answer::json(StatusCode::OK, weir_wire::write::response(&request.id, &result))
         }
         Some(Method::ToolsList) => {
             if let Err(failure) = offered(context) {
                 return fail(&failure);
             }
-            match lists::tools(context, known, revision, lifted.capabilities.class, &lifted.params).await {
-                Ok(result) => answer::json(StatusCode::OK, weir_wire::write::response(&request.id, &result)),
+            let page = lists::tools(context, known, revision, lifted.capabilities.class, &lifted.params);
+            match Box::pin(page).await {
+                Ok(result) => answer::json_body(StatusCode::OK, Body::new(result.response(&request.id))),
                 Err(failure) => fail(&failure),
             }
         }

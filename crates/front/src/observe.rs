@@ -27,6 +27,10 @@ pub(crate) struct Labels {
     pub(crate) era: &'static str,
 }
 
+/// Among the extensions of an answer: it waits for changes, and is no longer in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waits;
+
 /// A request that has begun.
 pub(crate) struct Seen {
     name: RequestName,
@@ -44,6 +48,8 @@ impl Seen {
         if let Ok(value) = HeaderValue::from_str(self.name.as_str()) {
             answer.headers_mut().insert(REQUEST_ID, value);
         }
+        // A waiting stream has a place of its own kind.
+        let permit = permit.filter(|_| answer.extensions_mut().remove::<Waits>().is_none());
         let labels = answer.extensions_mut().remove::<Labels>().unwrap_or(Labels { method: "none", era: "none" });
         let ending = Ending {
             labels,

@@ -26,7 +26,7 @@ use weir_wire::{RequestId, code, scan, sse};
 use crate::answer::{self, labelled};
 use crate::doorway::refuse;
 use crate::legacy::session;
-use crate::observe::Answer;
+use crate::observe::{Answer, Waits};
 use crate::sessions::{Sessions, StreamHold};
 use crate::stack::Context;
 
@@ -41,7 +41,7 @@ pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, heade
     let changes = context.shared.catalog.changes(&context.endpoint, CapabilityClass::BASE, ListKind::Tools);
     let kind = Kind::Get { _hold: hold };
     let stream = Stream::new(context, place, Some(changes), kind, &replaced);
-    labelled(answer::events(Body::new(stream)), "GET", "legacy")
+    labelled(waiting(stream), "GET", "legacy")
 }
 
 /// Opens a listen stream. Its first message acknowledges what is honoured.
@@ -64,7 +64,13 @@ pub(crate) fn open_listen(context: &Context, id: &RequestId, lifted: &Lifted) ->
     let kind = Kind::Listen { id: id.clone(), about: context.about.clone() };
     let mut stream = Stream::new(context, place, changes, kind, &context.shared.force);
     stream.say(&render::acknowledged(id.as_json(), tools));
-    answer::events(Body::new(stream))
+    waiting(stream)
+}
+
+fn waiting(stream: Stream) -> Answer {
+    let mut answer = answer::events(Body::new(stream));
+    answer.extensions_mut().insert(Waits);
+    answer
 }
 
 fn place(context: &Context) -> Option<OwnedSemaphorePermit> {
