@@ -68,7 +68,7 @@ async fn r203_a_change_that_nobody_sees_is_told_to_nobody() {
         assert_eq!(client.names().await.len(), 2 + real);
     }
     let told = weir.metric("weir_list_changed_out_total", &[]);
-    assert!(told <= 3.0, "{told}");
+    assert!((1.0..=3.0).contains(&told), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
