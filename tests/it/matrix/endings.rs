@@ -45,7 +45,7 @@ async fn cancels(client: &Checked, calls: usize) {
     .await;
 }
 
-pub async fn r210_r212_a_cancelled_call_is_cancelled_upstream_and_no_other(world: &World) {
+pub async fn r210_r211_r212_r213_r214_a_cancelled_call_is_cancelled_upstream_and_no_other(world: &World) {
     let client = world.direct().await;
     let Some((mockup, gate)) = world.mockup() else { return cancel_at_a_child(&client).await };
     let other = world.direct().await;

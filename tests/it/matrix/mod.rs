@@ -28,7 +28,7 @@ async fn every_scenario(client: Revision, upstream: Revision, transport: Transpo
         notes::r207_progress_carries_the_clients_own_token(&world).await;
         notes::r215_r218_logs_come_at_the_level_asked_for(&world).await;
         notes::r217_a_level_that_is_none_is_refused(&world).await;
-        endings::r210_r212_a_cancelled_call_is_cancelled_upstream_and_no_other(&world).await;
+        endings::r210_r211_r212_r213_r214_a_cancelled_call_is_cancelled_upstream_and_no_other(&world).await;
         endings::r091_a_lost_connection_cancels_a_modern_call_alone(&world).await;
         lists::r201_a_change_upstream_is_told_and_then_listed(&world).await;
     };

@@ -228,3 +228,26 @@ async fn r130_r133_definitions_are_cut_to_what_a_revision_knows() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r209_r208_a_flood_of_progress_becomes_few_notes_and_the_last_one_arrives() {
+    for (era, builder) in both_eras() {
+        let upstream = builder.tool("flood", Behaviour::progress(5_000)).start().await;
+        let weir = Weir::with(json!({
+            "upstreams": { "one": { "url": upstream.url() } },
+            "limits": { "progress_interval": "5s" },
+        }));
+        for revision in BOTH {
+            let client = Checked::open(&weir.url("/mcp"), revision).await;
+            let answer = client.call_with_token("one__flood", json!({}), &json!("f")).await;
+            let seen: Vec<_> = answer
+                .notes("notifications/progress")
+                .map(|note| note["params"]["progress"].as_u64().unwrap())
+                .collect();
+            assert!(seen.is_sorted_by(|a, b| a < b), "{seen:?}");
+            // The first at once and the last before the answer; between them as many as the time allows.
+            assert!((1..=10).contains(&seen.len()), "{era:?}: {} notes", seen.len());
+            assert_eq!(seen.last(), Some(&5_000), "{era:?}: the last one is kept: {seen:?}");
+        }
+    }
+}

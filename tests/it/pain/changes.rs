@@ -159,7 +159,7 @@ async fn d04_r090_a_change_comes_on_exactly_one_stream_of_a_session() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r196_r200_listens_are_independent_and_tell_only_what_was_asked_for() {
+async fn r194_r195_r196_r197_r198_r200_listens_are_independent_and_tell_only_what_was_asked_for() {
     let upstream = Mockup::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
@@ -168,6 +168,13 @@ async fn r196_r200_listens_are_independent_and_tell_only_what_was_asked_for() {
     let mut other = client.start("subscriptions/listen", filter).await;
     let first = other.next().await.unwrap();
     assert_eq!(first["params"]["notifications"], json!({}), "R197: nothing that is not honoured");
+    let named = {
+        let (headers, mut message) =
+            client.raw().envelope("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
+        message["id"] = json!("by name");
+        client.raw().send(http::Method::POST, headers, message.to_string())
+    };
+    let mut named = named.await.unwrap();
     let mut streams = [client.changes().await, client.changes().await];
     let gone = client.changes().await;
     drop(gone);
@@ -182,6 +189,12 @@ async fn r196_r200_listens_are_independent_and_tell_only_what_was_asked_for() {
         assert!(client.call("one__tool_0000", json!({})).await.result().is_object());
     }
     drop(streams);
+    for method in ["subscriptions/acknowledged", "tools/list_changed"] {
+        let message = crate::harness::soon(method, named.next_message()).await.unwrap().unwrap();
+        assert_eq!(message["method"], format!("notifications/{method}"));
+        assert_eq!(message["params"]["_meta"][weir_wire::meta::SUBSCRIPTION_ID], "by name", "R195: in its own type");
+    }
+    drop(named);
     let mut weir = weir;
     weir.process.signal("TERM");
     // R199, R196: on the stream that wanted none of it nothing came but the end.

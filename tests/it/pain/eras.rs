@@ -173,7 +173,7 @@ async fn r068_e17_the_probe_is_judged_by_what_it_says() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r154_r170_r173_a_modern_server_that_needs_input_asks_a_modern_client() {
+async fn b19_r154_r155_r170_r171_r173_r174_a_modern_server_that_needs_input_asks_a_modern_client() {
     let ask = json!({ "k": { "method": "elicitation/create", "params": {
         "mode": "form", "message": "sure?", "requestedSchema": { "type": "object", "properties": {} },
     } } });
@@ -206,6 +206,8 @@ async fn r154_r170_r173_a_modern_server_that_needs_input_asks_a_modern_client() 
     }
     assert_eq!(upstream.executions("ask"), 1, "bad input touches no upstream");
     assert_eq!(retry(&state, json!({ "a": 1 })).await.text(), "done");
+    assert_eq!(retry(&state, json!({ "a": 1 })).await.text(), "done");
+    assert_eq!(upstream.executions("ask"), 3, "R155: the answer to a retry is not kept");
     let seen = upstream.requests_of("tools/call");
     let params = &seen[1].message["params"];
     assert_eq!((&params["requestState"], &params["inputResponses"]), (&json!("secret state"), &answers), "R170");
@@ -216,4 +218,30 @@ async fn r154_r170_r173_a_modern_server_that_needs_input_asks_a_modern_client() 
     upstream.set_tools([weir_testkit::mockup::Tool::new("ask").does(Behaviour::input_required(ask, None))]);
     let refused = unable.call("one__ask", json!({})).await;
     assert_ne!(refused.last()["result"]["resultType"], "input_required", "{}", refused.last());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r058_r080_who_a_client_says_it_is_and_what_nobody_knows_change_nothing() {
+    let upstream = Mockup::modern().tools(2).start().await;
+    let weir = weir_over(&[("one", &upstream)]);
+    let plain = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
+    let expected = plain.ask("tools/list", json!({})).await.result().clone();
+    let extensions = json!({ "extensions": { "com.example/unheard-of": { "depth": 1 } }, "experimental": { "x": {} } });
+    let odd = Checked::with_capabilities(&weir.url("/mcp"), Revision::MODERN, extensions).await;
+    for name in ["raw-client", "claude-ai", "weir", "admin", ""] {
+        let info = json!({ "name": name, "version": "0", "title": "the boss" });
+        let params = json!({ "_meta": { weir_wire::meta::CLIENT_INFO: info } });
+        for client in [&plain, &odd] {
+            let list = client.ask("tools/list", params.clone()).await;
+            assert_eq!(list.result()["tools"], expected["tools"], "{name}");
+            let mut call = params.clone();
+            call["name"] = json!("one__tool_0000");
+            call["arguments"] = json!({ "n": 1 });
+            assert_eq!(client.ask("tools/call", call).await.text(), r#"{"n":1}"#, "{name}");
+        }
+    }
+    for call in upstream.requests_of("tools/call") {
+        let told = &call.meta()[weir_wire::meta::CLIENT_CAPABILITIES];
+        assert_eq!(told, &json!({}), "R080: what weir does not carry is not passed on");
+    }
 }

@@ -8,7 +8,7 @@ use super::{BOTH, both_eras, mockup, weir_over};
 use crate::harness::{Checked, Weir};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c20_r250_a19_no_header_of_a_client_reaches_a_server() {
+async fn c20_r219_r250_a19_no_header_of_a_client_reaches_a_server() {
     const CANARY: &str = "CANARY-3f1c";
     let names = [
         "authorization",
@@ -70,7 +70,7 @@ async fn r001_r003_a17_a18_strange_hosts_and_origins_are_refused_before_anything
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r009_r017_b09_b10_headers_and_body_must_agree() {
+async fn r009_r017_r054_r055_b09_b10_headers_and_body_must_agree() {
     let upstream = Mockup::modern().tools(2).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let client = RawClient::new(&weir.url("/mcp")).modern();

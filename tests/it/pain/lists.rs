@@ -11,7 +11,7 @@ use super::{BOTH, both_eras, missing, mockup, weir_over};
 use crate::harness::{Checked, Weir, until_it};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r148_eleven_hundred_tools_over_twelve_pages_are_all_listed_and_nothing_twice() {
+async fn r148_r160_eleven_hundred_tools_over_twelve_pages_are_all_listed_and_nothing_twice() {
     for (era, builder) in both_eras() {
         let mockup = builder.tools(1_100).page_size(96).start().await;
         // Sizes as chance may give them: one item, primes, more than all.
