@@ -261,7 +261,8 @@ pub fn note(note: &Note, token: Option<&Bytes>) -> Option<Bytes> {
             let edits = Edits::new().meta(MetaEdits::new().drop_owned());
             ("notifications/message", edits.apply(&note.params).ok()?.0)
         }
-        NoteKind::Other(method) => (method.as_str(), note.params.clone()),
+        // Nothing else belongs to a call; what an upstream tells of its lists, the catalog tells in its own time.
+        NoteKind::Other(_) => return None,
     };
     Some(weir_wire::write::notification(method, Some(&params)))
 }

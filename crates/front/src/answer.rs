@@ -55,9 +55,13 @@ pub(crate) fn plain(status: StatusCode, text: &'static str) -> Answer {
 
 /// Too much is going on: 503, without a body that a probing client could take for a legacy server's.
 pub(crate) fn overloaded() -> Answer {
+    overload().answer()
+}
+
+/// The same, not answered yet.
+pub(crate) fn overload() -> Refusal {
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", "too many requests in flight: try again in a second")
         .with(header::RETRY_AFTER, "1")
-        .answer()
 }
 
 /// A status alone.

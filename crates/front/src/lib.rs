@@ -13,6 +13,7 @@ mod listen;
 mod lists;
 mod modern;
 mod observe;
+mod places;
 mod rescue;
 mod running;
 mod sessions;
@@ -95,7 +96,7 @@ impl Front {
         let shared = Shared::new(ports, router, catalog, sealer);
         let listening = Listening::new(Stack::new(settings, address, shared.clone()), certificates)?;
         listening.start(listener);
-        shared.start(&listening.tasks);
+        shared.start();
         Ok(Self { listening, shared, address })
     }
 
@@ -133,6 +134,8 @@ impl Front {
         self.listening.force.cancel();
         self.shared.force.cancel();
         self.listening.tasks.wait().await;
+        self.shared.upkeep.close();
+        self.shared.upkeep.wait().await;
     }
 }
 

@@ -102,11 +102,27 @@ impl Listening {
         let listening = self.clone();
         let force = self.force.clone();
         self.tasks.spawn(async move {
-            instruments().connections.add(1, &[]);
+            let _open = Open::begin(slot);
             force.run_until_cancelled(connection::serve(stream, address, listening)).await;
-            instruments().connections.add(-1, &[]);
-            drop(slot);
         });
+    }
+}
+
+/// An open connection: counted until it is dropped, also where its task ends by a panic.
+struct Open {
+    _slot: slots::Slot,
+}
+
+impl Open {
+    fn begin(slot: slots::Slot) -> Self {
+        instruments().connections.add(1, &[]);
+        Self { _slot: slot }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        instruments().connections.add(-1, &[]);
     }
 }
 

@@ -135,7 +135,7 @@ async fn dispatch(
                 Err(failure) => fail(&failure),
             }
         }
-        Some(Method::SubscriptionsListen) => streams::open_listen(context, &request.id, &lifted),
+        Some(Method::SubscriptionsListen) => streams::open_listen(context, known, &request.id, &lifted),
         Some(Method::ToolsCall) => match offered(context) {
             Ok(()) => call(context, known, &request.id, lifted).await,
             Err(failure) => fail(&failure),

@@ -1,5 +1,6 @@
 //! What is seen of every request from outside: its id, its time, its status; and what is held until its answer ends.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -97,6 +98,11 @@ impl Drop for Ending {
     }
 }
 
+/// An answer that a bug of weir's broke off.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer ended by a panic")]
+struct Broken;
+
 struct Followed {
     body: Body,
     ending: Ending,
@@ -107,8 +113,14 @@ impl http_body::Body for Followed {
     type Error = axum::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let _ = &self.ending;
-        Pin::new(&mut self.body).poll_frame(cx)
+        // A panic here would end the connection, and with it the other requests on it.
+        let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut self.body).poll_frame(cx)));
+        polled.unwrap_or_else(|_| {
+            instruments().panics.add(1, &[]);
+            tracing::error!(request = self.ending.name.as_str(), "an answer ended by a panic");
+            self.body = Body::empty();
+            Poll::Ready(Some(Err(axum::Error::new(Broken))))
+        })
     }
 
     fn is_end_stream(&self) -> bool {

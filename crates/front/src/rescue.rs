@@ -11,6 +11,9 @@ use weir_core::{Failure, FailureKind};
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{ErrorObject, RequestId, Revision, code, meta, scan};
 
+use crate::answer;
+use crate::observe::Answer;
+
 /// Whom a failure is told to, and about what.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told<'a> {
@@ -103,6 +106,17 @@ pub(crate) fn rescue(failure: &Failure, told: Told<'_>) -> Rescued {
         }
     };
     Rescued { status, outcome: Outcome::Error(error) }
+}
+
+/// The answer to a request that a bug of weir's ended before it had one. Whose id it was is lost with it.
+pub(crate) fn bug(request: &RequestName) -> Answer {
+    let failure = Failure::internal("a request ended by a panic");
+    let rescued = rescue(&failure, Told { revision: Revision::MODERN, tool_call: false, request });
+    let message = match &rescued.outcome {
+        Outcome::Result(result) => result.clone(),
+        Outcome::Error(error) => weir_wire::write::error_response(None, false, error),
+    };
+    answer::json(StatusCode::INTERNAL_SERVER_ERROR, message)
 }
 
 fn log(failure: &Failure, request: &RequestName) {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::FutureExt as _;
 use http::{HeaderValue, Request, StatusCode, header};
 use hyper::body::Incoming;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::{Layer as _, ServiceExt as _};
@@ -26,6 +26,7 @@ use crate::guard::Gatekeeper;
 use crate::listen::Peer;
 use crate::lists::PageCache;
 use crate::observe::{self, Answer};
+use crate::places::Places;
 use crate::sessions::Sessions;
 use crate::settings::{Limits, Settings};
 
@@ -42,9 +43,11 @@ pub(crate) struct Shared {
     /// Requests being answered.
     in_flight: Arc<Semaphore>,
     /// Open listen and GET streams.
-    streams: Arc<Semaphore>,
+    pub(crate) places: Arc<Places>,
     /// Calls of legacy clients that went away.
     pub(crate) detached: TaskTracker,
+    /// What hears of cancels and clears sessions away. It goes on while calls are drained.
+    pub(crate) upkeep: TaskTracker,
     pub(crate) drain: CancellationToken,
     pub(crate) force: CancellationToken,
 }
@@ -65,23 +68,19 @@ impl Shared {
             sealer,
             pages: PageCache::default(),
             in_flight: Arc::new(Semaphore::new(MOST_IN_FLIGHT)),
-            streams: Arc::new(Semaphore::new(MOST_IN_FLIGHT)),
+            places: Arc::default(),
             detached: TaskTracker::new(),
+            upkeep: TaskTracker::new(),
             drain: CancellationToken::new(),
             force: CancellationToken::new(),
         })
     }
 
-    /// Starts what listens to other replicas and clears expired sessions away; it ends with the drain.
-    pub(crate) fn start(self: &Arc<Self>, tasks: &TaskTracker) {
+    /// Starts what listens to other replicas and clears expired sessions away. It ends after the drain: calls that are
+    /// waited for may still be taken back.
+    pub(crate) fn start(self: &Arc<Self>) {
         let work = crate::sessions::keep(self.clone());
-        tasks.spawn(self.drain.clone().run_until_cancelled_owned(work));
-    }
-
-    /// A place for one more listen or GET stream; `None` when there are as many as there may be.
-    pub(crate) fn stream_place(&self, limits: &Limits) -> Option<OwnedSemaphorePermit> {
-        let full = MOST_IN_FLIGHT - self.streams.available_permits() >= limits.streams;
-        if full { None } else { self.streams.clone().try_acquire_owned().ok() }
+        self.upkeep.spawn(self.force.clone().run_until_cancelled_owned(work));
     }
 
     pub(crate) fn request_name(&self) -> RequestName {
@@ -166,11 +165,11 @@ impl Stack {
         }
         // 3 rescue: a panic ends this request alone.
         let request = Request::from_parts(head, body);
-        match AssertUnwindSafe(self.routed(request, name, peer)).catch_unwind().await {
+        match AssertUnwindSafe(self.routed(request, name.clone(), peer)).catch_unwind().await {
             Ok(answer) => answer,
             Err(_) => {
                 instruments().panics.add(1, &[]);
-                crate::answer::plain(StatusCode::INTERNAL_SERVER_ERROR, "weir failed: this is a bug")
+                crate::rescue::bug(&name)
             }
         }
     }

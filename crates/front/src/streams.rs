@@ -9,10 +9,9 @@ use std::task::{Context as Task, Poll};
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, header};
 use http_body::Frame;
 use opentelemetry::KeyValue;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Duration, Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::catalog::{Change, Changes};
@@ -23,10 +22,11 @@ use weir_era::lift::Lifted;
 use weir_era::render::{self, About};
 use weir_wire::{RequestId, code, scan, sse};
 
-use crate::answer::{self, labelled};
+use crate::answer::{self, Refusal, labelled};
 use crate::doorway::refuse;
 use crate::legacy::session;
 use crate::observe::{Answer, Waits};
+use crate::places::{NoPlace, Place};
 use crate::sessions::{Sessions, StreamHold};
 use crate::stack::Context;
 
@@ -36,7 +36,10 @@ pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, heade
         Ok(opened) => opened,
         Err(none) => return labelled(none.answer(context, None), "GET", "legacy"),
     };
-    let Some(place) = place(context) else { return labelled(answer::overloaded(), "GET", "legacy") };
+    let place = match place(context, known) {
+        Ok(place) => place,
+        Err(none) => return labelled(none.answer(), "GET", "legacy"),
+    };
     let (replaced, hold) = Sessions::stream(&context.shared, opened.key);
     let changes = context.shared.catalog.changes(&context.endpoint, CapabilityClass::BASE, ListKind::Tools);
     let kind = Kind::Get { _hold: hold };
@@ -45,7 +48,7 @@ pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, heade
 }
 
 /// Opens a listen stream. Its first message acknowledges what is honoured.
-pub(crate) fn open_listen(context: &Context, id: &RequestId, lifted: &Lifted) -> Answer {
+pub(crate) fn open_listen(context: &Context, known: &Authenticated<()>, id: &RequestId, lifted: &Lifted) -> Answer {
     let bad = |text: &str| refuse(context, StatusCode::OK, Some(id), (code::INVALID_PARAMS, text));
     let filter = match lifted.params.notifications() {
         Ok(Some(filter)) => filter,
@@ -58,7 +61,10 @@ pub(crate) fn open_listen(context: &Context, id: &RequestId, lifted: &Lifted) ->
         Some(b"false" | b"null") | None => false,
         Some(_) => return bad("`notifications.toolsListChanged` is not a boolean"),
     };
-    let Some(place) = place(context) else { return answer::overloaded() };
+    let place = match place(context, known) {
+        Ok(place) => place,
+        Err(none) => return none.answer(),
+    };
     let class = lifted.capabilities.class;
     let changes = tools.then(|| context.shared.catalog.changes(&context.endpoint, class, ListKind::Tools));
     let kind = Kind::Listen { id: id.clone(), about: context.about.clone() };
@@ -73,8 +79,15 @@ fn waiting(stream: Stream) -> Answer {
     answer
 }
 
-fn place(context: &Context) -> Option<OwnedSemaphorePermit> {
-    context.shared.stream_place(context.limits())
+/// A place for one more stream.
+fn place(context: &Context, known: &Authenticated<()>) -> Result<Place, Refusal> {
+    context.shared.places.take(known.principal(), context.limits()).map_err(|none| match none {
+        NoPlace::Total => answer::overload(),
+        NoPlace::Principal => {
+            let text = "too many streams of this client are open: close one first";
+            Refusal::new(StatusCode::TOO_MANY_REQUESTS, "streams", text).with(header::RETRY_AFTER, "1")
+        }
+    })
 }
 
 enum Kind {
@@ -101,17 +114,11 @@ struct Stream {
     comment: Pin<Box<Sleep>>,
     keep_alive: Duration,
     over: bool,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Stream {
-    fn new(
-        context: &Context,
-        place: OwnedSemaphorePermit,
-        changes: Option<Changes>,
-        kind: Kind,
-        also: &CancellationToken,
-    ) -> Self {
+    fn new(context: &Context, place: Place, changes: Option<Changes>, kind: Kind, also: &CancellationToken) -> Self {
         instruments().streams.add(1, &[KeyValue::new("kind", kind.era())]);
         let ends = [&context.shared.drain, also].map(|token| Box::pin(token.clone().cancelled_owned()));
         let keep_alive = jittered(context);

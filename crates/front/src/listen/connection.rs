@@ -24,7 +24,7 @@ use super::prompt::Prompt;
 use super::pulse::Pulse;
 use super::{Listening, closed};
 use crate::observe::Answer;
-use crate::settings::{H2Limits, Limits};
+use crate::settings::Limits;
 
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -112,7 +112,7 @@ impl Context {
             }
             Version::Two => {
                 let io = TokioIo::new(Guarded::new(stream, prefix, pulse.clone(), None));
-                let connection = Box::pin(h2(&self.limits.h2).serve_connection(io, service));
+                let connection = Box::pin(h2(&self.limits).serve_connection(io, service));
                 self.drive_two(connection, &pulse).await
             }
         }
@@ -207,7 +207,8 @@ fn h1(limits: &Limits) -> http1::Builder {
     builder
 }
 
-fn h2(limits: &H2Limits) -> http2::Builder<TokioExecutor> {
+fn h2(all: &Limits) -> http2::Builder<TokioExecutor> {
+    let limits = &all.h2;
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
@@ -215,7 +216,7 @@ fn h2(limits: &H2Limits) -> http2::Builder<TokioExecutor> {
         .initial_stream_window_size(limits.stream_window)
         .initial_connection_window_size(limits.connection_window)
         .max_send_buf_size(limits.send_buffer)
-        .max_header_list_size(32 << 10)
+        .max_header_list_size(u32::try_from(all.head_bytes).unwrap_or(u32::MAX))
         .keep_alive_interval(limits.ping)
         .keep_alive_timeout(limits.ping_timeout);
     builder

@@ -1,0 +1,76 @@
+//! How many listen and GET streams are open, altogether and of each principal. A place is given back when it is dropped.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use weir_core::Principal;
+
+use crate::settings::Limits;
+
+/// The books. The map has an entry only for a principal with an open stream, so the total bounds it.
+#[derive(Debug, Default)]
+pub(crate) struct Places(Mutex<Books>);
+
+#[derive(Debug, Default)]
+struct Books {
+    open: usize,
+    by_principal: HashMap<[u8; 16], usize>,
+}
+
+/// Why a stream gets no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoPlace {
+    /// The service has as many as it may.
+    Total,
+    /// The principal has.
+    Principal,
+}
+
+/// An open stream's place.
+#[derive(Debug)]
+pub(crate) struct Place {
+    places: Arc<Places>,
+    /// `None` for the anonymous principal, who is everybody: the total alone binds it.
+    of: Option<[u8; 16]>,
+}
+
+impl Places {
+    /// Takes a place for a stream of `principal`.
+    pub(crate) fn take(self: &Arc<Self>, principal: &Principal, limits: &Limits) -> Result<Place, NoPlace> {
+        let of = (!principal.is_anonymous()).then(|| *principal.digest());
+        let mut books = self.books();
+        if books.open >= limits.streams {
+            return Err(NoPlace::Total);
+        }
+        if let Some(of) = of {
+            let own = books.by_principal.get(&of).copied().unwrap_or(0);
+            if own >= limits.streams_per_principal {
+                return Err(NoPlace::Principal);
+            }
+            books.by_principal.insert(of, own + 1);
+        }
+        books.open += 1;
+        drop(books);
+        Ok(Place { places: self.clone(), of })
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut books = self.places.books();
+        books.open -= 1;
+        if let Some(of) = self.of
+            && let Entry::Occupied(mut own) = books.by_principal.entry(of)
+        {
+            *own.get_mut() -= 1;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
+    }
+}
