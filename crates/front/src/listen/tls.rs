@@ -108,3 +108,60 @@ fn certified(files: &TlsFiles, provider: &CryptoProvider) -> Result<CertifiedKey
         PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|error| unreadable(&files.key, error.to_string()))?;
     Ok(CertifiedKey::from_der(chain, key, provider)?)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Writes a certificate and its key, as of `nth` seconds after a fixed time.
+    fn write(files: &TlsFiles, nth: u64) -> Vec<u8> {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        for (path, text) in [(&files.cert, made.cert.pem()), (&files.key, made.signing_key.serialize_pem())] {
+            put(path, &text, nth);
+        }
+        made.cert.der().to_vec()
+    }
+
+    fn put(path: &PathBuf, text: &str, nth: u64) {
+        std::fs::write(path, text).unwrap();
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_785_542_400 + nth);
+        std::fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+    }
+
+    fn shown(certificates: &Certificates) -> Vec<u8> {
+        certificates.current.load().cert[0].to_vec()
+    }
+
+    #[test]
+    fn files_are_read_again_when_they_change_and_broken_ones_are_left_alone() {
+        let folder = std::env::temp_dir().join(format!("weir-tls-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let files = TlsFiles { cert: folder.join("cert.pem"), key: folder.join("key.pem") };
+        let first = write(&files, 0);
+        let certificates = Certificates::read(&files).unwrap();
+        assert_eq!(shown(&certificates), first);
+        assert!(!certificates.refresh().unwrap());
+        // Half of a change: the new certificate has come, its key has not.
+        let second = write(&files, 1);
+        let key = std::fs::read_to_string(&files.key).unwrap();
+        put(&files.key, "", 2);
+        assert!(certificates.refresh().is_err());
+        assert_eq!(shown(&certificates), first);
+        put(&files.key, &key, 3);
+        assert!(certificates.refresh().unwrap());
+        assert_eq!(shown(&certificates), second);
+        std::fs::remove_file(&files.cert).unwrap();
+        assert!(certificates.refresh().is_err());
+        assert_eq!(shown(&certificates), second);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn errors_name_the_file() {
+        let files = TlsFiles { cert: "/nowhere/cert.pem".into(), key: "/nowhere/key.pem".into() };
+        assert!(Certificates::read(&files).unwrap_err().to_string().contains("/nowhere/cert.pem"));
+    }
+}

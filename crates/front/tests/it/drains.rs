@@ -1,0 +1,78 @@
+//! The phases of a drain: streams end gracefully, calls may finish, and may be taken back.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde_json::json;
+use weir_testkit::RawSocket;
+
+use crate::world::{World, settings};
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn r110_r199_a_drain_ends_streams_with_a_result_and_lets_calls_finish() {
+    let world = World::open(settings()).await;
+    let client = world.client().modern();
+    // The list is known, so that nothing changes while the stream is open.
+    assert_eq!(client.list_tools().await.unwrap().len(), 4);
+    let mut listening = client.listen(json!({"toolsListChanged": true})).await.unwrap();
+    listening.next_message().await.unwrap().unwrap();
+    let mut call = client.start_call("wait", json!({}), json!("t")).await.unwrap();
+    assert_eq!(call.next_message().await.unwrap().unwrap()["params"]["progressToken"], "t");
+    let front = world.front.clone();
+    let drained = tokio::spawn(async move { front.drain(LONG).await });
+    let last = listening.next_message().await.unwrap().unwrap();
+    assert_eq!(last["result"]["resultType"], "complete", "{last}");
+    assert!(last["result"]["_meta"]["io.modelcontextprotocol/subscriptionId"].is_number(), "{last}");
+    assert!(listening.next_message().await.unwrap().is_none());
+    world.upstream.release();
+    assert_eq!(call.next_message().await.unwrap().unwrap()["result"]["content"][0]["text"], "waited");
+    drop((listening, call));
+    drained.await.unwrap();
+    assert!(client.list_tools().await.is_err(), "nothing listens any more");
+}
+
+#[tokio::test]
+async fn r212_a_call_can_be_taken_back_while_weir_drains() {
+    let mut world = World::open(settings()).await;
+    let alice = world.legacy("alice").await;
+    let session = alice.session().unwrap().to_owned();
+    // A connection that is there already: a draining front takes no new ones.
+    let mut kept = RawSocket::connect(&world.url()).await.unwrap();
+    let (headers, mut message) = alice.envelope("tools/call", json!({"name": "wait", "_meta": {"progressToken": "t"}}));
+    message["id"] = json!("mine");
+    let mut call = alice.send(http::Method::POST, headers, message.to_string()).await.unwrap();
+    call.next_message().await.unwrap().unwrap();
+    let front = world.front.clone();
+    let drained = tokio::spawn(async move { front.drain(LONG).await });
+    // Nobody can connect any more: the drain has begun.
+    while tokio::net::TcpStream::connect(world.front.local_addr()).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    let body = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"mine"}}"#;
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer alice\r\nMcp-Session-Id: {session}\r\n\
+         Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\nContent-Length: {}\r\n\r\n{body}",
+        world.front.local_addr(),
+        body.len()
+    );
+    kept.write(head.as_bytes()).await.unwrap();
+    let answer = kept.read_until("\r\n\r\n").await.unwrap().to_lowercase();
+    assert!(answer.starts_with("http/1.1 202") && answer.contains("connection: close"), "{answer}");
+    world.taken_back.recv().await.unwrap();
+    assert!(call.next_message().await.unwrap().is_none(), "no response after a cancel");
+    drop((call, kept));
+    drained.await.unwrap();
+}
+
+#[tokio::test]
+async fn what_does_not_finish_in_time_is_cut_off() {
+    let mut world = World::open(settings()).await;
+    let client = world.client().modern();
+    let mut call = client.start_call("wait", json!({}), json!("t")).await.unwrap();
+    assert_eq!(call.status, StatusCode::OK);
+    call.next_message().await.unwrap().unwrap();
+    world.front.drain(Duration::ZERO).await;
+    world.taken_back.recv().await.unwrap();
+}

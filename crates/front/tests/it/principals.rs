@@ -1,0 +1,128 @@
+//! Clients with names: a session, a state and a cap belong to one of them.
+
+use http::StatusCode;
+use serde_json::json;
+use weir_testkit::RawClient;
+
+use crate::world::{World, settings};
+
+fn with(world: &World, name: Option<&str>, session: &str) -> RawClient {
+    let client = world.client().with_header("mcp-session-id", session);
+    match name {
+        Some(name) => client.with_header("authorization", &format!("Bearer {name}")),
+        None => client,
+    }
+}
+
+const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+
+#[tokio::test]
+async fn r086_d03_a_session_is_no_authentication_and_outlives_its_refusal() {
+    let world = World::locked(settings()).await;
+    let alice = world.legacy("alice").await;
+    let nobody = with(&world, None, alice.session().unwrap());
+    for method in [http::Method::POST, http::Method::GET, http::Method::DELETE] {
+        let headers = [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
+        let mut map = http::HeaderMap::new();
+        for (name, value) in headers.into_iter().chain([("mcp-session-id", alice.session().unwrap())]) {
+            map.insert(name, value.parse().unwrap());
+        }
+        let answer = nobody.send(method.clone(), map, LIST).await.unwrap();
+        assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{method}");
+        assert_eq!(answer.headers["www-authenticate"], "Bearer", "{method}");
+    }
+    assert_eq!(alice.list_tools().await.unwrap().len(), 4);
+}
+
+#[tokio::test]
+async fn r085_d02_a_foreign_session_looks_like_one_that_never_was() {
+    let world = World::locked(settings()).await;
+    let alice = world.legacy("alice").await;
+    let mut stream = alice.get_stream().await.unwrap();
+    assert_eq!(stream.next_event().await.unwrap().unwrap().comments, [""]);
+    let own = alice.session().unwrap().to_owned();
+    let never = "A".repeat(own.len());
+    let mut seen = Vec::new();
+    for session in [&own, &never] {
+        let mallory = with(&world, Some("mallory"), session);
+        for method in [http::Method::POST, http::Method::GET, http::Method::DELETE] {
+            let mut map = http::HeaderMap::new();
+            map.insert("content-type", "application/json".parse().unwrap());
+            map.insert("accept", "application/json, text/event-stream".parse().unwrap());
+            map.insert("authorization", "Bearer mallory".parse().unwrap());
+            map.insert("mcp-session-id", session.parse().unwrap());
+            let answer = mallory.send(method.clone(), map, LIST).await.unwrap().finish().await.unwrap();
+            assert_eq!(answer.status, StatusCode::NOT_FOUND, "{method}");
+            let mut body = String::from_utf8_lossy(&answer.body).into_owned();
+            if let Some(name) = answer.header("x-request-id") {
+                body = body.replace(name, "");
+            }
+            seen.push((method, body));
+        }
+    }
+    assert_eq!(seen[..3], seen[3..]);
+    // Neither the session nor its stream noticed.
+    assert_eq!(alice.list_tools().await.unwrap().len(), 4);
+    alice.delete().await.unwrap();
+    while stream.next_event().await.unwrap().is_some() {}
+}
+
+#[tokio::test]
+async fn two_tokens_are_none() {
+    let world = World::locked(settings()).await;
+    let headers = [
+        ("content-type", "application/json"),
+        ("accept", "application/json, text/event-stream"),
+        ("authorization", "Bearer alice"),
+        ("authorization", "Bearer bob"),
+    ];
+    let mut map = http::HeaderMap::new();
+    for (name, value) in headers {
+        map.append(name, value.parse().unwrap());
+    }
+    let answer = world.client().send(http::Method::POST, map, LIST).await.unwrap();
+    assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn d07_the_cap_of_streams_binds_one_principal_and_nobody_else() {
+    let mut settings = settings();
+    settings.limits.streams_per_principal = 2;
+    let world = World::locked(settings).await;
+    let filter = || json!({"toolsListChanged": true});
+    let alice = world.modern("alice");
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        let mut stream = alice.listen(filter()).await.unwrap();
+        assert_eq!(stream.status, StatusCode::OK);
+        let first = stream.next_message().await.unwrap().unwrap();
+        assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
+        open.push(stream);
+    }
+    let third = alice.listen(filter()).await.unwrap();
+    assert_eq!((third.status, &third.headers["retry-after"]), (StatusCode::TOO_MANY_REQUESTS, &"1".parse().unwrap()));
+    assert_eq!(world.modern("bob").listen(filter()).await.unwrap().status, StatusCode::OK);
+    // A closed stream gives its place back, as soon as front sees the close.
+    open.pop();
+    let mut tries = 0;
+    while alice.listen(filter()).await.unwrap().status != StatusCode::OK {
+        tries += 1;
+        assert!(tries < 10_000, "the place never came back");
+    }
+}
+
+#[tokio::test]
+async fn the_anonymous_principal_is_everybody_and_has_no_cap_of_its_own() {
+    let mut settings = settings();
+    settings.limits.streams_per_principal = 1;
+    settings.limits.streams = 3;
+    let world = World::open(settings).await;
+    let client = world.client().modern();
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        let stream = client.listen(json!({})).await.unwrap();
+        assert_eq!(stream.status, StatusCode::OK);
+        open.push(stream);
+    }
+    assert_eq!(client.listen(json!({})).await.unwrap().status, StatusCode::SERVICE_UNAVAILABLE);
+}

@@ -1,0 +1,143 @@
+//! An upstream that does what its tools are called.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{Semaphore, mpsc};
+use weir_core::port::Fut;
+use weir_core::reply::{End, Event, Note, NoteKind, Payload, ReplySource};
+use weir_core::upstream::{About, Health, ListKind, ListPage, Outbound, Upstream, Watch};
+use weir_core::{CapabilityClass, Failure, Reply, UpstreamId};
+
+/// Tools: `echo` answers at once; `ask` wants input first and then says what it resumed; `wait` tells progress and ends
+/// when [`Scripted::release`] says so; `boom` tells progress and then panics.
+pub(crate) struct Scripted {
+    id: UpstreamId,
+    gate: Arc<Semaphore>,
+    dropped: mpsc::Sender<()>,
+}
+
+impl Scripted {
+    /// The upstream, and where it says that a `wait` was taken back.
+    pub(crate) fn new() -> (Arc<Self>, mpsc::Receiver<()>) {
+        let (dropped, taken_back) = mpsc::channel(16);
+        let id = UpstreamId::new("script").unwrap();
+        (Arc::new(Self { id, gate: Arc::new(Semaphore::new(0)), dropped }), taken_back)
+    }
+
+    /// Lets one `wait` end.
+    pub(crate) fn release(&self) {
+        self.gate.add_permits(1);
+    }
+}
+
+fn text(text: &str) -> End {
+    let result = serde_json::json!({"content": [{"type": "text", "text": text}]});
+    End::Complete(Payload::Whole(result.to_string().into()))
+}
+
+fn progress(value: u32) -> Event {
+    let params = serde_json::json!({"progressToken": "hop", "progress": value}).to_string();
+    Event::Note(Note { kind: NoteKind::Progress, params: params.into() })
+}
+
+impl Upstream for Scripted {
+    fn id(&self) -> &UpstreamId {
+        &self.id
+    }
+
+    fn call(self: Arc<Self>, outbound: Outbound) -> Fut<'static, Reply> {
+        Box::pin(async move {
+            match &*outbound.native {
+                "echo" => Reply::ended(text("echo")),
+                "ask" => Reply::ended(match &outbound.call.resume {
+                    Some(state) => text(&format!("resumed {state}")),
+                    None => End::InputRequired(Payload::Whole(Bytes::from_static(
+                        br#"{"resultType":"input_required","requestState":"the \"upstream's\" own"}"#,
+                    ))),
+                }),
+                "boom" => Reply::live(Boom(VecDeque::from([progress(1)]))),
+                "wait" => {
+                    let (gate, held) = (self.gate.clone(), TakenBack(Some(self.dropped.clone())));
+                    let waiting = async_events(gate, held);
+                    Reply::live(Box::pin(waiting) as std::pin::Pin<Box<dyn futures_core::Stream<Item = Event> + Send>>)
+                }
+                other => Reply::ended(Failure::unknown_tool(other)),
+            }
+        })
+    }
+
+    fn watch(self: Arc<Self>, _class: CapabilityClass) -> Fut<'static, Result<Box<dyn Watch>, Failure>> {
+        let about = About { tools: true, pushes: true, ..About::default() };
+        Box::pin(async { Ok(Box::new(Listed(about)) as Box<dyn Watch>) })
+    }
+
+    fn carries(&self) -> CapabilityClass {
+        CapabilityClass::BASE
+    }
+
+    fn health(&self) -> Health {
+        Health::default()
+    }
+
+    fn retire(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
+        Box::pin(async {})
+    }
+}
+
+/// Progress, then the end once the gate lets it through.
+fn async_events(gate: Arc<Semaphore>, held: TakenBack) -> impl futures_core::Stream<Item = Event> + Send {
+    futures_util::stream::unfold((0_u8, gate, held), |(step, gate, mut held)| async move {
+        let event = match step {
+            0 => progress(1),
+            1 => {
+                gate.acquire().await.unwrap().forget();
+                held.0 = None;
+                Event::End(text("waited"))
+            }
+            _ => return None,
+        };
+        Some((event, (step + 1, gate, held)))
+    })
+}
+
+/// Says so when a call is dropped before its end.
+struct TakenBack(Option<mpsc::Sender<()>>);
+
+impl Drop for TakenBack {
+    fn drop(&mut self) {
+        if let Some(told) = self.0.take() {
+            // The test may be over, or not listen.
+            let _unheard = told.try_send(());
+        }
+    }
+}
+
+struct Boom(VecDeque<Event>);
+
+impl ReplySource for Boom {
+    fn poll_event(&mut self, _cx: &mut Context<'_>) -> Poll<Event> {
+        Poll::Ready(self.0.pop_front().expect("a bug while an answer is under way"))
+    }
+}
+
+struct Listed(About);
+
+impl Watch for Listed {
+    fn about(&self) -> &About {
+        &self.0
+    }
+
+    fn list(&mut self, _kind: ListKind, _cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>> {
+        let tool = |name: &str| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#).into();
+        let items = ["echo", "ask", "wait", "boom"].map(tool).into();
+        Box::pin(async { Ok(ListPage { items, ..ListPage::default() }) })
+    }
+
+    fn changed(&mut self) -> Fut<'_, Result<ListKind, Failure>> {
+        Box::pin(std::future::pending())
+    }
+}

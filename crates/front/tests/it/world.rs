@@ -1,0 +1,93 @@
+//! A front with its surroundings.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc::Receiver;
+use weir_core::catalog::{Catalog, CatalogPorts, CatalogSettings, Topology};
+use weir_core::endpoint::{Mode, PageSize, UpstreamRules};
+use weir_core::port::ReplicaId;
+use weir_core::seal::{Key, Sealer};
+use weir_core::{Endpoint, EndpointId, Router, UpstreamId};
+use weir_front::{Front, Ports, Settings};
+use weir_testkit::{FakeClock, FakeRandom, RawClient};
+use weir_wire::Revision;
+
+use crate::ports::{Empty, Kept, Lenient, Names, OwnBus};
+use crate::scripted::Scripted;
+
+/// Front over one scripted upstream, at `/mcp`, transparent.
+pub(crate) struct World {
+    pub(crate) front: Arc<Front>,
+    pub(crate) upstream: Arc<Scripted>,
+    pub(crate) taken_back: Receiver<()>,
+    pub(crate) clock: FakeClock,
+}
+
+/// Settings for a port that the system chooses.
+pub(crate) fn settings() -> Settings {
+    Settings::at("127.0.0.1:0".parse().unwrap())
+}
+
+impl World {
+    /// For everybody.
+    pub(crate) async fn open(settings: Settings) -> Self {
+        Self::new(settings, true).await
+    }
+
+    /// For bearers of tokens.
+    pub(crate) async fn locked(settings: Settings) -> Self {
+        Self::new(settings, false).await
+    }
+
+    async fn new(settings: Settings, anonymous: bool) -> Self {
+        let (clock, random) = (FakeClock::new(), Arc::new(FakeRandom::new(7)));
+        let sealer = Sealer::new(vec![Key::new(1, &[5; 32])]);
+        let ports = CatalogPorts { clock: Arc::new(clock.clone()), random: random.clone() };
+        let catalog = Catalog::new(CatalogSettings::default(), ports, sealer.clone());
+        let (upstream, taken_back) = Scripted::new();
+        let endpoint = Endpoint {
+            id: EndpointId::new("/mcp"),
+            mode: Mode::Transparent(UpstreamId::new("script").unwrap()),
+            page: PageSize::default(),
+            deadlines: None,
+        };
+        let upstreams: Vec<(Arc<dyn weir_core::upstream::Upstream>, _)> =
+            vec![(upstream.clone(), UpstreamRules::default())];
+        catalog.apply(Topology { endpoints: vec![Arc::new(endpoint)], upstreams });
+        let router = Arc::new(Router::new(catalog.clone(), Arc::new(Lenient)));
+        let ports = Ports {
+            verifier: Arc::new(Names { anonymous }),
+            authorizer: Arc::new(Lenient),
+            limiter: Arc::new(Lenient),
+            audit: Arc::new(Lenient),
+            records: Arc::new(Kept::default()),
+            bus: Arc::new(OwnBus::default()),
+            mailbox: Arc::new(Empty(ReplicaId([0; 8]))),
+            clock: Arc::new(clock.clone()),
+            random,
+        };
+        let front = Front::bind(settings, ports, router, catalog, sealer).await.unwrap();
+        Self { front: Arc::new(front), upstream, taken_back, clock }
+    }
+
+    /// Where clients connect.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/mcp", self.front.local_addr())
+    }
+
+    /// A client that speaks no era by itself.
+    pub(crate) fn client(&self) -> RawClient {
+        RawClient::new(&self.url())
+    }
+
+    /// A modern client with this token.
+    pub(crate) fn modern(&self, name: &str) -> RawClient {
+        self.client().with_header("authorization", &format!("Bearer {name}")).modern()
+    }
+
+    /// A legacy client with this token, and its session.
+    pub(crate) async fn legacy(&self, name: &str) -> RawClient {
+        let client = self.client().with_header("authorization", &format!("Bearer {name}"));
+        client.legacy(Revision::V2025_11_25).initialize().await.unwrap()
+    }
+}
