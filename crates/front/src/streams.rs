@@ -175,7 +175,11 @@ impl Stream {
 fn jittered(context: &Context) -> Duration {
     let mut byte = [0];
     context.shared.ports.random.fill(&mut byte);
-    context.limits().keep_alive.mul_f64(0.8 + 0.4 * f64::from(byte[0]) / 255.0)
+    give_or_take(context.limits().keep_alive, byte[0])
+}
+
+fn give_or_take(time: Duration, luck: u8) -> Duration {
+    time.mul_f64(0.8 + 0.4 * f64::from(luck) / 255.0)
 }
 
 impl http_body::Body for Stream {
@@ -219,5 +223,20 @@ impl http_body::Body for Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         instruments().streams.add(-1, &[KeyValue::new("kind", self.kind.era())]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d22_keep_alives_are_a_fifth_apart_either_way() {
+        let time = Duration::from_secs(15);
+        assert_eq!(
+            (give_or_take(time, 0), give_or_take(time, 255)),
+            (Duration::from_secs(12), Duration::from_secs(18))
+        );
+        assert!((0..=u8::MAX).is_sorted_by_key(|luck| give_or_take(time, luck)));
     }
 }

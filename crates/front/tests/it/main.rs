@@ -11,4 +11,5 @@ mod principals;
 mod scripted;
 mod secure;
 mod states;
+mod waiting;
 mod world;

@@ -1,35 +1,33 @@
 //! Clients with names: a session, a state and a cap belong to one of them.
 
-use http::StatusCode;
+use http::{HeaderMap, Method, StatusCode};
 use serde_json::json;
-use weir_testkit::RawClient;
+use weir_testkit::Answer;
 
 use crate::world::{World, settings};
 
-fn with(world: &World, name: Option<&str>, session: &str) -> RawClient {
-    let client = world.client().with_header("mcp-session-id", session);
-    match name {
-        Some(name) => client.with_header("authorization", &format!("Bearer {name}")),
-        None => client,
+const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+
+/// Sends a list request, or what looks like one, with these headers besides the usual ones.
+async fn send(world: &World, method: &Method, headers: &[(&'static str, &str)]) -> Answer {
+    let usual = [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
+    let mut map = HeaderMap::new();
+    for (name, value) in usual.iter().chain(headers) {
+        map.append(*name, value.parse().unwrap());
     }
+    world.client().send(method.clone(), map, LIST).await.unwrap().finish().await.unwrap()
 }
 
-const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+const METHODS: [Method; 3] = [Method::POST, Method::GET, Method::DELETE];
 
 #[tokio::test]
 async fn r086_d03_a_session_is_no_authentication_and_outlives_its_refusal() {
     let world = World::locked(settings()).await;
     let alice = world.legacy("alice").await;
-    let nobody = with(&world, None, alice.session().unwrap());
-    for method in [http::Method::POST, http::Method::GET, http::Method::DELETE] {
-        let headers = [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
-        let mut map = http::HeaderMap::new();
-        for (name, value) in headers.into_iter().chain([("mcp-session-id", alice.session().unwrap())]) {
-            map.insert(name, value.parse().unwrap());
-        }
-        let answer = nobody.send(method.clone(), map, LIST).await.unwrap();
+    for method in METHODS {
+        let answer = send(&world, &method, &[("mcp-session-id", alice.session().unwrap())]).await;
         assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{method}");
-        assert_eq!(answer.headers["www-authenticate"], "Bearer", "{method}");
+        assert_eq!(answer.header("www-authenticate"), Some("Bearer"), "{method}");
     }
     assert_eq!(alice.list_tools().await.unwrap().len(), 4);
 }
@@ -44,19 +42,11 @@ async fn r085_d02_a_foreign_session_looks_like_one_that_never_was() {
     let never = "A".repeat(own.len());
     let mut seen = Vec::new();
     for session in [&own, &never] {
-        let mallory = with(&world, Some("mallory"), session);
-        for method in [http::Method::POST, http::Method::GET, http::Method::DELETE] {
-            let mut map = http::HeaderMap::new();
-            map.insert("content-type", "application/json".parse().unwrap());
-            map.insert("accept", "application/json, text/event-stream".parse().unwrap());
-            map.insert("authorization", "Bearer mallory".parse().unwrap());
-            map.insert("mcp-session-id", session.parse().unwrap());
-            let answer = mallory.send(method.clone(), map, LIST).await.unwrap().finish().await.unwrap();
+        for method in METHODS {
+            let answer =
+                send(&world, &method, &[("authorization", "Bearer mallory"), ("mcp-session-id", session)]).await;
             assert_eq!(answer.status, StatusCode::NOT_FOUND, "{method}");
-            let mut body = String::from_utf8_lossy(&answer.body).into_owned();
-            if let Some(name) = answer.header("x-request-id") {
-                body = body.replace(name, "");
-            }
+            let body = String::from_utf8_lossy(&answer.body).replace(answer.header("x-request-id").unwrap(), "");
             seen.push((method, body));
         }
     }
@@ -68,19 +58,19 @@ async fn r085_d02_a_foreign_session_looks_like_one_that_never_was() {
 }
 
 #[tokio::test]
+async fn d05_a_missing_session_is_never_guessed_though_only_one_is_alive() {
+    let world = World::locked(settings()).await;
+    let alice = world.legacy("alice").await;
+    let answer = send(&world, &Method::POST, &[("authorization", "Bearer alice")]).await;
+    assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+    assert_eq!(alice.list_tools().await.unwrap().len(), 4);
+}
+
+#[tokio::test]
 async fn two_tokens_are_none() {
     let world = World::locked(settings()).await;
-    let headers = [
-        ("content-type", "application/json"),
-        ("accept", "application/json, text/event-stream"),
-        ("authorization", "Bearer alice"),
-        ("authorization", "Bearer bob"),
-    ];
-    let mut map = http::HeaderMap::new();
-    for (name, value) in headers {
-        map.append(name, value.parse().unwrap());
-    }
-    let answer = world.client().send(http::Method::POST, map, LIST).await.unwrap();
+    let tokens = [("authorization", "Bearer alice"), ("authorization", "Bearer bob")];
+    let answer = send(&world, &Method::POST, &tokens).await;
     assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
 }
 

@@ -1,0 +1,34 @@
+//! Streams with nothing to say still say that they are open.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::world::{World, settings};
+
+#[tokio::test]
+async fn r039_r041_d22_streams_that_wait_keep_saying_so_and_carry_no_ids() {
+    let mut settings = settings();
+    settings.limits.keep_alive = Duration::from_millis(5);
+    settings.limits.stream_after = Duration::from_millis(5);
+    let world = World::open(settings).await;
+    assert_eq!(world.client().modern().list_tools().await.unwrap().len(), 4);
+    let modern = world.client().modern();
+    let legacy = world.legacy("alice").await;
+    let open = [
+        modern.listen(json!({"toolsListChanged": true})).await.unwrap(),
+        legacy.get_stream().await.unwrap(),
+        // No progress token: the call has nothing to tell before its end.
+        modern.request("tools/call", json!({"name": "wait"})).await.unwrap(),
+        legacy.request("tools/call", json!({"name": "wait"})).await.unwrap(),
+    ];
+    for mut stream in open {
+        assert_eq!(stream.headers["x-accel-buffering"], "no");
+        let mut comments = 0;
+        while comments < 3 {
+            let event = stream.next_event().await.unwrap().unwrap();
+            assert_eq!((&event.id, &event.retry), (&None, &None), "{event:?}");
+            comments += event.comments.len();
+        }
+    }
+}
