@@ -3,9 +3,13 @@
 //! [`Authenticated`] and [`Admitted`] have no other constructor than the two functions here, so a later step that asks
 //! for one of them cannot be reached by a request that skipped the gate.
 
+use std::fmt;
+use std::sync::Arc;
+
 use crate::call::Call;
+use crate::catalog::Item;
 use crate::failure::Failure;
-use crate::port::{Authorizer, Evidence, Limiter, Verifier};
+use crate::port::{Attempt, Audit, Authorizer, Decision, Entry, Evidence, Limiter, Permit, Verdict, Verifier};
 use crate::principal::Principal;
 
 /// Something whose sender is known.
@@ -42,28 +46,58 @@ impl<T> Authenticated<T> {
     }
 }
 
-/// A call that its principal may make now. The router accepts nothing else.
+/// A call that its principal may make now, of a tool that it sees. The router sends nothing else.
 #[derive(Debug)]
-pub struct Admitted<T> {
+pub struct Admitted {
     principal: Principal,
-    inner: T,
+    call: Arc<Call>,
+    item: Item,
+    verdict: Verdict,
+    permit: Permit,
 }
 
-impl<T> Admitted<T> {
+/// The parts of an [`Admitted`] call; the proof ends here.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) principal: Principal,
+    pub(crate) call: Arc<Call>,
+    pub(crate) item: Item,
+    pub(crate) verdict: Verdict,
+    /// Kept as long as the call is in flight.
+    pub(crate) permit: Permit,
+}
+
+impl Admitted {
     /// Who makes the call.
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
 
     /// The call.
-    pub fn inner(&self) -> &T {
-        &self.inner
+    pub fn call(&self) -> &Arc<Call> {
+        &self.call
     }
 
-    /// Gives both parts.
-    pub fn into_parts(self) -> (Principal, T) {
-        (self.principal, self.inner)
+    /// The tool it is of.
+    pub fn item(&self) -> &Item {
+        &self.item
     }
+
+    pub(crate) fn into_parts(self) -> Parts {
+        let Self { principal, call, item, verdict, permit } = self;
+        Parts { principal, call, item, verdict, permit }
+    }
+}
+
+/// Who decides about calls, and who keeps what was decided.
+#[derive(Clone)]
+pub struct Gates {
+    /// May you.
+    pub authorizer: Arc<dyn Authorizer>,
+    /// How often.
+    pub limiter: Arc<dyn Limiter>,
+    /// What was decided.
+    pub audit: Arc<dyn Audit>,
 }
 
 /// Asks `verifier` who sent `inner`.
@@ -76,19 +110,40 @@ pub async fn authenticate<T>(
     inner: T,
 ) -> Result<Authenticated<T>, Failure> {
     let identity = verifier.verify(evidence).await?;
-    Ok(Authenticated { principal: Principal::mint(&identity), inner })
+    Ok(Authenticated { principal: Principal::mint(identity), inner })
 }
 
-/// Asks whether the principal may make this call, and whether it may make it now.
+/// Asks whether the principal may make this call of `item`, which it sees, and whether it may make it now; waits its turn
+/// where it has to. Either answer is recorded. Cancel safe: what is dropped while it waits has taken nothing.
 ///
 /// # Errors
-/// A refusal by `authorizer` (looks like an unknown tool) or by `limiter` (says when to come again).
-pub fn admit(
-    authorizer: &dyn Authorizer,
-    limiter: &dyn Limiter,
-    call: Authenticated<Call>,
-) -> Result<Admitted<Call>, Failure> {
-    authorizer.may_call(&call.principal, &call.inner)?;
-    limiter.take(&call.principal, &call.inner)?;
-    Ok(Admitted { principal: call.principal, inner: call.inner })
+/// A refusal by the authorizer, or by the limiter (says when to come again), or by the audit, where no call is to be made
+/// without a record.
+pub async fn admit(gates: &Gates, call: Authenticated<Arc<Call>>, item: Item) -> Result<Admitted, Failure> {
+    let Authenticated { principal, inner: call } = call;
+    let attempt = Attempt { principal: &principal, call: &call, item: Some(&item) };
+    let decided = match gates.authorizer.may_call(&principal, &call, &item) {
+        Ok(verdict) => match gates.limiter.call(&principal, &call, &item) {
+            Ok(Entry::Now(permit)) => Ok((verdict, permit)),
+            Ok(Entry::Later(turn)) => turn.await.map(|permit| (verdict, permit)),
+            Err(failure) => Err(failure),
+        },
+        Err(failure) => Err(failure),
+    };
+    match decided {
+        Ok((verdict, permit)) => {
+            gates.audit.decided(&attempt, Decision::Allowed(&verdict))?;
+            Ok(Admitted { principal, call, item, verdict, permit })
+        }
+        Err(failure) => {
+            gates.audit.decided(&attempt, Decision::Refused(&failure))?;
+            Err(failure)
+        }
+    }
+}
+
+impl fmt::Debug for Gates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Gates")
+    }
 }

@@ -12,6 +12,7 @@ mod changes;
 mod feed;
 mod ingest;
 mod keeper;
+mod lens;
 mod pace;
 mod page;
 mod settings;
@@ -34,6 +35,7 @@ use arc_swap::ArcSwap;
 use tokio::time::{Instant, timeout_at};
 
 pub use changes::{Change, Changes};
+pub use lens::Watching;
 pub use page::{Page, PageAsk};
 pub use settings::{CatalogPorts, CatalogSettings, RefreshPace};
 pub use status::{ListStatus, UpstreamStatus};
@@ -70,6 +72,7 @@ pub struct Catalog {
     applying: Mutex<()>,
     sealer: Sealer,
     outstanding: abandoned::Outstanding,
+    lenses: lens::Lenses,
 }
 
 /// All endpoints and upstreams as of one reload.
@@ -94,6 +97,7 @@ impl Catalog {
             applying: Mutex::default(),
             sealer,
             outstanding: abandoned::Outstanding::default(),
+            lenses: lens::Lenses::default(),
         });
         let keeper = keeper::run(Arc::downgrade(&catalog), works.clone());
         works.tasks.spawn(works.stop.clone().run_until_cancelled_owned(keeper));

@@ -7,7 +7,7 @@ use crate::capability::CapabilityClass;
 use crate::catalog::Version;
 use crate::failure::Failure;
 use crate::names::EndpointId;
-use crate::port::Random;
+use crate::port::{Audience, Random};
 use crate::principal::Principal;
 use crate::seal::Sealer;
 use crate::upstream::ListKind;
@@ -25,8 +25,8 @@ pub struct Scope<'a> {
     pub principal: &'a Principal,
     /// Where.
     pub endpoint: &'a EndpointId,
-    /// [`crate::port::Visible::fingerprint`].
-    pub visible: u64,
+    /// What its owner sees, see [`crate::port::Authorizer::audience`]: under other rules the list is another one.
+    pub audience: Option<Audience>,
     /// Which list.
     pub kind: ListKind,
 }
@@ -92,7 +92,7 @@ impl Scope<'_> {
         let mut purpose = b"weir cursor ".to_vec();
         purpose.push(kind);
         purpose.extend_from_slice(self.principal.digest());
-        purpose.extend_from_slice(&self.visible.to_be_bytes());
+        purpose.extend_from_slice(&self.audience.map_or([0; 16], |audience| audience.0));
         // Last, because it alone has no fixed length.
         purpose.extend_from_slice(self.endpoint.as_str().as_bytes());
         purpose

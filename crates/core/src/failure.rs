@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,13 +21,14 @@ struct Parts {
     message: Cow<'static, str>,
     upstream: Option<UpstreamId>,
     retry_after: Option<Duration>,
+    limited: Option<Limited>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 /// The kinds of failures. `rescue` matches them one by one, without a wildcard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FailureKind {
-    // -- weir's own codes, 1001 to 1006 --
+    // -- weir's own codes, 1001 to 1007 --
     /// 1001: a deadline passed. The upstream was told.
     TimedOut,
     /// 1002: the upstream cannot be reached or does not serve; the tool did not run.
@@ -54,9 +56,36 @@ pub enum FailureKind {
     Internal,
     // -- refusals --
     /// No or bad credentials: 401.
-    Unauthenticated,
+    Unauthenticated(Denial),
+    /// The credentials lack scopes. Holds all that the request takes, also those that are there: 403, so that the client
+    /// asks for all of them at once.
+    InsufficientScope(Arc<[Arc<str>]>),
+    /// A rule refuses it to this principal: 1007.
+    Denied,
     /// The service is draining or shedding load: 503.
     Overloaded,
+}
+
+/// Why a sender is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denial {
+    /// It showed nothing.
+    Missing,
+    /// What it showed is not good. The word is for metrics and audit, one of a small, fixed set; a client never sees it.
+    Invalid(&'static str),
+}
+
+/// The limit a request ran into, for whoever is to obey it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limited {
+    /// The name of the limit, from the config.
+    pub policy: Arc<str>,
+    /// How many requests (or how much cost) it allows in a window.
+    pub limit: u64,
+    /// The window.
+    pub window: Duration,
+    /// True for a quota of a day, false for a rate.
+    pub quota: bool,
 }
 
 /// A JSON-RPC error as an upstream sent it.
@@ -74,7 +103,14 @@ impl Failure {
     /// A failure with the text a client may read: what happened, and what to do. Never a secret, never an address.
     #[must_use]
     pub fn new(kind: FailureKind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self(Box::new(Parts { kind, message: message.into(), upstream: None, retry_after: None, source: None }))
+        Self(Box::new(Parts {
+            kind,
+            message: message.into(),
+            upstream: None,
+            retry_after: None,
+            limited: None,
+            source: None,
+        }))
     }
 
     /// A bug of weir's. The text goes to the log; the client sees only that it is weir's fault.
@@ -115,6 +151,13 @@ impl Failure {
         self
     }
 
+    /// Says which limit it ran into.
+    #[must_use]
+    pub fn limited_by(mut self, limited: Limited) -> Self {
+        self.0.limited = Some(limited);
+        self
+    }
+
     /// Keeps the cause for the log.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
@@ -146,6 +189,12 @@ impl Failure {
         self.0.retry_after
     }
 
+    /// The limit it ran into, where it is one.
+    #[must_use]
+    pub fn limited(&self) -> Option<&Limited> {
+        self.0.limited.as_ref()
+    }
+
     /// A word for metrics and for `data.reason`: one of a fixed, small set.
     #[must_use]
     pub fn reason(&self) -> &'static str {
@@ -162,7 +211,9 @@ impl Failure {
             FailureKind::MissingCapability(_) => "missing_capability",
             FailureKind::Upstream(_) => "upstream_error",
             FailureKind::Internal => "internal",
-            FailureKind::Unauthenticated => "unauthenticated",
+            FailureKind::Unauthenticated(_) => "unauthenticated",
+            FailureKind::InsufficientScope(_) => "insufficient_scope",
+            FailureKind::Denied => "denied",
             FailureKind::Overloaded => "overloaded",
         }
     }

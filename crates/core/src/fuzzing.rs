@@ -28,9 +28,9 @@ impl Random for Seven {
 /// cursor to change, and to what.
 pub fn cursor_open(data: &[u8]) {
     let sealer = Sealer::new(vec![Key::new(1, &[3; 32])]);
-    let principal = Principal::mint(&Identity::Anonymous);
+    let principal = Principal::mint(Identity::Anonymous);
     let endpoint = EndpointId::new("/mcp");
-    let scope = Scope { principal: &principal, endpoint: &endpoint, visible: 0, kind: ListKind::Tools };
+    let scope = Scope { principal: &principal, endpoint: &endpoint, audience: None, kind: ListKind::Tools };
     let cursor = Cursor { version: Version([1; 16]), class: CapabilityClass::BASE, position: 1, list: 2 };
     let good = cursor.seal(&sealer, &Seven, &scope);
     if let Ok(text) = std::str::from_utf8(data) {

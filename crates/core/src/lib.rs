@@ -22,7 +22,7 @@ pub mod seal;
 pub mod telemetry;
 pub mod upstream;
 
-pub use admit::{Admitted, Authenticated, admit, authenticate};
+pub use admit::{Admitted, Authenticated, Gates, admit, authenticate};
 pub use call::{Call, SessionKey};
 pub use capability::CapabilityClass;
 pub use catalog::Catalog;

@@ -1,112 +1,24 @@
 //! The ports: what weir needs of the world, each a trait that another crate implements. Every session, answer and
 //! cancel goes through them, so that replicas can share them later.
 
-use std::fmt;
+mod decide;
+
+pub use decide::{
+    Action, Attempt, Audience, Audit, Authorizer, Decision, Ended, Entrance, Entry, Evidence, Limiter, Permit, Secret,
+    Sight, Verdict, Verifier,
+};
+
 use std::future::Future;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
-use crate::call::Call;
 use crate::failure::Failure;
-use crate::names::EndpointId;
-use crate::principal::{Identity, Principal};
+use crate::principal::Principal;
 
 /// A boxed future, as ports return them.
 pub type Fut<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// What a request shows of its sender, before anything is believed.
-#[derive(Debug)]
-pub struct Evidence<'a> {
-    /// The text behind `Bearer `, if there was exactly one `Authorization` header. A secret: never logged.
-    pub bearer: Option<Secret<'a>>,
-    /// The address the connection comes from, after `trusted_proxies`.
-    pub peer: IpAddr,
-    /// The endpoint the request is for: tokens are bound to it.
-    pub endpoint: &'a EndpointId,
-}
-
-/// A borrowed secret that cannot be printed.
-#[derive(Clone, Copy)]
-pub struct Secret<'a>(&'a str);
-
-impl<'a> Secret<'a> {
-    /// Wraps a text.
-    #[must_use]
-    pub fn new(text: &'a str) -> Self {
-        Self(text)
-    }
-
-    /// The text, for the one who has to check it.
-    #[must_use]
-    pub fn expose(&self) -> &'a str {
-        self.0
-    }
-}
-
-impl fmt::Debug for Secret<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<secret>")
-    }
-}
-
-/// Who are you.
-pub trait Verifier: Send + Sync {
-    /// Checks the evidence.
-    ///
-    /// # Errors
-    /// `Unauthenticated`, or `Unavailable` where the check itself cannot be made. Never a default identity.
-    fn verify<'a>(&'a self, evidence: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>>;
-}
-
-/// May you.
-pub trait Authorizer: Send + Sync {
-    /// Whether the principal may make this call.
-    ///
-    /// # Errors
-    /// A refusal. A tool one may not see is refused exactly like an unknown one.
-    fn may_call(&self, principal: &Principal, call: &Call) -> Result<(), Failure>;
-
-    /// Which tools of an endpoint the principal sees. Equal answers share rendered pages.
-    fn visible(&self, principal: &Principal, endpoint: &EndpointId) -> Visible;
-}
-
-/// A visible set, by name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Visible {
-    /// Every tool of the endpoint.
-    All,
-}
-
-impl Visible {
-    /// A fingerprint for cursors and page keys: equal sets have equal ones.
-    #[must_use]
-    pub fn fingerprint(&self) -> u64 {
-        match self {
-            Self::All => 0,
-        }
-    }
-}
-
-/// How often.
-pub trait Limiter: Send + Sync {
-    /// Takes what the call costs.
-    ///
-    /// # Errors
-    /// `Limit` with the time to wait.
-    fn take(&self, principal: &Principal, call: &Call) -> Result<(), Failure>;
-}
-
-/// What was decided, and how it ended; one record each.
-pub trait Audit: Send + Sync {
-    /// Records the decision on a call. The record's end is written by [`Audit::ended`].
-    fn decided(&self, principal: &Principal, call: &Call, allowed: bool);
-
-    /// Records how a call ended: `outcome` is one of a small, fixed set of words.
-    fn ended(&self, principal: &Principal, call: &Call, outcome: &'static str, took: Duration);
-}
 
 /// A store's own failure: it is unreachable or refused. Its text is for the log.
 #[derive(Debug, thiserror::Error)]
@@ -251,13 +163,50 @@ pub trait Vault: Send + Sync {
     fn forget<'a>(&'a self, principal: &'a Principal, name: &'a str) -> Fut<'a, Result<(), StoreError>>;
 }
 
-/// Fetches a document by URL for whoever may not open sockets: bounded, without redirects.
+/// Fetches a document by URL for whoever may not open sockets: bounded in bytes and time, without redirects.
 pub trait Fetch: Send + Sync {
-    /// The body of a 200 answer, at most `limit` bytes.
+    /// Makes a request and reads its answer, whatever its status. Dropping the future ends the request.
     ///
     /// # Errors
-    /// `Unavailable`, `TimedOut` or `BadAnswer`.
-    fn fetch<'a>(&'a self, url: &'a str, limit: usize) -> Fut<'a, Result<Bytes, Failure>>;
+    /// `Unavailable`, `TimedOut` or `BadAnswer` (too large): no whole answer came.
+    fn fetch<'a>(&'a self, ask: Ask<'a>) -> Fut<'a, Result<Fetched, Failure>>;
+}
+
+/// A request for [`Fetch`].
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// Where: an absolute `http` or `https` URL.
+    pub url: &'a str,
+    /// `None` is a GET; else a POST of this `application/x-www-form-urlencoded` body. May hold secrets.
+    pub form: Option<Secret<'a>>,
+    /// The whole `Authorization` header, where there is one.
+    pub authorization: Option<Secret<'a>>,
+    /// The most bytes of a body.
+    pub limit: usize,
+    /// The time for all of it.
+    pub within: Duration,
+    /// Who named the URL: what an outsider names may reach public addresses only.
+    pub named_by: NamedBy,
+}
+
+/// Who named a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamedBy {
+    /// The operator's config: any address, also loopback and private ones.
+    Operator,
+    /// Anybody else, such as an upstream's metadata: `https` and public addresses only (faults C18).
+    Outsider,
+}
+
+/// What [`Fetch`] brought.
+#[derive(Clone, Debug)]
+pub struct Fetched {
+    /// The status of the answer.
+    pub status: u16,
+    /// For how long the answer may be kept, where its `Cache-Control` has a `max-age`.
+    pub max_age: Option<Duration>,
+    /// The body.
+    pub body: Bytes,
 }
 
 /// The time. Sleeps are tokio's, whose clock tests can pause.

@@ -1,61 +1,142 @@
 //! Who a request is from. A [`Principal`] is minted only by [`crate::authenticate`]; no header, flag or config names one.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 
 /// What a [`crate::port::Verifier`] found out about the sender of a request. It is not yet a [`Principal`]:
 /// only [`crate::authenticate`] turns one into the other.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Identity {
     /// Nobody in particular: the listener asks for no credentials.
     Anonymous,
-    /// A subject that an issuer vouches for. Both together are unique; neither is a secret.
-    Subject {
-        /// Who vouches: the `iss` of a token, or a name of weir's own such as `api-key`.
-        issuer: Arc<str>,
-        /// Whom it vouches for.
-        subject: Arc<str>,
-    },
+    /// A subject that an issuer vouches for.
+    Subject(Arc<Subject>),
+}
+
+impl Identity {
+    /// A subject of which nothing else is known.
+    #[must_use]
+    pub fn subject(issuer: impl Into<Arc<str>>, subject: impl Into<Arc<str>>) -> Self {
+        Self::Subject(Arc::new(Subject::new(issuer, subject)))
+    }
+}
+
+/// A subject, and what its issuer says of it. Nothing here is a secret.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    digest: [u8; 16],
+    /// Who vouches: the `iss` of a token, or a name of weir's own such as `api-key`.
+    issuer: Arc<str>,
+    /// Whom it vouches for. Unique together with the issuer.
+    subject: Arc<str>,
+    /// What the credentials are good for.
+    pub scopes: Arc<[Arc<str>]>,
+    /// The groups it is in.
+    pub groups: Arc<[Arc<str>]>,
+    /// The OAuth client that shows the credentials.
+    pub client: Option<Arc<str>>,
+    /// Who acts for the subject, where it is not the subject itself (RFC 8693 `act`).
+    pub actor: Option<Arc<str>>,
+    /// Further claims that the operator's rules may look at, by name.
+    pub claims: Arc<[(Arc<str>, Arc<str>)]>,
+    /// When the credentials end.
+    pub expires: Option<SystemTime>,
+}
+
+impl Subject {
+    /// A subject of which nothing else is known.
+    #[must_use]
+    pub fn new(issuer: impl Into<Arc<str>>, subject: impl Into<Arc<str>>) -> Self {
+        let (issuer, subject) = (issuer.into(), subject.into());
+        let mut hash = Sha256::new();
+        // The length keeps ("a", "bc") and ("ab", "c") apart.
+        hash.update((issuer.len() as u64).to_be_bytes());
+        hash.update(issuer.as_bytes());
+        hash.update(subject.as_bytes());
+        let full: [u8; 32] = hash.finalize().into();
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&full[..16]);
+        Self {
+            digest,
+            issuer,
+            subject,
+            scopes: Arc::new([]),
+            groups: Arc::new([]),
+            client: None,
+            actor: None,
+            claims: Arc::new([]),
+            expires: None,
+        }
+    }
+
+    /// Who vouches.
+    #[must_use]
+    pub fn issuer(&self) -> &str {
+        &self.issuer
+    }
+
+    /// Whom it vouches for.
+    #[must_use]
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
 }
 
 /// The authenticated sender of a request. The first part of every key under which weir keeps anything for a client.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Principal {
-    digest: [u8; 16],
-    name: Option<Arc<str>>,
-}
+///
+/// Two are equal if issuer and subject are: what else their credentials say may differ from request to request.
+#[derive(Clone)]
+pub struct Principal(Option<Arc<Subject>>);
 
 impl Principal {
     /// Only [`crate::authenticate`] may call this.
-    pub(crate) fn mint(identity: &Identity) -> Self {
+    pub(crate) fn mint(identity: Identity) -> Self {
         match identity {
-            Identity::Anonymous => Self { digest: [0; 16], name: None },
-            Identity::Subject { issuer, subject } => {
-                let mut hash = Sha256::new();
-                // The length keeps ("a", "bc") and ("ab", "c") apart.
-                hash.update((issuer.len() as u64).to_be_bytes());
-                hash.update(issuer.as_bytes());
-                hash.update(subject.as_bytes());
-                let full: [u8; 32] = hash.finalize().into();
-                let mut digest = [0; 16];
-                digest.copy_from_slice(&full[..16]);
-                Self { digest, name: Some(subject.clone()) }
-            }
+            Identity::Anonymous => Self(None),
+            Identity::Subject(subject) => Self(Some(subject)),
         }
     }
 
     /// True for the one principal that everybody is where no credentials are asked for.
     #[must_use]
     pub fn is_anonymous(&self) -> bool {
-        self.name.is_none()
+        self.0.is_none()
+    }
+
+    /// What is known of it; nothing of the anonymous one.
+    #[must_use]
+    pub fn subject(&self) -> Option<&Subject> {
+        self.0.as_deref()
+    }
+
+    /// When its credentials end, where they do.
+    #[must_use]
+    pub fn expires(&self) -> Option<SystemTime> {
+        self.subject().and_then(|subject| subject.expires)
     }
 
     /// A stable, unguessable-enough key for maps, records and sealed state. Not reversible.
     #[must_use]
     pub fn digest(&self) -> &[u8; 16] {
-        &self.digest
+        self.0.as_ref().map_or(&[0; 16], |subject| &subject.digest)
+    }
+}
+
+impl PartialEq for Principal {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest() == other.digest()
+    }
+}
+
+impl Eq for Principal {}
+
+impl Hash for Principal {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.digest().hash(state);
     }
 }
 
@@ -67,7 +148,7 @@ impl fmt::Debug for Principal {
 
 impl fmt::Display for Principal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name.as_deref().unwrap_or("anonymous"))
+        f.write_str(self.subject().map_or("anonymous", Subject::subject))
     }
 }
 
@@ -77,11 +158,11 @@ mod tests {
 
     #[test]
     fn length_prefix_keeps_issuer_and_subject_apart() {
-        let one = Principal::mint(&Identity::Subject { issuer: "a".into(), subject: "bc".into() });
-        let two = Principal::mint(&Identity::Subject { issuer: "ab".into(), subject: "c".into() });
+        let one = Principal::mint(Identity::subject("a", "bc"));
+        let two = Principal::mint(Identity::subject("ab", "c"));
         assert_ne!(one, two);
         assert_ne!(one.digest(), two.digest());
         assert!(!one.is_anonymous());
-        assert!(Principal::mint(&Identity::Anonymous).is_anonymous());
+        assert!(Principal::mint(Identity::Anonymous).is_anonymous());
     }
 }

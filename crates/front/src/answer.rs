@@ -37,6 +37,12 @@ impl Refusal {
         self
     }
 
+    /// With a value that is made now. What cannot be a header value is left out.
+    pub(crate) fn with_value(mut self, name: HeaderName, value: String) -> Self {
+        self.headers.extend(HeaderValue::try_from(value).ok().map(|value| (name, value)));
+        self
+    }
+
     pub(crate) fn answer(self) -> Answer {
         instruments().refusals.add(1, &[KeyValue::new("reason", self.reason)]);
         let mut answer = plain(self.status, self.text);

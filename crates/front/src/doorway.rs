@@ -1,21 +1,18 @@
 //! From a head to a decision: guard, authentication, body, and the door that picks the era, once.
 
 use bytes::{Bytes, BytesMut};
-use http::request::Parts;
-use http::{HeaderMap, Method, Request, StatusCode, header};
-use weir_core::authenticate;
-use weir_core::port::{Evidence, Secret};
-use weir_core::{Authenticated, Failure, FailureKind};
+use http::{HeaderMap, Method, Request, StatusCode};
+use weir_core::Authenticated;
 use weir_wire::method::Method as Rpc;
 use weir_wire::params::Params;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, Incoming, Limits as ScanLimits, Message, RequestId, Revision, code};
 
-use crate::answer::{self, Refusal};
+use crate::answer;
 use crate::guard::Gatekeeper;
 use crate::observe::Answer;
 use crate::stack::Context;
-use crate::{intake, legacy, modern, streams};
+use crate::{admission, intake, legacy, modern, streams};
 
 /// Serves a request of an endpoint.
 pub(crate) async fn enter(context: Context, keeper: &Gatekeeper, request: Request<hyper::body::Incoming>) -> Answer {
@@ -24,10 +21,10 @@ pub(crate) async fn enter(context: Context, keeper: &Gatekeeper, request: Reques
     if let Err(refusal) = keeper.check(&head) {
         return refusal.answer();
     }
-    // 6 authn: before the body is paid for.
-    let known = match who(&context, &head).await {
+    // 6 authn and 7 admit: before the body is paid for.
+    let known = match Box::pin(admission::enter(&context, &head)).await {
         Ok(known) => known,
-        Err(failure) => return unauthenticated(&failure),
+        Err(refusal) => return refusal.answer(),
     };
     match head.method {
         // Boxed here and below: what calls do not need must not make room in their future.
@@ -37,38 +34,6 @@ pub(crate) async fn enter(context: Context, keeper: &Gatekeeper, request: Reques
             Ok(body) => post(&context, &known, &head.headers, body).await,
             Err(refusal) => refusal.answer(),
         },
-    }
-}
-
-async fn who(context: &Context, head: &Parts) -> Result<Authenticated<()>, Failure> {
-    let mut given = head.headers.get_all(header::AUTHORIZATION).iter();
-    let bearer = given.next().and_then(|value| value.to_str().ok()).and_then(|text| text.strip_prefix("Bearer "));
-    let bearer = if given.next().is_some() { None } else { bearer };
-    let evidence =
-        Evidence { bearer: bearer.map(Secret::new), peer: sender(context, head), endpoint: &context.endpoint };
-    authenticate(&*context.shared.ports.verifier, &evidence, ()).await
-}
-
-/// The client's address: the peer's, or what a trusted proxy says of it (its last hop that is no trusted proxy).
-fn sender(context: &Context, head: &Parts) -> std::net::IpAddr {
-    let trusted = |address| context.settings.trusted_proxies.iter().any(|network| network.contains(address));
-    let peer = context.peer.address;
-    if !trusted(peer) {
-        return peer;
-    }
-    let hops = head.headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
-    let hops: Vec<_> = hops.flat_map(|line| line.split(',')).filter_map(|hop| hop.trim().parse().ok()).collect();
-    hops.into_iter().rev().find(|hop| !trusted(*hop)).unwrap_or(peer)
-}
-
-fn unauthenticated(failure: &Failure) -> Answer {
-    match failure.kind() {
-        FailureKind::Unauthenticated => {
-            Refusal::new(StatusCode::UNAUTHORIZED, "unauthenticated", "credentials are needed")
-                .with(header::WWW_AUTHENTICATE, "Bearer")
-                .answer()
-        }
-        _ => answer::overloaded(),
     }
 }
 

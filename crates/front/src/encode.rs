@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use http::StatusCode;
+use http::{HeaderValue, StatusCode, header};
 use tokio::time::timeout;
 use weir_core::call::RequestName;
 use weir_core::{Authenticated, End, EndpointId, Event, Failure, FailureKind, Payload, Principal};
@@ -18,12 +18,12 @@ use weir_wire::params::Params;
 use weir_wire::splice::Edits;
 use weir_wire::{RequestId, Revision};
 
-use crate::answer;
 use crate::observe::Answer;
 use crate::rescue::{Told, rescue};
 use crate::running::{Owned, Step};
 use crate::settings::{Limits, Settings};
 use crate::stack::{Context, Shared};
+use crate::{answer, challenge};
 
 /// The largest `input_required` result: it is read whole, to seal its state.
 const LARGEST_INPUT_REQUIRED: usize = 1 << 20;
@@ -36,6 +36,7 @@ pub(crate) struct Asked {
     pub(crate) token: Option<Bytes>,
     pub(crate) about: Arc<About>,
     pub(crate) name: RequestName,
+    endpoint: EndpointId,
     settings: Arc<Settings>,
     shared: Arc<Shared>,
     binding: Option<BoundTo>,
@@ -88,6 +89,7 @@ impl Asked {
             token,
             about: context.about.clone(),
             name: context.name.clone(),
+            endpoint: context.endpoint.clone(),
             settings: context.settings.clone(),
             shared: context.shared.clone(),
             binding: None,
@@ -120,6 +122,13 @@ impl Asked {
             },
             Payload::Stream(source) => Ready::Stream(Box::new(stream::Results::new(&self.id, edits, source))),
         }
+    }
+
+    /// The header that goes with a refusal for want of scopes.
+    fn challenge(&self, end: &End) -> Option<HeaderValue> {
+        let End::Failed(failure) = end else { return None };
+        let FailureKind::InsufficientScope(scopes) = failure.kind() else { return None };
+        HeaderValue::try_from(challenge::insufficient_at(&self.settings, &self.endpoint, scopes)).ok()
     }
 
     fn failed(&self, failure: &Failure) -> Ready {
@@ -164,10 +173,13 @@ pub(crate) async fn answer(asked: Asked, mut owned: Owned) -> Answer {
     let first = timeout(asked.limits().stream_after, owned.next()).await;
     let first = match first {
         Ok(Step::Event(Event::End(end))) => {
-            return match asked.ready(end) {
+            let challenge = asked.challenge(&end);
+            let mut answer = match asked.ready(end) {
                 Ready::Message(status, message) => answer::json(status, message),
                 Ready::Stream(results) => answer::json_body(StatusCode::OK, Body::new(*results)),
             };
+            answer.headers_mut().extend(challenge.map(|challenge| (header::WWW_AUTHENTICATE, challenge)));
+            return answer;
         }
         // The client took it back: an answer would be one too many.
         Ok(Step::Cancelled) => return answer::events(Body::empty()),

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::ListKind;
-use weir_core::{Authenticated, CapabilityClass, Failure, FailureKind, admit};
+use weir_core::{Authenticated, CapabilityClass, Failure, FailureKind};
 use weir_era::capabilities::class_of;
 use weir_era::lift;
 use weir_era::session::{Session, negotiate};
@@ -184,22 +184,15 @@ fn call(context: &Context, known: &Authenticated<()>, opened: &Opened, id: &Requ
     };
     let token = lifted.token.clone();
     let call = canonical(context, lifted, Some(opened.key), None, &context.name);
-    let ports = &context.shared.ports;
-    match admit(&*ports.authorizer, &*ports.limiter, known.with(call)) {
-        Err(failure) => fail(&failure),
-        Ok(call) => {
-            ports.audit.decided(call.principal(), call.inner(), true);
-            let router = context.shared.router.clone();
-            let running = Running::new(Box::pin(async move { router.call(call).await }));
-            let request = Bytes::copy_from_slice(id.as_json());
-            let (cancelled, in_flight) = Sessions::begin(&context.shared, opened.key, request, context.limits());
-            let owner = SessionOwner::new(context.shared.clone(), cancelled, in_flight);
-            Turn::Call(Box::new(Asked::new(context, id.clone(), revision, token)), Owned::by_session(running, owner))
-        }
-    }
+    let (router, call) = (context.shared.router.clone(), known.with(call));
+    let running = Running::new(Box::pin(async move { router.call(call).await }));
+    let request = Bytes::copy_from_slice(id.as_json());
+    let (cancelled, in_flight) = Sessions::begin(&context.shared, opened.key, request, context.limits());
+    let owner = SessionOwner::new(context.shared.clone(), cancelled, in_flight);
+    Turn::Call(Box::new(Asked::new(context, id.clone(), revision, token)), Owned::by_session(running, owner))
 }
 
-/// A batch: 2025-03-26 alone. Each item is authenticated, admitted and answered by itself; one array comes back.
+/// A batch: 2025-03-26 alone. Each item is authenticatedted and answered by itself; one array comes back.
 pub(crate) async fn batch(
     context: &Context,
     known: &Authenticated<()>,

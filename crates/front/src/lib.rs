@@ -3,7 +3,9 @@
 //!
 //! It knows no upstream and no HTTP client; what it needs of others are ports of core.
 
+mod admission;
 mod answer;
+mod challenge;
 mod doorway;
 mod encode;
 mod guard;

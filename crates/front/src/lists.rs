@@ -112,11 +112,9 @@ pub(crate) async fn tools(
 ) -> Result<ListResult, Failure> {
     let shared = &context.shared;
     let cursor = params.cursor().map_err(|error| Failure::invalid_params(error.to_string()))?;
-    let visible = shared.ports.authorizer.visible(known.principal(), &context.endpoint);
     let ask = PageAsk {
         endpoint: &context.endpoint,
         class,
-        visible: &visible,
         principal: known.principal(),
         kind: ListKind::Tools,
         cursor: cursor.as_deref(),

@@ -4,7 +4,7 @@ use axum::body::Body;
 use http::{HeaderMap, StatusCode};
 use weir_core::call::RequestName;
 use weir_core::upstream::ListKind;
-use weir_core::{Authenticated, Call, Failure, admit};
+use weir_core::{Authenticated, Call, Failure};
 use weir_era::lift::{self, Lifted};
 use weir_era::state::{self, Binding};
 use weir_wire::message::Request;
@@ -167,18 +167,10 @@ async fn call(context: &Context, known: &Authenticated<()>, id: &RequestId, lift
         Err(failure) => return fail(&failure),
     };
     let call = canonical(context, lifted, None, resume, &context.name);
-    let ports = &context.shared.ports;
-    let admitted = admit(&*ports.authorizer, &*ports.limiter, known.with(call));
-    match admitted {
-        Err(failure) => fail(&failure),
-        Ok(call) => {
-            ports.audit.decided(call.principal(), call.inner(), true);
-            let router = context.shared.router.clone();
-            let running = Running::new(Box::pin(async move { router.call(call).await }));
-            let asked = Asked::new(context, id.clone(), Revision::MODERN, token).bound(binding);
-            encode::answer(asked, Owned::by_connection(running)).await
-        }
-    }
+    let (router, call) = (context.shared.router.clone(), known.with(call));
+    let running = Running::new(Box::pin(async move { router.call(call).await }));
+    let asked = Asked::new(context, id.clone(), Revision::MODERN, token).bound(binding);
+    encode::answer(asked, Owned::by_connection(running)).await
 }
 
 /// The upstream's own state, where the client brought a sealed one.

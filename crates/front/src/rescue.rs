@@ -6,7 +6,7 @@
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use weir_core::call::RequestName;
-use weir_core::failure::UpstreamError;
+use weir_core::failure::{Denial, UpstreamError};
 use weir_core::{Failure, FailureKind};
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{ErrorObject, RequestId, Revision, code, meta, scan};
@@ -58,13 +58,15 @@ fn own_code(kind: &FailureKind) -> Option<i64> {
         FailureKind::ResultUnknown => code::RESULT_UNKNOWN,
         FailureKind::Limit => code::LIMIT,
         FailureKind::Busy | FailureKind::Overloaded => code::BUSY,
+        FailureKind::Denied => code::DENIED,
         FailureKind::MethodNotFound
         | FailureKind::InvalidParams
         | FailureKind::BadArguments
         | FailureKind::MissingCapability(_)
         | FailureKind::Upstream(_)
         | FailureKind::Internal
-        | FailureKind::Unauthenticated => return None,
+        | FailureKind::InsufficientScope(_)
+        | FailureKind::Unauthenticated(_) => return None,
     })
 }
 
@@ -91,7 +93,8 @@ pub(crate) fn rescue(failure: &Failure, told: Told<'_>) -> Rescued {
         FailureKind::BadArguments => (StatusCode::OK, with_data(code::INVALID_PARAMS, failure, told)),
         FailureKind::MissingCapability(needed) => missing_capability(failure, needed, modern),
         FailureKind::Upstream(error) => upstream(error, told.revision),
-        FailureKind::Unauthenticated => (StatusCode::UNAUTHORIZED, with_data(code::INVALID_REQUEST, failure, told)),
+        FailureKind::Unauthenticated(_) => (StatusCode::UNAUTHORIZED, with_data(code::INVALID_REQUEST, failure, told)),
+        FailureKind::InsufficientScope(_) => (StatusCode::FORBIDDEN, with_data(code::INVALID_REQUEST, failure, told)),
         FailureKind::Internal
         | FailureKind::TimedOut
         | FailureKind::Unavailable
@@ -99,6 +102,7 @@ pub(crate) fn rescue(failure: &Failure, told: Told<'_>) -> Rescued {
         | FailureKind::ResultUnknown
         | FailureKind::Limit
         | FailureKind::Busy
+        | FailureKind::Denied
         | FailureKind::Overloaded => {
             let text = "weir failed while it handled this request: this is a bug of weir's";
             let error = ErrorObject::new(code::INTERNAL_ERROR, text).with_data(data(failure, told));
@@ -247,7 +251,7 @@ pub struct ErrorRow {
 #[must_use]
 pub fn error_table() -> Vec<ErrorRow> {
     let upstream = |number| FailureKind::Upstream(UpstreamError { code: number, message: String::new(), data: None });
-    let rows: [(FailureKind, &'static str); 14] = [
+    let rows: [(FailureKind, &'static str); 16] = [
         (FailureKind::TimedOut, "A deadline passed and the upstream was told to stop. Try again, or ask for less."),
         (FailureKind::Unavailable, "The upstream cannot be reached or does not serve; nothing ran. Try again later."),
         (FailureKind::BadAnswer, "The upstream's answer is not valid. Tell its operator."),
@@ -272,7 +276,12 @@ pub fn error_table() -> Vec<ErrorRow> {
             "An error of the upstream's own; code, message and data pass, but for codes of one hop, which become -32603.",
         ),
         (FailureKind::Internal, "A bug of weir's. Report it with the `requestId`."),
-        (FailureKind::Unauthenticated, "No valid credentials."),
+        (FailureKind::Denied, "A rule refuses it to you. Asking again does not help; ask the operator."),
+        (FailureKind::Unauthenticated(Denial::Missing), "No valid credentials."),
+        (
+            FailureKind::InsufficientScope(std::sync::Arc::new([])),
+            "The token lacks scopes; `WWW-Authenticate` says which to ask for.",
+        ),
         (FailureKind::Overloaded, "weir sheds load or is shutting down. Try again in a second."),
     ];
     rows.into_iter().map(|(kind, meaning)| row(kind, meaning)).collect()

@@ -1,10 +1,14 @@
 //! What front can be told: addresses, files, names and limits, already checked. No config format here: the gateway makes these values.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
+
+use weir_core::EndpointId;
 
 /// Everything about the client side. `listen` and `limits.backlog` are read once, at bind; all else may change by a reload.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +25,8 @@ pub struct Settings {
     pub origins: Vec<String>,
     /// Peers whose `X-Forwarded-For` counts.
     pub trusted_proxies: Vec<Network>,
+    /// Where clients get tokens; `None` where no authorization server issues any for here.
+    pub oauth: Option<OAuth>,
     /// What weir calls itself in `serverInfo`.
     pub server: ServerIdentity,
     /// Limits and times.
@@ -38,9 +44,30 @@ impl Settings {
             hosts: Vec::new(),
             origins: Vec::new(),
             trusted_proxies: Vec::new(),
+            oauth: None,
             server: ServerIdentity::default(),
             limits: Limits::default(),
         }
+    }
+}
+
+/// What clients are told about tokens for weir (RFC 9728).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OAuth {
+    /// `scheme://host[:port]` of weir as clients see it, without a slash at the end. An endpoint's resource identifier is
+    /// this and its path.
+    pub base: String,
+    /// Issuers of tokens, as they name themselves.
+    pub servers: Vec<String>,
+    /// The scopes that an endpoint takes at least.
+    pub scopes: HashMap<EndpointId, Vec<Arc<str>>>,
+}
+
+impl OAuth {
+    /// The scopes of an endpoint.
+    #[must_use]
+    pub fn scopes(&self, endpoint: &EndpointId) -> &[Arc<str>] {
+        self.scopes.get(endpoint).map(Vec::as_slice).unwrap_or_default()
     }
 }
 

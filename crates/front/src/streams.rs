@@ -6,6 +6,7 @@ use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as Task, Poll};
+use std::time::SystemTime;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
@@ -14,7 +15,8 @@ use http_body::Frame;
 use opentelemetry::KeyValue;
 use tokio::time::{Duration, Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use weir_core::catalog::{Change, Changes};
+use weir_core::catalog::{Change, Watching};
+use weir_core::port::Clock;
 use weir_core::telemetry::instruments;
 use weir_core::upstream::ListKind;
 use weir_core::{Authenticated, CapabilityClass};
@@ -41,9 +43,10 @@ pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, heade
         Err(none) => return labelled(none.answer(), "GET", "legacy"),
     };
     let (replaced, hold) = Sessions::stream(&context.shared, opened.key);
-    let changes = context.shared.catalog.changes(&context.endpoint, CapabilityClass::BASE, ListKind::Tools);
+    let changes = watch(context, known, CapabilityClass::BASE);
     let kind = Kind::Get { _hold: hold };
-    let stream = Stream::new(context, place, Some(changes), kind, &replaced);
+    let mut stream = Stream::new(context, place, Some(changes), kind, &replaced);
+    stream.expires = known.principal().expires();
     labelled(waiting(stream), "GET", "legacy")
 }
 
@@ -66,11 +69,16 @@ pub(crate) fn open_listen(context: &Context, known: &Authenticated<()>, id: &Req
         Err(none) => return none.answer(),
     };
     let class = lifted.capabilities.class;
-    let changes = tools.then(|| context.shared.catalog.changes(&context.endpoint, class, ListKind::Tools));
+    let changes = tools.then(|| watch(context, known, class));
     let kind = Kind::Listen { id: id.clone(), about: context.about.clone() };
     let mut stream = Stream::new(context, place, changes, kind, &context.shared.force);
+    stream.expires = known.principal().expires();
     stream.say(&render::acknowledged(id.as_json(), tools));
     waiting(stream)
+}
+
+fn watch(context: &Context, known: &Authenticated<()>, class: CapabilityClass) -> Watching {
+    context.shared.catalog.watch(&context.endpoint, class, ListKind::Tools, known.principal())
 }
 
 fn waiting(stream: Stream) -> Answer {
@@ -107,8 +115,11 @@ impl Kind {
 struct Stream {
     /// What is to be written next.
     ready: Bytes,
-    changes: Option<Changes>,
+    changes: Option<Watching>,
     kind: Kind,
+    /// When the credentials it was opened with end. Looked at whenever it wakes: at the latest with the next comment.
+    expires: Option<SystemTime>,
+    clock: Arc<dyn Clock>,
     /// Draining, or replaced, or the session is over.
     ends: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
     comment: Pin<Box<Sleep>>,
@@ -118,7 +129,7 @@ struct Stream {
 }
 
 impl Stream {
-    fn new(context: &Context, place: Place, changes: Option<Changes>, kind: Kind, also: &CancellationToken) -> Self {
+    fn new(context: &Context, place: Place, changes: Option<Watching>, kind: Kind, also: &CancellationToken) -> Self {
         instruments().streams.add(1, &[KeyValue::new("kind", kind.era())]);
         let ends = [&context.shared.drain, also].map(|token| Box::pin(token.clone().cancelled_owned()));
         let keep_alive = jittered(context);
@@ -126,6 +137,8 @@ impl Stream {
             ready: Bytes::new(),
             changes,
             kind,
+            expires: None,
+            clock: context.shared.ports.clock.clone(),
             ends,
             comment: Box::pin(sleep_until(Instant::now() + keep_alive)),
             keep_alive,
@@ -195,7 +208,8 @@ impl http_body::Body for Stream {
             if this.over {
                 return Poll::Ready(None);
             }
-            if this.ends.iter_mut().any(|end| end.as_mut().poll(cx).is_ready()) {
+            let expired = this.expires.is_some_and(|expires| expires <= this.clock.wall());
+            if expired || this.ends.iter_mut().any(|end| end.as_mut().poll(cx).is_ready()) {
                 this.end();
                 continue;
             }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use weir_core::admit::Gates;
 use weir_core::catalog::{CatalogPorts, CatalogSettings, Topology};
 use weir_core::port::{Clock, Random};
 use weir_core::seal::{Key, Sealer};
@@ -80,13 +81,14 @@ impl Weir {
         let identity = weir_upstream::Identity::new("weir", env!("CARGO_PKG_VERSION"));
         let factory = Factory::new(weir_upstream::Ports { clock: clock.clone(), random: random.clone() }, identity);
         let upstreams = build(&config, &[], &factory)?;
-        let catalog = catalog(&config, &clock, &random, &sealer);
+        let gates = Gates { authorizer: Arc::new(AllowAll), limiter: Arc::new(Unlimited), audit: Arc::new(LogAudit) };
+        let catalog = catalog(&config, (&clock, &random), &gates, &sealer);
         catalog.apply(topology(&config, &upstreams));
         let records = Arc::new(MemoryRecords::new(clock.clone(), config.sessions));
         let ready = Ready::default();
         let listeners = async {
             // Clients' port first: if that cannot be had, nothing else matters.
-            let front = front(&config, (&clock, &random), &records, &catalog, sealer).await?;
+            let front = front(&config, (&clock, &random), &gates, &records, (&catalog, sealer)).await?;
             let admin = match config.admin {
                 None => None,
                 Some(address) => Some(start_admin(address, metrics, ready.clone()).await?),
@@ -217,13 +219,18 @@ fn load(source: Source) -> Result<Config, Report> {
     outcome.config.ok_or(outcome.report)
 }
 
-fn catalog(config: &Config, clock: &Arc<dyn Clock>, random: &Arc<dyn Random>, sealer: &Sealer) -> Arc<Catalog> {
+fn catalog(
+    config: &Config,
+    (clock, random): (&Arc<dyn Clock>, &Arc<dyn Random>),
+    gates: &Gates,
+    sealer: &Sealer,
+) -> Arc<Catalog> {
     let settings = CatalogSettings {
         first_list_wait: config.catalog.first_list_wait,
         change_window: config.catalog.change_window,
         ..CatalogSettings::default()
     };
-    let ports = CatalogPorts { clock: clock.clone(), random: random.clone() };
+    let ports = CatalogPorts { clock: clock.clone(), random: random.clone(), authorizer: gates.authorizer.clone() };
     Catalog::new(settings, ports, sealer.clone())
 }
 
@@ -231,17 +238,16 @@ fn catalog(config: &Config, clock: &Arc<dyn Clock>, random: &Arc<dyn Random>, se
 async fn front(
     config: &Config,
     (clock, random): (&Arc<dyn Clock>, &Arc<dyn Random>),
+    gates: &Gates,
     records: &Arc<MemoryRecords>,
-    catalog: &Arc<Catalog>,
-    sealer: Sealer,
+    (catalog, sealer): (&Arc<Catalog>, Sealer),
 ) -> Result<Front, StartError> {
-    let audit = Arc::new(LogAudit);
-    let router = Arc::new(Router::new(catalog.clone(), audit.clone()));
+    let router = Arc::new(Router::new(catalog.clone(), gates.clone()));
     let ports = weir_front::Ports {
         verifier: Arc::new(Open),
-        authorizer: Arc::new(AllowAll),
-        limiter: Arc::new(Unlimited),
-        audit,
+        authorizer: gates.authorizer.clone(),
+        limiter: gates.limiter.clone(),
+        audit: gates.audit.clone(),
         records: records.clone(),
         bus: Arc::new(MemoryBus::default()),
         mailbox: Arc::new(MemoryMailbox::new(&**random)),

@@ -1,11 +1,14 @@
-//! `auth: none`: everybody is the anonymous principal and may call everything.
+//! No rules: everybody is the anonymous principal, sees and calls everything, as often as they like.
 //!
 //! The config allows this on loopback only, or where the operator forces it by name; nothing here second-guesses that.
 
+use std::net::IpAddr;
+
 use weir_core::call::Call;
+use weir_core::catalog::Item;
 use weir_core::failure::Failure;
 use weir_core::names::EndpointId;
-use weir_core::port::{Authorizer, Evidence, Fut, Limiter, Verifier, Visible};
+use weir_core::port::{Audience, Authorizer, Entry, Evidence, Fut, Limiter, Permit, Sight, Verdict, Verifier};
 use weir_core::principal::{Identity, Principal};
 
 /// Asks nobody for credentials. A token that is sent all the same proves nothing and is ignored.
@@ -23,12 +26,20 @@ impl Verifier for Open {
 pub struct AllowAll;
 
 impl Authorizer for AllowAll {
-    fn may_call(&self, _principal: &Principal, _call: &Call) -> Result<(), Failure> {
+    fn may_enter(&self, _principal: &Principal, _endpoint: &EndpointId) -> Result<(), Failure> {
         Ok(())
     }
 
-    fn visible(&self, _principal: &Principal, _endpoint: &EndpointId) -> Visible {
-        Visible::All
+    fn audience(&self, _principal: &Principal, _endpoint: &EndpointId) -> Option<Audience> {
+        None
+    }
+
+    fn may_see(&self, _principal: &Principal, _endpoint: &EndpointId, _item: &Item) -> Sight {
+        Sight::Seen
+    }
+
+    fn may_call(&self, _principal: &Principal, _call: &Call, _item: &Item) -> Result<Verdict, Failure> {
+        Ok(Verdict::default())
     }
 }
 
@@ -37,15 +48,23 @@ impl Authorizer for AllowAll {
 pub struct Unlimited;
 
 impl Limiter for Unlimited {
-    fn take(&self, _principal: &Principal, _call: &Call) -> Result<(), Failure> {
+    fn arrive(&self, _peer: IpAddr) -> Result<(), Failure> {
         Ok(())
+    }
+
+    fn request(&self, _principal: &Principal, _endpoint: &EndpointId) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn call<'a>(&'a self, _principal: &'a Principal, _call: &'a Call, _item: &'a Item) -> Result<Entry<'a>, Failure> {
+        Ok(Entry::Now(Permit::free()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use std::net::{IpAddr, Ipv4Addr};
+    use std::net::Ipv4Addr;
 
     use weir_core::port::Secret;
 
@@ -55,10 +74,10 @@ mod tests {
     async fn a_bearer_token_gives_no_identity_where_none_is_asked_for() {
         let endpoint = EndpointId::new("/mcp");
         for bearer in [None, Some(Secret::new("eyJhbGciOiJub25lIn0.e30."))] {
-            let evidence = Evidence { bearer, peer: IpAddr::V4(Ipv4Addr::LOCALHOST), endpoint: &endpoint };
+            let evidence = Evidence { bearer, ..Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint) };
             let proof = weir_core::authenticate(&Open, &evidence, ()).await.unwrap();
             assert!(proof.principal().is_anonymous());
-            assert_eq!(AllowAll.visible(proof.principal(), &endpoint), Visible::All);
+            assert_eq!(AllowAll.audience(proof.principal(), &endpoint), None);
         }
     }
 }

@@ -40,6 +40,8 @@ pub const RESULT_UNKNOWN: i64 = 1004;
 pub const LIMIT: i64 = 1005;
 /// weir: too much is in flight at this moment.
 pub const BUSY: i64 = 1006;
+/// weir: a rule refuses it to this principal.
+pub const DENIED: i64 = 1007;
 
 /// Whether 2026-07-28 lets a peer send this code: inside -32020..=-32099 only the three it defines, and never the two retired legacy ones.
 #[must_use]
@@ -72,6 +74,7 @@ mod tests {
             -32100,
             7,
             BUSY,
+            DENIED,
         ] {
             assert!(is_allowed_to_modern(code), "{code}");
         }
@@ -79,7 +82,7 @@ mod tests {
 
     #[test]
     fn own_codes_stay_out_of_the_json_rpc_band() {
-        for code in [TIMED_OUT, UNAVAILABLE, BAD_ANSWER, RESULT_UNKNOWN, LIMIT, BUSY] {
+        for code in [TIMED_OUT, UNAVAILABLE, BAD_ANSWER, RESULT_UNKNOWN, LIMIT, BUSY, DENIED] {
             assert!(!(-32768..=-32000).contains(&code));
         }
     }

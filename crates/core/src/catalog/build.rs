@@ -97,6 +97,7 @@ pub(super) fn build(
         freshness: status.freshness,
         wait_until: status.wait_until,
         promised: AtomicBool::new(before.is_some_and(|before| before.version == version && before.is_promised())),
+        content: std::sync::OnceLock::new(),
     }
 }
 

@@ -12,7 +12,6 @@ use crate::cursor::{Cursor, Scope};
 use crate::endpoint::PageSize;
 use crate::failure::{Failure, FailureKind};
 use crate::names::EndpointId;
-use crate::port::Visible;
 use crate::principal::Principal;
 use crate::upstream::ListKind;
 
@@ -23,8 +22,6 @@ pub struct PageAsk<'a> {
     pub endpoint: &'a EndpointId,
     /// What the client can be asked for, not yet cut to what weir carries.
     pub class: CapabilityClass,
-    /// What the client may see.
-    pub visible: &'a Visible,
     /// Who asks.
     pub principal: &'a Principal,
     /// Which list.
@@ -55,12 +52,8 @@ impl Catalog {
     /// [`Failure::bad_cursor`] for a cursor that does not open here or whose view is gone; `Unavailable` if the endpoint
     /// is gone.
     pub async fn page(&self, ask: PageAsk<'_>) -> Result<Page, Failure> {
-        let scope = Scope {
-            principal: ask.principal,
-            endpoint: ask.endpoint,
-            visible: ask.visible.fingerprint(),
-            kind: ask.kind,
-        };
+        let audience = self.audience(ask.endpoint, ask.principal);
+        let scope = Scope { principal: ask.principal, endpoint: ask.endpoint, audience, kind: ask.kind };
         let Some(text) = ask.cursor else {
             let view = self.settled(ask.endpoint, ask.class).await;
             return self.cut(&ask, &scope, view, Start::Beginning);
@@ -87,7 +80,7 @@ impl Catalog {
         desk.pinned(cursor.version, Instant::now(), age)
     }
 
-    fn cut(&self, ask: &PageAsk<'_>, scope: &Scope<'_>, view: Arc<View>, start: Start) -> Result<Page, Failure> {
+    fn cut(&self, ask: &PageAsk<'_>, scope: &Scope<'_>, whole: Arc<View>, start: Start) -> Result<Page, Failure> {
         let size = self.endpoint(ask.endpoint).map(|endpoint| endpoint.page);
         let size =
             size.ok_or_else(|| Failure::new(FailureKind::Unavailable, "This endpoint is not served any more"))?;
@@ -95,6 +88,8 @@ impl Catalog {
             Start::Beginning => (0, ask.class),
             Start::At(cursor) => (cursor.position as usize, cursor.class),
         };
+        // A cursor points into what its owner sees of the whole that it names.
+        let view = self.part(ask.endpoint, whole.clone(), ask.principal);
         if from >= view.items.len() && matches!(start, Start::At(_)) {
             return Err(Failure::bad_cursor());
         }
@@ -105,14 +100,17 @@ impl Catalog {
                 Start::At(cursor) => cursor.list,
             };
             let position = u32::try_from(range.end).unwrap_or(u32::MAX);
-            view.promise_cursor();
+            whole.promise_cursor();
             self.outstanding.gave(list, ask.endpoint);
-            Cursor { version: view.version, class, position, list }.seal(&self.sealer, &*self.works.ports.random, scope)
+            Cursor { version: whole.version, class, position, list }.seal(
+                &self.sealer,
+                &*self.works.ports.random,
+                scope,
+            )
         });
-        let current = self.view(ask.endpoint, class).is_some_and(|now| now.version == view.version);
+        let current = self.view(ask.endpoint, class).is_some_and(|now| now.version == whole.version);
         let ttl_ms = if current { view.ttl_ms() } else { 0 };
-        let public = view.public && matches!(ask.visible, Visible::All);
-        Ok(Page { view, range, next_cursor, ttl_ms, public })
+        Ok(Page { public: view.public, view, range, next_cursor, ttl_ms })
     }
 
     fn name(&self) -> u64 {

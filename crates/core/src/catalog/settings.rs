@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::port::{Clock, Random};
+use crate::port::{Authorizer, Clock, Random};
 
 /// Settings of a [`super::Catalog`].
 #[derive(Clone, Debug, PartialEq)]
@@ -95,6 +95,8 @@ pub struct CatalogPorts {
     pub clock: Arc<dyn Clock>,
     /// For jitter, and for the nonces of cursors.
     pub random: Arc<dyn Random>,
+    /// For what each principal sees.
+    pub authorizer: Arc<dyn Authorizer>,
 }
 
 impl std::fmt::Debug for CatalogPorts {

@@ -130,6 +130,11 @@ impl Desks {
         self.all().iter().for_each(|desk| desk.close());
     }
 
+    /// Says to all who wait that what they see may be another list now.
+    pub(super) fn announce(&self) {
+        self.all().iter().for_each(|desk| desk.tools.announce());
+    }
+
     fn find(&self, class: CapabilityClass) -> Option<Arc<Desk>> {
         self.open.load().iter().find(|desk| desk.class == class).cloned()
     }

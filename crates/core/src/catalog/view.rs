@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
@@ -82,6 +82,8 @@ pub struct View {
     pub(super) wait_until: Option<Instant>,
     /// True once a cursor into this view was handed out.
     pub(super) promised: AtomicBool,
+    /// See [`Self::content`]; made when somebody asks.
+    pub(super) content: OnceLock<Version>,
 }
 
 /// What a name stands for.
@@ -203,7 +205,13 @@ impl View {
             freshness: Freshness::NONE,
             wait_until: None,
             promised: AtomicBool::new(false),
+            content: OnceLock::new(),
         }
+    }
+
+    /// A digest of what clients see, whatever view shows it: a part that has all the items of the whole has its digest.
+    pub(super) fn content(&self) -> Version {
+        *self.content.get_or_init(|| content(&self.items))
     }
 
     pub(super) fn promise_cursor(&self) {
@@ -213,4 +221,15 @@ impl View {
     pub(super) fn is_promised(&self) -> bool {
         self.promised.load(Ordering::Relaxed)
     }
+}
+
+/// The digest of items under their names.
+pub(super) fn content(items: &[Item]) -> Version {
+    let mut parts: Vec<&[u8]> = Vec::with_capacity(items.len() * 2 + 1);
+    parts.push(b"content");
+    for item in items {
+        parts.push(item.exposed.as_bytes());
+        parts.push(&item.tool.digest.0);
+    }
+    Version::of(&parts)
 }

@@ -19,7 +19,7 @@ fn sealer() -> Sealer {
 }
 
 fn who(subject: &str) -> Principal {
-    Principal::mint(&Identity::Subject { issuer: "i".into(), subject: subject.into() })
+    Principal::mint(Identity::subject("i", subject))
 }
 
 fn cursor() -> Cursor {
@@ -30,12 +30,14 @@ fn cursor() -> Cursor {
 fn r147_b16_a_cursor_opens_for_its_owner_place_and_view_alone() {
     let (alice, bob) = (who("alice"), who("bob"));
     let (here, there) = (EndpointId::new("/mcp"), EndpointId::new("/mcp/files"));
-    let scope = Scope { principal: &alice, endpoint: &here, visible: 5, kind: ListKind::Tools };
+    let scope = Scope { principal: &alice, endpoint: &here, audience: Some(Audience([5; 16])), kind: ListKind::Tools };
     let text = cursor().seal(&sealer(), &Fixed, &scope);
     assert_eq!(Cursor::open(&sealer(), &scope, &text).unwrap(), cursor());
-    for other in
-        [Scope { principal: &bob, ..scope }, Scope { endpoint: &there, ..scope }, Scope { visible: 6, ..scope }]
-    {
+    for other in [
+        Scope { principal: &bob, ..scope },
+        Scope { endpoint: &there, ..scope },
+        Scope { audience: Some(Audience([6; 16])), ..scope },
+    ] {
         let refused = Cursor::open(&sealer(), &other, &text).unwrap_err();
         assert_eq!(refused.kind(), &FailureKind::InvalidParams);
         assert_eq!(refused.message(), Failure::bad_cursor().message());
@@ -46,7 +48,7 @@ fn r147_b16_a_cursor_opens_for_its_owner_place_and_view_alone() {
 fn b16_texts_that_are_no_cursors_are_refused_alike() {
     let alice = who("alice");
     let here = EndpointId::new("/mcp");
-    let scope = Scope { principal: &alice, endpoint: &here, visible: 0, kind: ListKind::Tools };
+    let scope = Scope { principal: &alice, endpoint: &here, audience: None, kind: ListKind::Tools };
     let good = cursor().seal(&sealer(), &Fixed, &scope);
     let long = "A".repeat(10_000);
     let foreign = sealer().seal(&Fixed, b"another purpose", &[1; LENGTH]);
@@ -64,7 +66,7 @@ fn b16_texts_that_are_no_cursors_are_refused_alike() {
 fn r149_a_cursor_of_another_replica_with_the_same_key_opens() {
     let alice = who("alice");
     let here = EndpointId::new("/mcp");
-    let scope = Scope { principal: &alice, endpoint: &here, visible: 0, kind: ListKind::Tools };
+    let scope = Scope { principal: &alice, endpoint: &here, audience: None, kind: ListKind::Tools };
     let text = cursor().seal(&Sealer::new(vec![Key::new(2, &[8; 32]), Key::new(1, &[9; 32])]), &Fixed, &scope);
     assert!(Cursor::open(&sealer(), &scope, &text).is_err());
     let both = Sealer::new(vec![Key::new(1, &[9; 32]), Key::new(2, &[8; 32])]);
@@ -77,7 +79,7 @@ proptest! {
     fn b16_any_changed_bit_is_refused(at in any::<prop::sample::Index>(), bit in 0u8..8) {
         let alice = who("alice");
         let here = EndpointId::new("/mcp");
-        let scope = Scope { principal: &alice, endpoint: &here, visible: 0, kind: ListKind::Tools };
+        let scope = Scope { principal: &alice, endpoint: &here, audience: None, kind: ListKind::Tools };
         let mut bytes = cursor().seal(&sealer(), &Fixed, &scope).into_bytes();
         let at = at.index(bytes.len());
         bytes[at] ^= 1 << bit;

@@ -10,8 +10,9 @@ use tokio::time::Instant;
 use super::check::{Results, is_error};
 use super::{checked, is_end};
 use crate::call::Call;
+use crate::catalog::Item;
 use crate::failure::Failure;
-use crate::port::Audit;
+use crate::port::{Attempt, Audit, Ended, Permit, Verdict};
 use crate::principal::Principal;
 use crate::reply::{End, Event, Payload, PayloadSource, Reply};
 use crate::telemetry::instruments;
@@ -19,17 +20,24 @@ use crate::telemetry::instruments;
 /// A call under way. Dropping it records that the call was cancelled.
 pub(super) struct Record {
     audit: Arc<dyn Audit>,
-    principal: Principal,
-    call: Arc<Call>,
+    begun: Begun,
     began: Instant,
-    /// The metric labels of the tool, once it is known.
-    pub(super) labels: Option<Arc<[KeyValue]>>,
+    bytes: u64,
     written: bool,
 }
 
+/// Whose call it is, of what, and what it holds until it ends.
+pub(super) struct Begun {
+    pub(super) principal: Principal,
+    pub(super) call: Arc<Call>,
+    pub(super) item: Item,
+    pub(super) verdict: Verdict,
+    pub(super) permit: Permit,
+}
+
 impl Record {
-    pub(super) fn begin(audit: Arc<dyn Audit>, principal: Principal, call: Arc<Call>) -> Self {
-        Self { audit, principal, call, began: Instant::now(), labels: None, written: false }
+    pub(super) fn begin(audit: Arc<dyn Audit>, begun: Begun) -> Self {
+        Self { audit, begun, began: Instant::now(), bytes: 0, written: false }
     }
 
     /// Goes along with a reply until it ends.
@@ -49,11 +57,16 @@ impl Record {
             return;
         }
         let took = self.began.elapsed();
-        if let Some([upstream, tool, ..]) = self.labels.as_deref() {
+        let Begun { principal, call, item, verdict, permit } = &mut self.begun;
+        if let [upstream, tool, ..] = &*item.tool.labels {
             let labels = [upstream.clone(), tool.clone(), KeyValue::new("outcome", outcome)];
             instruments().call_duration.record(took.as_secs_f64(), &labels);
         }
-        self.audit.ended(&self.principal, &self.call, outcome, took);
+        let attempt = Attempt { principal, call, item: Some(item) };
+        let ended = Ended { outcome, took, bytes: self.bytes, verdict: std::mem::take(verdict) };
+        self.audit.ended(&attempt, &ended);
+        // Its place is free from here on, not only when the client has read the last byte.
+        *permit = Permit::free();
     }
 }
 
@@ -66,6 +79,9 @@ impl Drop for Record {
 /// Writes the record, or lets it go along with a result that is still arriving.
 fn finish(end: End, record: Option<Record>) -> End {
     let Some(mut record) = record else { return end };
+    if let End::Complete(Payload::Whole(bytes)) | End::InputRequired(Payload::Whole(bytes)) = &end {
+        record.bytes = bytes.len() as u64;
+    }
     let outcome = match end {
         End::Complete(Payload::Stream(inner)) => {
             return End::Complete(Payload::Stream(Box::new(Arriving { inner, record, outcome: "complete" })));
@@ -99,7 +115,8 @@ impl PayloadSource for Arriving {
         match &chunk {
             Poll::Ready(None) => self.record.write(self.outcome),
             Poll::Ready(Some(Err(failure))) => self.record.write(failure.reason()),
-            Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
+            Poll::Ready(Some(Ok(bytes))) => self.record.bytes += bytes.len() as u64,
+            Poll::Pending => {}
         }
         chunk
     }

@@ -9,60 +9,21 @@ use weir_core::call::{Capabilities, RequestName, Trace};
 use weir_core::catalog::CatalogSettings;
 use weir_core::endpoint::{Prefix, ToolRules};
 use weir_core::names::EndpointId;
-use weir_core::port::{Audit, Authorizer, Evidence, Fut, Limiter, Verifier, Visible};
-use weir_core::principal::Identity;
+use weir_core::port::Evidence;
 use weir_core::schema::{Check, Validation};
 use weir_core::upstream::Deadlines;
-use weir_core::{Admitted, Call, End, Event, Failure, FailureKind, Principal, Reply, Router, admit, authenticate};
+use weir_core::{Authenticated, Call, End, Event, Failure, FailureKind, Reply, Router, authenticate};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 
-use crate::support::{Fake, World, endpoint, transparent};
-
-/// Lets everybody in and everything through, and keeps the records.
-#[derive(Default)]
-pub(crate) struct Gate(Mutex<Vec<&'static str>>);
-
-impl Gate {
-    pub(crate) fn outcomes(&self) -> Vec<&'static str> {
-        self.0.lock().unwrap().clone()
-    }
-}
-
-impl Verifier for Gate {
-    fn verify<'a>(&'a self, _evidence: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
-        Box::pin(async { Ok(Identity::Anonymous) })
-    }
-}
-
-impl Authorizer for Gate {
-    fn may_call(&self, _principal: &Principal, _call: &Call) -> Result<(), Failure> {
-        Ok(())
-    }
-    fn visible(&self, _principal: &Principal, _endpoint: &EndpointId) -> Visible {
-        Visible::All
-    }
-}
-
-impl Limiter for Gate {
-    fn take(&self, _principal: &Principal, _call: &Call) -> Result<(), Failure> {
-        Ok(())
-    }
-}
-
-impl Audit for Gate {
-    fn decided(&self, _principal: &Principal, _call: &Call, _allowed: bool) {}
-    fn ended(&self, _principal: &Principal, _call: &Call, outcome: &'static str, _took: Duration) {
-        self.0.lock().unwrap().push(outcome);
-    }
-}
+use crate::support::{Fake, Gate, Says, World, endpoint, transparent};
 
 pub(crate) fn raw(params: &Value) -> Bytes {
     Bytes::from(params.to_string())
 }
 
-pub(crate) async fn admitted(to: &EndpointId, method: Method, params: Bytes) -> Admitted<Call> {
-    let gate = Gate::default();
+/// A call by a principal of this name.
+pub(crate) async fn asked_by(who: &str, to: &EndpointId, method: Method, params: Bytes) -> Authenticated<Call> {
     let call = Call {
         endpoint: to.clone(),
         method,
@@ -75,9 +36,11 @@ pub(crate) async fn admitted(to: &EndpointId, method: Method, params: Bytes) -> 
         request: RequestName::from_bits(1),
         trace: Trace::default(),
     };
-    let evidence = Evidence { bearer: None, peer: std::net::Ipv4Addr::LOCALHOST.into(), endpoint: to };
-    let call = authenticate(&gate, &evidence, call).await.unwrap();
-    admit(&gate, &gate, call).unwrap()
+    authenticate(&Says::name(who), &Evidence::none(std::net::Ipv4Addr::LOCALHOST.into(), to), call).await.unwrap()
+}
+
+pub(crate) async fn asked(to: &EndpointId, method: Method, params: Bytes) -> Authenticated<Call> {
+    asked_by("somebody", to, method, params).await
 }
 
 pub(crate) async fn end(mut reply: Reply) -> End {
@@ -105,16 +68,21 @@ pub(crate) struct Desk {
 
 impl Desk {
     pub(crate) fn of(world: World) -> Self {
-        let gate = Arc::new(Gate::default());
-        Self { router: Router::new(world.catalog.clone(), gate.clone()), gate, world }
+        let gate = world.gate.clone();
+        Self { router: Router::new(world.catalog.clone(), gate.all()), gate, world }
     }
 
     pub(crate) async fn call(&self, params: Value) -> End {
         self.send(Method::ToolsCall, raw(&params)).await
     }
 
+    pub(crate) async fn call_by(&self, who: &str, params: Value) -> End {
+        let call = asked_by(who, &endpoint(), Method::ToolsCall, raw(&params)).await;
+        end(self.router.call(call).await).await
+    }
+
     pub(crate) async fn send(&self, method: Method, params: Bytes) -> End {
-        end(self.router.call(admitted(&endpoint(), method, params).await).await).await
+        end(self.router.call(asked(&endpoint(), method, params).await).await).await
     }
 }
 
@@ -147,7 +115,7 @@ async fn r123_b15_unknown_and_ambiguous_tools_are_refused_alike_and_touch_nobody
         assert_eq!(failure.message(), Failure::unknown_tool(name).message());
     }
     assert_eq!(Fake::count(&one.calls) + Fake::count(&two.calls), 0);
-    assert_eq!(desk.gate.outcomes(), ["invalid_params"; 5]);
+    assert_eq!(desk.gate.refused(), ["invalid_params"; 5]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -222,7 +190,7 @@ async fn e16_a_tool_of_an_upstream_that_is_down_is_unavailable_and_not_unknown()
     assert_eq!((lost.kind(), lost.upstream().unwrap().as_str()), (&FailureKind::Unavailable, "down"));
     assert_eq!(failure(desk.call(json!({ "name": "downtown" })).await).kind(), &FailureKind::InvalidParams);
     assert_eq!(failure(desk.call(json!({ "name": "good__a" })).await).kind(), &FailureKind::InvalidParams);
-    let reply = desk.router.call(admitted(&alone.id, Method::ToolsCall, raw(&json!({ "name": "a" }))).await).await;
+    let reply = desk.router.call(asked(&alone.id, Method::ToolsCall, raw(&json!({ "name": "a" }))).await).await;
     assert_eq!(failure(end(reply).await).kind(), &FailureKind::Unavailable);
 }
 
@@ -323,7 +291,7 @@ async fn g02_a_call_in_flight_survives_the_reload_that_takes_its_upstream_away()
         });
     });
     let desk = Desk::of(World::of(&[&fake]));
-    let reply = desk.router.call(admitted(&endpoint(), Method::ToolsCall, raw(&json!({ "name": "a" }))).await).await;
+    let reply = desk.router.call(asked(&endpoint(), Method::ToolsCall, raw(&json!({ "name": "a" }))).await).await;
     desk.world.apply(Vec::new(), &[]);
     desk.world.rest().await;
     go.notify_one();

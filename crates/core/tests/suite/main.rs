@@ -6,6 +6,7 @@ mod changes;
 mod classes;
 mod cursors;
 mod freshness;
+mod lens;
 mod names;
 mod outages;
 mod reloads;

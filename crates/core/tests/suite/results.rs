@@ -12,7 +12,7 @@ use weir_core::schema::{Check, Validation};
 use weir_core::{End, Event, Failure, FailureKind, Payload, Reply};
 use weir_wire::method::Method;
 
-use crate::calls::{Desk, admitted, raw};
+use crate::calls::{Desk, asked, raw};
 use crate::support::{Fake, World, endpoint};
 
 /// A desk over one tool that promises `{ "n": integer }` and answers `result`.
@@ -135,7 +135,7 @@ async fn notes_pass_in_order_and_a_dropped_reply_is_a_cancelled_call() {
         });
     });
     let desk = Desk::of(World::of(&[&fake]));
-    let call = || async { admitted(&endpoint(), Method::ToolsCall, raw(&json!({ "name": "t" }))).await };
+    let call = || async { asked(&endpoint(), Method::ToolsCall, raw(&json!({ "name": "t" }))).await };
     let mut reply = desk.router.call(call().await).await;
     let mut seen = Vec::new();
     while let Some(Event::Note(note)) = reply.next().await {
@@ -148,8 +148,9 @@ async fn notes_pass_in_order_and_a_dropped_reply_is_a_cancelled_call() {
     assert_eq!(desk.gate.outcomes(), ["complete", "cancelled"]);
     // Also where the client goes away before the upstream has said anything.
     let hanging = Fake::new("late", &["t"]);
-    hanging.set(|script| script.hang = true);
     let desk = Desk::of(World::of(&[&hanging]));
+    desk.world.settled().await;
+    hanging.set(|script| script.mute = true);
     {
         let mut calling = pin!(desk.router.call(call().await));
         assert!(calling.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());

@@ -1,7 +1,9 @@
 //! What the tests share: scripted upstreams, and a world around one catalog.
 
 mod fake;
+mod gate;
 mod world;
 
 pub(crate) use fake::Fake;
-pub(crate) use world::{World, aggregate, endpoint, exposed, id, principal, transparent};
+pub(crate) use gate::{Gate, Rule};
+pub(crate) use world::{Says, World, aggregate, endpoint, exposed, id, principal, transparent};

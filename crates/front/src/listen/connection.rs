@@ -32,6 +32,8 @@ const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) address: IpAddr,
+    /// The client certificate (DER, leaf), verified against the listener's roots.
+    pub(crate) certificate: Option<Arc<[u8]>>,
     pub(crate) pulse: Arc<Pulse>,
 }
 
@@ -46,7 +48,7 @@ struct Context {
 
 impl Peer {
     fn new(address: IpAddr) -> Self {
-        Self { address, pulse: Arc::default() }
+        Self { address, certificate: None, pulse: Arc::default() }
     }
 }
 

@@ -38,7 +38,9 @@ fn kinds() -> Vec<FailureKind> {
         upstream(-32050),
         upstream(7),
         FailureKind::Internal,
-        FailureKind::Unauthenticated,
+        FailureKind::Unauthenticated(Denial::Missing),
+        FailureKind::InsufficientScope(std::sync::Arc::new(["tools:call".into()])),
+        FailureKind::Denied,
         FailureKind::Overloaded,
     ]
 }

@@ -1,15 +1,20 @@
 //! Ports of core in their smallest form.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::sync::Mutex;
+use std::collections::hash_map::Entry as Slot;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{broadcast, mpsc};
+use weir_core::admit::Gates;
+use weir_core::catalog::Item;
+use weir_core::failure::Denial;
 use weir_core::port::{
-    Audit, Authorizer, Bus, BusMessage, Evidence, Expect, Fut, Limiter, Mailbox, Record, RecordKey, RecordKind,
-    Records, ReplicaId, StoreError, Verifier, Visible, Written,
+    Action, Attempt, Audience, Audit, Authorizer, Bus, BusMessage, Decision, Ended, Entrance, Entry, Evidence, Expect,
+    Fut, Limiter, Mailbox, Permit, Record, RecordKey, RecordKind, Records, ReplicaId, Sight, StoreError, Verdict,
+    Verifier, Written,
 };
 use weir_core::principal::Identity;
 use weir_core::{Call, EndpointId, Failure, FailureKind, Principal};
@@ -24,9 +29,9 @@ impl Verifier for Names {
         Box::pin(async move {
             match evidence.bearer.map(|bearer| bearer.expose()) {
                 Some("panic") => panic!("a bug in the verifier"),
-                Some(name) => Ok(Identity::Subject { issuer: "test".into(), subject: name.into() }),
+                Some(name) => Ok(Identity::subject("test", name)),
                 None if self.anonymous => Ok(Identity::Anonymous),
-                None => Err(Failure::new(FailureKind::Unauthenticated, "who are you")),
+                None => Err(Failure::new(FailureKind::Unauthenticated(Denial::Missing), "who are you")),
             }
         })
     }
@@ -35,26 +40,54 @@ impl Verifier for Names {
 /// Lets everybody do everything, and tells nobody.
 pub(crate) struct Lenient;
 
+impl Lenient {
+    pub(crate) fn gates() -> Gates {
+        Gates { authorizer: Arc::new(Self), limiter: Arc::new(Self), audit: Arc::new(Self) }
+    }
+}
+
 impl Authorizer for Lenient {
-    fn may_call(&self, _principal: &Principal, _call: &Call) -> Result<(), Failure> {
+    fn may_enter(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
         Ok(())
     }
 
-    fn visible(&self, _principal: &Principal, _endpoint: &EndpointId) -> Visible {
-        Visible::All
+    fn audience(&self, _: &Principal, _: &EndpointId) -> Option<Audience> {
+        None
+    }
+
+    fn may_see(&self, _: &Principal, _: &EndpointId, _: &Item) -> Sight {
+        Sight::Seen
+    }
+
+    fn may_call(&self, _: &Principal, _: &Call, _: &Item) -> Result<Verdict, Failure> {
+        Ok(Verdict::default())
     }
 }
 
 impl Limiter for Lenient {
-    fn take(&self, _principal: &Principal, _call: &Call) -> Result<(), Failure> {
+    fn arrive(&self, _: IpAddr) -> Result<(), Failure> {
         Ok(())
+    }
+
+    fn request(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn call<'a>(&'a self, _: &'a Principal, _: &'a Call, _: &'a Item) -> Result<Entry<'a>, Failure> {
+        Ok(Entry::Now(Permit::free()))
     }
 }
 
 impl Audit for Lenient {
-    fn decided(&self, _principal: &Principal, _call: &Call, _allowed: bool) {}
+    fn entered(&self, _: &Entrance<'_>) {}
 
-    fn ended(&self, _principal: &Principal, _call: &Call, _outcome: &'static str, _took: Duration) {}
+    fn decided(&self, _: &Attempt<'_>, _: Decision<'_>) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn ended(&self, _: &Attempt<'_>, _: &Ended) {}
+
+    fn operated(&self, _: &Action<'_>) {}
 }
 
 /// Records that live until they are removed.
@@ -75,10 +108,8 @@ impl Records for Kept {
     ) -> Fut<'a, Result<Written, StoreError>> {
         Box::pin(async move {
             Ok(match (self.0.lock().unwrap().entry(key.clone()), expect) {
-                (Entry::Vacant(free), Expect::Absent) => {
-                    Written::Yes(free.insert(Record { value, version: 1 }).version)
-                }
-                (Entry::Occupied(mut had), Expect::Version(version)) if had.get().version == version => {
+                (Slot::Vacant(free), Expect::Absent) => Written::Yes(free.insert(Record { value, version: 1 }).version),
+                (Slot::Occupied(mut had), Expect::Version(version)) if had.get().version == version => {
                     *had.get_mut() = Record { value, version: version + 1 };
                     Written::Yes(version + 1)
                 }

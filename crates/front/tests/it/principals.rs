@@ -27,7 +27,7 @@ async fn r086_d03_a_session_is_no_authentication_and_outlives_its_refusal() {
     for method in METHODS {
         let answer = send(&world, &method, &[("mcp-session-id", alice.session().unwrap())]).await;
         assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{method}");
-        assert_eq!(answer.header("www-authenticate"), Some("Bearer"), "{method}");
+        assert_eq!(answer.header("www-authenticate"), Some("Bearer realm=\"weir\""), "{method}");
     }
     assert_eq!(alice.list_tools().await.unwrap().len(), 4);
 }
@@ -67,11 +67,11 @@ async fn d05_a_missing_session_is_never_guessed_though_only_one_is_alive() {
 }
 
 #[tokio::test]
-async fn two_tokens_are_none() {
+async fn c01_two_tokens_are_a_bad_request() {
     let world = World::locked(settings()).await;
     let tokens = [("authorization", "Bearer alice"), ("authorization", "Bearer bob")];
     let answer = send(&world, &Method::POST, &tokens).await;
-    assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
+    assert_eq!(answer.status, StatusCode::BAD_REQUEST);
 }
 
 #[tokio::test]

@@ -42,7 +42,8 @@ impl World {
     async fn new(settings: Settings, anonymous: bool) -> Self {
         let (clock, random) = (FakeClock::new(), Arc::new(FakeRandom::new(7)));
         let sealer = Sealer::new(vec![Key::new(1, &[5; 32])]);
-        let ports = CatalogPorts { clock: Arc::new(clock.clone()), random: random.clone() };
+        let ports =
+            CatalogPorts { clock: Arc::new(clock.clone()), random: random.clone(), authorizer: Arc::new(Lenient) };
         let catalog = Catalog::new(CatalogSettings::default(), ports, sealer.clone());
         let (upstream, taken_back) = Scripted::new();
         let endpoint = Endpoint {
@@ -54,7 +55,7 @@ impl World {
         let upstreams: Vec<(Arc<dyn weir_core::upstream::Upstream>, _)> =
             vec![(upstream.clone(), UpstreamRules::default())];
         catalog.apply(Topology { endpoints: vec![Arc::new(endpoint)], upstreams });
-        let router = Arc::new(Router::new(catalog.clone(), Arc::new(Lenient)));
+        let router = Arc::new(Router::new(catalog.clone(), Lenient::gates()));
         let ports = Ports {
             verifier: Arc::new(Names { anonymous }),
             authorizer: Arc::new(Lenient),

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 
 use weir_core::Failure;
 use weir_core::names::EndpointId;
@@ -18,7 +18,7 @@ impl Verifier for Named {
     fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
         let identity = match self.0 {
             "" => Identity::Anonymous,
-            name => Identity::Subject { issuer: "test".into(), subject: name.into() },
+            name => Identity::subject("test", name),
         };
         Box::pin(std::future::ready(Ok(identity)))
     }
@@ -27,7 +27,7 @@ impl Verifier for Named {
 /// A principal by name; "" is the anonymous one.
 pub(crate) async fn principal(name: &'static str) -> Principal {
     let endpoint = EndpointId::new("/mcp");
-    let evidence = Evidence { bearer: None, peer: IpAddr::V4(Ipv4Addr::LOCALHOST), endpoint: &endpoint };
+    let evidence = Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint);
     weir_core::authenticate(&Named(name), &evidence, ()).await.unwrap().into_parts().0
 }
 

@@ -54,11 +54,11 @@ impl Verifier for Says {
 /// A principal. The only way to one is the way of every request.
 pub(crate) async fn principal(name: Option<&str>) -> Principal {
     let sender = match name {
-        Some(name) => Sender::Subject { issuer: "test".into(), subject: name.into() },
+        Some(name) => Sender::subject("test", name),
         None => Sender::Anonymous,
     };
     let endpoint = EndpointId::new("/mcp");
-    let evidence = Evidence { bearer: None, peer: [127, 0, 0, 1].into(), endpoint: &endpoint };
+    let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
     weir_core::authenticate(&Says(sender), &evidence, ()).await.unwrap().into_parts().0
 }
 

@@ -1,9 +1,16 @@
 //! Documents fetched for parts that may not open sockets.
 
-use weir_core::port::Fetch;
+use std::time::Duration;
+
+use weir_core::port::{Ask, Fetch, NamedBy};
 use weir_testkit::{Behaviour, Mockup};
 
 use crate::bench::factory;
+
+fn ask(url: &str, limit: usize) -> Ask<'_> {
+    let within = Duration::from_secs(10);
+    Ask { url, form: None, authorization: None, limit, within, named_by: NamedBy::Operator }
+}
 
 #[tokio::test]
 async fn a_document_is_fetched_within_its_limit_and_redirects_are_not_followed() {
@@ -11,17 +18,18 @@ async fn a_document_is_fetched_within_its_limit_and_redirects_are_not_followed()
     let elsewhere = Mockup::modern().start().await;
     let factory = factory();
     for (answer, limit, expected) in [
-        (Behaviour::status(200, "text/plain", "0123456789"), 10, Ok("0123456789")),
+        (Behaviour::status(200, "text/plain", "0123456789"), 10, Ok((200, "0123456789"))),
         (Behaviour::status(200, "text/plain", "0123456789"), 9, Err("bad_answer")),
-        (Behaviour::status(404, "text/plain", "no"), 10, Err("bad_answer")),
-        (Behaviour::redirect(&elsewhere.url()), 10, Err("bad_answer")),
+        (Behaviour::status(404, "text/plain", "no"), 10, Ok((404, "no"))),
+        (Behaviour::redirect(&elsewhere.url()), 10, Ok((307, "elsewhere"))),
     ] {
         mock.on("GET", 1, answer);
-        let fetched = factory.fetch(&mock.url(), limit).await;
-        let fetched = fetched.as_ref().map(|body| std::str::from_utf8(body).unwrap()).map_err(|error| error.reason());
+        let fetched = factory.fetch(ask(&mock.url(), limit)).await;
+        let fetched = fetched.as_ref().map(|got| (got.status, std::str::from_utf8(&got.body).unwrap()));
+        let fetched = fetched.map_err(|error| error.reason());
         assert_eq!(fetched, expected);
     }
     assert_eq!(elsewhere.requests().len(), 0, "c25");
-    let bad = factory.fetch("no url at all", 10).await.unwrap_err();
+    let bad = factory.fetch(ask("no url at all", 10)).await.unwrap_err();
     assert_eq!(bad.reason(), "unavailable");
 }

@@ -37,6 +37,8 @@ pub(crate) struct Script {
     pub(crate) has_tools: bool,
     pub(crate) refuse: bool,
     pub(crate) hang: bool,
+    /// Calls are never answered.
+    pub(crate) mute: bool,
     pub(crate) fail_page: Option<usize>,
     pub(crate) page_delay: Duration,
     pub(crate) hint: Option<(u64, bool)>,
@@ -63,6 +65,7 @@ impl Fake {
                 has_tools: true,
                 refuse: false,
                 hang: false,
+                mute: false,
                 fail_page: None,
                 page_delay: Duration::ZERO,
                 hint: None,
@@ -110,7 +113,12 @@ impl Upstream for Fake {
 
     fn call(self: Arc<Self>, outbound: Outbound) -> Fut<'static, Reply> {
         self.calls.fetch_add(1, Ordering::SeqCst);
-        Box::pin(async move { (self.script.lock().unwrap().answer)(outbound) })
+        Box::pin(async move {
+            if self.script.lock().unwrap().mute {
+                std::future::pending::<()>().await;
+            }
+            (self.script.lock().unwrap().answer)(outbound)
+        })
     }
 
     fn watch(self: Arc<Self>, class: CapabilityClass) -> Fut<'static, Result<Box<dyn Watch>, Failure>> {

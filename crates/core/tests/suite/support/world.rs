@@ -1,6 +1,6 @@
 //! A catalog with its surroundings.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -9,13 +9,13 @@ use weir_core::capability::CapabilityClass;
 use weir_core::catalog::{Catalog, CatalogPorts, CatalogSettings, Changes, Page, PageAsk, Topology, View};
 use weir_core::endpoint::{Mode, PageSize, Prefix, UpstreamRules};
 use weir_core::names::{EndpointId, Naming, UpstreamId};
-use weir_core::port::{Clock, Evidence, Fut, Random, Verifier, Visible};
+use weir_core::port::{Clock, Evidence, Fut, Random, Verifier};
 use weir_core::principal::Identity;
 use weir_core::seal::{Key, Sealer};
 use weir_core::upstream::{ListKind, Upstream};
 use weir_core::{Endpoint, Failure, Principal, authenticate};
 
-use super::Fake;
+use super::{Fake, Gate};
 
 /// A clock and random numbers without surprises.
 pub(crate) struct Plain(AtomicU64);
@@ -44,7 +44,14 @@ impl Random for Plain {
     }
 }
 
-struct Says(Identity);
+/// Takes a request for whose it says.
+pub(crate) struct Says(Identity);
+
+impl Says {
+    pub(crate) fn name(name: &str) -> Self {
+        Self(Identity::subject("test", name))
+    }
+}
 
 impl Verifier for Says {
     fn verify<'a>(&'a self, _evidence: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
@@ -54,10 +61,9 @@ impl Verifier for Says {
 
 /// A principal of this name.
 pub(crate) async fn principal(name: &str) -> Principal {
-    let says = Says(Identity::Subject { issuer: "test".into(), subject: name.into() });
     let endpoint = endpoint();
-    let evidence = Evidence { bearer: None, peer: IpAddr::V4(Ipv4Addr::LOCALHOST), endpoint: &endpoint };
-    authenticate(&says, &evidence, ()).await.unwrap().into_parts().0
+    let evidence = Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint);
+    authenticate(&Says::name(name), &evidence, ()).await.unwrap().into_parts().0
 }
 
 /// The endpoint most tests use.
@@ -99,14 +105,16 @@ pub(crate) fn exposed(view: &Arc<View>) -> Vec<&str> {
 pub(crate) struct World {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) rules: UpstreamRules,
+    pub(crate) gate: Arc<Gate>,
 }
 
 impl World {
     pub(crate) fn empty(settings: CatalogSettings) -> Self {
         let plain = Plain::new();
-        let ports = CatalogPorts { clock: plain.clone(), random: plain };
+        let gate = Arc::new(Gate::default());
+        let ports = CatalogPorts { clock: plain.clone(), random: plain, authorizer: gate.clone() };
         let sealer = Sealer::new(vec![Key::new(1, &[5; 32])]);
-        Self { catalog: Catalog::new(settings, ports, sealer), rules: UpstreamRules::default() }
+        Self { catalog: Catalog::new(settings, ports, sealer), rules: UpstreamRules::default(), gate }
     }
 
     /// A catalog with one aggregating endpoint over `fakes`, in this order.
@@ -142,7 +150,6 @@ impl World {
         let ask = PageAsk {
             endpoint: &endpoint(),
             class: CapabilityClass::BASE,
-            visible: &Visible::All,
             principal: who,
             kind: ListKind::Tools,
             cursor,

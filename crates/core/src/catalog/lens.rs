@@ -1,0 +1,170 @@
+//! What a principal sees of a view: the part its audience may see, as a view of its own.
+//!
+//! Everything that reads a list for a client goes through here, so hiding cannot be forgotten: pages, names of calls and
+//! announcements all work on the part as if it were the whole. Where nothing is hidden, the part is the whole itself.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::task::{Context, Poll};
+
+use quick_cache::sync::Cache;
+
+use super::changes::{Change, Changes};
+use super::view::{Body, Item, Version, View, content};
+use super::{Catalog, NOTHING};
+use crate::capability::CapabilityClass;
+use crate::names::EndpointId;
+use crate::port::{Audience, Sight};
+use crate::principal::Principal;
+use crate::upstream::ListKind;
+
+/// Parts kept at the same time. One is a few words for each item, and few audiences are awake at once.
+const KEPT: usize = 1024;
+
+/// Parts made before, by what they are made of.
+pub(super) struct Lenses(Cache<(EndpointId, Version, Audience), Part>);
+
+#[derive(Clone)]
+struct Part {
+    whole: Arc<View>,
+    seen: Arc<View>,
+}
+
+impl Default for Lenses {
+    fn default() -> Self {
+        Self(Cache::new(KEPT))
+    }
+}
+
+impl fmt::Debug for Lenses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lenses({})", self.0.len())
+    }
+}
+
+impl Catalog {
+    /// What a principal sees now of an endpoint, without waiting.
+    #[must_use]
+    pub fn seen(&self, endpoint: &EndpointId, class: CapabilityClass, principal: &Principal) -> Option<Arc<View>> {
+        self.view(endpoint, class).map(|whole| self.part(endpoint, whole, principal))
+    }
+
+    /// Announcements of changes of the list that a principal sees, from now on. What it does not see changes silently.
+    #[must_use]
+    pub fn watch(
+        self: &Arc<Self>,
+        endpoint: &EndpointId,
+        class: CapabilityClass,
+        kind: ListKind,
+        principal: &Principal,
+    ) -> Watching {
+        let changes = self.changes(endpoint, class, kind);
+        let mut watching = Watching {
+            changes,
+            catalog: self.clone(),
+            endpoint: endpoint.clone(),
+            class,
+            principal: principal.clone(),
+            last: Version::default(),
+        };
+        watching.last = watching.version();
+        watching
+    }
+
+    /// The rules about who sees what are others now: whoever sees another list than before is told.
+    pub fn reconsider(&self) {
+        self.layout.load().stands.values().for_each(|stand| stand.desks.announce());
+    }
+
+    /// For [`crate::cursor::Scope`]: a cursor is good only as long as its owner sees the same.
+    pub(super) fn audience(&self, endpoint: &EndpointId, principal: &Principal) -> Option<Audience> {
+        self.works.ports.authorizer.audience(principal, endpoint)
+    }
+
+    /// The part of `whole` that the principal sees.
+    pub(crate) fn part(&self, endpoint: &EndpointId, whole: Arc<View>, principal: &Principal) -> Arc<View> {
+        let Some(audience) = self.audience(endpoint, principal) else { return whole };
+        let key = (endpoint.clone(), whole.version, audience);
+        let seen = match self.lenses.0.get(&key) {
+            Some(known) if Arc::ptr_eq(&known.whole, &whole) => return known.seen,
+            // Only its state moved: names and items are the same.
+            Some(known) => {
+                Arc::new(restated(&whole, (known.seen.version, known.seen.items.clone(), known.seen.body.clone())))
+            }
+            None => Arc::new(self.look(endpoint, &whole, principal)),
+        };
+        self.lenses.0.insert(key, Part { whole, seen: seen.clone() });
+        seen
+    }
+
+    fn look(&self, endpoint: &EndpointId, whole: &Arc<View>, principal: &Principal) -> View {
+        let authorizer = &*self.works.ports.authorizer;
+        let seen = |item: &&Item| authorizer.may_see(principal, endpoint, item) == Sight::Seen;
+        let items: Vec<Item> = whole.items.iter().filter(seen).cloned().collect();
+        let version = content(&items);
+        let names: HashMap<_, _> = (0u32..).zip(&items).map(|(at, item)| (item.exposed.clone(), at)).collect();
+        let body = Arc::new(Body::index(names, &items));
+        restated(whole, (version, items.into(), body))
+    }
+}
+
+/// A part of `whole` as it stands now.
+fn restated(whole: &Arc<View>, (version, items, body): (Version, Arc<[Item]>, Arc<Body>)) -> View {
+    // Upstreams of which nothing is seen are nobody's business.
+    let upstreams: HashSet<_> = items.iter().map(|item| &item.tool.upstream).collect();
+    let missing = whole.missing.iter().filter(|missing| upstreams.contains(&missing.upstream)).cloned().collect();
+    View {
+        version,
+        missing,
+        collisions: Arc::new([]),
+        public: false,
+        settled: whole.settled,
+        freshness: whole.freshness,
+        wait_until: whole.wait_until,
+        promised: AtomicBool::new(false),
+        content: version.into(),
+        items,
+        body,
+    }
+}
+
+/// See [`Catalog::watch`]. Cheap enough for tens of thousands: no task, no channel.
+pub struct Watching {
+    changes: Changes,
+    catalog: Arc<Catalog>,
+    endpoint: EndpointId,
+    class: CapabilityClass,
+    principal: Principal,
+    /// What was seen when the client was last told.
+    last: Version,
+}
+
+impl Watching {
+    /// The next change of what the principal sees. For whoever is polled itself, such as a response body.
+    pub fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<Change> {
+        loop {
+            match self.changes.poll_changed(cx) {
+                Poll::Ready(Change::Moved) => {
+                    let now = self.version();
+                    if std::mem::replace(&mut self.last, now) != now {
+                        return Poll::Ready(Change::Moved);
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn version(&self) -> Version {
+        let seen = self.catalog.seen(&self.endpoint, self.class, &self.principal);
+        seen.unwrap_or_else(|| NOTHING.clone()).content()
+    }
+}
+
+impl fmt::Debug for Watching {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Watching({} of {})", self.endpoint, self.principal)
+    }
+}

@@ -1,0 +1,253 @@
+//! The ports that decide: who are you, may you, how often, and what is kept of it.
+
+use std::any::Any;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Fut;
+use crate::call::Call;
+use crate::catalog::Item;
+use crate::failure::Failure;
+use crate::names::EndpointId;
+use crate::principal::{Identity, Principal};
+
+/// What a request shows of its sender, before anything is believed.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'a> {
+    /// The text behind `Bearer `, if there was exactly one `Authorization` header. A secret: never logged.
+    pub bearer: Option<Secret<'a>>,
+    /// The value of `X-API-Key`, if there was exactly one.
+    pub api_key: Option<Secret<'a>>,
+    /// The client certificate (DER, leaf) that the listener verified against its roots.
+    pub certificate: Option<&'a [u8]>,
+    /// The address the connection comes from, after `trusted_proxies`.
+    pub peer: IpAddr,
+    /// The endpoint the request is for: tokens are bound to it.
+    pub endpoint: &'a EndpointId,
+}
+
+impl<'a> Evidence<'a> {
+    /// A request from `peer` to `endpoint` that shows nothing.
+    #[must_use]
+    pub fn none(peer: IpAddr, endpoint: &'a EndpointId) -> Self {
+        Self { bearer: None, api_key: None, certificate: None, peer, endpoint }
+    }
+}
+
+/// A borrowed secret that cannot be printed.
+#[derive(Clone, Copy)]
+pub struct Secret<'a>(&'a str);
+
+impl<'a> Secret<'a> {
+    /// Wraps a text.
+    #[must_use]
+    pub fn new(text: &'a str) -> Self {
+        Self(text)
+    }
+
+    /// The text, for the one who has to check it.
+    #[must_use]
+    pub fn expose(&self) -> &'a str {
+        self.0
+    }
+}
+
+impl fmt::Debug for Secret<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<secret>")
+    }
+}
+
+/// Who are you.
+pub trait Verifier: Send + Sync {
+    /// Checks the evidence. Cancel safe.
+    ///
+    /// # Errors
+    /// `Unauthenticated`, or `Unavailable` where the check itself cannot be made. Never a default identity.
+    fn verify<'a>(&'a self, evidence: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>>;
+}
+
+/// May you.
+pub trait Authorizer: Send + Sync {
+    /// Whether the principal may use an endpoint at all.
+    ///
+    /// # Errors
+    /// `InsufficientScope`, or `Denied`.
+    fn may_enter(&self, principal: &Principal, endpoint: &EndpointId) -> Result<(), Failure>;
+
+    /// Names those who see the same on an endpoint, under the rules of now: the same name, the same answers of
+    /// [`Self::may_see`], on every replica with the same rules. `None`: everything is seen.
+    fn audience(&self, principal: &Principal, endpoint: &EndpointId) -> Option<Audience>;
+
+    /// Whether the principal sees a tool of an endpoint. Whoever may not see a tool may not call it.
+    fn may_see(&self, principal: &Principal, endpoint: &EndpointId, item: &Item) -> Sight;
+
+    /// Whether the principal may make this call of a tool that it sees.
+    ///
+    /// # Errors
+    /// `Denied`; its message goes to the client. Any failure to decide denies too.
+    fn may_call(&self, principal: &Principal, call: &Call, item: &Item) -> Result<Verdict, Failure>;
+}
+
+/// See [`Authorizer::audience`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Audience(pub [u8; 16]);
+
+/// See [`Authorizer::may_see`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// It is listed and may be asked for.
+    Seen,
+    /// It is not there.
+    Hidden,
+    /// It is not listed; a call of it is answered by which scopes it takes: all of them, also those that are there.
+    Scopes(Arc<[Arc<str>]>),
+}
+
+/// A permission, and what gave it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// The rules that decided, by their ids. Empty: there are none.
+    pub rules: Arc<[Arc<str>]>,
+}
+
+/// How often. Every failure is of the kind `Limit` or `Busy`, and says which limit and when to come again.
+pub trait Limiter: Send + Sync {
+    /// Takes a request of an address, before anything is known of its sender.
+    ///
+    /// # Errors
+    /// `Limit`.
+    fn arrive(&self, peer: IpAddr) -> Result<(), Failure>;
+
+    /// Takes a request of a principal, before its body is read.
+    ///
+    /// # Errors
+    /// `Limit`.
+    fn request(&self, principal: &Principal, endpoint: &EndpointId) -> Result<(), Failure>;
+
+    /// Takes what a call costs, and a place among those in flight. Cancel safe: a place not yet given is not taken.
+    ///
+    /// # Errors
+    /// `Limit` or `Busy`.
+    fn call<'a>(&'a self, principal: &'a Principal, call: &'a Call, item: &'a Item) -> Result<Entry<'a>, Failure>;
+}
+
+/// A call's place, at once or after a bounded wait.
+pub enum Entry<'a> {
+    /// It may go.
+    Now(Permit),
+    /// It waits its turn.
+    Later(Fut<'a, Result<Permit, Failure>>),
+}
+
+impl fmt::Debug for Entry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Now(_) => "Now",
+            Self::Later(_) => "Later",
+        })
+    }
+}
+
+/// What a call holds while it is in flight; given back by dropping it.
+#[derive(Default)]
+pub struct Permit(Option<Box<dyn Any + Send + Sync>>);
+
+impl Permit {
+    /// Nothing needs to be given back.
+    #[must_use]
+    pub fn free() -> Self {
+        Self(None)
+    }
+
+    /// Gives `held` back when dropped.
+    #[must_use]
+    pub fn holding(held: impl Any + Send + Sync) -> Self {
+        Self(Some(Box::new(held)))
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Permit({})", if self.0.is_some() { "held" } else { "free" })
+    }
+}
+
+/// What was decided, and how it ended: one record each. Calls never wait for it.
+pub trait Audit: Send + Sync {
+    /// Records that a sender was refused, or, where it is the first time that these credentials are seen, let in.
+    fn entered(&self, entrance: &Entrance<'_>);
+
+    /// Records the decision on a call. A call that was allowed has its record when it ends, see [`Audit::ended`].
+    ///
+    /// # Errors
+    /// The record cannot be kept, and the operator wants no calls without one: the call must not be made.
+    fn decided(&self, attempt: &Attempt<'_>, decision: Decision<'_>) -> Result<(), Failure>;
+
+    /// Records how a call ended.
+    fn ended(&self, attempt: &Attempt<'_>, ended: &Ended);
+
+    /// Records what an operator did: a reload, an admin action.
+    fn operated(&self, action: &Action<'_>);
+}
+
+/// A sender at the door.
+#[derive(Clone, Copy, Debug)]
+pub struct Entrance<'a> {
+    /// Where it came from.
+    pub peer: IpAddr,
+    /// What it wanted to reach.
+    pub endpoint: &'a EndpointId,
+    /// weir's id of the request.
+    pub request: &'a str,
+    /// Who it is, or why it was refused: one of a small, fixed set of words.
+    pub outcome: Result<&'a Principal, &'static str>,
+}
+
+/// A call by somebody, of a tool where one was found.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt<'a> {
+    /// Whose call.
+    pub principal: &'a Principal,
+    /// The call.
+    pub call: &'a Call,
+    /// The tool, where the principal sees one of that name.
+    pub item: Option<&'a Item>,
+}
+
+/// A decision on a call.
+#[derive(Clone, Copy, Debug)]
+pub enum Decision<'a> {
+    /// It may be made.
+    Allowed(&'a Verdict),
+    /// It may not.
+    Refused(&'a Failure),
+}
+
+/// How a call ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// One of a small, fixed set of words.
+    pub outcome: &'static str,
+    /// From the decision to the end.
+    pub took: Duration,
+    /// Bytes of results that went back, where they were counted.
+    pub bytes: u64,
+    /// What allowed it.
+    pub verdict: Verdict,
+}
+
+/// What an operator did.
+#[derive(Clone, Copy, Debug)]
+pub struct Action<'a> {
+    /// Who: a principal's name, or `config` for the file.
+    pub who: &'a str,
+    /// What: `reload`, `start`, or the name of an admin action.
+    pub what: &'a str,
+    /// To what, and how it went; for people.
+    pub detail: &'a str,
+    /// Whether it took effect.
+    pub done: bool,
+}
