@@ -1,5 +1,6 @@
 //! The canonical call: one client request, with all that is needed to answer it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -51,21 +52,33 @@ pub struct Capabilities {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionKey(pub [u8; 16]);
 
-/// weir's own id of a request: 16 hexadecimal characters.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct RequestName(Arc<str>);
+/// weir's own id of a request: 16 hexadecimal characters, kept in place: a name costs no allocation.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct RequestName([u8; 16]);
 
 impl RequestName {
     /// Makes a name from 64 random bits.
     #[must_use]
     pub fn from_bits(bits: u64) -> Self {
-        Self(format!("{bits:016x}").into())
+        const HEX: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [0; 16];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(bits.to_be_bytes()) {
+            pair.copy_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        }
+        Self(text)
     }
 
     /// The name as it stands in errors and logs.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        // Hexadecimal digits are UTF-8, so the default is never seen.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for RequestName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
@@ -76,4 +89,18 @@ pub struct Trace {
     pub parent: Option<Arc<str>>,
     /// A valid `tracestate`, if any.
     pub state: Option<Arc<str>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_named_by_all_its_bits() {
+        for (bits, text) in
+            [(0, "0000000000000000"), (0x0123_4567_89ab_cdef, "0123456789abcdef"), (u64::MAX, "ffffffffffffffff")]
+        {
+            assert_eq!(RequestName::from_bits(bits).as_str(), text);
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode, header};
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
@@ -41,6 +42,10 @@ pub(crate) async fn read(headers: &HeaderMap, body: Incoming, limits: &Limits) -
                 joined.extend_from_slice(&first);
             }
             joined.extend_from_slice(&data);
+        }
+        // Where the length is known, the end needs no further look.
+        if body.is_end_stream() {
+            break;
         }
     }
     Ok(whole.unwrap_or_else(|| joined.freeze()))

@@ -37,24 +37,32 @@ impl Lines {
     }
 
     fn follow(&mut self, bytes: &mut [u8]) {
-        let mut last = self.last;
-        for byte in bytes {
-            match *byte {
-                b'\n' if last != b'\r' => *byte = 0,
-                b'\n' if self.begun && !self.filled => {
-                    self.over = true;
-                    return;
-                }
-                b'\n' => {
-                    self.begun |= self.filled;
-                    self.filled = false;
-                }
-                b'\r' => {}
-                _ => self.filled = true,
+        let (mut from, mut last) = (0, self.last);
+        // Line by line: what stands between two line feeds is looked at only for whether it is there.
+        while let Some(length) = memchr::memchr(b'\n', &bytes[from..]) {
+            let at = from + length;
+            let before = if length == 0 { last } else { bytes[at - 1] };
+            let filled = self.filled || is_filled(&bytes[from..at]);
+            from = at + 1;
+            if before != b'\r' {
+                bytes[at] = 0;
+                (self.filled, last) = (filled, 0);
+                continue;
             }
-            last = *byte;
+            if self.begun && !filled {
+                self.over = true;
+                return;
+            }
+            self.begun |= filled;
+            (self.filled, last) = (false, b'\n');
         }
+        self.filled |= is_filled(&bytes[from..]);
     }
+}
+
+/// True if a line has more than carriage returns: nearly always the first byte tells.
+fn is_filled(line: &[u8]) -> bool {
+    line.iter().any(|byte| *byte != b'\r')
 }
 
 #[cfg(test)]

@@ -107,17 +107,23 @@ impl Answer {
                         self.room = self.room.checked_sub(data.len()).ok_or(AnswerError::TooLarge(self.most))?;
                         self.rest = data;
                     }
-                }
-                Some(Err(error)) => return Poll::Ready(Err(AnswerError::Lost(error))),
-                None => {
-                    self.over = true;
-                    // An unfinished event does not count; an unfinished JSON body is malformed.
-                    if self.events.is_none() {
-                        self.message.finish(&mut self.parts)?;
+                    // Where the length is known, the end needs no further look, and no further wake from the connection.
+                    if self.body.is_end_stream() {
+                        self.decode()?;
+                        self.ended()?;
                     }
                 }
+                Some(Err(error)) => return Poll::Ready(Err(AnswerError::Lost(error))),
+                None => self.ended()?,
             }
         }
+    }
+
+    /// The body's end.
+    fn ended(&mut self) -> Result<(), AnswerError> {
+        self.over = true;
+        // An unfinished event does not count; an unfinished JSON body is malformed.
+        if self.events.is_none() { self.message.finish(&mut self.parts) } else { Ok(()) }
     }
 
     /// The next part.
