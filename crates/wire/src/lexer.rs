@@ -3,6 +3,7 @@
 //! Both the whole-body scan and the streaming rewriters need the same grammar and the same limits, so there is one machine. It keeps a
 //! bit per open bracket and never recurses; it stores no text. It does not check UTF-8 (see [`crate::utf8`]) and decodes nothing.
 
+use crate::run;
 use crate::scan::{Limits, ScanError, ScanErrorKind};
 
 /// What the lexer stopped at. Depth is [`Lexer::depth`] at that moment.
@@ -250,7 +251,7 @@ impl Lexer {
     }
 
     fn text(&mut self, bytes: &[u8], pos: &mut usize, key: bool) -> Result<Option<Event>, ScanErrorKind> {
-        *pos += plain_run(&bytes[*pos..]);
+        *pos += run::plain(&bytes[*pos..]);
         match bytes.get(*pos) {
             None => Ok(None),
             Some(b'"') => {
@@ -362,21 +363,4 @@ const fn number_next(number: Number, byte: u8) -> Option<Number> {
         (Number::E | Number::Sign | Number::Exponent, b'0'..=b'9') => Number::Exponent,
         _ => return None,
     })
-}
-
-/// Strings this short are walked byte by byte: cheaper than starting a vectorised search.
-const SHORT: usize = 16;
-
-/// Bytes before the first quote, backslash or control character.
-fn plain_run(bytes: &[u8]) -> usize {
-    let short = bytes.len().min(SHORT);
-    if let Some(at) = bytes[..short].iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20) {
-        return at;
-    }
-    let rest = &bytes[short..];
-    let rest = &rest[..memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len())];
-    // Without an early exit the compiler vectorises this.
-    let control = rest.iter().fold(false, |seen, &byte| seen | (byte < 0x20));
-    let clean = if control { rest.iter().position(|&byte| byte < 0x20).unwrap_or(rest.len()) } else { rest.len() };
-    short + clean
 }

@@ -16,6 +16,7 @@ pub mod meta;
 pub mod method;
 pub mod params;
 pub mod revision;
+mod run;
 pub mod scan;
 pub mod splice;
 pub mod splitter;

@@ -5,6 +5,7 @@
 //! checked input; on anything else they stop early, but never panic, recurse or loop.
 
 mod keys;
+mod quick;
 mod view;
 
 use std::ops::Range;
@@ -132,7 +133,7 @@ pub(crate) fn check_grammar(bytes: &[u8], limits: &Limits) -> Result<(), ScanErr
     walk(bytes, limits, 0, |_| {})
 }
 
-/// [`check`], handing each member of the top-level object to `visit` on the way.
+/// [`check`], handing each member of the top-level object to `visit` on the way; perhaps twice, the same both times.
 pub(crate) fn check_members<'a>(
     bytes: &'a [u8],
     limits: &Limits,
@@ -142,6 +143,19 @@ pub(crate) fn check_members<'a>(
 }
 
 fn walk<'a>(
+    bytes: &'a [u8],
+    limits: &Limits,
+    unique: usize,
+    mut visit: impl FnMut(Member<'a>),
+) -> Result<(), ScanError> {
+    if quick::is_good(bytes, limits, unique, &mut visit) {
+        return Ok(());
+    }
+    judge(bytes, limits, unique, visit)
+}
+
+/// [`walk`] by the lexer: says what is wrong.
+fn judge<'a>(
     bytes: &'a [u8],
     limits: &Limits,
     unique: usize,

@@ -4,14 +4,18 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::{ErrorObject, RequestId};
+use crate::{ErrorObject, RequestId, run};
 
 /// Appends `text` as a JSON string.
 pub fn string(out: &mut BytesMut, text: &str) {
     out.reserve(text.len() + 2);
     out.put_u8(b'"');
     let mut rest = text.as_bytes();
-    while let Some(at) = rest.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20) {
+    loop {
+        let at = run::plain(rest);
+        if at == rest.len() {
+            break;
+        }
         out.put_slice(&rest[..at]);
         escape(out, rest[at]);
         rest = &rest[at + 1..];

@@ -26,6 +26,14 @@ fn agrees(bytes: &[u8]) -> Result<(), TestCaseError> {
             prop_assert_eq!(outcome.is_ok(), is_json(bytes), "{:?} {:?}", outcome, String::from_utf8_lossy(bytes))
         }
     }
+    let tight = Limits { max_depth: 3, max_tokens: 12, max_number_len: 3, ..WIDE };
+    for (limits, unique) in [(WIDE, 0), (WIDE, UNIQUE_DEPTH), (WIDE, 256), (tight, UNIQUE_DEPTH)] {
+        let (mut seen, mut judged) = (Vec::new(), Vec::new());
+        let good = quick::is_good(bytes, &limits, unique, &mut |member| seen.push((member.key.decode(), member.value)));
+        let verdict = judge(bytes, &limits, unique, |member| judged.push((member.key.decode(), member.value)));
+        prop_assert!(!good || verdict.is_ok(), "taken, but {:?}: {:?}", verdict, String::from_utf8_lossy(bytes));
+        prop_assert!(!good || unique == 0 || seen == judged, "{:?}", String::from_utf8_lossy(bytes));
+    }
     // Reading members of whatever this is must end and stay inside.
     for member in members(bytes) {
         prop_assert!(member.value.end <= bytes.len());
@@ -234,5 +242,16 @@ fn integers_fit_or_are_none() {
         ("+1", None),
     ] {
         assert_eq!(integer(text.as_bytes()), expected, "{text}");
+    }
+}
+
+#[test]
+fn usual_messages_do_not_need_the_lexer() {
+    for text in [
+        r#"{"jsonrpc":"2.0","id":"a\u0020b","method":"x","params":{"name":"t","arguments":{"a":[1,-2.5e+3,null,true]}}}"#,
+        " { \"a\" : [ ] , \"b\" : { } } ",
+        "-0.5",
+    ] {
+        assert!(quick::is_good(text.as_bytes(), &Limits::default(), UNIQUE_DEPTH, &mut |_| {}), "{text}");
     }
 }

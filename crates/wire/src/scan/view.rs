@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use crate::run;
+
 /// A key as it stands between its quotes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Key<'a> {
@@ -15,6 +17,11 @@ impl<'a> Key<'a> {
     #[must_use]
     pub fn new(raw: &'a [u8]) -> Self {
         Self { raw, escaped: raw.contains(&b'\\') }
+    }
+
+    /// The same, where it is known whether there are escapes.
+    pub(super) const fn known(raw: &'a [u8], escaped: bool) -> Self {
+        Self { raw, escaped }
     }
 
     /// The bytes between the quotes, escapes and all.
@@ -142,7 +149,7 @@ impl<'a> Iterator for Members<'a> {
         if self.bytes.get(key_start) != Some(&b'"') {
             return None;
         }
-        let key_end = skip_string(self.bytes, key_start);
+        let (key_end, escaped) = string_end(self.bytes, key_start);
         let key = self.bytes.get(key_start + 1..key_end.checked_sub(1)?)?;
         let colon = blank(self.bytes, key_end);
         if self.bytes.get(colon) != Some(&b':') {
@@ -151,7 +158,7 @@ impl<'a> Iterator for Members<'a> {
         let start = blank(self.bytes, colon + 1);
         let end = skip_value(self.bytes, start);
         self.at = after_comma(self.bytes, end);
-        (start < end).then_some(Member { key: Key::new(key), value: start..end })
+        (start < end).then_some(Member { key: Key::known(key, escaped), value: start..end })
     }
 }
 
@@ -246,15 +253,26 @@ fn after_comma(bytes: &[u8], end: usize) -> Option<usize> {
 
 /// Behind the closing quote of the string that opens at `at`.
 fn skip_string(bytes: &[u8], at: usize) -> usize {
-    let mut pos = at + 1;
-    while let Some(run) = bytes.get(pos..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
-        pos += run;
-        if bytes[pos] == b'"' {
-            return pos + 1;
+    string_end(bytes, at).0
+}
+
+/// The same, and whether the string has escapes.
+fn string_end(bytes: &[u8], at: usize) -> (usize, bool) {
+    let (mut pos, mut escaped) = (at + 1, false);
+    while let Some(rest) = bytes.get(pos..).filter(|rest| !rest.is_empty()) {
+        pos += run::plain(rest);
+        match bytes.get(pos) {
+            Some(b'"') => return (pos + 1, escaped),
+            Some(b'\\') => {
+                escaped = true;
+                pos += 2;
+            }
+            // A raw control character, which checked JSON does not have.
+            Some(_) => pos += 1,
+            None => break,
         }
-        pos += 2;
     }
-    bytes.len()
+    (bytes.len(), escaped)
 }
 
 fn skip_container(bytes: &[u8], at: usize) -> usize {

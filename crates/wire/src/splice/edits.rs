@@ -6,7 +6,8 @@ use bytes::{Bytes, BytesMut};
 
 use super::rewriter::{Observed, Rewriter, SpliceError};
 use crate::meta;
-use crate::scan::Key;
+use crate::scan::{self, Key};
+use crate::write::{self, ObjectWriter};
 
 /// Name of a member.
 pub(super) type Name = Cow<'static, str>;
@@ -89,9 +90,92 @@ impl Edits {
         Ok((out.freeze(), rewriter.finish()?))
     }
 
+    /// Edits a whole object that has been checked ([`scan::check`]) already. Where nothing of it changes, which is the usual
+    /// case, only its keys are looked at.
+    ///
+    /// # Errors
+    /// As [`Rewriter::feed`].
+    pub fn apply_checked(self, object: &Bytes) -> Result<(Bytes, Observed), SpliceError> {
+        match self.append(object) {
+            Some(longer) => Ok((longer, Observed::default())),
+            None => self.apply(object),
+        }
+    }
+
+    /// The object with what it lacks, where nothing that it has changes.
+    fn append(&self, object: &Bytes) -> Option<Bytes> {
+        let open = object.iter().position(|byte| *byte == b'{')?;
+        if !self.observe.is_empty() || !scan::is_object(object) {
+            return None;
+        }
+        let (mut met, mut end) = (0_u64, open + 1);
+        for member in scan::members(object) {
+            end = member.value.end;
+            if self.meta.is_some() && member.key.eq_str("_meta") {
+                return None;
+            }
+            if let Some(nth) = self.members.iter().position(|(name, _)| member.key.eq_str(name)) {
+                let bit = 1_u64.checked_shl(u32::try_from(nth).ok()?)?;
+                if !matches!(self.members[nth].1, Action::Ensure(_)) || met & bit != 0 {
+                    return None;
+                }
+                met |= bit;
+            }
+        }
+        let lacks = |nth: usize| u32::try_from(nth).is_ok_and(|nth| met.checked_shr(nth).unwrap_or(0) & 1 == 0);
+        let mut out = Appender { object, end, out: None };
+        for (nth, (name, action)) in self.members.iter().enumerate() {
+            if let Action::Set(value) | Action::Ensure(value) = action
+                && lacks(nth)
+            {
+                out.member(name).extend_from_slice(value);
+            }
+        }
+        if let Some(meta) = self.meta.as_ref().filter(|meta| !meta.add.is_empty()) {
+            let mut object = ObjectWriter::new(out.member("_meta"));
+            for (name, value) in &meta.add {
+                object.raw(name, value);
+            }
+            object.end();
+        }
+        Some(out.finish())
+    }
+
     fn with(mut self, name: impl Into<Name>, action: Action) -> Self {
         self.members.push((name.into(), action));
         self
+    }
+}
+
+/// Writes members behind the last one of an object, and copies the object only where there are any.
+struct Appender<'a> {
+    object: &'a Bytes,
+    /// Behind the last member's value, or behind the opening brace.
+    end: usize,
+    out: Option<BytesMut>,
+}
+
+impl Appender<'_> {
+    /// Where to write the next member's value.
+    fn member(&mut self, name: &str) -> &mut BytesMut {
+        let has_members = self.out.is_some() || self.object[..self.end].last() != Some(&b'{');
+        let out = self.out.get_or_insert_with(|| {
+            let mut out = BytesMut::with_capacity(self.object.len() + 256);
+            out.extend_from_slice(&self.object[..self.end]);
+            out
+        });
+        if has_members {
+            out.extend_from_slice(b",");
+        }
+        write::string(out, name);
+        out.extend_from_slice(b":");
+        out
+    }
+
+    fn finish(self) -> Bytes {
+        let Some(mut out) = self.out else { return self.object.clone() };
+        out.extend_from_slice(&self.object[self.end..]);
+        out.freeze()
     }
 }
 

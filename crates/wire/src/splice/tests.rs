@@ -140,6 +140,13 @@ proptest! {
     }
 
     #[test]
+    fn a_checked_object_is_edited_to_the_same_bytes(text in result(), plan in plan()) {
+        let object = Bytes::from(text);
+        let (quick, _) = plan.edits().apply_checked(&object).unwrap();
+        prop_assert_eq!(quick, plan.edits().apply(&object).unwrap().0);
+    }
+
+    #[test]
     fn untouched_members_stay_byte_for_byte_and_in_order(text in result(), plan in plan()) {
         let kept = |text: &str| -> Vec<String> {
             scan::members(text.as_bytes())
@@ -296,4 +303,24 @@ fn b01_limits_hold_while_streaming() {
     for text in ["[]", "1", "\"x\"", "null"] {
         assert_eq!(run(text), Err(SpliceError::NotAnObject));
     }
+}
+
+#[test]
+fn a_checked_object_that_lacks_something_gets_it_as_any_other_does() {
+    let plain = || Edits::new().remove("gone").ensure("a", "1").meta(MetaEdits::new().drop_owned().add("k", "2"));
+    for text in [
+        "{}",
+        " { } ",
+        r#"{"a":0}"#,
+        r#" {"b" : "{" , "c":[] } "#,
+        r#"{"gone":1}"#,
+        r#"{"_meta":{"k":3}}"#,
+        r#"{"a":0,"b":{"a":1}}"#,
+    ] {
+        let object = Bytes::from_static(text.as_bytes());
+        assert_eq!(plain().apply_checked(&object).unwrap().0, plain().apply(&object).unwrap().0, "{text}");
+    }
+    let same = Bytes::from_static(br#"{"content":[]}"#);
+    let (untouched, _) = Edits::new().remove("ttlMs").meta(MetaEdits::new().drop_owned()).apply_checked(&same).unwrap();
+    assert_eq!(untouched.as_ptr(), same.as_ptr(), "what does not change is not copied");
 }

@@ -1,0 +1,78 @@
+//! Runs of plain characters in a JSON string: what neither ends it nor has to be escaped.
+//!
+//! Most strings of a message are short, so the search works in registers, eight bytes at a time, before it calls for the
+//! vector unit.
+
+const ONES: u64 = 0x0101_0101_0101_0101;
+const HIGH: u64 = 0x8080_8080_8080_8080;
+/// Longer strings are worth a call.
+const SHORT: usize = 64;
+
+/// How many bytes at the beginning of `bytes` are neither `"` nor `\` nor a control character.
+pub(crate) fn plain(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(word) = bytes[at..].first_chunk::<8>() {
+        let found = special(u64::from_le_bytes(*word));
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+        if at == SHORT {
+            return at + long(&bytes[at..]);
+        }
+    }
+    at + first_special(&bytes[at..])
+}
+
+/// The high bit of the first special byte; what stands behind that means nothing.
+const fn special(word: u64) -> u64 {
+    let quote = word ^ (ONES * b'"' as u64);
+    let slash = word ^ (ONES * b'\\' as u64);
+    let zero = (quote.wrapping_sub(ONES) & !quote) | (slash.wrapping_sub(ONES) & !slash);
+    let control = word.wrapping_sub(ONES * 0x20) & !word;
+    (zero | control) & HIGH
+}
+
+fn long(bytes: &[u8]) -> usize {
+    let bytes = &bytes[..memchr::memchr2(b'"', b'\\', bytes).unwrap_or(bytes.len())];
+    // Without an early exit the compiler vectorises this.
+    let control = bytes.iter().fold(false, |seen, &byte| seen | (byte < 0x20));
+    if control { first_special(bytes) } else { bytes.len() }
+}
+
+fn first_special(bytes: &[u8]) -> usize {
+    bytes.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20).unwrap_or(bytes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(5000))]
+
+        #[test]
+        fn a_run_ends_at_the_first_special_byte(bytes in prop::collection::vec(any::<u8>(), 0..200), plain_until in 0..200_usize) {
+            let mut bytes = bytes;
+            for byte in bytes.iter_mut().take(plain_until) {
+                *byte = if matches!(*byte, b'"' | b'\\' | 0..0x20) { b'!' } else { *byte };
+            }
+            prop_assert_eq!(plain(&bytes), first_special(&bytes));
+        }
+    }
+
+    #[test]
+    fn every_byte_is_told_at_every_place() {
+        for byte in 0..=255_u8 {
+            for place in 0..20 {
+                for around in [b'!', 0x7f, 0x80, 0xff, 0x21, 0x23, 0x5b, 0x5d] {
+                    let mut bytes = [around; 20];
+                    bytes[place] = byte;
+                    assert_eq!(plain(&bytes), first_special(&bytes), "{byte} at {place} among {around}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The scan of a text that is good, which nearly every text is: the whole of it is at hand, so it needs no state that
+//! survives a byte.
+//!
+//! It only ever says that a text is good. What it does not take, for whatever reason, is judged by the lexer, which also
+//! says what is wrong and where; so both have to agree on good texts alone.
+
+use super::Limits;
+use super::view::{Key, Member};
+use crate::run;
+
+/// Open brackets it follows; deeper texts are the lexer's.
+const DEEP: usize = 64;
+/// Keys it keeps for all open objects together, while their duplicates are looked for.
+const KEYS: usize = 32;
+/// In place of where an object's keys begin.
+const ARRAY: u8 = u8::MAX;
+
+/// True if the text is one JSON value within `limits` without duplicate keys in the outer `unique` levels. Hands each member
+/// of a top-level object to `visit`, also where it then says false.
+pub(super) fn is_good<'a>(bytes: &'a [u8], limits: &Limits, unique: usize, visit: &mut impl FnMut(Member<'a>)) -> bool {
+    let quick =
+        Quick { bytes, at: 0, open: [0; DEEP], depth: 0, keys: [&[]; KEYS], held: 0, tokens: 0, limits, unique };
+    std::str::from_utf8(bytes).is_ok() && quick.walk(visit).is_some()
+}
+
+struct Quick<'a, 'l> {
+    bytes: &'a [u8],
+    at: usize,
+    /// For each open bracket where its keys begin, or [`ARRAY`].
+    open: [u8; DEEP],
+    depth: usize,
+    keys: [&'a [u8]; KEYS],
+    held: usize,
+    tokens: u32,
+    limits: &'l Limits,
+    unique: usize,
+}
+
+impl<'a> Quick<'a, '_> {
+    fn walk(mut self, visit: &mut impl FnMut(Member<'a>)) -> Option<()> {
+        let (mut member, mut start) = (Key::default(), 0);
+        self.blank();
+        loop {
+            self.token()?;
+            if self.depth == 1 {
+                start = self.at;
+            }
+            let first = *self.bytes.get(self.at)?;
+            match first {
+                b'{' | b'[' => {
+                    self.enter(first)?;
+                    if *self.bytes.get(self.at)? == first + 2 {
+                        self.leave();
+                    } else {
+                        if first == b'{' {
+                            let key = self.key()?;
+                            member = if self.depth == 1 { key } else { member };
+                        }
+                        continue;
+                    }
+                }
+                _ => self.scalar(first)?,
+            }
+            // A value has ended.
+            loop {
+                if self.depth == 0 {
+                    self.blank();
+                    return (self.at == self.bytes.len()).then_some(());
+                }
+                let in_object = self.open[self.depth - 1] != ARRAY;
+                if self.depth == 1 && in_object {
+                    visit(Member { key: member, value: start..self.at });
+                }
+                self.blank();
+                match (*self.bytes.get(self.at)?, in_object) {
+                    (b',', _) => {
+                        self.at += 1;
+                        self.blank();
+                        if in_object {
+                            let key = self.key()?;
+                            member = if self.depth == 1 { key } else { member };
+                        }
+                        break;
+                    }
+                    (b'}', true) | (b']', false) => self.leave(),
+                    _ => return None,
+                }
+            }
+        }
+    }
+
+    fn enter(&mut self, bracket: u8) -> Option<()> {
+        if self.depth >= DEEP || self.depth >= self.limits.max_depth as usize {
+            return None;
+        }
+        self.open[self.depth] = if bracket == b'{' { u8::try_from(self.held).ok()? } else { ARRAY };
+        self.depth += 1;
+        self.at += 1;
+        self.blank();
+        Some(())
+    }
+
+    fn leave(&mut self) {
+        self.at += 1;
+        self.depth -= 1;
+        let from = self.open[self.depth];
+        if from != ARRAY {
+            self.held = usize::from(from);
+        }
+    }
+
+    /// A key, its colon, and the blanks up to the value.
+    fn key(&mut self) -> Option<Key<'a>> {
+        self.token()?;
+        if *self.bytes.get(self.at)? != b'"' {
+            return None;
+        }
+        let start = self.at + 1;
+        let escaped = self.text()?;
+        let raw = &self.bytes[start..self.at - 1];
+        if self.depth <= self.unique {
+            // Two spellings of one key are for the lexer, and so are very many keys.
+            let from = usize::from(self.open[self.depth - 1]);
+            if escaped || self.held == KEYS || self.keys[from..self.held].contains(&raw) {
+                return None;
+            }
+            self.keys[self.held] = raw;
+            self.held += 1;
+        }
+        self.blank();
+        if *self.bytes.get(self.at)? != b':' {
+            return None;
+        }
+        self.at += 1;
+        self.blank();
+        Some(Key::known(raw, escaped))
+    }
+
+    fn scalar(&mut self, first: u8) -> Option<()> {
+        match first {
+            b'"' => self.text().map(drop),
+            b't' => self.word(b"true"),
+            b'f' => self.word(b"false"),
+            b'n' => self.word(b"null"),
+            _ => self.number(),
+        }
+    }
+
+    /// A string, from its opening quote to behind the closing one; whether it has escapes.
+    fn text(&mut self) -> Option<bool> {
+        let mut escaped = false;
+        self.at += 1;
+        loop {
+            self.at += run::plain(&self.bytes[self.at..]);
+            match *self.bytes.get(self.at)? {
+                b'"' => {
+                    self.at += 1;
+                    return Some(escaped);
+                }
+                b'\\' => {
+                    escaped = true;
+                    self.at += self.escape()?;
+                }
+                _ => return None,
+            }
+        }
+    }
+
+    /// How long the escape here is.
+    fn escape(&self) -> Option<usize> {
+        match *self.bytes.get(self.at + 1)? {
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),
+            b'u' => self.bytes.get(self.at + 2..self.at + 6)?.iter().all(u8::is_ascii_hexdigit).then_some(6),
+            _ => None,
+        }
+    }
+
+    fn word(&mut self, word: &[u8]) -> Option<()> {
+        let good = self.bytes[self.at..].starts_with(word);
+        self.at += word.len();
+        good.then_some(())
+    }
+
+    fn number(&mut self) -> Option<()> {
+        let start = self.at;
+        self.at += usize::from(self.bytes[self.at] == b'-');
+        if *self.bytes.get(self.at)? == b'0' {
+            self.at += 1;
+        } else {
+            self.digits()?;
+        }
+        if self.bytes.get(self.at) == Some(&b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if matches!(self.bytes.get(self.at), Some(b'e' | b'E')) {
+            self.at += 1;
+            self.at += usize::from(matches!(self.bytes.get(self.at), Some(b'+' | b'-')));
+            self.digits()?;
+        }
+        (self.at - start <= self.limits.max_number_len as usize).then_some(())
+    }
+
+    /// At least one digit.
+    fn digits(&mut self) -> Option<()> {
+        let rest = &self.bytes[self.at..];
+        let count = rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
+        self.at += count;
+        (count > 0).then_some(())
+    }
+
+    fn blank(&mut self) {
+        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.bytes.get(self.at) {
+            self.at += 1;
+        }
+    }
+
+    fn token(&mut self) -> Option<()> {
+        self.tokens += 1;
+        (self.tokens <= self.limits.max_tokens).then_some(())
+    }
+}
