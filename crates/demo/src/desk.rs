@@ -44,7 +44,10 @@ impl Desk {
         let body = web::read(body).await?;
         let parsed = match serde_json::from_slice(&body) {
             Ok(message) => rpc::parse(message),
-            Err(error) => Err((None, Fault::new(code::PARSE_ERROR, format!("the body is not JSON: {error}")))),
+            Err(error) => {
+                let fault = Fault::new(code::PARSE_ERROR, format!("the body is not JSON: {error}"));
+                Err(Box::new(rpc::Malformed { id: None, fault }))
+            }
         };
         Ok(match parsed {
             Ok(Message::Request(request)) => self.dispatch(&head.headers, request),
@@ -53,7 +56,7 @@ impl Desk {
                 let fault = Fault::new(code::INVALID_REQUEST, "responses are not posted in this revision");
                 web::json(StatusCode::BAD_REQUEST, &fault.message(None))
             }
-            Err((id, fault)) => web::json(StatusCode::BAD_REQUEST, &fault.message(id.as_ref())),
+            Err(bad) => web::json(StatusCode::BAD_REQUEST, &bad.fault.message(bad.id.as_ref())),
         })
     }
 

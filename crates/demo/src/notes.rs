@@ -64,7 +64,7 @@ impl Notes {
         if let Value::Array(items) = message {
             return self.batch(headers, items);
         }
-        match rpc::parse(message).map_err(|(id, fault)| refuse(fault, id.as_ref()))? {
+        match rpc::parse(message).map_err(|bad| refuse(bad.fault, bad.id.as_ref()))? {
             Message::Request(request) if request.method == "initialize" => self.initialize(&request),
             Message::Request(request) => {
                 let (id, session) = self.session(headers, Some(&request.id))?;
@@ -104,7 +104,7 @@ impl Notes {
                     notes.append(&mut messages);
                 }
                 Ok(Message::Notification | Message::Response) => {}
-                Err((id, fault)) => answers.push(fault.message(id.as_ref())),
+                Err(bad) => answers.push(bad.fault.message(bad.id.as_ref())),
             }
         }
         Ok(match (notes.is_empty(), answers.is_empty()) {

@@ -87,14 +87,22 @@ impl Request {
     }
 }
 
-/// Takes one JSON-RPC message apart. The error carries the id where it could be read.
-pub(crate) fn parse(message: Value) -> Result<Message, (Option<Value>, Fault)> {
+/// What is wrong with a message, and its id where it could be read.
+#[derive(Debug)]
+pub(crate) struct Malformed {
+    pub(crate) id: Option<Value>,
+    pub(crate) fault: Fault,
+}
+
+/// Takes one JSON-RPC message apart.
+pub(crate) fn parse(message: Value) -> Result<Message, Box<Malformed>> {
     let Value::Object(mut message) = message else {
-        return Err((None, Fault::new(code::INVALID_REQUEST, "a message must be a JSON object")));
+        let fault = Fault::new(code::INVALID_REQUEST, "a message must be a JSON object");
+        return Err(Box::new(Malformed { id: None, fault }));
     };
     let id = message.remove("id");
     let known = id.clone().filter(|id| id.is_string() || id.is_i64() || id.is_u64());
-    let refuse = |why: &str| (known.clone(), Fault::new(code::INVALID_REQUEST, why));
+    let refuse = |why: &str| Box::new(Malformed { id: known.clone(), fault: Fault::new(code::INVALID_REQUEST, why) });
     if message.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
         return Err(refuse("jsonrpc must be \"2.0\""));
     }
