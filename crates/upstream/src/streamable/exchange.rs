@@ -13,6 +13,7 @@ use weir_wire::{ErrorObject, Incoming as Parsed, Message};
 
 use super::answer::{Answer, AnswerError, limits};
 use super::client::{Http, Reached, SendError};
+use super::retry_after::retry_after;
 use crate::refusal::Refusal;
 use crate::site::Site;
 
@@ -63,7 +64,7 @@ pub(crate) async fn post(
     let sent = http.send(Method::POST, headers, body).await;
     let (head, body) = sent.map_err(|error| unsent(site, error))?.into_parts();
     if !head.status.is_success() {
-        return Ok(Headed::Refused(Box::pin(refused(head.status, &head.headers, body)).await));
+        return Ok(Headed::Refused(Box::pin(refused(site, head.status, &head.headers, body)).await));
     }
     if matches!(head.status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
         return Ok(Headed::Accepted);
@@ -93,7 +94,7 @@ pub(crate) async fn tell(
     let sent = http.send(Method::POST, headers, body).await;
     let (head, mut body) = sent.map_err(|error| unsent(site, error))?.into_parts();
     if !head.status.is_success() {
-        return Err(refused(head.status, &head.headers, body).await.into_refusal(site));
+        return Err(refused(site, head.status, &head.headers, body).await.into_refusal(site));
     }
     // Read to its end where that is at hand, so that the connection can be used again.
     let _rest = body.frame().now_or_never();
@@ -105,6 +106,13 @@ impl Refused {
     pub(crate) fn is_modern(&self) -> bool {
         let code = self.error.as_ref().and_then(|error| ErrorObject::parse(error).ok()).map(|error| error.code);
         code.is_some_and(hop::is_modern_error)
+    }
+
+    /// True if nothing at the URL takes messages by POST: a server of HTTP+SSE alone is to be looked for then, the revisions
+    /// since 2025-03-26 say (transports, backwards compatibility).
+    pub(crate) fn is_no_endpoint(&self) -> bool {
+        let refused = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];
+        self.error.is_none() && refused.contains(&self.status)
     }
 
     /// What a refusal means to a call.
@@ -190,11 +198,8 @@ pub(crate) fn unreadable(site: &Site, error: AnswerError) -> Failure {
     }
 }
 
-async fn refused(status: StatusCode, headers: &HeaderMap, body: Incoming) -> Refused {
-    let retry_after = headers
-        .get(header::RETRY_AFTER)
-        .and_then(|value| value.to_str().ok()?.trim().parse().ok())
-        .map(|seconds: u64| Duration::from_secs(seconds.min(86_400)));
+async fn refused(site: &Site, status: StatusCode, headers: &HeaderMap, body: Incoming) -> Refused {
+    let retry_after = retry_after(headers, site.clock.wall());
     Refused { status, error: error_object(body).await, retry_after }
 }
 

@@ -7,6 +7,7 @@ mod exchange;
 mod modern;
 mod pool;
 mod reading;
+mod retry_after;
 mod session;
 mod talk;
 mod tls;

@@ -56,6 +56,7 @@ impl Session {
                 Headed::Accepted => {
                     return Err(site.fail(FailureKind::BadAnswer, "The upstream gave no answer to initialize").into());
                 }
+                Headed::Refused(refused) if refused.is_no_endpoint() => return Err(not_there(site, refused.status)),
                 Headed::Refused(refused) => return Err(unopened(site, refused.into_refusal(site))),
             };
             let tongue = Tongue::new(offered);
@@ -247,6 +248,15 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.site.sessions(-1);
     }
+}
+
+/// Neither the modern probe nor `initialize` is taken at this URL. A server of 2024-11-05 alone answers so.
+fn not_there(site: &Site, status: StatusCode) -> Refusal {
+    let text = format!(
+        "No MCP server of Streamable HTTP at the upstream's URL (HTTP {}); one of HTTP+SSE alone (2024-11-05) is not served",
+        status.as_u16()
+    );
+    Refusal::new(site.fail(FailureKind::Unavailable, text)).doubtful()
 }
 
 /// A session that was not opened. The server's own error is about the handshake, of which the client knows nothing.

@@ -85,6 +85,16 @@ async fn e13_retry_after_is_passed_on() {
 }
 
 #[tokio::test]
+async fn e13_a_date_to_come_again_is_a_wait_by_the_servers_own_clock() {
+    let later = Behaviour::status(503, "text/plain", "later")
+        .with_header("date", "Sun, 06 Nov 1994 08:49:37 GMT")
+        .with_header("retry-after", "Sun, 06 Nov 1994 08:49:44 GMT");
+    let mock = Mockup::modern().tool("t", later).start().await;
+    let failure = failure(ask(&upstream(&mock.url()), "t", json!({})).await).await;
+    assert_eq!((failure.kind(), failure.wait()), (&FailureKind::Busy, Some(Duration::from_secs(7))));
+}
+
+#[tokio::test]
 async fn e07_giant_answers_are_cut_at_the_cap() {
     let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"XXXXXXXX"}}"#;
     let endless = (0..20_000).map(|_| Step::Send(log.replace("XXXXXXXX", &"x".repeat(200))));

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use weir_core::CapabilityClass;
+use weir_testkit::mockup::Step;
 use weir_testkit::{Behaviour, Mockup};
 use weir_upstream::Protocol;
 use weir_wire::Revision;
@@ -74,6 +75,34 @@ async fn what_says_nothing_about_the_era_is_no_answer_to_the_probe() {
         assert_eq!(failure.reason(), reason);
         assert_eq!(mock.requests().len(), 1, "nothing else is asked");
     }
+}
+
+/// Such a server has its endpoint behind the first event of a GET stream, which weir does not open; but it says what it met.
+#[tokio::test]
+async fn r078_after_400_404_and_405_alone_http_sse_is_named_as_what_may_be_there() {
+    for (status, named) in [(400, true), (404, true), (405, true), (406, false), (500, false)] {
+        let refuses = Behaviour::status(status, "text/plain", "POST is for messages");
+        let endpoint =
+            Behaviour::steps([Step::Raw("event: endpoint\ndata: /messages?session=1\n\n".to_owned()), Step::Hang]);
+        let mock = Mockup::legacy(Revision::V2024_11_05)
+            .tool("echo", Behaviour::echo())
+            .on("server/discover", refuses.clone())
+            .on("initialize", refuses)
+            .on("GET", endpoint.as_events())
+            .start()
+            .await;
+        let failure = failure(ask(&upstream(&mock.url()), "echo", json!({})).await).await;
+        assert_eq!(failure.reason(), "unavailable", "{status}");
+        assert_eq!(failure.message().contains("HTTP+SSE"), named, "{status}: {failure}");
+        let asked: Vec<_> = mock.requests().iter().map(|request| request.method().to_owned()).collect();
+        assert_eq!(asked, ["server/discover", "initialize"], "the older era is tried before it is given up");
+        assert_eq!(mock.executions("echo"), 0);
+    }
+    // An error object in the body is an answer of a server that is there.
+    let mock = Mockup::legacy(Revision::V2025_11_25).tool("echo", Behaviour::echo()).start().await;
+    mock.on("initialize", 1, Behaviour::error(-32600, "no", json!({})).with_status(400));
+    let failure = failure(ask(&upstream(&mock.url()), "echo", json!({})).await).await;
+    assert!(!failure.message().contains("HTTP+SSE"), "{failure}");
 }
 
 #[tokio::test]
