@@ -27,7 +27,7 @@ async fn listed(world: &World, who: &Principal) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c21_lists_and_calls_agree_about_what_a_principal_sees() {
+async fn c21_r115_lists_and_calls_agree_about_what_a_principal_sees() {
     let (fake, world) = three();
     world.gate.rule("bob", "b", Rule::Hidden);
     world.gate.rule("bob", "c", Rule::Scope("tools:c"));

@@ -1,6 +1,7 @@
 //! The catalog and the router from outside, over scripted upstreams and on a paused clock.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
+mod access;
 mod calls;
 mod changes;
 mod classes;

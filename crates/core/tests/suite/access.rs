@@ -1,0 +1,73 @@
+//! A hint about caching opens no door, and nothing private to one principal is another's.
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use weir_core::endpoint::Prefix;
+use weir_core::{End, Failure, FailureKind, Payload, Reply};
+
+use crate::calls::{Desk, failure};
+use crate::support::{Fake, Rule, World, exposed, principal};
+
+#[tokio::test(start_paused = true)]
+async fn r164_who_may_not_call_may_not_however_public_the_list_is() {
+    let fake = Fake::new("up", &["free", "denied", "hidden"]);
+    fake.set(|script| script.hint = Some((60_000, true)));
+    let desk = Desk::of(World::of(&[&fake]));
+    for who in ["owner", "guest", "stranger"] {
+        let page = desk.world.page(&principal(who).await, None).await.unwrap();
+        assert_eq!(
+            (page.view.items.len(), page.public, page.ttl_ms),
+            (3, true, 60_000),
+            "{who} may keep it and pass it on"
+        );
+    }
+    // The rules come while everybody holds a list that says nothing of them.
+    desk.gate.rule("guest", "denied", Rule::Denied);
+    desk.gate.rule("stranger", "hidden", Rule::Hidden);
+    for (who, listed) in [("owner", true), ("guest", true), ("stranger", false)] {
+        let page = desk.world.page(&principal(who).await, None).await.unwrap();
+        assert_eq!((exposed(&page.view).contains(&"up__hidden"), page.public), (listed, false), "{who}");
+    }
+    let call = async |who: &str, tool: &str| desk.call_by(who, json!({ "name": tool })).await;
+    for tool in ["up__denied", "denied"] {
+        assert_eq!(failure(call("guest", tool).await).kind(), &FailureKind::Denied);
+    }
+    assert_eq!(failure(call("stranger", "up__hidden").await).kind(), &FailureKind::InvalidParams);
+    assert_eq!(Fake::count(&fake.calls), 0, "no upstream heard of it");
+    for (who, tool) in [("guest", "up__free"), ("owner", "up__denied"), ("owner", "up__hidden")] {
+        assert!(matches!(call(who, tool).await, End::Complete(_)), "{who} {tool}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn r156_what_is_private_to_one_principal_reaches_no_other() {
+    let fake = Fake::new("up", &["a", "b", "c", "d"]);
+    fake.set(|script| {
+        script.hint = Some((60_000, false));
+        script.answer = Box::new(|outbound| {
+            let mark = json!({ "content": [], "made for": outbound.principal.to_string() });
+            Reply::ended(End::Complete(Payload::Whole(Bytes::from(mark.to_string()))))
+        });
+    });
+    let world = World::of(&[]);
+    world.show(&[&fake], Prefix::Always, 2);
+    let desk = Desk::of(world);
+    let (alice, bob) = (principal("alice").await, principal("bob").await);
+    let (first, own) = (desk.world.page(&alice, None).await.unwrap(), desk.world.page(&bob, None).await.unwrap());
+    assert!(!first.public && !own.public, "nobody else may keep it");
+    // Where alice goes on is closed to bob, and open to her still.
+    let cursor = first.next_cursor.unwrap();
+    let refused = desk.world.page(&bob, Some(&cursor)).await.unwrap_err();
+    assert_eq!(refused.message(), Failure::bad_cursor().message());
+    assert_eq!(desk.world.page(&alice, Some(&cursor)).await.unwrap().range, 2..4);
+    // The same call by both at once is two calls, and each has the answer made for its own principal.
+    let names = ["alice", "bob"].into_iter().cycle().take(200);
+    let calls = names.map(async |who| (who, desk.call_by(who, json!({ "name": "up__a" })).await));
+    for (who, answer) in join_all(calls).await {
+        let End::Complete(Payload::Whole(bytes)) = answer else { panic!("{answer:?}") };
+        let result: Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(result["made for"], who);
+    }
+    assert_eq!(Fake::count(&fake.calls), 200, "no answer was kept for the next who asked");
+}
