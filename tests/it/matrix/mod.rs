@@ -1,7 +1,7 @@
 //! Every scenario over client revision x upstream revision x transport.
 //!
-//! One test is one pairing with one weir, and runs all scenarios one after another: a process for each scenario of each
-//! pairing would take longer than anybody waits. The scenarios' names carry what they prove.
+//! One test is one pairing with one weir, and runs the scenarios of one file one after another: a process for each scenario
+//! of each pairing would take longer than anybody waits. The tests' names carry what the scenarios prove.
 
 mod calls;
 mod endings;
@@ -13,24 +13,32 @@ use weir_wire::Revision;
 
 use self::world::{Transport, World};
 
-async fn every_scenario(client: Revision, upstream: Revision, transport: Transport) {
-    let world = World::start(client, upstream, transport).await;
-    // At another upstream id of the same server, and mostly waiting: it runs beside all others.
+async fn lists(world: World) {
+    lists::r119_r148_all_pages_are_listed_once_and_byte_for_byte(&world).await;
+    lists::r201_a_change_upstream_is_told_and_then_listed(&world).await;
+}
+
+async fn calls(world: World) {
+    calls::r128_results_of_every_type_pass_intact(&world).await;
+    calls::r123_an_unknown_tool_is_refused_and_reaches_nobody(&world).await;
+    calls::r128_errors_of_tools_and_of_servers_pass_unchanged(&world).await;
+    calls::b24_arguments_against_the_schema_never_reach_the_tool(&world).await;
+    calls::r028_b14_an_unknown_method_is_refused(&world).await;
+    calls::r032_b05_batches_belong_to_one_revision(&world).await;
+}
+
+async fn notes(world: World) {
+    notes::r207_r208_progress_carries_the_clients_own_token(&world).await;
+    notes::r215_r216_r218_logs_come_at_the_level_asked_for(&world).await;
+    notes::r217_a_level_that_is_none_is_refused(&world).await;
+}
+
+async fn endings(world: World) {
+    // At another upstream id of the same server, and mostly waiting: it runs beside the others.
     let deadlines = endings::r143_progress_extends_the_deadline_and_silence_does_not(&world);
     let others = async {
-        lists::r119_r148_all_pages_are_listed_once_and_byte_for_byte(&world).await;
-        calls::r128_results_of_every_type_pass_intact(&world).await;
-        calls::r123_an_unknown_tool_is_refused_and_reaches_nobody(&world).await;
-        calls::r128_errors_of_tools_and_of_servers_pass_unchanged(&world).await;
-        calls::b24_arguments_against_the_schema_never_reach_the_tool(&world).await;
-        calls::r028_b14_an_unknown_method_is_refused(&world).await;
-        calls::r032_b05_batches_belong_to_one_revision(&world).await;
-        notes::r207_progress_carries_the_clients_own_token(&world).await;
-        notes::r215_r218_logs_come_at_the_level_asked_for(&world).await;
-        notes::r217_a_level_that_is_none_is_refused(&world).await;
         endings::r210_r211_r212_r213_r214_a_cancelled_call_is_cancelled_upstream_and_no_other(&world).await;
         endings::r091_a_lost_connection_cancels_a_modern_call_alone(&world).await;
-        lists::r201_a_change_upstream_is_told_and_then_listed(&world).await;
     };
     tokio::join!(deadlines, others);
 }
@@ -50,9 +58,32 @@ macro_rules! pairings {
         }
     )*};
     (@clients $upstream:ident over $transport:ident: $($name:ident: $client:ident,)*) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $name() {
-            every_scenario(Revision::$client, Revision::$upstream, Transport::$transport).await;
+        mod $name {
+            use super::*;
+
+            async fn world() -> World {
+                World::start(Revision::$client, Revision::$upstream, Transport::$transport).await
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn r119_r148_r201_lists() {
+                lists(world().await).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn r028_r032_r123_r128_b05_b14_b24_calls() {
+                calls(world().await).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn r207_r208_r215_r216_r217_r218_notes() {
+                notes(world().await).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn r091_r143_r210_r211_r212_r213_r214_endings() {
+                endings(world().await).await;
+            }
         }
     )*};
 }

@@ -14,7 +14,7 @@ fn notes<'a>(answer: &'a Answer, method: &str) -> Vec<&'a Value> {
     before.iter().filter(|message| message["method"] == method).collect()
 }
 
-pub async fn r207_progress_carries_the_clients_own_token(world: &World) {
+pub async fn r207_r208_progress_carries_the_clients_own_token(world: &World) {
     let client = world.client().await;
     for token in [json!("tok \u{1F980}"), json!(7), json!(0)] {
         let answer = client.call_with_token("shop__progress", json!({ "count": 3 }), &token).await;
@@ -37,7 +37,7 @@ async fn logs(client: &Checked, tool: &str) -> Vec<String> {
     notes.iter().map(|note| note["params"]["level"].as_str().unwrap().to_owned()).collect()
 }
 
-pub async fn r215_r218_logs_come_at_the_level_asked_for(world: &World) {
+pub async fn r215_r216_r218_logs_come_at_the_level_asked_for(world: &World) {
     let silent = world.client().await;
     assert_eq!(logs(&silent, "shop__log").await, Vec::<String>::new(), "R215: no level, no logs");
     let informed = world.client().await.wanting_logs(LogLevel::Info).await;

@@ -1,10 +1,13 @@
 //! What users suffer elsewhere, one test each.
 
 mod answers;
+mod apps;
 mod changes;
 mod children;
+mod counts;
 mod cursors;
 mod eras;
+mod forged;
 mod headers;
 mod ids;
 mod large;
