@@ -16,13 +16,17 @@ pub struct About {
     pub server_info: Bytes,
 }
 
-/// How a complete result changes on its way to a client of this revision.
+/// The member of a result that says whether the tool failed; [`complete`] has it observed.
+pub const IS_ERROR: &str = "isError";
+
+/// How a complete result changes on its way to a client of this revision. What [`IS_ERROR`] says is observed.
 #[must_use]
 pub fn complete(revision: Revision, about: &About) -> Edits {
     if revision.is_modern() {
-        Edits::new().ensure("resultType", &b"\"complete\""[..]).meta(own(about))
+        Edits::new().observe(IS_ERROR).ensure("resultType", &b"\"complete\""[..]).meta(own(about))
     } else {
-        Edits::new().remove("resultType").remove("ttlMs").remove("cacheScope").meta(MetaEdits::new().drop_owned())
+        let edits = Edits::new().observe(IS_ERROR).remove("resultType").remove("ttlMs").remove("cacheScope");
+        edits.meta(MetaEdits::new().drop_owned())
     }
 }
 

@@ -13,6 +13,7 @@ use weir_core::{Authenticated, Failure, FailureKind, authenticate};
 
 use crate::answer::{self, Refusal};
 use crate::challenge;
+use crate::sender::sender;
 use crate::stack::Context;
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -20,7 +21,7 @@ const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// Lets a request in, or says why not.
 pub(crate) async fn enter(context: &Context, head: &Parts) -> Result<Authenticated<()>, Refusal> {
     let ports = &context.shared.ports;
-    let peer = sender(context, head);
+    let peer = sender(context.peer.address, &head.headers, &context.settings.trusted_proxies);
     let refused = |reason, refusal| Err(recorded(context, peer, reason, refusal));
     if let Err(failure) = ports.limiter.arrive(peer) {
         return refused("address_limit", too_many(&failure));
@@ -85,18 +86,6 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a st
             Err(Refusal::new(StatusCode::BAD_REQUEST, "credentials", text))
         }
     }
-}
-
-/// The client's address: the peer's, or what a trusted proxy says of it (its last hop that is no trusted proxy).
-fn sender(context: &Context, head: &Parts) -> IpAddr {
-    let trusted = |address| context.settings.trusted_proxies.iter().any(|network| network.contains(address));
-    let peer = context.peer.address;
-    if !trusted(peer) {
-        return peer;
-    }
-    let hops = head.headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
-    let hops: Vec<_> = hops.flat_map(|line| line.split(',')).filter_map(|hop| hop.trim().parse().ok()).collect();
-    hops.into_iter().rev().find(|hop| !trusted(*hop)).unwrap_or(peer)
 }
 
 fn reason(failure: &Failure) -> &'static str {

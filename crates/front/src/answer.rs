@@ -9,6 +9,7 @@ use weir_wire::write::ObjectWriter;
 
 use crate::observe::{Answer, Labels};
 use crate::settings::ServerIdentity;
+use crate::tally::{Counted, Later, Tally};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -102,9 +103,43 @@ pub(crate) fn events(body: Body) -> Answer {
     answer
 }
 
+/// One message, with the status it has as an answer of its own, and what it counts as.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) status: StatusCode,
+    pub(crate) message: Bytes,
+    pub(crate) tally: Tally,
+}
+
+impl Said {
+    /// A good one.
+    pub(crate) fn ok(message: Bytes) -> Self {
+        Self { status: StatusCode::OK, message, tally: Tally::Ok }
+    }
+
+    /// As an answer of its own.
+    pub(crate) fn answer(self) -> Answer {
+        counted(json(self.status, self.message), self.tally)
+    }
+}
+
 /// Says what the request was, for the metrics.
 pub(crate) fn labelled(mut answer: Answer, method: &'static str, era: &'static str) -> Answer {
     answer.extensions_mut().insert(Labels { method, era });
+    answer
+}
+
+/// Says what the answer counts as, where that is not what its status says.
+pub(crate) fn counted(mut answer: Answer, tally: Tally) -> Answer {
+    if tally != Tally::of_status(answer.status()) {
+        answer.extensions_mut().insert(Counted::Now(tally));
+    }
+    answer
+}
+
+/// The same for an answer that is over later.
+pub(crate) fn counted_later(mut answer: Answer, later: Later) -> Answer {
+    answer.extensions_mut().insert(Counted::Later(later));
     answer
 }
 

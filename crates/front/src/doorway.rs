@@ -12,6 +12,7 @@ use crate::answer;
 use crate::guard::Gatekeeper;
 use crate::observe::Answer;
 use crate::stack::Context;
+use crate::tally::Tally;
 use crate::{admission, intake, legacy, modern, streams};
 
 /// Serves a request of an endpoint.
@@ -108,13 +109,14 @@ pub(crate) fn unsupported(context: &Context, id: &RequestId, requested: &str) ->
         serde_json::json!({ "supported": supported, "requested": requested, "requestId": context.name.as_str() });
     let error = ErrorObject::new(code::UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version")
         .with_data(Bytes::from(data.to_string()));
-    answer::json(StatusCode::BAD_REQUEST, weir_wire::write::error_response(Some(id), false, &error))
+    let answer = answer::json(StatusCode::BAD_REQUEST, weir_wire::write::error_response(Some(id), false, &error));
+    answer::counted(answer, Tally::ProtocolError)
 }
 
 /// A JSON-RPC error about the envelope as the whole answer: code and text, and the request's name for whoever reads the log.
 pub(crate) fn refuse(context: &Context, status: StatusCode, id: Option<&RequestId>, error: (i64, &str)) -> Answer {
     let error = envelope_error(context, error.0, error.1.to_owned());
-    answer::json(status, weir_wire::write::error_response(id, false, &error))
+    answer::counted(answer::json(status, weir_wire::write::error_response(id, false, &error)), Tally::ProtocolError)
 }
 
 /// The error object of [`refuse`].

@@ -18,12 +18,14 @@ use weir_wire::params::Params;
 use weir_wire::splice::Edits;
 use weir_wire::{RequestId, Revision};
 
+use crate::answer::{self, Said};
+use crate::challenge;
 use crate::observe::Answer;
 use crate::rescue::{Told, rescue};
 use crate::running::{Owned, Step};
 use crate::settings::{Limits, Settings};
 use crate::stack::{Context, Shared};
-use crate::{answer, challenge};
+use crate::tally::Tally;
 
 /// The largest `input_required` result: it is read whole, to seal its state.
 const LARGEST_INPUT_REQUIRED: usize = 1 << 20;
@@ -75,8 +77,8 @@ pub(crate) fn binding(context: &Context, known: &Authenticated<()>, params: &Par
 
 /// An end, ready to be written.
 pub(crate) enum Ready {
-    /// A whole message, with the status it has as an answer of its own.
-    Message(StatusCode, Bytes),
+    /// A whole message.
+    Message(Said),
     /// A result that still arrives.
     Stream(Box<stream::Results>),
 }
@@ -110,14 +112,14 @@ impl Asked {
             End::Failed(failure) => return self.failed(&failure),
             End::Complete(payload) => payload,
             End::InputRequired(payload) => match self.input_required(payload) {
-                Ok(message) => return Ready::Message(StatusCode::OK, message),
+                Ok(said) => return Ready::Message(said),
                 Err(failure) => return self.failed(&failure),
             },
         };
         let edits = render::complete(self.revision, &self.about);
         match payload {
             Payload::Whole(result) => match self.edited(&result, render::structure(self.revision, &result, edits)) {
-                Ok(message) => Ready::Message(StatusCode::OK, message),
+                Ok(said) => Ready::Message(said),
                 Err(failure) => self.failed(&failure),
             },
             Payload::Stream(source) => Ready::Stream(Box::new(stream::Results::new(&self.id, edits, source))),
@@ -133,18 +135,19 @@ impl Asked {
 
     fn failed(&self, failure: &Failure) -> Ready {
         let rescued = rescue(failure, Told { revision: self.revision, tool_call: true, request: &self.name });
-        Ready::Message(rescued.status, rescued.message(&self.id))
+        Ready::Message(rescued.said(&self.id))
     }
 
-    fn edited(&self, result: &Bytes, edits: Edits) -> Result<Bytes, Failure> {
-        let (result, _) = edits
+    fn edited(&self, result: &Bytes, edits: Edits) -> Result<Said, Failure> {
+        let (result, seen) = edits
             .apply(result)
             .map_err(|error| Failure::new(FailureKind::BadAnswer, "The server's result is malformed").because(error))?;
-        Ok(weir_wire::write::response(&self.id, &result))
+        let message = weir_wire::write::response(&self.id, &result);
+        Ok(Said { status: StatusCode::OK, message, tally: Tally::of_result(seen.value(render::IS_ERROR)) })
     }
 
     /// Only modern clients are offered a further round; their state is sealed.
-    fn input_required(&self, payload: Payload) -> Result<Bytes, Failure> {
+    fn input_required(&self, payload: Payload) -> Result<Said, Failure> {
         let bad = |text: &'static str| Failure::new(FailureKind::BadAnswer, text);
         let (Some(bound), true) = (&self.binding, self.revision.is_modern()) else {
             return Err(bad("The server asks for input that this client cannot be asked for"));
@@ -175,33 +178,38 @@ pub(crate) async fn answer(asked: Asked, mut owned: Owned) -> Answer {
         Ok(Step::Event(Event::End(end))) => {
             let challenge = asked.challenge(&end);
             let mut answer = match asked.ready(end) {
-                Ready::Message(status, message) => answer::json(status, message),
-                Ready::Stream(results) => answer::json_body(StatusCode::OK, Body::new(*results)),
+                Ready::Message(said) => said.answer(),
+                Ready::Stream(results) => {
+                    let counted = results.counted();
+                    answer::counted_later(answer::json_body(StatusCode::OK, Body::new(*results)), counted)
+                }
             };
             answer.headers_mut().extend(challenge.map(|challenge| (header::WWW_AUTHENTICATE, challenge)));
             return answer;
         }
         // The client took it back: an answer would be one too many.
-        Ok(Step::Cancelled) => return answer::events(Body::empty()),
+        Ok(Step::Cancelled) => return answer::counted(answer::events(Body::empty()), Tally::Cancelled),
         Ok(Step::Event(Event::Note(note))) => Some(note),
         Err(_) => None,
     };
-    answer::events(Body::new(events::Events::new(asked, owned, first)))
+    let events = events::Events::new(asked, owned, first);
+    let counted = events.counted();
+    answer::counted_later(answer::events(Body::new(events)), counted)
 }
 
 /// The answer as one message, for a batch; notes are left out. `None` where the call was taken back.
-pub(crate) async fn whole(asked: Asked, mut owned: Owned, most: usize) -> Option<Bytes> {
+pub(crate) async fn whole(asked: Asked, mut owned: Owned, most: usize) -> Option<Said> {
     loop {
         match owned.next().await {
             Step::Cancelled => return None,
             Step::Event(Event::Note(_)) => {}
             Step::Event(Event::End(end)) => {
                 return match asked.ready(end) {
-                    Ready::Message(_, message) => Some(message),
+                    Ready::Message(said) => Some(said),
                     Ready::Stream(results) => match (*results).collect(most).await {
-                        Ok(message) => Some(message),
+                        Ok(said) => Some(said),
                         Err(failure) => match asked.failed(&failure) {
-                            Ready::Message(_, message) => Some(message),
+                            Ready::Message(said) => Some(said),
                             Ready::Stream(_) => None,
                         },
                     },

@@ -15,7 +15,7 @@ use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::{Limits as ScanLimits, Message, RequestId, Revision, code, scan};
 
-use crate::answer::{self, Refusal, labelled};
+use crate::answer::{self, Refusal, Said, labelled};
 use crate::doorway::{envelope_error, refuse};
 use crate::encode::{self, Asked};
 use crate::lists::{self, ListResponse};
@@ -25,6 +25,7 @@ use crate::rescue::{Told, rescue};
 use crate::running::{Owned, Running, SessionOwner};
 use crate::sessions::{Opened, Sessions};
 use crate::stack::Context;
+use crate::tally::Tally;
 
 /// Serves a request without modern `_meta`.
 pub(crate) async fn serve(
@@ -40,7 +41,7 @@ pub(crate) async fn serve(
         Some(Method::Initialize) => Box::pin(initialize(context, known, &request.id, &params)).await,
         _ => match session(context, known, headers).await {
             Ok(opened) => match one(context, known, &opened, request, params).await {
-                Turn::Message(status, message) => answer::json(status, message),
+                Turn::Message(said) => said.answer(),
                 Turn::List(response) => answer::json_body(StatusCode::OK, Body::new(response)),
                 Turn::Call(asked, owned) => encode::answer(*asked, owned).await,
             },
@@ -125,7 +126,7 @@ async fn initialize(context: &Context, known: &Authenticated<()>, id: &RequestId
 /// What a request of a session leads to.
 enum Turn {
     /// A message that is there already.
-    Message(StatusCode, Bytes),
+    Message(Said),
     /// A page of a list.
     List(ListResponse),
     /// A call.
@@ -135,11 +136,8 @@ enum Turn {
 async fn one(context: &Context, known: &Authenticated<()>, opened: &Opened, request: Request, params: Params) -> Turn {
     let revision = opened.session.revision;
     let told = Told { revision, tool_call: false, request: &context.name };
-    let done = |result: &[u8]| Turn::Message(StatusCode::OK, weir_wire::write::response(&request.id, result));
-    let fail = |failure: &Failure| {
-        let rescued = rescue(failure, told);
-        Turn::Message(rescued.status, rescued.message(&request.id))
-    };
+    let done = |result: &[u8]| Turn::Message(Said::ok(weir_wire::write::response(&request.id, result)));
+    let fail = |failure: &Failure| Turn::Message(rescue(failure, told).said(&request.id));
     match request.method.known() {
         Some(Method::Ping) => done(b"{}"),
         Some(Method::LoggingSetLevel) => match Box::pin(set_level(context, opened, &params)).await {
@@ -174,10 +172,7 @@ async fn set_level(context: &Context, opened: &Opened, params: &Params) -> Resul
 fn call(context: &Context, known: &Authenticated<()>, opened: &Opened, id: &RequestId, params: Params) -> Turn {
     let revision = opened.session.revision;
     let told = Told { revision, tool_call: true, request: &context.name };
-    let fail = |failure: &Failure| {
-        let rescued = rescue(failure, told);
-        Turn::Message(rescued.status, rescued.message(id))
-    };
+    let fail = |failure: &Failure| Turn::Message(rescue(failure, told).said(id));
     let lifted = match lift::legacy(params, Some(&opened.session)) {
         Ok(lifted) => lifted,
         Err(error) => return fail(&Failure::invalid_params(error.to_string())),
@@ -215,11 +210,12 @@ pub(crate) async fn batch(
         return refuse(context, StatusCode::BAD_REQUEST, None, (code::INVALID_REQUEST, text));
     }
     let answers = parsed.into_iter().map(|item| item_of_batch(context, known, &opened, item));
-    let answers: Vec<Bytes> = join_all(answers).await.into_iter().flatten().collect();
+    let answers: Vec<Said> = join_all(answers).await.into_iter().flatten().collect();
+    let worst = answers.iter().map(|said| said.tally).max().unwrap_or(Tally::Ok);
     let answer = if answers.is_empty() {
         answer::empty(StatusCode::ACCEPTED)
     } else {
-        answer::json(StatusCode::OK, array(&answers))
+        answer::counted(answer::json(StatusCode::OK, array(&answers)), worst)
     };
     labelled(answer, "batch", "legacy")
 }
@@ -229,14 +225,14 @@ fn no_batch(context: &Context) -> Answer {
     refuse(context, StatusCode::BAD_REQUEST, None, (code::INVALID_REQUEST, text))
 }
 
-fn array(items: &[Bytes]) -> Bytes {
-    let mut out = BytesMut::with_capacity(items.iter().map(|item| item.len() + 1).sum::<usize>() + 2);
+fn array(items: &[Said]) -> Bytes {
+    let mut out = BytesMut::with_capacity(items.iter().map(|item| item.message.len() + 1).sum::<usize>() + 2);
     out.put_u8(b'[');
     for (nth, item) in items.iter().enumerate() {
         if nth > 0 {
             out.put_u8(b',');
         }
-        out.put_slice(item);
+        out.put_slice(&item.message);
     }
     out.put_u8(b']');
     out.freeze()
@@ -247,9 +243,10 @@ async fn item_of_batch(
     known: &Authenticated<()>,
     opened: &Opened,
     item: Result<Message, weir_wire::message::MessageError>,
-) -> Option<Bytes> {
+) -> Option<Said> {
     let error = |id: Option<&RequestId>, number, text: String| {
-        Some(weir_wire::write::error_response(id, true, &envelope_error(context, number, text)))
+        let message = weir_wire::write::error_response(id, true, &envelope_error(context, number, text));
+        Some(Said { status: StatusCode::OK, message, tally: Tally::ProtocolError })
     };
     match item {
         Err(bad) => error(bad.id.as_ref(), bad.code, bad.text),
@@ -258,8 +255,8 @@ async fn item_of_batch(
             match Params::parse(request.params.as_ref()) {
                 Err(bad) => error(Some(&id), code::INVALID_PARAMS, bad.to_string()),
                 Ok(params) => match Box::pin(one(context, known, opened, request, params)).await {
-                    Turn::Message(_, message) => Some(message),
-                    Turn::List(response) => Some(response.joined()),
+                    Turn::Message(said) => Some(said),
+                    Turn::List(response) => Some(Said::ok(response.joined())),
                     Turn::Call(asked, owned) => encode::whole(*asked, owned, context.limits().batch_bytes).await,
                 },
             }

@@ -18,10 +18,12 @@ mod observe;
 mod places;
 mod rescue;
 mod running;
+mod sender;
 mod sessions;
 pub mod settings;
 mod stack;
 mod streams;
+mod tally;
 
 use std::io;
 use std::net::SocketAddr;

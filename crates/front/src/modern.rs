@@ -116,10 +116,7 @@ async fn dispatch(
 ) -> Answer {
     let revision = Revision::MODERN;
     let told = Told { revision, tool_call: false, request: &context.name };
-    let fail = |failure: &Failure| {
-        let rescued = rescue(failure, told);
-        answer::json(rescued.status, rescued.message(&request.id))
-    };
+    let fail = |failure: &Failure| rescue(failure, told).answer(&request.id);
     match method {
         Some(Method::Discover) => {
             let result = Box::pin(lists::discover(context, lifted.capabilities.class)).await;
@@ -153,10 +150,7 @@ fn offered(context: &Context) -> Result<(), Failure> {
 
 async fn call(context: &Context, known: &Authenticated<()>, id: &RequestId, lifted: Lifted) -> Answer {
     let told = Told { revision: Revision::MODERN, tool_call: true, request: &context.name };
-    let fail = |failure: &Failure| {
-        let rescued = rescue(failure, told);
-        answer::json(rescued.status, rescued.message(id))
-    };
+    let fail = |failure: &Failure| rescue(failure, told).answer(id);
     let token = lifted.token.clone();
     let binding = match encode::binding(context, known, &lifted.params) {
         Ok(binding) => binding,

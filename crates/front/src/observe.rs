@@ -15,6 +15,7 @@ use weir_core::call::RequestName;
 use weir_core::telemetry::instruments;
 
 use crate::listen::Beat;
+use crate::tally::{Counted, Tally};
 
 /// What a request is answered with.
 pub(crate) type Answer = Response<Body>;
@@ -34,32 +35,28 @@ pub(crate) struct Waits;
 
 /// A request that has begun.
 pub(crate) struct Seen {
-    name: RequestName,
-    began: Instant,
-    beat: Beat,
+    ending: Ending,
 }
 
+/// Follows a request. Dropping what this gives is the client's going away before there was an answer.
 pub(crate) fn begin(name: RequestName, beat: Beat) -> Seen {
-    Seen { name, began: Instant::now(), beat }
+    let (labels, counted) = (Labels { method: "none", era: "none" }, Some(Counted::Now(Tally::Cancelled)));
+    let status = StatusCode::OK;
+    Seen { ending: Ending { labels, counted, status, began: Instant::now(), name, _beat: beat, _permit: None } }
 }
 
 impl Seen {
     /// The answer's head is there; its body is followed to its end.
     pub(crate) fn finish(self, mut answer: Answer, permit: Option<OwnedSemaphorePermit>) -> Answer {
-        if let Ok(value) = HeaderValue::from_str(self.name.as_str()) {
+        let mut ending = self.ending;
+        if let Ok(value) = HeaderValue::from_str(ending.name.as_str()) {
             answer.headers_mut().insert(REQUEST_ID, value);
         }
         // A waiting stream has a place of its own kind.
-        let permit = permit.filter(|_| answer.extensions_mut().remove::<Waits>().is_none());
-        let labels = answer.extensions_mut().remove::<Labels>().unwrap_or(Labels { method: "none", era: "none" });
-        let ending = Ending {
-            labels,
-            status: answer.status(),
-            began: self.began,
-            name: self.name,
-            _beat: self.beat,
-            _permit: permit,
-        };
+        ending._permit = permit.filter(|_| answer.extensions_mut().remove::<Waits>().is_none());
+        ending.labels = answer.extensions_mut().remove::<Labels>().unwrap_or(ending.labels);
+        ending.counted = answer.extensions_mut().remove::<Counted>();
+        ending.status = answer.status();
         answer.map(|body| Body::new(Followed { body, ending }))
     }
 }
@@ -67,6 +64,8 @@ impl Seen {
 /// Runs when the answer is over, however it ends.
 struct Ending {
     labels: Labels,
+    /// `None` where the status says it.
+    counted: Option<Counted>,
     status: StatusCode,
     began: Instant,
     name: RequestName,
@@ -77,21 +76,16 @@ struct Ending {
 impl Drop for Ending {
     fn drop(&mut self) {
         let took = self.began.elapsed();
-        let outcome = if self.status.is_success() {
-            "ok"
-        } else if self.status.is_client_error() {
-            "refused"
-        } else {
-            "failed"
-        };
+        let tally = self.counted.as_ref().map_or_else(|| Tally::of_status(self.status), Counted::tally);
         let (method, era) = (KeyValue::new("method", self.labels.method), KeyValue::new("era", self.labels.era));
         instruments().request_duration.record(took.as_secs_f64(), &[method.clone(), era.clone()]);
-        instruments().requests.add(1, &[method, era, KeyValue::new("outcome", outcome)]);
+        instruments().requests.add(1, &[method, era, KeyValue::new("outcome", tally.as_str())]);
         tracing::debug!(
             request = self.name.as_str(),
             method = self.labels.method,
             era = self.labels.era,
             status = self.status.as_u16(),
+            outcome = tally.as_str(),
             ms = took.as_millis(),
             "request"
         );
@@ -119,6 +113,7 @@ impl http_body::Body for Followed {
             instruments().panics.add(1, &[]);
             tracing::error!(request = self.ending.name.as_str(), "an answer ended by a panic");
             self.body = Body::empty();
+            self.ending.counted = Some(Counted::Now(Tally::Failed));
             Poll::Ready(Some(Err(axum::Error::new(Broken))))
         })
     }

@@ -11,8 +11,9 @@ use weir_core::{Failure, FailureKind};
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{ErrorObject, RequestId, Revision, code, meta, scan};
 
-use crate::answer;
+use crate::answer::{self, Said};
 use crate::observe::Answer;
+use crate::tally::Tally;
 
 /// Whom a failure is told to, and about what.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +29,8 @@ pub(crate) struct Told<'a> {
 pub(crate) struct Rescued {
     pub(crate) status: StatusCode,
     pub(crate) outcome: Outcome,
+    /// What it counts as.
+    pub(crate) tally: Tally,
 }
 
 /// A result that says so, or a JSON-RPC error.
@@ -40,6 +43,16 @@ pub(crate) enum Outcome {
 }
 
 impl Rescued {
+    /// The whole answer.
+    pub(crate) fn answer(&self, id: &RequestId) -> Answer {
+        self.said(id).answer()
+    }
+
+    /// The whole message, with what it is as an answer of its own.
+    pub(crate) fn said(&self, id: &RequestId) -> Said {
+        Said { status: self.status, message: self.message(id), tally: self.tally }
+    }
+
     /// The whole message.
     pub(crate) fn message(&self, id: &RequestId) -> Bytes {
         match &self.outcome {
@@ -109,7 +122,7 @@ pub(crate) fn rescue(failure: &Failure, told: Told<'_>) -> Rescued {
             (StatusCode::OK, error)
         }
     };
-    Rescued { status, outcome: Outcome::Error(error) }
+    Rescued { status, outcome: Outcome::Error(error), tally: Tally::of_failure(failure.kind()) }
 }
 
 /// The answer to a request that a bug of weir's ended before it had one. Whose id it was is lost with it.
@@ -135,9 +148,10 @@ fn log(failure: &Failure, request: &RequestName) {
 
 /// weir's own failures: on `tools/call` a result that reaches the model, elsewhere an error.
 fn own(failure: &Failure, number: i64, told: Told<'_>, status: StatusCode) -> Rescued {
+    let tally = Tally::of_failure(failure.kind());
     if !told.tool_call {
         let error = ErrorObject::new(number, failure.to_string()).with_data(data(failure, told));
-        return Rescued { status, outcome: Outcome::Error(error) };
+        return Rescued { status, outcome: Outcome::Error(error), tally };
     }
     let mut out = BytesMut::with_capacity(512);
     let mut result = ObjectWriter::new(&mut out);
@@ -154,7 +168,7 @@ fn own(failure: &Failure, number: i64, told: Told<'_>, status: StatusCode) -> Re
         ObjectWriter::new(out).with(meta::WEIR_ERROR, |out| facts(out, Some(number), failure, told)).end();
     });
     result.end();
-    Rescued { status, outcome: Outcome::Result(out.freeze()) }
+    Rescued { status, outcome: Outcome::Result(out.freeze()), tally }
 }
 
 fn with_data(number: i64, failure: &Failure, told: Told<'_>) -> ErrorObject {

@@ -15,6 +15,7 @@ use weir_wire::sse::{self, StreamEncoder};
 use super::stream::Results;
 use super::{Asked, Ready};
 use crate::running::{Owned, Step};
+use crate::tally::Later;
 
 /// The body.
 pub(super) struct Events {
@@ -27,6 +28,7 @@ pub(super) struct Events {
     told_until: Instant,
     wake: Pin<Box<Sleep>>,
     comment_at: Instant,
+    counted: Later,
 }
 
 enum Stage {
@@ -48,6 +50,7 @@ impl Events {
             told_until: now,
             wake: Box::pin(sleep_until(comment_at)),
             comment_at,
+            counted: Later::new(),
         };
         if let Some(note) = first {
             events.note(note);
@@ -55,6 +58,11 @@ impl Events {
             events.comment();
         }
         events
+    }
+
+    /// What the answer counts as, once it is over.
+    pub(super) fn counted(&self) -> Later {
+        self.counted.clone()
     }
 
     fn comment(&mut self) {
@@ -100,11 +108,13 @@ impl Events {
     fn end(&mut self, end: weir_core::End, owned: Owned) {
         self.release(None);
         match self.asked.ready(end) {
-            Ready::Message(_, message) => {
-                self.event(&message);
+            Ready::Message(said) => {
+                self.counted.say(said.tally);
+                self.event(&said.message);
                 self.stage = Stage::Over;
             }
-            Ready::Stream(results) => {
+            Ready::Stream(mut results) => {
+                results.count_in(self.counted.clone());
                 let mut encoder = StreamEncoder::default();
                 self.ready.push_back(encoder.begin(None));
                 self.stage = Stage::Results(results, encoder, owned);

@@ -6,11 +6,16 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::StatusCode;
 use http_body::Frame;
 use weir_core::reply::PayloadSource;
 use weir_core::{Failure, FailureKind};
+use weir_era::render;
 use weir_wire::RequestId;
 use weir_wire::splice::{Edits, Rewriter};
+
+use crate::answer::Said;
+use crate::tally::{Counted, Later, Tally};
 
 /// A whole response message as chunks: head, edited result, closing brace.
 pub(crate) struct Results {
@@ -18,12 +23,23 @@ pub(crate) struct Results {
     source: Box<dyn PayloadSource>,
     rewriter: Option<Rewriter>,
     failed: bool,
+    counted: Later,
 }
 
 impl Results {
     pub(super) fn new(id: &RequestId, edits: Edits, source: Box<dyn PayloadSource>) -> Self {
         let ready = VecDeque::from([weir_wire::write::response_head(id)]);
-        Self { ready, source, rewriter: Some(Rewriter::new(edits)), failed: false }
+        Self { ready, source, rewriter: Some(Rewriter::new(edits)), failed: false, counted: Later::new() }
+    }
+
+    /// What the result counts as, once it is over.
+    pub(super) fn counted(&self) -> Later {
+        self.counted.clone()
+    }
+
+    /// Says it there instead.
+    pub(super) fn count_in(&mut self, counted: Later) {
+        self.counted = counted;
     }
 
     /// The next bytes of the message; `None` after its end. A failure breaks the answer off: its head is gone already.
@@ -43,7 +59,9 @@ impl Results {
                 Some(Err(failure)) => Err(failure),
                 None => match self.rewriter.take().map(Rewriter::finish) {
                     Some(Err(error)) => Err(broken(error)),
-                    _ => {
+                    seen => {
+                        let seen = seen.and_then(Result::ok).unwrap_or_default();
+                        self.counted.say(Tally::of_result(seen.value(render::IS_ERROR)));
                         out.push(Bytes::from_static(b"}"));
                         Ok(())
                     }
@@ -51,6 +69,7 @@ impl Results {
             };
             if let Err(failure) = fed {
                 self.failed = true;
+                self.counted.say(Tally::Failed);
                 tracing::warn!(error = %failure, "a large result broke off in the middle");
                 return Poll::Ready(Some(Err(failure)));
             }
@@ -59,7 +78,7 @@ impl Results {
     }
 
     /// The whole message, if it is no longer than `most` bytes.
-    pub(super) async fn collect(mut self, most: usize) -> Result<Bytes, Failure> {
+    pub(super) async fn collect(mut self, most: usize) -> Result<Said, Failure> {
         let mut chunks = Vec::new();
         let mut size = 0;
         while let Some(chunk) = poll_fn(|cx| self.poll_chunk(cx)).await {
@@ -73,7 +92,8 @@ impl Results {
             }
             chunks.push(chunk);
         }
-        Ok(super::join(&chunks))
+        let tally = Counted::Later(self.counted).tally();
+        Ok(Said { status: StatusCode::OK, message: super::join(&chunks), tally })
     }
 }
 

@@ -6,8 +6,11 @@
 
 mod drains;
 mod failing;
+mod foreign_ids;
+mod in_flight;
 mod ports;
 mod principals;
+mod proxies;
 mod scripted;
 mod secure;
 mod states;

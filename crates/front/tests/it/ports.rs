@@ -19,7 +19,8 @@ use weir_core::port::{
 use weir_core::principal::Identity;
 use weir_core::{Call, EndpointId, Failure, FailureKind, Principal};
 
-/// A token is its bearer's name. `panic` is a bug in the verifier; no token is nobody, where nobody may come.
+/// A token is its bearer's name. `at ADDRESS` is good from that address alone; `panic` is a bug in the verifier; no token is
+/// nobody, where nobody may come.
 pub(crate) struct Names {
     pub(crate) anonymous: bool,
 }
@@ -29,6 +30,9 @@ impl Verifier for Names {
         Box::pin(async move {
             match evidence.bearer.map(|bearer| bearer.expose()) {
                 Some("panic") => panic!("a bug in the verifier"),
+                Some(name) if name.strip_prefix("at ").is_some_and(|at| at != evidence.peer.to_string()) => {
+                    Err(Failure::new(FailureKind::Unauthenticated(Denial::Invalid("elsewhere")), "not from here"))
+                }
                 Some(name) => Ok(Identity::subject("test", name)),
                 None if self.anonymous => Ok(Identity::Anonymous),
                 None => Err(Failure::new(FailureKind::Unauthenticated(Denial::Missing), "who are you")),

@@ -31,15 +31,20 @@ pub(crate) fn settings() -> Settings {
 impl World {
     /// For everybody.
     pub(crate) async fn open(settings: Settings) -> Self {
-        Self::new(settings, true).await
+        Self::new(settings, true, PageSize::default()).await
     }
 
     /// For bearers of tokens.
     pub(crate) async fn locked(settings: Settings) -> Self {
-        Self::new(settings, false).await
+        Self::new(settings, false, PageSize::default()).await
     }
 
-    async fn new(settings: Settings, anonymous: bool) -> Self {
+    /// For bearers of tokens, with lists of so many items a page.
+    pub(crate) async fn paged(settings: Settings, items: usize) -> Self {
+        Self::new(settings, false, PageSize { items, ..PageSize::default() }).await
+    }
+
+    async fn new(settings: Settings, anonymous: bool, page: PageSize) -> Self {
         let (clock, random) = (FakeClock::new(), Arc::new(FakeRandom::new(7)));
         let sealer = Sealer::new(vec![Key::new(1, &[5; 32])]);
         let ports =
@@ -49,7 +54,7 @@ impl World {
         let endpoint = Endpoint {
             id: EndpointId::new("/mcp"),
             mode: Mode::Transparent(UpstreamId::new("script").unwrap()),
-            page: PageSize::default(),
+            page,
             deadlines: None,
         };
         let upstreams: Vec<(Arc<dyn weir_core::upstream::Upstream>, _)> =

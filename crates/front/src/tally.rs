@@ -1,0 +1,132 @@
+//! How a request counts in `weir.requests`: one word, known when its answer is over.
+//!
+//! The status does not tell: a refused call, a tool's own error and an upstream that is down are all HTTP 200.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use http::StatusCode;
+use weir_core::FailureKind;
+
+/// The words, from good to bad: of a batch the worst of its items counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Tally {
+    /// It got what it asked for.
+    Ok,
+    /// A tool answered, and says that it failed.
+    ToolError,
+    /// A JSON-RPC error: a malformed envelope, an unknown method, tool or cursor, an upstream's own error.
+    ProtocolError,
+    /// It was turned away: by its head, for want of credentials or scopes, by a rule or a limit, or for arguments against the
+    /// tool's schema.
+    Refused,
+    /// weir or an upstream failed: not reached, too late, lost, no valid answer, or weir sheds load.
+    Failed,
+    /// The client took it back or went away before the end.
+    Cancelled,
+}
+
+impl Tally {
+    const ALL: [Self; 6] =
+        [Self::Ok, Self::ToolError, Self::ProtocolError, Self::Refused, Self::Failed, Self::Cancelled];
+
+    /// The label.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::ToolError => "tool_error",
+            Self::ProtocolError => "protocol_error",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// What an answer without a message of its own counts as.
+    pub(crate) fn of_status(status: StatusCode) -> Self {
+        match status {
+            status if status.is_success() => Self::Ok,
+            status if status.is_client_error() => Self::Refused,
+            _ => Self::Failed,
+        }
+    }
+
+    /// What a failure counts as.
+    pub(crate) fn of_failure(kind: &FailureKind) -> Self {
+        match kind {
+            FailureKind::TimedOut
+            | FailureKind::Unavailable
+            | FailureKind::BadAnswer
+            | FailureKind::ResultUnknown
+            | FailureKind::Busy
+            | FailureKind::Internal
+            | FailureKind::Overloaded => Self::Failed,
+            FailureKind::Limit
+            | FailureKind::Denied
+            | FailureKind::BadArguments
+            | FailureKind::InsufficientScope(_)
+            | FailureKind::Unauthenticated(_) => Self::Refused,
+            FailureKind::MethodNotFound
+            | FailureKind::InvalidParams
+            | FailureKind::MissingCapability(_)
+            | FailureKind::Upstream(_) => Self::ProtocolError,
+        }
+    }
+
+    /// What a result counts as, from the text of its `isError`.
+    pub(crate) fn of_result(is_error: Option<&[u8]>) -> Self {
+        if is_error == Some(b"true") { Self::ToolError } else { Self::Ok }
+    }
+}
+
+/// Among the extensions of an answer: what it counts as, where its status does not say it.
+#[derive(Clone, Debug)]
+pub(crate) enum Counted {
+    /// Known with the head.
+    Now(Tally),
+    /// Known at the end of the body.
+    Later(Later),
+}
+
+impl Counted {
+    pub(crate) fn tally(&self) -> Tally {
+        match self {
+            Self::Now(tally) => *tally,
+            Self::Later(later) => later.tally(),
+        }
+    }
+}
+
+/// A word that the body of an answer says at its end; until then, [`Tally::Cancelled`].
+#[derive(Clone, Debug)]
+pub(crate) struct Later(Arc<AtomicU8>);
+
+impl Later {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(AtomicU8::new(Tally::Cancelled as u8)))
+    }
+
+    pub(crate) fn say(&self, tally: Tally) {
+        self.0.store(tally as u8, Ordering::Relaxed);
+    }
+
+    fn tally(&self) -> Tally {
+        Tally::ALL[usize::from(self.0.load(Ordering::Relaxed))]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_said_later_is_the_word_read() {
+        assert!(Tally::ALL.is_sorted());
+        let later = Later::new();
+        assert_eq!(later.tally(), Tally::Cancelled, "nothing was said");
+        for tally in Tally::ALL {
+            later.say(tally);
+            assert_eq!(Counted::Later(later.clone()).tally(), tally);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What counts as a request in flight, and what does not: streams that wait have a bound of their own.
+
+use http::StatusCode;
+use serde_json::json;
+
+use crate::world::{World, settings};
+
+#[tokio::test]
+async fn f11_waiting_streams_are_no_requests_in_flight_and_calls_are() {
+    let mut settings = settings();
+    settings.limits.in_flight = 2;
+    let world = World::locked(settings).await;
+    let (alice, session) = (world.modern("alice"), world.legacy("alice").await);
+    // Many more than may be in flight.
+    let mut open = vec![session.get_stream().await.unwrap()];
+    for _ in 0..6 {
+        open.push(alice.listen(json!({"toolsListChanged": true})).await.unwrap());
+    }
+    assert!(open.iter().all(|stream| stream.status == StatusCode::OK && stream.is_stream()));
+    assert_eq!(alice.list_tools().await.unwrap().len(), 4, "and requests are served beside them");
+    // Two calls whose answers have begun are two requests in flight.
+    let mut calls = Vec::new();
+    for number in 0..2 {
+        let mut call = alice.start_call("wait", json!({}), json!(number)).await.unwrap();
+        assert_eq!(call.next_message().await.unwrap().unwrap()["method"], "notifications/progress");
+        calls.push(call);
+    }
+    let third = alice.ask("tools/list", json!({})).await.unwrap();
+    assert_eq!((third.status, third.header("retry-after")), (StatusCode::SERVICE_UNAVAILABLE, Some("1")));
+    let another = alice.listen(json!({"toolsListChanged": true})).await.unwrap();
+    assert_eq!(another.status, StatusCode::SERVICE_UNAVAILABLE, "to open a stream is a request, too");
+    // Their ends give both places back, as soon as front has seen them out.
+    for mut call in calls {
+        world.upstream.release();
+        world.upstream.release();
+        let last = call.next_message().await.unwrap().unwrap();
+        assert_eq!(last["result"]["content"][0]["text"], "waited", "{last}");
+    }
+    let mut tries = 0;
+    while alice.ask("tools/list", json!({})).await.unwrap().status != StatusCode::OK {
+        tries += 1;
+        assert!(tries < 10_000, "the places never came back");
+    }
+    drop(open);
+}
