@@ -27,7 +27,7 @@ macro_rules! instruments {
 }
 
 instruments! {
-    requests: Counter<u64> = u64_counter("weir.requests", "{request}", "Client requests by method, client era and outcome"),
+    requests: Counter<u64> = u64_counter("weir.requests", "{request}", "Client requests by method, client era and outcome: ok, tool_error, protocol_error, refused, failed or cancelled"),
     request_duration: Histogram<f64> = f64_histogram("weir.request.duration", "s", "Time from a client's request to the end of its answer, by method and era"),
     call_duration: Histogram<f64> = f64_histogram("weir.tool_call.duration", "s", "Time of a tool call at an upstream, by upstream, tool and outcome"),
     upstream_up: Gauge<u64> = u64_gauge("weir.upstream.up", "{upstream}", "1 while an upstream answers, 0 while it does not, by upstream"),

@@ -1,0 +1,121 @@
+//! Every requirement and every fault that weir answers for now stands in the name of a test, so that whoever reads a list of
+//! passed tests sees what holds. What is not promised yet stands here, with what it waits for.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+/// Requirements by number.
+const REQUIREMENTS: [RangeInclusive<u16>; 4] = [1..=123, 141..=165, 194..=204, 207..=219];
+
+/// Rows of the fault matrix by letter and number.
+const FAULTS: [(char, RangeInclusive<u16>); 8] = [
+    ('a', 1..=9),
+    ('a', 17..=26),
+    ('b', 1..=25),
+    ('e', 1..=11),
+    ('e', 15..=16),
+    ('e', 20..=20),
+    ('e', 22..=22),
+    ('g', 1..=5),
+];
+
+/// Requirements that wait for a part of weir that is not there yet.
+const NOT_YET: [(RangeInclusive<u16>, &str); 5] = [
+    (21..=25, "parameters mirrored in headers"),
+    (48..=48, "limits of rates"),
+    (93..=97, "streams that are resumed"),
+    (107..=108, "HTTP+SSE of 2024-11-05"),
+    (116..=118, "parameters mirrored in headers"),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            if !path.file_name().is_some_and(|name| name == "target" || name == "node_modules") {
+                sources(&path, found);
+            }
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The names of the functions that a source marks as tests.
+fn tests_of(source: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    let mut marked = false;
+    for line in source.lines().map(str::trim_start) {
+        if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+            marked = true;
+        }
+        let name = line.split_once("fn ").map(|(_, rest)| rest);
+        if marked
+            && !line.starts_with("//")
+            && let Some(name) = name
+        {
+            names.push(name.split(['(', '<']).next().unwrap_or_default());
+            marked = false;
+        }
+    }
+    names
+}
+
+/// A letter and digits, as a word of a test's name.
+fn is_id(word: &str) -> bool {
+    let mut letters = word.chars();
+    letters.next().is_some_and(|first| first.is_ascii_lowercase())
+        && word.len() > 2
+        && letters.all(|rest| rest.is_ascii_digit())
+}
+
+fn promised() -> BTreeSet<String> {
+    let mut ids: BTreeSet<String> = REQUIREMENTS.into_iter().flatten().map(|number| format!("r{number:03}")).collect();
+    ids.extend(FAULTS.into_iter().flat_map(|(row, numbers)| numbers.map(move |number| format!("{row}{number:02}"))));
+    for (numbers, _) in NOT_YET {
+        numbers.for_each(|number| assert!(ids.remove(&format!("r{number:03}")), "r{number:03} is not promised anyway"));
+    }
+    ids
+}
+
+#[test]
+fn every_promise_stands_in_the_name_of_a_test() {
+    let mut files = Vec::new();
+    for folder in ["crates", "tests/it", "benches", "xtask"] {
+        sources(&root().join(folder), &mut files);
+    }
+    let mut proven = BTreeSet::new();
+    for file in &files {
+        let source = std::fs::read_to_string(file).unwrap();
+        let words = tests_of(&source).into_iter().flat_map(|name| name.split('_'));
+        proven.extend(words.filter(|word| is_id(word)).map(str::to_owned));
+    }
+    assert!(proven.len() > 200, "the sources are where this test looks for them: {}", files.len());
+    let missing: Vec<_> = promised().difference(&proven).cloned().collect();
+    assert!(missing.is_empty(), "no test is named after {missing:?}");
+}
+
+#[test]
+fn only_what_runs_as_a_test_counts() {
+    let source = "
+        #[test]
+        fn r001_plain() {}
+        fn r002_helper() {}
+        #[tokio::test(flavor = \"multi_thread\")]
+        #[ignore = \"measures time\"]
+        async fn r003_a04_marked_twice() {}
+        pub async fn r005_scenario(world: &World) {}
+        #[test]
+        // fn r006_commented() {}
+        fn r007_generic<T>() {}
+    ";
+    assert_eq!(tests_of(source), ["r001_plain", "r003_a04_marked_twice", "r007_generic"]);
+    let words = ["r001", "a04", "plain", "h2", "r", "1st", "rfc9110", "R001"];
+    assert_eq!(words.map(is_id), [true, true, false, false, false, false, false, false]);
+}
