@@ -11,11 +11,13 @@ use crate::catalog::Item;
 use crate::failure::Failure;
 use crate::port::{Attempt, Audit, Authorizer, Decision, Entry, Evidence, Limiter, Permit, Verdict, Verifier};
 use crate::principal::Principal;
+use crate::token::ClientToken;
 
 /// Something whose sender is known.
 #[derive(Debug)]
 pub struct Authenticated<T> {
     principal: Principal,
+    token: Option<ClientToken>,
     inner: T,
 }
 
@@ -25,6 +27,11 @@ impl<T> Authenticated<T> {
         &self.principal
     }
 
+    /// The sender's token, where it was kept.
+    pub fn token(&self) -> Option<&ClientToken> {
+        self.token.as_ref()
+    }
+
     /// What was sent.
     pub fn inner(&self) -> &T {
         &self.inner
@@ -32,12 +39,21 @@ impl<T> Authenticated<T> {
 
     /// Swaps the payload, keeping the proof: a decoded call comes from the same sender as its bytes.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Authenticated<U> {
-        Authenticated { principal: self.principal, inner: change(self.inner) }
+        Authenticated { principal: self.principal, token: self.token, inner: change(self.inner) }
     }
 
     /// The sender's proof alone, for a further message of the same request (an item of a batch).
     pub fn with<U>(&self, inner: U) -> Authenticated<U> {
-        Authenticated { principal: self.principal.clone(), inner }
+        Authenticated { principal: self.principal.clone(), token: self.token.clone(), inner }
+    }
+
+    /// Keeps the token that the sender was found out by, for upstreams at which weir acts in its name. `evidence` is what
+    /// was verified; a token that the verifier did not go by is not kept.
+    #[must_use]
+    pub fn keeping(mut self, evidence: &Evidence<'_>) -> Self {
+        let verified = self.principal.subject().is_some_and(|subject| subject.by_token);
+        self.token = evidence.bearer.filter(|_| verified).map(ClientToken::mint);
+        self
     }
 
     /// Gives both parts; the proof ends here.
@@ -50,6 +66,7 @@ impl<T> Authenticated<T> {
 #[derive(Debug)]
 pub struct Admitted {
     principal: Principal,
+    token: Option<ClientToken>,
     call: Arc<Call>,
     item: Item,
     verdict: Verdict,
@@ -60,6 +77,7 @@ pub struct Admitted {
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) principal: Principal,
+    pub(crate) token: Option<ClientToken>,
     pub(crate) call: Arc<Call>,
     pub(crate) item: Item,
     pub(crate) verdict: Verdict,
@@ -84,8 +102,8 @@ impl Admitted {
     }
 
     pub(crate) fn into_parts(self) -> Parts {
-        let Self { principal, call, item, verdict, permit } = self;
-        Parts { principal, call, item, verdict, permit }
+        let Self { principal, token, call, item, verdict, permit } = self;
+        Parts { principal, token, call, item, verdict, permit }
     }
 }
 
@@ -110,7 +128,7 @@ pub async fn authenticate<T>(
     inner: T,
 ) -> Result<Authenticated<T>, Failure> {
     let identity = verifier.verify(evidence).await?;
-    Ok(Authenticated { principal: Principal::mint(identity), inner })
+    Ok(Authenticated { principal: Principal::mint(identity), token: None, inner })
 }
 
 /// Asks whether the principal may make this call of `item`, which it sees, and whether it may make it now; waits its turn
@@ -120,7 +138,7 @@ pub async fn authenticate<T>(
 /// A refusal by the authorizer, or by the limiter (says when to come again), or by the audit, where no call is to be made
 /// without a record.
 pub async fn admit(gates: &Gates, call: Authenticated<Arc<Call>>, item: Item) -> Result<Admitted, Failure> {
-    let Authenticated { principal, inner: call } = call;
+    let Authenticated { principal, token, inner: call } = call;
     let attempt = Attempt { principal: &principal, call: &call, item: Some(&item) };
     let decided = match gates.authorizer.may_call(&principal, &call, &item) {
         Ok(verdict) => match gates.limiter.call(&principal, &call, &item) {
@@ -133,7 +151,7 @@ pub async fn admit(gates: &Gates, call: Authenticated<Arc<Call>>, item: Item) ->
     match decided {
         Ok((verdict, permit)) => {
             gates.audit.decided(&attempt, Decision::Allowed(&verdict))?;
-            Ok(Admitted { principal, call, item, verdict, permit })
+            Ok(Admitted { principal, token, call, item, verdict, permit })
         }
         Err(failure) => {
             gates.audit.decided(&attempt, Decision::Refused(&failure))?;

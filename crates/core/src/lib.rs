@@ -20,6 +20,7 @@ pub mod route;
 pub mod schema;
 pub mod seal;
 pub mod telemetry;
+pub mod token;
 pub mod upstream;
 
 pub use admit::{Admitted, Authenticated, Gates, admit, authenticate};
@@ -32,3 +33,4 @@ pub use names::{EndpointId, UpstreamId};
 pub use principal::Principal;
 pub use reply::{End, Event, Note, Payload, Reply};
 pub use route::Router;
+pub use token::ClientToken;

@@ -45,6 +45,9 @@ pub struct Subject {
     pub claims: Arc<[(Arc<str>, Arc<str>)]>,
     /// When the credentials end.
     pub expires: Option<SystemTime>,
+    /// True if all this was found out from the bearer token of the request, and that token is one that its issuer may be
+    /// asked to exchange: an access token, not a key of weir's own.
+    pub by_token: bool,
 }
 
 impl Subject {
@@ -70,6 +73,7 @@ impl Subject {
             actor: None,
             claims: Arc::new([]),
             expires: None,
+            by_token: false,
         }
     }
 

@@ -51,7 +51,7 @@ impl Router {
 
     /// Sends an admitted call to the upstream that has the tool.
     async fn send(&self, call: Admitted) -> Reply {
-        let Parts { principal, call, item, verdict, permit } = call.into_parts();
+        let Parts { principal, token, call, item, verdict, permit } = call.into_parts();
         let begun = Begun { principal: principal.clone(), call: call.clone(), item: item.clone(), verdict, permit };
         let record = Record::begin(self.gates.audit.clone(), begun);
         if let Err(failure) = check::arguments(&item, &call) {
@@ -62,8 +62,14 @@ impl Router {
         };
         let own = self.catalog.endpoint(&call.endpoint).and_then(|endpoint| endpoint.deadlines);
         let deadlines = own.map_or(item.terms.deadlines, |own| item.terms.deadlines.cut(own));
-        let outbound =
-            Outbound { principal, call, native: item.tool.native.clone(), tool: Some(item.tool.clone()), deadlines };
+        let outbound = Outbound {
+            principal,
+            token,
+            call,
+            native: item.tool.native.clone(),
+            tool: Some(item.tool.clone()),
+            deadlines,
+        };
         let reply = upstream.call(outbound).await;
         record.on(reply, check::Results::of(&item))
     }

@@ -13,12 +13,15 @@ use crate::names::UpstreamId;
 use crate::port::Fut;
 use crate::principal::Principal;
 use crate::reply::Reply;
+use crate::token::ClientToken;
 
 /// A call that has found its upstream.
 #[derive(Debug)]
 pub struct Outbound {
     /// Who makes it.
     pub principal: Principal,
+    /// The token it came with, where front keeps those. For the authorization server alone, never for the upstream.
+    pub token: Option<ClientToken>,
     /// The call as the client made it. Shared with the record that is written when it ends.
     pub call: Arc<Call>,
     /// The upstream's own name for the tool.

@@ -52,7 +52,7 @@ pub(crate) async fn enter(context: &Context, head: &Parts) -> Result<Authenticat
         let (endpoint, request) = (&context.endpoint, context.name.as_str());
         ports.audit.entered(&Entrance { peer, endpoint, request, outcome: Ok(principal) });
     }
-    Ok(known)
+    Ok(if context.settings.keep_tokens { known.keeping(&evidence) } else { known })
 }
 
 fn recorded(context: &Context, peer: IpAddr, reason: &'static str, refusal: Refusal) -> Refusal {

@@ -27,6 +27,8 @@ pub struct Settings {
     pub trusted_proxies: Vec<Network>,
     /// Where clients get tokens; `None` where no authorization server issues any for here.
     pub oauth: Option<OAuth>,
+    /// Whether verified tokens stay with their calls: true where some upstream is called in the name of its callers.
+    pub keep_tokens: bool,
     /// What weir calls itself in `serverInfo`.
     pub server: ServerIdentity,
     /// Limits and times.
@@ -45,6 +47,7 @@ impl Settings {
             origins: Vec::new(),
             trusted_proxies: Vec::new(),
             oauth: None,
+            keep_tokens: false,
             server: ServerIdentity::default(),
             limits: Limits::default(),
         }

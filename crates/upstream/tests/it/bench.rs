@@ -81,6 +81,7 @@ pub(crate) fn call(tool: &str, arguments: Value) -> Call {
 pub(crate) async fn outbound(tool: &str, call: Call) -> Outbound {
     Outbound {
         principal: principal(None).await,
+        token: None,
         call: Arc::new(call),
         native: tool.into(),
         tool: None,
