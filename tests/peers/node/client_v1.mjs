@@ -1,6 +1,8 @@
 // The client of the TypeScript SDK 1.x: what most hosts ship today. See driver.mjs for the command line.
 
+import { UnauthorizedError, auth } from '@modelcontextprotocol/sdk/client/auth.js';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { applyMiddlewares, withLogging, withOAuth } from '@modelcontextprotocol/sdk/client/middleware.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import {
@@ -9,16 +11,23 @@ import {
 } from '@modelcontextprotocol/sdk/types.js';
 
 import { run, streamWatch } from './driver.mjs';
+import { Account, withUser } from './oauth.mjs';
 
 await run(async given => {
-    const client = new Client({ name: 'driver-v1', version: '1.0.0' });
     const [command, ...args] = given.url.split(' ');
     const stream = streamWatch();
-    const transport = given.stdio
-        ? new StdioClientTransport({ command, args })
-        : new StreamableHTTPClientTransport(new URL(given.url), { fetch: stream.fetch });
-    await client.connect(transport);
+    const account = new Account();
+    let client;
+    let transport;
+    const open = async () => {
+        client = new Client({ name: 'driver-v1', version: '1.0.0' });
+        transport = given.stdio ? new StdioClientTransport({ command, args }) : overHttp(given, stream.fetch, account);
+        await client.connect(transport);
+    };
+    const withLogin = act => withUser(act, error => error instanceof UnauthorizedError, () => finish(given, account));
+    await withLogin(open);
     return {
+        account,
         about: {
             era: 'legacy',
             protocolVersion: transport.protocolVersion,
@@ -33,7 +42,8 @@ await run(async given => {
                 cursor = page.nextCursor;
             } while (cursor !== undefined);
         },
-        call: (name, args, options) => client.callTool({ name, arguments: args }, undefined, options),
+        call: (name, args, options) =>
+            withLogin(() => client.callTool({ name, arguments: args }, undefined, options)),
         onToolsChanged: async then => {
             client.setNotificationHandler(ToolListChangedNotificationSchema, () => then());
             if (!given.stdio) await stream.opened;
@@ -49,3 +59,17 @@ await run(async given => {
         }
     };
 });
+
+/** `--auth sdk` is the transport's own OAuth client, `--auth middleware` the one that wraps any fetch. */
+function overHttp({ url, auth: how }, fetch, account) {
+    if (how === 'none') return new StreamableHTTPClientTransport(new URL(url), { fetch });
+    if (how === 'sdk') return new StreamableHTTPClientTransport(new URL(url), { fetch, authProvider: account });
+    const logger = ({ method, status }) => console.log(JSON.stringify({ event: 'http', method, status }));
+    const wrapped = applyMiddlewares(withOAuth(account, url), withLogging({ logger }))(fetch);
+    return new StreamableHTTPClientTransport(new URL(url), { fetch: wrapped });
+}
+
+/** The user came back: the code becomes a token. What was discovered is remembered by the account. */
+async function finish({ url }, account) {
+    await auth(account, { serverUrl: url, authorizationCode: account.takeCallback().get('code') });
+}

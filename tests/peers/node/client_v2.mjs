@@ -1,10 +1,20 @@
 // The client of the TypeScript SDK 2.x, in either era. See driver.mjs for the command line; here also
 // `--era modern|legacy|auto`: a pinned modern version, the legacy handshake, or whatever the probe finds.
 
-import { Client, LOG_LEVEL_META_KEY, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
+import {
+    Client,
+    LOG_LEVEL_META_KEY,
+    StreamableHTTPClientTransport,
+    UnauthorizedError,
+    applyMiddlewares,
+    auth,
+    withLogging,
+    withOAuth
+} from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 
 import { run, streamWatch } from './driver.mjs';
+import { Account, withUser } from './oauth.mjs';
 
 const MODES = { modern: { pin: '2026-07-28' }, legacy: 'legacy', auto: 'auto' };
 
@@ -12,23 +22,50 @@ await run(
     async given => {
         const mode = MODES[given.era];
         if (mode === undefined) throw new Error(`--era ${given.era}: modern, legacy or auto`);
-        const client = new Client(
-            { name: 'driver-v2', version: '1.0.0' },
-            // What is seen must come from the server, not from the client's cache.
-            { versionNegotiation: { mode }, defaultCacheTtlMs: 0 }
-        );
         const [command, ...args] = given.url.split(' ');
         const stream = streamWatch();
-        const transport = given.stdio
-            ? new StdioClientTransport({ command, args })
-            : new StreamableHTTPClientTransport(new URL(given.url), { fetch: stream.fetch });
-        await client.connect(transport);
-        return peer(client, transport, { ...given, opened: given.stdio ? undefined : stream.opened });
+        const account = new Account();
+        const opened = {};
+        const open = async () => {
+            opened.client = new Client(
+                { name: 'driver-v2', version: '1.0.0' },
+                // What is seen must come from the server, not from the client's cache.
+                { versionNegotiation: { mode }, defaultCacheTtlMs: 0 }
+            );
+            opened.transport = given.stdio
+                ? new StdioClientTransport({ command, args })
+                : overHttp(given, stream.fetch, account);
+            await opened.client.connect(opened.transport);
+        };
+        const withLogin = act => withUser(act, isUnauthorized, () => finish(given, account));
+        await withLogin(open);
+        return { account, ...peer(opened, { ...given, withLogin, opened: given.stdio ? undefined : stream.opened }) };
     },
     { era: { type: 'string', default: 'auto' } }
 );
 
-function peer(client, transport, given) {
+/** `--auth sdk` is the transport's own OAuth client, `--auth middleware` the one that wraps any fetch. */
+function overHttp({ url, auth: how }, fetch, account) {
+    if (how === 'none') return new StreamableHTTPClientTransport(new URL(url), { fetch });
+    if (how === 'sdk') return new StreamableHTTPClientTransport(new URL(url), { fetch, authProvider: account });
+    const logger = ({ method, status }) => console.log(JSON.stringify({ event: 'http', method, status }));
+    const wrapped = applyMiddlewares(withOAuth(account, url), withLogging({ logger }))(fetch);
+    return new StreamableHTTPClientTransport(new URL(url), { fetch: wrapped });
+}
+
+/** The user came back: the code becomes a token, once `iss` (RFC 9207) was found right. */
+async function finish({ url }, account) {
+    const callback = account.takeCallback();
+    await auth(account, { serverUrl: url, authorizationCode: callback.get('code'), iss: callback.get('iss') });
+}
+
+function isUnauthorized(error) {
+    // An error on the way of a version probe arrives wrapped.
+    for (let at = error; at instanceof Error; at = at.cause) if (at instanceof UnauthorizedError) return true;
+    return false;
+}
+
+function peer({ client, transport }, given) {
     const modern = client.getProtocolEra() === 'modern';
     let meta;
     return {
@@ -43,7 +80,7 @@ function peer(client, transport, given) {
             yield tools;
         },
         call: (name, args, options) =>
-            client.callTool({ name, arguments: args, ...(meta && { _meta: meta }) }, options),
+            given.withLogin(() => client.callTool({ name, arguments: args, ...(meta && { _meta: meta }) }, options)),
         onToolsChanged: async then => {
             client.setNotificationHandler('notifications/tools/list_changed', () => then());
             if (modern) await client.listen({ toolsListChanged: true });

@@ -2,6 +2,7 @@
 //
 // node client_vN.mjs URL SCENARIO [TOOL] [ARGUMENTS as JSON] [--level L] [--timeout MS] [--trigger TOOL]
 // node client_vN.mjs URL SCENARIO ... --stdio   (URL is then a command line, split at spaces)
+// node client_vN.mjs URL SCENARIO ... --auth sdk|middleware   (the SDK's OAuth client; it knows nothing but URL)
 //
 // Exits 0 when the scenario went as its name says, 1 with an `error` line when not, 2 on a wrong command line.
 
@@ -20,6 +21,7 @@ const scenarios = {
     watch,
     'unknown-tool': unknownTool,
     structured,
+    refresh,
     logs: async (peer, { tool, args, level }) => {
         await peer.logAt(level, ({ level, logger, data }) => print({ event: 'log', level, logger, data }));
         print({ event: 'result', result: await peer.call(tool, args) });
@@ -33,7 +35,7 @@ const scenarios = {
  * @param {(given: object) => Promise<Peer>} connect opens the client; `given` has url, stdio and the driver's own flags
  * @param {object} ownFlags further options of this driver, as parseArgs takes them
  *
- * A Peer has `about` (what was negotiated), `pages()`, `call(tool, args, options)`, `onToolsChanged(then)`,
+ * A Peer has `about` (what was negotiated), `account` (see oauth.mjs), `pages()`, `call(tool, args, options)`, `onToolsChanged(then)`,
  * `logAt(level, then)`, `checkFailed(error)` and `close()`.
  */
 export async function run(connect, ownFlags = {}) {
@@ -46,6 +48,7 @@ export async function run(connect, ownFlags = {}) {
         const peer = await connect(given);
         print({ event: 'connected', ...peer.about });
         await scenarios[given.scenario](peer, given);
+        if (given.auth !== 'none') print({ event: 'account', logins: peer.account.logins, tokens: peer.account.saved });
         await peer.close();
     } catch (error) {
         print({ event: 'error', code: error.code, message: error.message, data: error.data });
@@ -79,6 +82,7 @@ function commandLine(ownFlags) {
             timeout: { type: 'string', default: `${TIMEOUT_MS}` },
             trigger: { type: 'string' },
             stdio: { type: 'boolean', default: false },
+            auth: { type: 'string', default: 'none' },
             ...ownFlags
         }
     });
@@ -122,6 +126,12 @@ function resolvers() {
     let resolve;
     const promise = new Promise(settle => (resolve = settle));
     return { promise, resolve };
+}
+
+/** Calls until the client has got itself a second token. */
+async function refresh(peer, { tool, args }) {
+    do print({ event: 'result', result: await peer.call(tool, args) });
+    while (peer.account.saved < 2);
 }
 
 /** A server refuses either by a JSON-RPC error or by an `isError` result; anything else is a failure. */

@@ -12,12 +12,14 @@ from mcp import ClientSession, McpError
 from mcp.client.streamable_http import streamable_http_client
 
 from driver import CheckFailed, Refused, StreamWatch, run
+from oauth import Account
 
 
 class Peer:
     def __init__(self) -> None:
         self.session: ClientSession
         self.stream = StreamWatch()
+        self.account = Account(httpx.AsyncClient)
         self.about: dict[str, Any] = {}
         self.changed: anyio.Event | None = None
         self.logged: Callable[[dict[str, Any]], None] = lambda _: None
@@ -67,8 +69,11 @@ class Peer:
 async def connect(given: argparse.Namespace) -> AsyncIterator[Peer]:
     peer = Peer()
     hooks = {"response": [peer.stream.answered]}
+    auth = None
+    if given.auth == "sdk":
+        auth = peer.account.provider(given.url, lambda back: (back["code"], back.get("state")))
     async with (
-        httpx.AsyncClient(event_hooks=hooks, timeout=given.timeout / 1000) as http,
+        httpx.AsyncClient(event_hooks=hooks, timeout=given.timeout / 1000, auth=auth) as http,
         streamable_http_client(given.url, http_client=http) as (reading, writing, session_id),
         ClientSession(reading, writing, logging_callback=peer.log, message_handler=peer.heard) as session,
     ):

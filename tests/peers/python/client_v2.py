@@ -11,8 +11,10 @@ import httpx2
 import mcp_types as types
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import AuthorizationCodeResult
 
 from driver import CheckFailed, Refused, StreamWatch, run
+from oauth import Account
 
 MODERN = "2026-07-28"
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
@@ -22,6 +24,7 @@ class Peer:
     def __init__(self) -> None:
         self.client: Client
         self.stream = StreamWatch()
+        self.account = Account(httpx2.AsyncClient)
         self.about: dict[str, Any] = {}
         self.changed: anyio.Event | None = None
         self.logged: Callable[[dict[str, Any]], None] = lambda _: None
@@ -89,8 +92,9 @@ async def connect(given: argparse.Namespace) -> AsyncIterator[Peer]:
     peer = Peer()
     mode = MODERN if given.era == "modern" else given.era
     hooks = {"response": [peer.stream.answered]}
+    auth = peer.account.provider(given.url, AuthorizationCodeResult.model_validate) if given.auth == "sdk" else None
     async with (
-        httpx2.AsyncClient(event_hooks=hooks, timeout=given.timeout / 1000) as http,
+        httpx2.AsyncClient(event_hooks=hooks, timeout=given.timeout / 1000, auth=auth) as http,
         Client(
             streamable_http_client(given.url, http_client=http),
             mode=mode,

@@ -1,6 +1,8 @@
 """What the Python client drivers share: the command line, the scenarios, and one JSON object a line of what was seen.
 
-    client_vN.py URL SCENARIO [TOOL] [ARGUMENTS as JSON] [--level L] [--timeout MS] [--trigger TOOL]
+    client_vN.py URL SCENARIO [TOOL] [ARGUMENTS as JSON] [--level L] [--timeout MS] [--trigger TOOL] [--auth sdk]
+
+With `--auth sdk` the SDK's own OAuth client logs in; it knows nothing but URL.
 
 Exits 0 when the scenario went as its name says, 1 with an `error` line when not, 2 on a wrong command line.
 """
@@ -14,7 +16,7 @@ from typing import Any, Protocol
 
 import anyio
 
-SCENARIOS = ["list", "call", "call-progress", "watch", "unknown-tool", "structured", "logs", "cancel"]
+SCENARIOS = ["list", "call", "call-progress", "watch", "unknown-tool", "structured", "logs", "cancel", "refresh"]
 
 
 class Refused(Exception):
@@ -46,6 +48,7 @@ class Peer(Protocol):
     """One connected client of some SDK."""
 
     about: dict[str, Any]
+    account: Any
 
     def pages(self) -> AsyncIterator[list[str]]: ...
 
@@ -72,6 +75,7 @@ def command_line(**own: dict[str, Any]) -> argparse.Namespace:
     parser.add_argument("--level", default="info")
     parser.add_argument("--timeout", type=int, default=30_000, help="longest wait of the scenario, in milliseconds")
     parser.add_argument("--trigger")
+    parser.add_argument("--auth", choices=["none", "sdk"], default="none")
     for name, settings in own.items():
         parser.add_argument(f"--{name}", **settings)
     return parser.parse_args()
@@ -86,6 +90,8 @@ def run(connect: Callable[[argparse.Namespace], AbstractAsyncContextManager[Peer
             async with connect(given) as peer:
                 show("connected", **peer.about)
                 await scenario(peer, given)
+                if given.auth != "none":
+                    show("account", logins=peer.account.logins, tokens=peer.account.saved)
 
     try:
         anyio.run(whole)
@@ -122,6 +128,16 @@ async def scenario(peer: Peer, given: argparse.Namespace) -> None:
             await structured(peer, given.tool, given.args)
         case "cancel":
             await cancel(peer, given)
+        case "refresh":
+            await refresh(peer, given)
+
+
+async def refresh(peer: Peer, given: argparse.Namespace) -> None:
+    """Calls until the client has got itself a second token."""
+    while True:
+        show("result", result=await peer.call(given.tool, given.args))
+        if peer.account.saved > 1:
+            return
 
 
 async def on_progress(progress: float, total: float | None, message: str | None) -> None:
