@@ -4,6 +4,7 @@
 //! found. It opens no socket; whatever it must fetch comes through a port.
 
 mod audit;
+pub mod limit;
 mod open;
 
 pub use audit::{LogAudit, Silent};

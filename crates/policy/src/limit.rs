@@ -1,0 +1,182 @@
+//! How often: rates, daily quotas and places, behind core's [`Limiter`].
+//!
+//! A request pays at three points: its address before anything is known of its sender, its principal before its body is
+//! read, and each call, once its tool is known, by what it costs. A principal's own limits come before those that all
+//! share, so that whoever is refused takes nothing from the others; what was paid before a refusal stays paid.
+//!
+//! It counts for this replica alone, but for daily quotas, which go through the `Counters` port.
+
+mod daily;
+mod places;
+mod queue;
+mod refusal;
+mod rules;
+mod table;
+
+pub use rules::{Concurrency, Limit, Rate, Rates, ToolLimit, ToolPattern, Uncounted};
+
+use std::fmt;
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+use weir_core::call::Call;
+use weir_core::catalog::Item;
+use weir_core::failure::Failure;
+use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::port::{Clock, Counters, Entry, Limiter};
+use weir_core::principal::Principal;
+
+use daily::{Due, Quotas};
+use places::Places;
+use refusal::What;
+use table::{Key, Table};
+
+/// Addresses with a bucket: 8 MiB at most.
+const ADDRESSES: usize = 1 << 16;
+/// Buckets of principals (each has one for every limit that holds for it) and of upstreams: 16 MiB at most.
+const BUCKETS: usize = 1 << 17;
+/// Whose bucket it is that all share.
+const EVERYBODY: [u8; 16] = [0; 16];
+const ONE: NonZeroU32 = NonZeroU32::MIN;
+
+/// The limiter. Its limits can be replaced while it works; what has been counted against a limit that stays the same, in
+/// name and numbers, goes on counting.
+pub struct Limits {
+    rates: ArcSwap<Rates>,
+    addresses: Table,
+    buckets: Table,
+    quotas: Quotas,
+    places: Places,
+}
+
+impl Limits {
+    /// A limiter that knows the time by `clock` and counts daily quotas in `counters`.
+    #[must_use]
+    pub fn new(rates: Rates, clock: Arc<dyn Clock>, counters: Arc<dyn Counters>) -> Self {
+        Self::sized(rates, (ADDRESSES, BUCKETS), clock, counters)
+    }
+
+    fn sized(
+        rates: Rates,
+        (addresses, buckets): (usize, usize),
+        clock: Arc<dyn Clock>,
+        counters: Arc<dyn Counters>,
+    ) -> Self {
+        Self {
+            rates: ArcSwap::from_pointee(rates),
+            addresses: Table::new(addresses, clock.clone()),
+            buckets: Table::new(buckets, clock.clone()),
+            quotas: Quotas::new(clock, counters),
+            places: Places::default(),
+        }
+    }
+
+    /// Other limits from now on. Calls that wait for a place keep it, and their patience.
+    pub fn replace(&self, rates: Rates) {
+        self.rates.store(Arc::new(rates));
+    }
+
+    /// Takes what a call costs of every rate it is under; gives the daily quotas it is under.
+    fn charge(&self, rates: &Rates, errand: &Errand<'_>) -> Result<Vec<Due>, Failure> {
+        let Errand { principal, endpoint, upstream, native } = *errand;
+        let tool = rates.tools.iter().find(|tool| tool.pattern.matches(upstream, native));
+        let cost = tool.map_or(ONE, |tool| tool.cost);
+        let own = rates.of(principal, endpoint).map(|limit| (limit, What::Calls, *principal.digest(), cost));
+        let tools = tool.map(|tool| {
+            let of = if tool.shared { EVERYBODY } else { *principal.digest() };
+            (&tool.limit, What::Tool, of, ONE)
+        });
+        let theirs = rates.upstreams.get(upstream).map(|limit| (limit, What::Upstream, EVERYBODY, cost));
+        let mut quotas = Vec::new();
+        for (limit, what, of, cost) in [own, tools, theirs].into_iter().flatten() {
+            pay(&self.buckets, limit, (what, of), cost).map_err(|failure| match what {
+                What::Upstream => failure.at(upstream),
+                What::Requests | What::Calls | What::Tool => failure,
+            })?;
+            quotas.extend(limit.daily.map(|most| Due { name: limit.name.clone(), of, most, cost: cost.get().into() }));
+        }
+        Ok(quotas)
+    }
+
+    fn admit<'a>(&'a self, errand: Errand<'a>) -> Result<Entry<'a>, Failure> {
+        let rates = self.rates.load();
+        let due = self.charge(&rates, &errand)?;
+        let Errand { principal, upstream, .. } = errand;
+        if due.is_empty() {
+            return self.places.enter(principal, upstream, &rates.concurrency);
+        }
+        let rates = Guard::into_inner(rates);
+        Ok(Entry::Later(Box::pin(async move {
+            self.quotas.spend(due, rates.uncounted).await?;
+            match self.places.enter(principal, upstream, &rates.concurrency)? {
+                Entry::Now(permit) => Ok(permit),
+                Entry::Later(turn) => turn.await,
+            }
+        })))
+    }
+}
+
+/// What a limiter needs to know of a call.
+#[derive(Clone, Copy)]
+struct Errand<'a> {
+    principal: &'a Principal,
+    endpoint: &'a EndpointId,
+    upstream: &'a UpstreamId,
+    native: &'a str,
+}
+
+/// Takes `cost` of a limit's rate, where it has one.
+fn pay(table: &Table, limit: &Limit, (what, of): (What, [u8; 16]), cost: NonZeroU32) -> Result<(), Failure> {
+    let Some(rate) = &limit.rate else { return Ok(()) };
+    let key = Key { limit: limit.mark, what, of };
+    table.take(key, rate, cost).map_err(|wait| refusal::rate(&limit.name, rate, what, wait))
+}
+
+impl Limiter for Limits {
+    fn arrive(&self, peer: IpAddr) -> Result<(), Failure> {
+        let rates = self.rates.load();
+        let Some(limit) = &rates.address else { return Ok(()) };
+        let peer = peer.to_canonical();
+        // Programs on this machine share one address.
+        if peer.is_loopback() {
+            return Ok(());
+        }
+        pay(&self.addresses, limit, (What::Requests, neighbourhood(peer)), ONE)
+    }
+
+    fn request(&self, principal: &Principal, endpoint: &EndpointId) -> Result<(), Failure> {
+        let rates = self.rates.load();
+        let Some(limit) = rates.of(principal, endpoint) else { return Ok(()) };
+        pay(&self.buckets, limit, (What::Requests, *principal.digest()), ONE)
+    }
+
+    fn call<'a>(&'a self, principal: &'a Principal, call: &'a Call, item: &'a Item) -> Result<Entry<'a>, Failure> {
+        let (upstream, native) = (&item.tool.upstream, &*item.tool.native);
+        self.admit(Errand { principal, endpoint: &call.endpoint, upstream, native })
+    }
+}
+
+impl fmt::Debug for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Limits").field(&self.rates.load()).finish()
+    }
+}
+
+/// The network that one sender has to itself: whoever has one address of it can have the others too.
+fn neighbourhood(address: IpAddr) -> [u8; 16] {
+    let mut prefix = [0; 16];
+    match address {
+        IpAddr::V4(address) => {
+            // Apart from every IPv6 network: ::/8 is kept by the IETF.
+            prefix[1] = 4;
+            prefix[2..5].copy_from_slice(&address.octets()[..3]);
+        }
+        IpAddr::V6(address) => prefix[..8].copy_from_slice(&address.octets()[..8]),
+    }
+    prefix
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! A call's places: one among its principal's calls, one among its upstream's.
+//!
+//! The principal's comes first: a call that waits for its upstream counts as one of its principal's, so that nobody fills
+//! an upstream's queue with more than those.
+
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use tokio::time::Instant;
+use weir_core::failure::Failure;
+use weir_core::names::UpstreamId;
+use weir_core::port::{Entry, Permit};
+use weir_core::principal::Principal;
+use weir_core::telemetry::instruments;
+
+use super::queue::{Caps, Name, Party, Place, Queues, Turn, Waiting};
+use super::refusal::{self, PRINCIPAL, UPSTREAM};
+use super::rules::Concurrency;
+
+/// All places there are.
+pub(super) struct Places {
+    principals: Queues<Party>,
+    upstreams: Queues<UpstreamId>,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self { principals: Queues::new(), upstreams: Queues::new() }
+    }
+}
+
+impl Places {
+    /// Takes both places, at once or after a wait.
+    pub(super) fn enter<'a>(
+        &'a self,
+        principal: &'a Principal,
+        upstream: &'a UpstreamId,
+        rules: &Concurrency,
+    ) -> Result<Entry<'a>, Failure> {
+        let party = *principal.digest();
+        let caps = |places| Caps { places, waiting: rules.queue };
+        // The anonymous principal is everybody: it has no share that it could take from others.
+        let own = (!principal.is_anonymous()).then(|| Gate { upstream: None, caps: caps(rules.principal) });
+        let theirs = rules.upstreams.get(upstream).map(|most| Gate { upstream: Some(upstream), caps: caps(*most) });
+        let first = own.as_ref().map(|gate| self.principals.enter(&party, party, gate.caps));
+        let second = || theirs.as_ref().map(|gate| self.upstreams.enter(upstream, party, gate.caps));
+        let (first, wait) = match settled(first, own.as_ref())? {
+            Ok(first) => match settled(second(), theirs.as_ref())? {
+                Ok(second) => return Ok(Entry::Now(permit(first, second))),
+                Err(waiting) => {
+                    let wait = rules.wait;
+                    return Ok(Entry::Later(Box::pin(async move {
+                        let until = Instant::now() + wait;
+                        Ok(permit(first, Some(patience(waiting, theirs.as_ref(), until).await?)))
+                    })));
+                }
+            },
+            Err(waiting) => (waiting, rules.wait),
+        };
+        Ok(Entry::Later(Box::pin(async move {
+            let until = Instant::now() + wait;
+            let first = Some(patience(first, own.as_ref(), until).await?);
+            let second = theirs.as_ref().map(|gate| self.upstreams.enter(upstream, party, gate.caps));
+            let second = match settled(second, theirs.as_ref())? {
+                Ok(second) => second,
+                Err(waiting) => Some(patience(waiting, theirs.as_ref(), until).await?),
+            };
+            Ok(permit(first, second))
+        })))
+    }
+}
+
+fn permit(first: Option<Place<Party>>, second: Option<Place<UpstreamId>>) -> Permit {
+    match (first, second) {
+        (None, None) => Permit::free(),
+        both => Permit::holding(both),
+    }
+}
+
+/// A place (none where none is needed), or else what waits for it.
+type Settled<K> = Result<Option<Place<K>>, Waiting<K>>;
+
+fn settled<K: Name>(turn: Option<Turn<K>>, gate: Option<&Gate<'_>>) -> Result<Settled<K>, Failure> {
+    match turn {
+        None => Ok(Ok(None)),
+        Some(Turn::Now(place)) => Ok(Ok(Some(place))),
+        Some(Turn::Wait(waiting)) => Ok(Err(waiting)),
+        Some(Turn::Full) => Err(refused(gate, "full")),
+    }
+}
+
+/// Waits for a place until `until`.
+async fn patience<K: Name>(waiting: Waiting<K>, gate: Option<&Gate<'_>>, until: Instant) -> Result<Place<K>, Failure> {
+    let queued = Queued::new(gate);
+    let place = tokio::time::timeout_at(until, waiting).await;
+    drop(queued);
+    match place {
+        Ok(Some(place)) => Ok(place),
+        // Another principal, with fewer calls waiting, took its place in a full queue.
+        Ok(None) => Err(refused(gate, "full")),
+        Err(_) => Err(refused(gate, "waited")),
+    }
+}
+
+/// Which places these are, for refusals and metrics.
+struct Gate<'a> {
+    /// Of this upstream; `None`: of the call's principal.
+    upstream: Option<&'a UpstreamId>,
+    caps: Caps,
+}
+
+fn refused(gate: Option<&Gate<'_>>, outcome: &'static str) -> Failure {
+    let places = gate.map_or(0, |gate| gate.caps.places);
+    match gate.and_then(|gate| gate.upstream) {
+        Some(upstream) => refusal::busy(UPSTREAM, places, outcome).at(upstream),
+        None => refusal::busy(PRINCIPAL, places, outcome),
+    }
+}
+
+/// A call in a queue, for the metrics: counted while it waits, and how long it waited.
+struct Queued {
+    labels: Vec<KeyValue>,
+    since: Instant,
+}
+
+impl Queued {
+    fn new(gate: Option<&Gate<'_>>) -> Self {
+        let upstream = gate.and_then(|gate| gate.upstream);
+        let name = if upstream.is_some() { UPSTREAM } else { PRINCIPAL };
+        let upstream = upstream.map(|upstream| KeyValue::new("upstream", upstream.as_str().to_owned()));
+        let labels: Vec<_> = std::iter::once(KeyValue::new("limit", name)).chain(upstream).collect();
+        instruments().limit_queue.add(1, &labels);
+        Self { labels, since: Instant::now() }
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        let waited: Duration = self.since.elapsed();
+        instruments().limit_queue.add(-1, &self.labels);
+        instruments().limit_wait.record(waited.as_secs_f64(), &self.labels);
+    }
+}

@@ -1,0 +1,210 @@
+//! What the limiter is told: how often, how much a day, how many at once. Values only; no config format here.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use globset::{GlobBuilder, GlobMatcher};
+use sha2::{Digest as _, Sha256};
+use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::principal::Principal;
+
+/// All limits of a service. The default limits no rate, and holds the caps of [`Concurrency::default`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// Requests of an address, before anything is known of its sender. Its `daily` is not looked at.
+    pub address: Option<Limit>,
+    /// What a principal may do that no entry below speaks of.
+    pub principal: Option<Limit>,
+    /// The same on one endpoint, in place of `principal`; each with a budget of its own.
+    pub endpoints: HashMap<EndpointId, Limit>,
+    /// The same for members of a group, in place of both; of several groups the first one here counts.
+    pub groups: Vec<(Arc<str>, Limit)>,
+    /// The same for principals that come through an OAuth client, in place of all three.
+    pub clients: HashMap<Arc<str>, Limit>,
+    /// Tools; the first pattern that matches counts.
+    pub tools: Vec<ToolLimit>,
+    /// Calls of an upstream, of all principals together.
+    pub upstreams: HashMap<UpstreamId, Limit>,
+    /// How many calls at the same time.
+    pub concurrency: Concurrency,
+    /// What becomes of a call whose daily quota cannot be counted.
+    pub uncounted: Uncounted,
+}
+
+impl Rates {
+    /// The one limit that holds for a principal on an endpoint. None for the anonymous principal, who is everybody.
+    pub(super) fn of(&self, principal: &Principal, endpoint: &EndpointId) -> Option<&Limit> {
+        let subject = principal.subject()?;
+        let client = subject.client.as_ref().and_then(|client| self.clients.get(client));
+        let group = || self.groups.iter().find(|(name, _)| subject.groups.contains(name)).map(|(_, limit)| limit);
+        client.or_else(group).or_else(|| self.endpoints.get(endpoint)).or(self.principal.as_ref())
+    }
+}
+
+/// How often, and how much a day. Without either it limits nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    pub(super) name: Arc<str>,
+    pub(super) rate: Option<Rate>,
+    pub(super) daily: Option<u64>,
+    /// A digest of name and rate: what is counted under it goes on counting as long as both stay the same.
+    pub(super) mark: u64,
+}
+
+impl Limit {
+    /// A limit whose name (unique among all limits) stands in refusals and metrics, with a rate, and so much in a day of UTC.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>, rate: Option<Rate>, daily: Option<u64>) -> Self {
+        let name = name.into();
+        let mut hash = Sha256::new();
+        if let Some(Rate { count, per, burst }) = rate {
+            hash.update(count.get().to_be_bytes());
+            hash.update(burst.get().to_be_bytes());
+            hash.update(per.as_nanos().to_be_bytes());
+        }
+        hash.update(name.as_bytes());
+        let full: [u8; 32] = hash.finalize().into();
+        let mark = full[..8].iter().fold(0, |mark, &byte| mark << 8 | u64::from(byte));
+        Self { name, rate, daily, mark }
+    }
+
+    /// Its rate.
+    #[must_use]
+    pub fn rate(&self) -> Option<&Rate> {
+        self.rate.as_ref()
+    }
+
+    /// How much in a day of UTC.
+    #[must_use]
+    pub fn daily(&self) -> Option<u64> {
+        self.daily
+    }
+}
+
+/// So many in so much time, by the generic cell rate algorithm: evenly, and at most `burst` at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// How many.
+    pub count: NonZeroU32,
+    /// In how much time; not zero.
+    pub per: Duration,
+    /// The most at once, after a pause.
+    pub burst: NonZeroU32,
+}
+
+/// The limit of some tools.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolLimit {
+    /// Which tools.
+    pub pattern: ToolPattern,
+    /// How often they may be called, all tools of the pattern together.
+    pub limit: Limit,
+    /// As how many requests one call counts against its principal's and its upstream's limits.
+    pub cost: NonZeroU32,
+    /// True if all principals share the budget, false if each has its own.
+    pub shared: bool,
+}
+
+/// Names tools by upstream and by their own names there, such as `files/write_*` or `*/delete_*`: whatever an endpoint
+/// calls a tool, its limit holds.
+#[derive(Clone)]
+pub struct ToolPattern {
+    text: Arc<str>,
+    upstream: GlobMatcher,
+    native: GlobMatcher,
+}
+
+impl ToolPattern {
+    /// Reads a pattern: two globs with a `/` between them, the first of which has none.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub fn new(text: &str) -> Result<Self, String> {
+        let (upstream, native) = text.split_once('/').ok_or("has no `/` between upstream and tool")?;
+        if upstream.is_empty() || native.is_empty() {
+            return Err("names no upstream or no tool".to_owned());
+        }
+        Ok(Self { text: text.into(), upstream: glob(upstream)?, native: glob(native)? })
+    }
+
+    /// The pattern as it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub(super) fn matches(&self, upstream: &UpstreamId, native: &str) -> bool {
+        self.upstream.is_match(upstream.as_str()) && self.native.is_match(native)
+    }
+}
+
+fn glob(text: &str) -> Result<GlobMatcher, String> {
+    // A tool's name is no path: `*` also stands for `/`, and a backslash for itself nowhere.
+    let glob = GlobBuilder::new(text).literal_separator(false).backslash_escape(true).build();
+    glob.map(|glob| glob.compile_matcher()).map_err(|error| error.kind().to_string())
+}
+
+impl PartialEq for ToolPattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl fmt::Debug for ToolPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// How many calls at the same time, and how the others wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Concurrency {
+    /// Calls of one principal in flight. Does not bind the anonymous one.
+    pub principal: usize,
+    /// Calls in flight at an upstream; one that is not here is not bound.
+    pub upstreams: HashMap<UpstreamId, usize>,
+    /// Calls that wait for one principal's or one upstream's places.
+    pub queue: usize,
+    /// How long a call waits for its places, all together.
+    pub wait: Duration,
+}
+
+impl Default for Concurrency {
+    /// More than an agent and its helpers need at once, and less than an upstream's usual places (256), so that one principal
+    /// never has them all. The wait is shorter than the time after which people take a tool for dead.
+    fn default() -> Self {
+        Self { principal: 64, upstreams: HashMap::new(), queue: 128, wait: Duration::from_secs(2) }
+    }
+}
+
+/// What becomes of a call whose daily quota cannot be counted, because the store fails (faults F09).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Uncounted {
+    /// It may go: rates still hold.
+    #[default]
+    Allowed,
+    /// It is refused.
+    Refused,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[test]
+    fn a_pattern_names_upstream_and_tool() {
+        for bad in ["", "files", "/x", "files/", "files/[", "{/x"] {
+            assert!(ToolPattern::new(bad).is_err(), "{bad}");
+        }
+        let matches = |pattern: &str, upstream: &str, native: &str| {
+            ToolPattern::new(pattern).unwrap().matches(&UpstreamId::new(upstream).unwrap(), native)
+        };
+        assert!(matches("files/write_*", "files", "write_file") && matches("files/write_*", "files", "write_a/b"));
+        assert!(!matches("files/write_*", "files-2", "write_file") && !matches("files/write_*", "files", "overwrite"));
+        assert!(matches("*/a/b", "files", "a/b") && !matches("*/a/b", "files", "b"));
+    }
+}

@@ -1,0 +1,164 @@
+//! Buckets by key: sharded, and capped; the bucket unused longest makes room.
+//!
+//! `governor`'s own keyed store keeps every key it ever saw. Here whoever sprays keys fills a table once, and from then on
+//! costs only those whose buckets have been left alone for longest, which are full again or nearly so (faults F02). A
+//! bucket that had to go begins anew, full: a table that is too small lets more through, never less.
+
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use governor::clock::Clock as _;
+use governor::middleware::NoOpMiddleware;
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{Quota, RateLimiter};
+use weir_core::port::Clock;
+
+use super::refusal::What;
+use super::rules::Rate;
+
+/// Enough that few requests meet at one lock.
+const SHARDS: usize = 32;
+/// No node.
+const NONE: u32 = u32::MAX;
+
+/// Which limit (by its mark), what of it, and whose bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) limit: u64,
+    pub(super) what: What,
+    pub(super) of: [u8; 16],
+}
+
+/// The table.
+pub(super) struct Table {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: RandomState,
+    ticks: Ticks,
+}
+
+/// Core's clock as governor wants it.
+#[derive(Clone)]
+struct Ticks(Arc<dyn Clock>);
+
+impl governor::clock::Clock for Ticks {
+    type Instant = Duration;
+
+    fn now(&self) -> Duration {
+        self.0.monotonic()
+    }
+}
+
+type Bucket = RateLimiter<NotKeyed, InMemoryState, Ticks, NoOpMiddleware<Duration>>;
+
+impl Table {
+    /// A table of at most `most` buckets.
+    pub(super) fn new(most: usize, clock: Arc<dyn Clock>) -> Self {
+        let each = most.div_ceil(SHARDS).max(1);
+        let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(each))).collect();
+        Self { shards, hasher: RandomState::new(), ticks: Ticks(clock) }
+    }
+
+    /// Takes `cost` out of a bucket, or says how long it takes until that much is in it. A cost that no full bucket can pay
+    /// takes a full one.
+    pub(super) fn take(&self, key: Key, rate: &Rate, cost: std::num::NonZeroU32) -> Result<(), Duration> {
+        let at = self.hasher.hash_one(key) as usize % SHARDS;
+        let mut shard = self.shards[at].lock().unwrap_or_else(PoisonError::into_inner);
+        let bucket = shard.bucket(key, || RateLimiter::direct_with_clock(quota(rate), self.ticks.clone()));
+        match bucket.check_n(cost.min(rate.burst)) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(until)) => Err(until.wait_time_from(self.ticks.now())),
+            // Cannot be: the cost is at most the burst.
+            Err(_) => Err(rate.per),
+        }
+    }
+
+    /// How many buckets there are.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).nodes.len()).sum()
+    }
+}
+
+fn quota(rate: &Rate) -> Quota {
+    // Never none: the config takes no rate of more than one in a nanosecond.
+    let interval = (rate.per / rate.count.get()).max(Duration::from_nanos(1));
+    Quota::with_period(interval).map_or_else(|| Quota::per_second(rate.count), |quota| quota.allow_burst(rate.burst))
+}
+
+/// A map into a list by last use.
+struct Shard {
+    places: HashMap<Key, u32>,
+    nodes: Vec<Node>,
+    newest: u32,
+    oldest: u32,
+    most: usize,
+}
+
+struct Node {
+    key: Key,
+    bucket: Bucket,
+    newer: u32,
+    older: u32,
+}
+
+impl Shard {
+    fn new(most: usize) -> Self {
+        Self { places: HashMap::new(), nodes: Vec::new(), newest: NONE, oldest: NONE, most }
+    }
+
+    /// The bucket of a key, now the newest.
+    fn bucket(&mut self, key: Key, make: impl FnOnce() -> Bucket) -> &Bucket {
+        let at = match self.places.get(&key) {
+            Some(&at) => {
+                self.unlink(at);
+                at
+            }
+            None if self.nodes.len() < self.most => {
+                self.nodes.push(Node { key, bucket: make(), newer: NONE, older: NONE });
+                // A shard never has more nodes than fit: `most` comes from a constant.
+                let at = (self.nodes.len() - 1) as u32;
+                self.places.insert(key, at);
+                at
+            }
+            None => {
+                let at = self.oldest;
+                self.unlink(at);
+                let node = &mut self.nodes[at as usize];
+                self.places.remove(&node.key);
+                (node.key, node.bucket) = (key, make());
+                self.places.insert(key, at);
+                at
+            }
+        };
+        self.link(at);
+        &self.nodes[at as usize].bucket
+    }
+
+    fn unlink(&mut self, at: u32) {
+        let Node { newer, older, .. } = self.nodes[at as usize];
+        match newer {
+            NONE => self.newest = older,
+            newer => self.nodes[newer as usize].older = older,
+        }
+        match older {
+            NONE => self.oldest = newer,
+            older => self.nodes[older as usize].newer = newer,
+        }
+    }
+
+    fn link(&mut self, at: u32) {
+        let before = std::mem::replace(&mut self.newest, at);
+        let node = &mut self.nodes[at as usize];
+        (node.newer, node.older) = (NONE, before);
+        match before {
+            NONE => self.oldest = at,
+            before => self.nodes[before as usize].newer = at,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
