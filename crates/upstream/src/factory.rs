@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Method, Uri, header};
-use http_body_util::BodyExt;
+use http::HeaderValue;
+use weir_core::Failure;
 use weir_core::names::UpstreamId;
-use weir_core::port::{Ask, Clock, Fetch, Fetched, Fut, NamedBy, Random};
-use weir_core::upstream::{Deadlines, Upstream};
-use weir_core::{Failure, FailureKind};
+use weir_core::port::{Ask, Clock, Fetch, Fetched, Fut, Random};
+use weir_core::upstream::Upstream;
 use weir_wire::write::ObjectWriter;
 
+use crate::fetch::Fetcher;
 use crate::server::{Line, Server};
 use crate::settings::{HttpSettings, Settings, Transport};
 use crate::site::Site;
@@ -59,13 +59,16 @@ pub struct Factory {
     ports: Ports,
     identity: Identity,
     roots: Roots,
+    fetcher: Arc<Fetcher>,
 }
 
 impl Factory {
     /// Reads the machine's root certificates; everything else is as given.
     #[must_use]
     pub fn new(ports: Ports, identity: Identity) -> Self {
-        Self { ports, identity, roots: Roots::native() }
+        let roots = Roots::native();
+        let fetcher = Arc::new(Fetcher::new(identity.agent.clone(), &roots));
+        Self { ports, identity, roots, fetcher }
     }
 
     /// Makes one upstream. Opens and starts nothing: that happens with the first call or watch.
@@ -90,68 +93,11 @@ impl Factory {
     fn http(&self, settings: &HttpSettings, connect: Duration) -> Result<Http, TlsError> {
         Http::new(settings, connect, &self.identity.agent, &self.roots)
     }
-
-    async fn document(&self, ask: Ask<'_>) -> Result<Fetched, Failure> {
-        let unavailable = |text: &'static str| Failure::new(FailureKind::Unavailable, text);
-        if ask.named_by == NamedBy::Outsider {
-            return Err(unavailable("URLs that an outsider names are not fetched"));
-        }
-        let url: Uri = ask.url.parse().map_err(|_| unavailable("The document's URL is not valid"))?;
-        let settings = HttpSettings { url, headers: Vec::new(), ca_file: None, h2c: false };
-        let http = self
-            .http(&settings, Deadlines::LIST.connect)
-            .map_err(|error| unavailable("The document cannot be fetched").because(error))?;
-        let mut headers = Vec::new();
-        if let Some(authorization) = ask.authorization {
-            let value = HeaderValue::try_from(authorization.expose())
-                .map_err(|_| unavailable("The credentials are no header value"))?;
-            headers.push((header::AUTHORIZATION, value));
-        }
-        let (method, body) = match ask.form {
-            None => (Method::GET, Bytes::new()),
-            Some(form) => {
-                let kind = HeaderValue::from_static("application/x-www-form-urlencoded");
-                headers.push((header::CONTENT_TYPE, kind));
-                (Method::POST, Bytes::copy_from_slice(form.expose().as_bytes()))
-            }
-        };
-        headers.push((header::ACCEPT, HeaderValue::from_static("application/json")));
-        let response = http
-            .send(method, headers, body)
-            .await
-            .map_err(|error| unavailable("The document's server cannot be reached").because(error.source))?;
-        let (status, max_age) = (response.status().as_u16(), max_age(response.headers()));
-        match http_body_util::Limited::new(response.into_body(), ask.limit).collect().await {
-            Ok(body) => Ok(Fetched { status, max_age, body: body.to_bytes() }),
-            Err(error) => {
-                Err(Failure::new(FailureKind::BadAnswer, "The document is too large or broke off").because(error))
-            }
-        }
-    }
-}
-
-/// `max-age` of `Cache-Control`, unless the answer must not be kept at all (RFC 9111, 5.2.2).
-fn max_age(headers: &HeaderMap) -> Option<Duration> {
-    let lines = headers.get_all(header::CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
-    let directives: Vec<&str> = lines.flat_map(|line| line.split(',')).map(str::trim).collect();
-    if directives.iter().any(|word| word.eq_ignore_ascii_case("no-store") || word.eq_ignore_ascii_case("no-cache")) {
-        return Some(Duration::ZERO);
-    }
-    let (_, seconds) = directives
-        .iter()
-        .filter_map(|word| word.split_once('='))
-        .find(|(name, _)| name.eq_ignore_ascii_case("max-age"))?;
-    seconds.trim_matches('"').parse().ok().map(Duration::from_secs)
 }
 
 impl Fetch for Factory {
     fn fetch<'a>(&'a self, ask: Ask<'a>) -> Fut<'a, Result<Fetched, Failure>> {
-        Box::pin(async move {
-            match tokio::time::timeout(ask.within, self.document(ask)).await {
-                Ok(document) => document,
-                Err(_) => Err(Failure::new(FailureKind::TimedOut, "The document did not come in time")),
-            }
-        })
+        self.fetcher.fetch(ask)
     }
 }
 

@@ -8,6 +8,8 @@ mod breaker;
 mod column;
 mod deadline;
 mod factory;
+mod fetch;
+mod guard;
 mod judgment;
 mod listing;
 mod pace;

@@ -14,9 +14,11 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use hyper::rt::{Read, Write};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::GaiResolver;
+use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tower::Service;
 
@@ -37,7 +39,7 @@ pub(crate) struct Http(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    client: Client<Deadlined<HttpsConnector<HttpConnector>>, Full<Bytes>>,
+    client: Pooled<HttpConnector>,
     uri: Uri,
     headers: HeaderMap,
 }
@@ -80,7 +82,7 @@ impl Http {
             headers.append(name, value.expose().clone());
         }
         let tls = roots.config(settings.ca_file.as_deref())?;
-        let client = client(tls, connect, settings.h2c);
+        let client = pooled(tcp(GaiResolver::new()), tls, connect, settings.h2c);
         Ok(Self(Arc::new(Inner { client, uri: settings.url.clone(), headers })))
     }
 
@@ -105,17 +107,28 @@ impl Http {
     }
 }
 
-fn client(
-    mut tls: rustls::ClientConfig,
-    connect: Duration,
-    h2c: bool,
-) -> Client<Deadlined<HttpsConnector<HttpConnector>>, Full<Bytes>> {
-    let mut tcp = HttpConnector::new();
+/// A pooled client over some connector.
+pub(crate) type Pooled<C> = Client<Deadlined<HttpsConnector<C>>, Full<Bytes>>;
+
+/// How TCP connections are made with the names that `resolver` finds.
+pub(crate) fn tcp<R>(resolver: R) -> HttpConnector<R> {
+    let mut tcp = HttpConnector::new_with_resolver(resolver);
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(KEEPALIVE));
     tcp.set_keepalive_interval(Some(Duration::from_secs(10)));
     tcp.set_keepalive_retries(Some(3));
+    tcp
+}
+
+/// A client whose connections stand after at most `connect`.
+pub(crate) fn pooled<C>(tcp: C, mut tls: rustls::ClientConfig, connect: Duration, h2c: bool) -> Pooled<C>
+where
+    C: Service<Uri> + Clone + Send + Sync + 'static,
+    C::Response: Connection + Read + Write + Send + Unpin + 'static,
+    C::Future: Send + 'static,
+    C::Error: Into<Boxed>,
+{
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let connector = Deadlined { inner: HttpsConnector::from((tcp, tls)), after: connect };
     Client::builder(TokioExecutor::new())
@@ -160,7 +173,7 @@ const REFUSED_STREAM: &str = "stream error received: refused stream before proce
 
 /// A connector that gives up after a time, name lookup and TLS handshake included.
 #[derive(Clone, Debug)]
-struct Deadlined<C> {
+pub(crate) struct Deadlined<C> {
     inner: C,
     after: Duration,
 }

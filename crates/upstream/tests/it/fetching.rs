@@ -33,3 +33,27 @@ async fn a_document_is_fetched_within_its_limit_and_redirects_are_not_followed()
     let bad = factory.fetch(ask("no url at all", 10)).await.unwrap_err();
     assert_eq!(bad.reason(), "unavailable");
 }
+
+#[tokio::test]
+async fn c18_c25_r271_what_an_outsider_names_is_not_fetched_from_inside() {
+    let canary = Mockup::modern().start().await;
+    let port = canary.address().port();
+    let factory = factory();
+    for url in [
+        canary.url(),
+        format!("https://127.0.0.1:{port}/"),
+        format!("https://localhost:{port}/"),
+        format!("https://[::ffff:127.0.0.1]:{port}/"),
+        "https://127.0.0.1/".to_owned(),
+        "https://0x7f000001:8443/".to_owned(),
+        "https://localhost:8443/".to_owned(),
+        "file:///etc/hostname".to_owned(),
+        "https://169.254.169.254/latest/meta-data/".to_owned(),
+        "https://user:secret@example.com/".to_owned(),
+    ] {
+        let outsider = Ask { named_by: NamedBy::Outsider, ..ask(&url, 10) };
+        let failure = factory.fetch(outsider).await.unwrap_err();
+        assert_eq!((failure.reason(), failure.message()), ("unavailable", "The document's URL is not opened"), "{url}");
+    }
+    assert_eq!(canary.connections(), 0, "the canary was reached");
+}

@@ -1,0 +1,194 @@
+//! The connector for URLs of outsiders: resolves, checks every address, and dials only what was checked.
+
+use std::future::{Ready, ready};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::future::Either;
+use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
+use tower::Service;
+use weir_core::port::Fut;
+
+use super::Refused;
+use super::address::is_public;
+
+type Boxed = Box<dyn std::error::Error + Send + Sync>;
+
+/// What looks names up.
+pub(crate) trait Names: Send + Sync {
+    /// All addresses of a name, as of now.
+    fn addresses(&self, name: String) -> Fut<'static, io::Result<Vec<IpAddr>>>;
+}
+
+/// The machine's own way of looking names up.
+#[derive(Debug)]
+pub(crate) struct SystemNames;
+
+impl Names for SystemNames {
+    fn addresses(&self, name: String) -> Fut<'static, io::Result<Vec<IpAddr>>> {
+        Box::pin(async move {
+            // The port plays no part in looking up.
+            let found = tokio::net::lookup_host((name, 0)).await?;
+            Ok(found.map(|address| address.ip()).collect())
+        })
+    }
+}
+
+/// A resolver for the connector below: its answer holds permitted addresses only, and the connector asks nobody else.
+#[derive(Clone)]
+pub(crate) struct Resolver {
+    names: Arc<dyn Names>,
+    permits: fn(IpAddr) -> bool,
+}
+
+impl Resolver {
+    /// Public addresses of what `names` finds.
+    pub(crate) fn public(names: Arc<dyn Names>) -> Self {
+        Self { names, permits: is_public }
+    }
+}
+
+impl Service<Name> for Resolver {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = Boxed;
+    type Future = Fut<'static, Result<Self::Response, Boxed>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Boxed>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let (looked_up, permits) = (self.names.addresses(name.as_str().to_owned()), self.permits);
+        Box::pin(async move {
+            let found = looked_up.await?;
+            // One address inside among others is a trap, not an accident.
+            if !found.iter().all(|address| permits(*address)) {
+                return Err(Refused::Address.into());
+            }
+            let found: Vec<_> = found.into_iter().map(|address| SocketAddr::new(address, 0)).collect();
+            Ok(found.into_iter())
+        })
+    }
+}
+
+/// Connects to where outsiders point. A host that is an address is checked here, a name by the [`Resolver`].
+#[derive(Clone)]
+pub(crate) struct Guarded {
+    inner: HttpConnector<Resolver>,
+    permits: fn(IpAddr) -> bool,
+}
+
+impl Guarded {
+    /// Guards a connector that looks names up with `resolver`.
+    pub(crate) fn new(resolver: Resolver, tcp: impl FnOnce(Resolver) -> HttpConnector<Resolver>) -> Self {
+        Self { permits: resolver.permits, inner: tcp(resolver) }
+    }
+}
+
+impl Service<Uri> for Guarded {
+    type Response = <HttpConnector<Resolver> as Service<Uri>>::Response;
+    type Error = Boxed;
+    type Future = Either<
+        Ready<Result<Self::Response, Boxed>>,
+        futures_util::future::ErrInto<<HttpConnector<Resolver> as Service<Uri>>::Future, Boxed>,
+    >;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Boxed>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let host = uri.host().unwrap_or_default();
+        let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        match literal.parse::<IpAddr>() {
+            Ok(address) if !(self.permits)(address) => Either::Left(ready(Err(Refused::Address.into()))),
+            _ => Either::Right(futures_util::TryFutureExt::err_into(self.inner.call(uri))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Gives one answer after another.
+    struct Script {
+        answers: Mutex<Vec<Vec<IpAddr>>>,
+        asked: AtomicUsize,
+    }
+
+    impl Names for Script {
+        fn addresses(&self, _: String) -> Fut<'static, io::Result<Vec<IpAddr>>> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            let answer = self.answers.lock().unwrap().remove(0);
+            Box::pin(async move { Ok(answer) })
+        }
+    }
+
+    const OUTSIDE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2));
+    const INSIDE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    /// A guard for which 127.0.0.2 is the public Internet.
+    fn guard(answers: &[&[IpAddr]]) -> (Guarded, Arc<Script>) {
+        let answers = Mutex::new(answers.iter().map(|answer| answer.to_vec()).collect());
+        let script = Arc::new(Script { answers, asked: AtomicUsize::new(0) });
+        let resolver = Resolver { names: script.clone(), permits: |address| address == OUTSIDE };
+        (Guarded::new(resolver, HttpConnector::new_with_resolver), script)
+    }
+
+    async fn dial(guard: &mut Guarded, uri: &str) -> Result<SocketAddr, String> {
+        std::future::poll_fn(|cx| guard.poll_ready(cx)).await.unwrap();
+        let connected = guard.call(uri.parse().unwrap()).await;
+        let connected = connected.map_err(|error| {
+            let mut text = error.to_string();
+            let mut cause = error.source();
+            while let Some(inner) = cause {
+                text = inner.to_string();
+                cause = inner.source();
+            }
+            text
+        })?;
+        Ok(connected.into_inner().peer_addr().unwrap())
+    }
+
+    #[tokio::test]
+    async fn c18_r271_a_name_that_rebinds_is_dialled_where_it_was_checked_and_looked_up_once() {
+        let canary = TcpListener::bind((INSIDE, 0)).await.unwrap();
+        let port = canary.local_addr().unwrap().port();
+        let outside = TcpListener::bind((OUTSIDE, port)).await.unwrap();
+        let uri = format!("http://rebinding.example:{port}/");
+
+        let (mut trap, script) = guard(&[&[OUTSIDE], &[INSIDE], &[OUTSIDE, INSIDE], &[]]);
+        assert_eq!(dial(&mut trap, &uri).await, Ok((OUTSIDE, port).into()));
+        assert_eq!(script.asked.load(Ordering::Relaxed), 1, "a second look-up could give another answer");
+        let refused = Err(Refused::Address.to_string());
+        assert_eq!(dial(&mut trap, &uri).await, refused, "the second answer is inside");
+        assert_eq!(dial(&mut trap, &uri).await, refused, "one address inside is enough");
+        assert!(dial(&mut trap, &uri).await.is_err(), "no address at all");
+        for literal in [format!("http://127.0.0.1:{port}/"), format!("http://[::ffff:127.0.0.1]:{port}/")] {
+            assert_eq!(dial(&mut trap, &literal).await, refused, "{literal}");
+        }
+        assert_eq!(dial(&mut trap, &format!("http://127.0.0.2:{port}/")).await, Ok((OUTSIDE, port).into()));
+        assert_eq!(script.asked.load(Ordering::Relaxed), 4, "an address is not looked up");
+        drop(outside);
+        let hit = futures_util::FutureExt::now_or_never(canary.accept());
+        assert!(hit.is_none(), "the canary was reached");
+    }
+
+    #[tokio::test]
+    async fn the_machines_resolver_finds_this_machine_and_the_guard_does_not_go_there() {
+        assert!(SystemNames.addresses("localhost".to_owned()).await.unwrap().iter().any(IpAddr::is_loopback));
+        let mut guarded = Guarded::new(Resolver::public(Arc::new(SystemNames)), HttpConnector::new_with_resolver);
+        assert_eq!(dial(&mut guarded, "http://localhost:1/").await, Err(Refused::Address.to_string()));
+    }
+}
