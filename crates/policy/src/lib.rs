@@ -3,7 +3,7 @@
 //! This crate decides and mints nothing: a [`weir_core::Principal`] is made by core alone, out of what a verifier
 //! found. It opens no socket; whatever it must fetch comes through a port.
 
-mod audit;
+pub mod audit;
 pub mod limit;
 mod open;
 

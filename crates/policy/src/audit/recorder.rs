@@ -1,0 +1,158 @@
+//! Core's audit port: turns what core says into events for whoever keeps them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use weir_core::failure::{Failure, FailureKind};
+use weir_core::port::{Action, Attempt, Audit, Clock, Decision, Ended, Entrance};
+
+use super::arguments::{Arguments, Shape};
+use super::event::{Ending, Entry, Event, Made, What};
+use super::seen::{Repeated, Seen};
+
+/// Arguments up to this many bytes wait for their record as they are, so that their digest costs the request nothing.
+/// It bounds what a full queue holds.
+const SMALL: usize = 2048;
+/// What a client says of itself is a name and a version; more is not read.
+const CLIENT_INFO: usize = 1024;
+/// When a client that was refused for want of a record may come again.
+const COME_AGAIN: Duration = Duration::from_secs(1);
+
+/// Keeps events. Neither method blocks.
+pub trait Keeper: Send + Sync {
+    /// Keeps a place for the event of a call that is allowed now and ends later.
+    ///
+    /// # Errors
+    /// There is none, and no call is to be made without.
+    fn promise(&self) -> Result<(), NotKept>;
+
+    /// Keeps the event of a call that a place was kept for. What cannot be kept is counted.
+    fn fulfil(&self, event: Event);
+
+    /// Keeps an event.
+    ///
+    /// # Errors
+    /// It is not kept (and counted as that), and nothing is to be done without a record.
+    fn keep(&self, event: Event) -> Result<(), NotKept>;
+}
+
+/// See [`Keeper`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the audit record cannot be kept")]
+pub struct NotKept;
+
+/// Records through a [`Keeper`].
+pub struct Recorder {
+    clock: Arc<dyn Clock>,
+    keeper: Arc<dyn Keeper>,
+    shape: ArcSwap<Shape>,
+    seen: Seen,
+}
+
+impl Recorder {
+    /// Records into `keeper`.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>, keeper: Arc<dyn Keeper>, shape: Shape) -> Self {
+        Self { clock, keeper, shape: ArcSwap::from_pointee(shape), seen: Seen::new() }
+    }
+
+    /// Says otherwise what records say of arguments, from the next call on.
+    pub fn reshape(&self, shape: Shape) {
+        self.shape.store(Arc::new(shape));
+    }
+
+    fn event(&self, what: What) -> Event {
+        Event { time: self.clock.wall(), what }
+    }
+
+    fn call(&self, attempt: &Attempt<'_>, end: Ending) -> Event {
+        let Attempt { principal, call, item } = *attempt;
+        let shape = self.shape.load_full();
+        let given = call.params.arguments().ok().flatten();
+        let arguments = given.map_or(Arguments::Unsaid, |raw| Arguments::keep(&raw, &shape, SMALL));
+        let asked =
+            || call.params.name().ok().flatten().map(|name| name.chars().take(CLIENT_INFO).collect::<String>().into());
+        self.event(What::Call(Box::new(Made {
+            principal: principal.clone(),
+            endpoint: call.endpoint.clone(),
+            method: call.method.as_str(),
+            tool: item.map_or_else(asked, |item| Some(item.exposed.clone())),
+            native: item.map(|item| (item.tool.upstream.clone(), item.tool.native.clone())),
+            arguments,
+            shape,
+            client_info: client_info(call),
+            request: call.request.clone(),
+            trace: call.trace.parent.clone(),
+            end,
+        })))
+    }
+}
+
+impl Audit for Recorder {
+    fn entered(&self, entrance: &Entrance<'_>) {
+        let Entrance { peer, endpoint, request, outcome } = *entrance;
+        let repeated = match outcome {
+            Ok(principal) => {
+                let client = principal.subject().and_then(|subject| subject.client.clone());
+                Some(Repeated::LetIn(*principal.digest(), client))
+            }
+            // Rates are no decision about who somebody is, and whoever runs into one does it often.
+            Err(reason @ ("address_limit" | "principal_limit")) => Some(Repeated::Limited(reason, peer)),
+            Err(_) => None,
+        };
+        if repeated.is_some_and(|what| !self.seen.is_first(what, self.clock.monotonic())) {
+            return;
+        }
+        let outcome = outcome.cloned();
+        let entry = Entry { endpoint: endpoint.clone(), peer, request: request.into(), outcome };
+        // A sender at the door has done nothing yet; its calls are refused where they cannot be recorded.
+        let _ = self.keeper.keep(self.event(What::Entry(Box::new(entry))));
+    }
+
+    fn decided(&self, attempt: &Attempt<'_>, decision: Decision<'_>) -> Result<(), Failure> {
+        let kept = match decision {
+            Decision::Allowed(_) => self.keeper.promise(),
+            Decision::Refused(failure) => {
+                let end = Ending::Refused { reason: failure.reason(), because: failure.message().to_owned() };
+                self.keeper.keep(self.call(attempt, end))
+            }
+        };
+        kept.map_err(|error| {
+            Failure::new(
+                FailureKind::Overloaded,
+                "No record of this call can be kept now, and none is made without one",
+            )
+            .retry_after(COME_AGAIN)
+            .because(error)
+        })
+    }
+
+    fn ended(&self, attempt: &Attempt<'_>, ended: &Ended) {
+        let Ended { outcome, took, bytes, ref verdict } = *ended;
+        self.keeper.fulfil(self.call(attempt, Ending::Ended { outcome, took, bytes, verdict: verdict.clone() }));
+    }
+
+    fn operated(&self, action: &Action<'_>) {
+        let Action { who, what, detail, done } = *action;
+        let what = What::Admin { who: who.to_owned(), what: what.to_owned(), detail: detail.to_owned(), done };
+        let _ = self.keeper.keep(self.event(what));
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("shape", &self.shape).finish_non_exhaustive()
+    }
+}
+
+/// What a modern client says of itself with the call. A copy, so that the request's whole body does not wait with it.
+fn client_info(call: &weir_core::Call) -> Option<Bytes> {
+    let info = call.params.meta().ok().flatten()?.client_info().ok().flatten()?;
+    (info.len() <= CLIENT_INFO).then(|| Bytes::copy_from_slice(&info))
+}
+
+#[cfg(test)]
+mod tests;

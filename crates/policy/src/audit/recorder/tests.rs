@@ -1,0 +1,256 @@
+//! What core says, and what stands in the record of it.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+use weir_core::call::{Capabilities, RequestName, Trace};
+use weir_core::names::EndpointId;
+use weir_core::port::{Evidence, Fut, Verdict, Verifier};
+use weir_core::principal::{Identity, Subject};
+use weir_core::{Call, Principal, authenticate};
+use weir_testkit::FakeClock;
+use weir_wire::method::Method;
+use weir_wire::params::Params;
+
+use super::super::chain::{Chain, Head};
+use super::super::{Inspector, Pointer};
+use super::*;
+
+/// Keeps everything in memory, or refuses to.
+#[derive(Default)]
+struct Shelf {
+    events: Mutex<Vec<Event>>,
+    full: AtomicBool,
+}
+
+impl Keeper for Shelf {
+    fn promise(&self) -> Result<(), NotKept> {
+        if self.full.load(Ordering::SeqCst) { Err(NotKept) } else { Ok(()) }
+    }
+
+    fn fulfil(&self, event: Event) {
+        self.events.lock().unwrap().push(event);
+    }
+
+    fn keep(&self, event: Event) -> Result<(), NotKept> {
+        self.promise()?;
+        self.fulfil(event);
+        Ok(())
+    }
+}
+
+struct World {
+    shelf: Arc<Shelf>,
+    clock: FakeClock,
+    recorder: Recorder,
+}
+
+impl World {
+    fn new(shape: Shape) -> Self {
+        let (shelf, clock) = (Arc::new(Shelf::default()), FakeClock::new());
+        let recorder = Recorder::new(Arc::new(clock.clone()), shelf.clone(), shape);
+        Self { shelf, clock, recorder }
+    }
+
+    /// The lines of all events so far.
+    fn lines(&self) -> Vec<String> {
+        let mut chain = Chain::after(Head::genesis(), None);
+        let lines: Vec<String> = self.shelf.events.lock().unwrap().iter().map(|event| chain.seal(event).line).collect();
+        let mut inspector = Inspector::default();
+        for line in &lines {
+            inspector.line(line.trim_end().as_bytes(), true).unwrap();
+        }
+        lines
+    }
+
+    fn last(&self) -> Value {
+        serde_json::from_str(self.lines().last().unwrap()).unwrap()
+    }
+
+    fn entered(&self, outcome: Result<&Principal, &'static str>) {
+        let endpoint = EndpointId::new("/mcp");
+        let peer: IpAddr = [192, 0, 2, 1].into();
+        self.recorder.entered(&Entrance { peer, endpoint: &endpoint, request: "00ff", outcome });
+    }
+
+    fn decided(&self, call: &Call, principal: &Principal, decision: Decision<'_>) -> Result<(), Failure> {
+        self.recorder.decided(&Attempt { principal, call, item: None }, decision)
+    }
+}
+
+async fn principal(subject: Subject) -> Principal {
+    struct Knows(Subject);
+    impl Verifier for Knows {
+        fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
+            Box::pin(async { Ok(Identity::Subject(Arc::new(self.0.clone()))) })
+        }
+    }
+    let endpoint = EndpointId::new("/mcp");
+    let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
+    authenticate(&Knows(subject), &evidence, ()).await.unwrap().principal().clone()
+}
+
+async fn ada() -> Principal {
+    let mut subject = Subject::new("https://id.example.com", "ada");
+    subject.client = Some("ide".into());
+    subject.actor = Some("robot-7".into());
+    principal(subject).await
+}
+
+fn call(params: &str) -> Call {
+    Call {
+        endpoint: EndpointId::new("/mcp"),
+        method: Method::ToolsCall,
+        params: Params::parse(Some(&Bytes::copy_from_slice(params.as_bytes()))).unwrap(),
+        capabilities: Capabilities::default(),
+        wants_progress: false,
+        log_level: None,
+        session: None,
+        resume: None,
+        request: RequestName::from_bits(0xabc),
+        trace: Trace { parent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()), state: None },
+    }
+}
+
+fn denied() -> Failure {
+    Failure::new(FailureKind::Denied, "A rule says no")
+}
+
+#[tokio::test]
+async fn f18_a_call_leaves_one_record_with_who_what_and_how_it_went() {
+    let world = World::new(Shape::default());
+    let ada = ada().await;
+    let raw = r#"{"name":"files__read","arguments":{"path":"/a"},
+        "_meta":{"io.modelcontextprotocol/clientInfo":{"name":"IDE","version":"2.1"}}}"#;
+    let call = call(raw);
+    let verdict = Verdict { rules: Arc::new(["team-a".into()]) };
+    world.decided(&call, &ada, Decision::Allowed(&verdict)).unwrap();
+    assert!(world.lines().is_empty(), "an allowed call has its record when it ends");
+    let ended = Ended { outcome: "complete", took: Duration::from_micros(1500), bytes: 42, verdict };
+    world.recorder.ended(&Attempt { principal: &ada, call: &call, item: None }, &ended);
+    let mut record = world.last();
+    for chained in ["prev", "hash"] {
+        assert_eq!(record.as_object_mut().unwrap().remove(chained).unwrap().as_str().unwrap().len(), 64);
+    }
+    let expected = serde_json::json!({
+        "seq": 1, "time": "2026-08-01T00:00:00.000Z", "kind": "call",
+        "principal": { "issuer": "https://id.example.com", "subject": "ada" }, "actor": "robot-7", "client": "ide",
+        "software": { "name": "IDE", "version": "2.1" },
+        "endpoint": "/mcp", "method": "tools/call", "tool": "files__read",
+        "arguments": { "sha256": super::super::canonical::digest(br#"{"path":"/a"}"#) },
+        "decision": "allowed", "policies": ["team-a"], "outcome": "complete", "took_ms": 1.5, "bytes": 42,
+        "request": "0000000000000abc", "trace": "0af7651916cd43dd8448eb211c80319c",
+    });
+    assert_eq!(record, expected);
+}
+
+#[tokio::test]
+async fn f18_a_refusal_leaves_one_record_and_none_is_made_where_none_can_be_kept() {
+    let world = World::new(Shape::default());
+    let (ada, call) = (ada().await, call(r#"{"name":"x"}"#));
+    world.decided(&call, &ada, Decision::Refused(&denied())).unwrap();
+    let record = world.last();
+    assert_eq!(record["decision"], "refused");
+    assert_eq!((&record["reason"], &record["because"]), (&"denied".into(), &"A rule says no".into()));
+    assert!(record.get("arguments").is_none(), "there are none");
+    world.shelf.full.store(true, Ordering::SeqCst);
+    for decision in [Decision::Refused(&denied()), Decision::Allowed(&Verdict::default())] {
+        let failure = world.decided(&call, &ada, decision).unwrap_err();
+        assert_eq!(failure.kind(), &FailureKind::Overloaded, "f13");
+        assert!(failure.wait().is_some());
+    }
+    assert_eq!(world.lines().len(), 1);
+}
+
+#[tokio::test]
+async fn f18_every_refused_sender_has_a_record_and_one_let_in_has_its_first() {
+    let world = World::new(Shape::default());
+    let ada = ada().await;
+    for _ in 0..5 {
+        world.entered(Ok(&ada));
+        world.entered(Err("expired"));
+        world.entered(Err("address_limit"));
+    }
+    assert_eq!(world.lines().len(), 1 + 5 + 1);
+    let first: Value = serde_json::from_str(&world.lines()[0]).unwrap();
+    assert_eq!((&first["kind"], &first["decision"]), (&"entry".into(), &"allowed".into()));
+    assert_eq!((&first["principal"]["subject"], &first["peer"]), (&"ada".into(), &"192.0.2.1".into()));
+    world.clock.advance(Duration::from_secs(3600));
+    world.entered(Ok(&ada));
+    world.entered(Err("expired"));
+    let record = world.last();
+    assert_eq!((&record["decision"], &record["reason"]), (&"refused".into(), &"expired".into()));
+    assert!(record.get("principal").is_none());
+    assert_eq!(world.lines().len(), 9);
+}
+
+#[tokio::test]
+async fn r283_f15_no_argument_stands_in_a_record_unless_it_is_listed() {
+    let ada = ada().await;
+    let long = "CANARY".repeat(1000);
+    for padding in ["", &long] {
+        let raw = format!(
+            r#"{{"name":"x","arguments":{{"password":"CANARY-1{padding}","path":"/srv"}},"requestState":"CANARY-2",
+                "inputResponses":{{"a":{{"content":"CANARY-3"}}}},"_meta":{{"authorization":"CANARY-4"}}}}"#
+        );
+        let world = World::new(Shape::default());
+        let refused = || world.decided(&call(&raw), &ada, Decision::Refused(&denied())).unwrap();
+        refused();
+        world.recorder.reshape(Shape { digest: true, show: vec![Pointer::parse("/path").unwrap()] });
+        refused();
+        let shown = world.last();
+        assert_eq!(shown["arguments"]["shown"], serde_json::json!({ "password": "***", "path": "/srv" }));
+        assert_eq!(shown["arguments"]["sha256"].as_str().unwrap().len(), 64);
+        world.recorder.reshape(Shape { digest: false, show: Vec::new() });
+        refused();
+        assert!(world.last().get("arguments").is_none());
+        assert!(!world.lines().concat().contains("CANARY"));
+    }
+}
+
+#[tokio::test]
+async fn f14_nothing_that_others_write_breaks_out_of_its_line() {
+    let world = World::new(Shape { digest: true, show: vec![Pointer::parse("/a").unwrap()] });
+    let corpus = [
+        "x\",\"decision\":\"allowed\",\"y\":\"",
+        "\r\n{\"seq\":1}\n",
+        "\u{1b}[2J\u{1b}]0;owned\u{7}",
+        "\u{9b}2J",
+        "\u{2028}\u{2029}\u{85}",
+        "\u{202e}gnp.exe",
+        "\0\0",
+        "%0a%0d",
+        "${jndi:ldap://x}",
+        "\u{feff}\u{e0041}",
+        "\\\" \\u0022,",
+    ];
+    for text in corpus {
+        let mut subject = Subject::new(text, text);
+        (subject.client, subject.actor) = (Some(text.into()), Some(text.into()));
+        let hostile = principal(subject).await;
+        let quoted = serde_json::to_string(text).unwrap();
+        let raw = format!(
+            r#"{{"name":{quoted},"arguments":{{"a":{quoted},{quoted}:1}},
+                "_meta":{{"io.modelcontextprotocol/clientInfo":{{"name":{quoted},"version":{quoted}}}}}}}"#
+        );
+        let failure = Failure::unknown_tool(text);
+        world.decided(&call(&raw), &hostile, Decision::Refused(&failure)).unwrap();
+        world.entered(Ok(&hostile));
+        world.recorder.operated(&Action { who: text, what: text, detail: text, done: true });
+        let lines = world.lines();
+        for line in lines.iter().rev().take(3) {
+            assert_eq!(line.matches(char::is_control).count(), 1, "its end alone: {line:?}");
+            assert!(!line.contains(['\u{2028}', '\u{202e}', '\u{feff}', '\u{e0041}']), "{line:?}");
+            let record: Value = serde_json::from_str(line).unwrap();
+            assert_ne!(record["y"], "", "a member was forged");
+        }
+        let record: Value = serde_json::from_str(&lines[lines.len() - 3]).unwrap();
+        assert_eq!((&record["decision"], &record["tool"]), (&"refused".into(), &text.into()));
+        assert_eq!(record["principal"]["subject"], text);
+        assert_eq!(record["software"]["name"], text);
+    }
+}

@@ -1,0 +1,283 @@
+//! Reads a chain back: is every record there, in order, as it was written? Says the first one that is not.
+//!
+//! It sees that something was changed, dropped, inserted or swapped. It cannot see that the end was cut off between two
+//! records, nor, without a key, that somebody wrote the whole rest anew: against these one keeps a head elsewhere
+//! ([`Inspector::expect`]).
+
+use data_encoding::HEXLOWER;
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+
+use super::chain::{HASH, Head, TAIL, hash};
+use super::key::Key;
+
+/// More unreadable bytes than a sudden end can leave.
+const MOST_TORN: u64 = 64 << 20;
+
+/// A line that has the form of a record.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// Its number and hash.
+    pub head: Head,
+    /// The hash of the record before.
+    pub prev: String,
+    /// What kind of event it is.
+    pub kind: String,
+    /// The key that signed it, if one did.
+    pub key: Option<u8>,
+    record: Vec<u8>,
+    bytes: Option<u64>,
+    sha256: Option<String>,
+    events: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Members {
+    seq: u64,
+    kind: String,
+    prev: String,
+    key: Option<u8>,
+    bytes: Option<u64>,
+    sha256: Option<String>,
+    events: Option<u64>,
+}
+
+impl Link {
+    /// Reads a line without its end. `None`: it has not the form of a record.
+    #[must_use]
+    pub fn read(line: &[u8]) -> Option<Self> {
+        let (record, tail) = line.split_at_checked(line.len().checked_sub(TAIL)?)?;
+        let hash = tail.strip_prefix(HASH.as_bytes())?.strip_suffix(b"\"}")?;
+        let is_hash = |text: &[u8]| text.len() == 64 && HEXLOWER.decode(text).is_ok();
+        let mut record = record.to_vec();
+        record.push(b'}');
+        let members: Members = serde_json::from_slice(&record).ok()?;
+        if !is_hash(hash) || !is_hash(members.prev.as_bytes()) {
+            return None;
+        }
+        let Members { seq, kind, prev, key, bytes, sha256, events } = members;
+        let hash = String::from_utf8_lossy(hash).into_owned();
+        Some(Self { head: Head { seq, hash }, prev, kind, key, record, bytes, sha256, events })
+    }
+
+    /// Whether its hash is its own, under the key that it names. `None`: there is no such key here.
+    #[must_use]
+    pub fn holds(&self, keys: &[Key]) -> Option<bool> {
+        let key = match self.key {
+            None => None,
+            Some(id) => Some(keys.iter().find(|key| key.id() == id)?),
+        };
+        Some(hash(key, &self.prev, &self.record) == self.head.hash)
+    }
+}
+
+/// What is wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// The line of the file, from 1.
+    pub line: u64,
+    /// What is wrong with it, for people.
+    pub why: String,
+}
+
+/// A place where records are missing, and a record that says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seam {
+    /// weir ended suddenly and left bytes of records under way.
+    Recovered {
+        /// The record that says so.
+        seq: u64,
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// Events were lost for lack of room.
+    Lost {
+        /// The record that says so.
+        seq: u64,
+        /// How many.
+        events: u64,
+    },
+}
+
+/// Walks along a chain, file by file in order, line by line.
+#[derive(Debug, Default)]
+pub struct Inspector {
+    keys: Vec<Key>,
+    expected: Option<Head>,
+    met: bool,
+    first: Option<u64>,
+    head: Option<Head>,
+    records: u64,
+    seams: Vec<Seam>,
+    line: u64,
+    torn: Option<Torn>,
+}
+
+/// Lines that are no records where records should be: good only if a record follows that says what they are.
+#[derive(Debug)]
+struct Torn {
+    trouble: Trouble,
+    bytes: u64,
+    hash: Sha256,
+}
+
+impl Inspector {
+    /// Knows these keys. With any, a record without a signature is not good: whoever has no key could have written it.
+    #[must_use]
+    pub fn new(keys: Vec<Key>) -> Self {
+        Self { keys, ..Self::default() }
+    }
+
+    /// Wants to meet this record on the way.
+    #[must_use]
+    pub fn expect(mut self, head: Head) -> Self {
+        self.expected = Some(head);
+        self
+    }
+
+    /// Goes on with the first line of a further file.
+    pub fn begin_file(&mut self) {
+        self.line = 0;
+    }
+
+    /// Takes the next line, without its end. `whole`: it has one.
+    ///
+    /// # Errors
+    /// The first trouble there is, which may lie before this line.
+    pub fn line(&mut self, line: &[u8], whole: bool) -> Result<(), Trouble> {
+        self.line += 1;
+        let link = Link::read(line).filter(|_| whole);
+        if let (Some(torn), Some(link)) = (&self.torn, &link)
+            && self.seals(torn, link)
+        {
+            let bytes = torn.bytes;
+            self.torn = None;
+            self.seams.push(Seam::Recovered { seq: link.head.seq, bytes });
+            return self.accept(link);
+        }
+        if let Some(torn) = &mut self.torn {
+            return torn.add(line);
+        }
+        let why = match &link {
+            None if whole => "this is no record".to_owned(),
+            None => "the last line is not whole: weir was ended here, or is writing just now".to_owned(),
+            Some(link) => match self.judge(link) {
+                Ok(()) => return self.accept(link),
+                Err(why) => why,
+            },
+        };
+        let trouble = Trouble { line: self.line, why };
+        let mut torn = Torn { trouble, bytes: 0, hash: Sha256::new() };
+        torn.add(line)?;
+        self.torn = Some(torn);
+        Ok(())
+    }
+
+    /// Ends a file.
+    ///
+    /// # Errors
+    /// Lines that nothing explains.
+    pub fn end_file(&mut self) -> Result<(), Trouble> {
+        match self.torn.take() {
+            Some(torn) => Err(torn.trouble),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the walk.
+    ///
+    /// # Errors
+    /// The record that was expected was not met.
+    pub fn finish(self) -> Result<Summary, Trouble> {
+        if let Some(Head { seq, .. }) = self.expected.filter(|_| !self.met) {
+            let why = format!("record {seq} was expected and is not there: the end was cut off, or the start");
+            return Err(Trouble { line: self.line, why });
+        }
+        let Self { first, head, records, seams, .. } = self;
+        Ok(Summary { first, head, records, seams })
+    }
+
+    /// Whether `link` is the record that says what the torn bytes are.
+    fn seals(&self, torn: &Torn, link: &Link) -> bool {
+        let digest = HEXLOWER.encode(&torn.hash.clone().finalize());
+        link.kind == "recovered"
+            && link.bytes == Some(torn.bytes)
+            && link.sha256.as_deref() == Some(&digest)
+            && self.judge(link).is_ok()
+    }
+
+    /// Whether `link` is the next record.
+    fn judge(&self, link: &Link) -> Result<(), String> {
+        if link.key.is_none() && !self.keys.is_empty() {
+            return Err("it is not signed, and a key was given".to_owned());
+        }
+        match (link.holds(&self.keys), link.key) {
+            (Some(true), _) => {}
+            (None, Some(id)) => return Err(format!("it is signed with the key {id}, which was not given")),
+            _ => return Err("its hash does not match: it was changed".to_owned()),
+        }
+        let seq = link.head.seq;
+        let Some(head) = &self.head else {
+            let first = seq != 1 || link.prev == Head::genesis().hash;
+            return if first { Ok(()) } else { Err("it is the first record and hangs on another".to_owned()) };
+        };
+        let next = head.seq + 1;
+        if seq != next {
+            return Err(match seq > next {
+                true => format!("it is record {seq}: records {next} to {} are missing", seq - 1),
+                false => format!("it is record {seq} where {next} belongs"),
+            });
+        }
+        if link.prev != head.hash {
+            return Err("it does not hang on the record before it: that one was exchanged".to_owned());
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, link: &Link) -> Result<(), Trouble> {
+        if let Some(expected) = &self.expected
+            && expected.seq == link.head.seq
+        {
+            if expected.hash != link.head.hash {
+                let why = "it is not the record that was expected: all from some record on was written anew".to_owned();
+                return Err(Trouble { line: self.line, why });
+            }
+            self.met = true;
+        }
+        if let (Some(events), "lost") = (link.events, &*link.kind) {
+            self.seams.push(Seam::Lost { seq: link.head.seq, events });
+        }
+        self.first.get_or_insert(link.head.seq);
+        self.head = Some(link.head.clone());
+        self.records += 1;
+        Ok(())
+    }
+}
+
+impl Torn {
+    fn add(&mut self, line: &[u8]) -> Result<(), Trouble> {
+        if self.bytes > 0 {
+            self.hash.update(b"\n");
+            self.bytes += 1;
+        }
+        self.hash.update(line);
+        self.bytes += line.len() as u64;
+        if self.bytes > MOST_TORN { Err(self.trouble.clone()) } else { Ok(()) }
+    }
+}
+
+/// What a whole chain holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// The number of its first record: 1, unless older files are gone.
+    pub first: Option<u64>,
+    /// Its end.
+    pub head: Option<Head>,
+    /// How many records.
+    pub records: u64,
+    /// Where records say that others are missing.
+    pub seams: Vec<Seam>,
+}
+
+#[cfg(test)]
+mod tests;

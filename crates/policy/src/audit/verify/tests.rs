@@ -1,0 +1,157 @@
+//! Chains that somebody was at.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use proptest::prelude::*;
+
+use super::super::chain::Chain;
+use super::super::event::{Event, Life};
+use super::*;
+
+fn event(life: Life) -> Event {
+    Event::life(UNIX_EPOCH + Duration::from_secs(1_785_542_400), life)
+}
+
+/// So many records after `head`, a line each.
+fn more(chain: &mut Chain, count: usize) -> Vec<String> {
+    (0..count).map(|_| chain.seal(&event(Life::Changed)).line).collect()
+}
+
+fn fresh(key: Option<Key>) -> Chain {
+    Chain::after(Head::genesis(), key)
+}
+
+fn key(id: u8) -> Key {
+    Key::new(id, [id; 32])
+}
+
+fn walk(mut inspector: Inspector, text: &[u8]) -> Result<Summary, Trouble> {
+    inspector.begin_file();
+    for line in text.split_inclusive(|b| *b == b'\n') {
+        match line.split_last() {
+            Some((b'\n', line)) => inspector.line(line, true)?,
+            _ => inspector.line(line, false)?,
+        }
+    }
+    inspector.end_file()?;
+    inspector.finish()
+}
+
+fn check(lines: &[String]) -> Result<Summary, Trouble> {
+    walk(Inspector::default(), lines.concat().as_bytes())
+}
+
+fn line_of(trouble: Result<Summary, Trouble>) -> u64 {
+    trouble.unwrap_err().line
+}
+
+#[test]
+fn f18_a_whole_chain_holds_and_says_where_it_ends() {
+    let mut chain = fresh(None);
+    let lines = more(&mut chain, 100);
+    let summary = check(&lines).unwrap();
+    assert_eq!((summary.first, summary.records, summary.seams.len()), (Some(1), 100, 0));
+    assert_eq!(summary.head.as_ref(), Some(chain.head()));
+    // The older part may be gone: the rest still holds.
+    assert_eq!(check(&lines[40..]).unwrap().first, Some(41));
+    assert_eq!(check(&[]).unwrap().head, None);
+}
+
+#[test]
+fn f18_whatever_is_done_to_a_record_shows_at_its_line() {
+    let lines = more(&mut fresh(None), 10);
+    let with = |change: &dyn Fn(&mut Vec<String>)| {
+        let mut lines = lines.clone();
+        change(&mut lines);
+        check(&lines)
+    };
+    assert_eq!(line_of(with(&|lines| drop(lines.remove(4)))), 5);
+    assert_eq!(line_of(with(&|lines| lines.swap(3, 4))), 4);
+    assert_eq!(line_of(with(&|lines| lines.insert(5, lines[4].clone()))), 6);
+    assert_eq!(line_of(with(&|lines| lines[6] = lines[6].replace("changed", "stopped"))), 7);
+    assert_eq!(line_of(with(&|lines| lines.insert(2, "\n".to_owned()))), 3);
+    assert_eq!(line_of(with(&|lines| lines[9].truncate(50))), 10);
+    assert_eq!(line_of(with(&|lines| lines[9].retain(|c| c != '\n'))), 10, "even its end alone");
+    // Somebody writes one record anew, with a hash that fits it: the next one does not hang on it.
+    let exchanged = with(&|lines| {
+        let mut chain = fresh(None);
+        more(&mut chain, 4);
+        lines[4] = chain.seal(&event(Life::Stopped)).line;
+    });
+    assert!(exchanged.as_ref().unwrap_err().why.contains("exchanged"));
+    assert_eq!(line_of(exchanged), 6);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+    #[test]
+    fn f18_no_byte_can_be_flipped(at in 0..2000usize, bit in 0..8u8) {
+        let mut text = more(&mut fresh(None), 8).concat().into_bytes();
+        let at = at % text.len();
+        text[at] ^= 1 << bit;
+        prop_assert!(walk(Inspector::default(), &text).is_err(), "{at} {bit}");
+    }
+}
+
+#[test]
+fn f18_a_cut_end_shows_where_its_head_is_known() {
+    let mut chain = fresh(None);
+    let lines = more(&mut chain, 10);
+    let known = || Inspector::default().expect(chain.head().clone());
+    assert!(walk(known(), lines.concat().as_bytes()).is_ok());
+    assert!(check(&lines[..9]).is_ok(), "nobody can see that without");
+    assert!(walk(known(), lines[..9].concat().as_bytes()).unwrap_err().why.contains("cut off"));
+    let mut other = fresh(None);
+    let mut anew = vec![other.seal(&event(Life::Stopped)).line];
+    anew.extend(more(&mut other, 9));
+    assert!(check(&anew).is_ok(), "nobody can see that without");
+    assert!(walk(known(), anew.concat().as_bytes()).unwrap_err().why.contains("anew"));
+}
+
+#[test]
+fn f18_a_signed_chain_is_continued_by_the_keys_holder_alone() {
+    let lines = more(&mut fresh(Some(key(1))), 5).concat();
+    let with =
+        |keys: &[u8], text: &str| walk(Inspector::new(keys.iter().map(|id| key(*id)).collect()), text.as_bytes());
+    assert!(with(&[2, 1], &lines).is_ok());
+    assert!(with(&[2], &lines).unwrap_err().why.contains("key 1, which was not given"));
+    assert!(with(&[], &lines).is_err());
+    let unsigned = more(&mut fresh(None), 5).concat();
+    assert!(with(&[1], &unsigned).unwrap_err().why.contains("not signed"));
+    // The same number, another secret.
+    let forged = more(&mut fresh(Some(Key::new(1, [9; 32]))), 5).concat();
+    assert_eq!(with(&[1], &forged).unwrap_err().line, 1);
+}
+
+/// A chain of five records, then bytes that are none, then a record that says so, and two more.
+fn recovered(torn: &str, said: u64, sha256: &str) -> Result<Summary, Trouble> {
+    let mut chain = fresh(None);
+    let mut text = more(&mut chain, 5).concat();
+    text.push_str(torn);
+    text.push('\n');
+    text.push_str(&chain.seal(&event(Life::Recovered { bytes: said, sha256: sha256.to_owned() })).line);
+    text.push_str(&more(&mut chain, 2).concat());
+    walk(Inspector::default(), text.as_bytes())
+}
+
+#[test]
+fn f18_g10_what_a_sudden_end_left_is_no_trouble_where_a_record_says_what_it_is() {
+    let digest = |text: &str| HEXLOWER.encode(&Sha256::digest(text));
+    for torn in [r#"{"seq":6,"ti"#, "\0\0\0\0", "half\nanother\n{\"seq\"", "\u{fffd}"] {
+        let summary = recovered(torn, torn.len() as u64, &digest(torn)).unwrap();
+        assert_eq!(summary.seams, [Seam::Recovered { seq: 6, bytes: torn.len() as u64 }], "{torn}");
+        assert_eq!(summary.records, 8);
+        // Bytes that nobody accounted for are trouble.
+        assert_eq!(recovered(torn, torn.len() as u64, &digest("other")).unwrap_err().line, 6);
+        assert_eq!(recovered(torn, torn.len() as u64 + 1, &digest(torn)).unwrap_err().line, 6);
+    }
+}
+
+#[test]
+fn f13_lost_events_are_counted_and_the_chain_holds() {
+    let mut chain = fresh(None);
+    let lines = [chain.seal(&event(Life::Changed)).line, chain.seal(&event(Life::Lost { events: 12 })).line];
+    assert_eq!(check(&lines).unwrap().seams, [Seam::Lost { seq: 2, events: 12 }]);
+}
