@@ -1,13 +1,13 @@
 //! Heads of answers: plain refusals, JSON, event streams.
 
-use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use opentelemetry::KeyValue;
 use weir_core::telemetry::instruments;
 use weir_wire::write::ObjectWriter;
 
-use crate::observe::{Answer, Labels};
+use crate::body::{Body, Labels};
+use crate::observe::Answer;
 use crate::settings::ServerIdentity;
 use crate::tally::{Counted, Later, Tally};
 
@@ -54,7 +54,7 @@ impl Refusal {
 
 /// A status and a sentence.
 pub(crate) fn plain(status: StatusCode, text: &'static str) -> Answer {
-    let mut answer = Response::new(Body::from(text));
+    let mut answer = Response::new(Body::from(Bytes::from_static(text.as_bytes())));
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CONTENT_TYPE, TEXT);
     answer
@@ -125,7 +125,7 @@ impl Said {
 
 /// Says what the request was, for the metrics.
 pub(crate) fn labelled(mut answer: Answer, method: &'static str, era: &'static str) -> Answer {
-    answer.extensions_mut().insert(Labels { method, era });
+    answer.body_mut().labels = Labels { method, era };
     answer
 }
 

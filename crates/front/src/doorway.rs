@@ -78,14 +78,14 @@ enum Era {
 fn era(context: &Context, headers: &HeaderMap, id: &RequestId, method: Option<Rpc>, params: &Params) -> Era {
     let refused = |answer| Era::Refused(Box::new(answer));
     let bad = |text: &str| refused(refuse(context, StatusCode::BAD_REQUEST, Some(id), (code::INVALID_PARAMS, text)));
-    let says_modern = match params.meta() {
-        Ok(meta) => meta.is_some_and(|meta| meta.has_protocol_version()),
+    let says_modern = match params.has_meta_protocol_version() {
+        Ok(says) => says,
         Err(error) => return bad(&error.to_string()),
     };
     if says_modern {
         return Era::Modern;
     }
-    let version = headers.get("mcp-protocol-version").map(|value| value.to_str().unwrap_or("?"));
+    let version = headers.get(&crate::head::VERSION).map(|value| value.to_str().unwrap_or("?"));
     let revision = version.and_then(|text| Revision::parse(text.trim()));
     if revision.is_some_and(Revision::is_modern) {
         let text = "`_meta` with `io.modelcontextprotocol/protocolVersion` and `io.modelcontextprotocol/clientCapabilities` is missing";

@@ -6,7 +6,6 @@ mod stream;
 
 use std::sync::Arc;
 
-use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, StatusCode, header};
 use tokio::time::timeout;
@@ -19,6 +18,7 @@ use weir_wire::splice::Edits;
 use weir_wire::{RequestId, Revision};
 
 use crate::answer::{self, Said};
+use crate::body::Body;
 use crate::challenge;
 use crate::observe::Answer;
 use crate::rescue::{Told, rescue};
@@ -139,8 +139,9 @@ impl Asked {
     }
 
     fn edited(&self, result: &Bytes, edits: Edits) -> Result<Said, Failure> {
+        // Upstream's messages are checked when they are read.
         let (result, seen) = edits
-            .apply(result)
+            .apply_checked(result)
             .map_err(|error| Failure::new(FailureKind::BadAnswer, "The server's result is malformed").because(error))?;
         let message = weir_wire::write::response(&self.id, &result);
         Ok(Said { status: StatusCode::OK, message, tally: Tally::of_result(seen.value(render::IS_ERROR)) })

@@ -3,6 +3,7 @@
 //!
 //! Source: basic/transports, "Security" of every revision; CVE-2025-66414 and its kind.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 
@@ -56,7 +57,7 @@ impl Gatekeeper {
 
     /// Checks what is asked of an endpoint. Order: malformed, method, size, media types.
     pub(crate) fn check(&self, head: &Parts) -> Result<(), Refusal> {
-        if head.headers.keys().any(|name| name.as_str().contains('_')) {
+        if head.headers.keys().any(|name| memchr::memchr(b'_', name.as_str().as_bytes()).is_some()) {
             return Err(bad("underscore", "header names with `_` are refused: proxies read them as `-`"));
         }
         if head.uri.query().is_some_and(|query| query.contains("access_token=")) {
@@ -82,11 +83,11 @@ impl Gatekeeper {
         let authority = head.uri.authority().map(http::uri::Authority::as_str);
         let host = match (authority, named) {
             (Some(one), Some(two)) if !one.eq_ignore_ascii_case(two) => return Err(malformed()),
-            (Some(host), _) | (None, Some(host)) => host.to_ascii_lowercase(),
+            (Some(host), _) | (None, Some(host)) => lower(host),
             (None, None) => return Err(malformed()),
         };
         let name = host_name(&host).ok_or_else(malformed)?;
-        let allowed = self.hosts.as_ref().is_none_or(|hosts| hosts.contains(&host) || hosts.contains(name));
+        let allowed = self.hosts.as_ref().is_none_or(|hosts| hosts.contains(name) || hosts.contains(&*host));
         if allowed { Ok(()) } else { Err(Refusal::new(StatusCode::FORBIDDEN, "host", "this host is not served here")) }
     }
 
@@ -97,6 +98,10 @@ impl Gatekeeper {
         let origin = origin.to_str().map_err(|_| refused())?.to_ascii_lowercase();
         if given.next().is_none() && self.origins.contains(&origin) { Ok(()) } else { Err(refused()) }
     }
+}
+
+fn lower(host: &str) -> Cow<'_, str> {
+    if host.bytes().any(|byte| byte.is_ascii_uppercase()) { host.to_ascii_lowercase().into() } else { host.into() }
 }
 
 /// The name part of `name[:port]`; `None` for what is no such thing.
@@ -119,8 +124,8 @@ fn media(headers: &HeaderMap) -> Result<(), Refusal> {
     let unsupported = |text| Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media_type", text);
     let lines = |name| headers.get_all(name).iter().map(|value| value.to_str().unwrap_or("?"));
     let is_json = |kind: &str| {
-        let kind = kind.split(';').next().unwrap_or_default().trim();
-        kind.eq_ignore_ascii_case("application/json")
+        let is = |kind: &str| kind.eq_ignore_ascii_case("application/json");
+        is(kind) || is(kind.split(';').next().unwrap_or_default().trim())
     };
     // Exactly one: of two, another reader might believe the other.
     let mut kinds = lines(header::CONTENT_TYPE);
@@ -130,7 +135,7 @@ fn media(headers: &HeaderMap) -> Result<(), Refusal> {
     if lines(header::CONTENT_ENCODING).any(|coding| !coding.eq_ignore_ascii_case("identity")) {
         return Err(unsupported("compressed requests are not taken: send the body as it is"));
     }
-    if accepts(headers, "application/json") && accepts(headers, "text/event-stream") {
+    if accepts_usual(headers) || accepts(headers, "application/json") && accepts(headers, "text/event-stream") {
         return Ok(());
     }
     let text = "send `Accept: application/json, text/event-stream`: an answer may be either";
@@ -139,7 +144,7 @@ fn media(headers: &HeaderMap) -> Result<(), Refusal> {
 
 /// GET and DELETE exist for legacy sessions alone.
 fn session_method(head: &Parts) -> Result<(), Refusal> {
-    if !head.headers.contains_key("mcp-session-id") {
+    if !head.headers.contains_key(&crate::head::SESSION) {
         return Err(method_not_allowed());
     }
     if head.method == Method::GET && !accepts(&head.headers, "text/event-stream") {
@@ -147,6 +152,12 @@ fn session_method(head: &Parts) -> Result<(), Refusal> {
         return Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, "accept", text));
     }
     Ok(())
+}
+
+/// Whether `Accept` is what nearly every client sends, letter by letter.
+fn accepts_usual(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(header::ACCEPT).iter();
+    lines.next().is_some_and(|line| line.as_bytes() == b"application/json, text/event-stream") && lines.next().is_none()
 }
 
 /// Whether a media type is acceptable; without `Accept` everything is (RFC 9110, 12.5.1).

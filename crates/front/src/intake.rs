@@ -1,10 +1,15 @@
 //! Reading a request's body within its limits of size, time and pace.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode, header};
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
 use crate::answer::Refusal;
@@ -23,13 +28,12 @@ pub(crate) async fn read(headers: &HeaderMap, body: Incoming, limits: &Limits) -
     let mut whole: Option<Bytes> = None;
     let mut joined = BytesMut::new();
     loop {
-        let frame =
-            match timeout_at(end.min(pace_end(began, held(whole.as_ref(), &joined), limits)), body.frame()).await {
-                Err(_) => return Err(closing(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body came too slowly")),
-                Ok(None) => break,
-                Ok(Some(Err(_))) => return Err(closing(StatusCode::BAD_REQUEST, "body", "the body ended early")),
-                Ok(Some(Ok(frame))) => frame,
-            };
+        let frame = match in_time(&mut body, end.min(pace_end(began, held(whole.as_ref(), &joined), limits))).await {
+            Err(_) => return Err(closing(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body came too slowly")),
+            Ok(None) => break,
+            Ok(Some(Err(_))) => return Err(closing(StatusCode::BAD_REQUEST, "body", "the body ended early")),
+            Ok(Some(Ok(frame))) => frame,
+        };
         let Ok(data) = frame.into_data() else { continue };
         if held(whole.as_ref(), &joined) + data.len() > limits.body_bytes {
             return Err(too_large());
@@ -49,6 +53,24 @@ pub(crate) async fn read(headers: &HeaderMap, body: Incoming, limits: &Limits) -
         }
     }
     Ok(whole.unwrap_or_else(|| joined.freeze()))
+}
+
+/// The next frame, if it comes in time. What came along with the head is there as soon as the connection has been asked for
+/// it, so the timer is set only where the second look finds nothing either.
+async fn in_time(body: &mut Incoming, until: Instant) -> Result<Option<Result<Frame<Bytes>, hyper::Error>>, Elapsed> {
+    let mut asked = false;
+    let at_hand = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
+        Poll::Ready(frame) => Poll::Ready(Some(frame)),
+        Poll::Pending if std::mem::replace(&mut asked, true) => Poll::Ready(None),
+        Poll::Pending => {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    });
+    match at_hand.await {
+        Some(frame) => Ok(frame),
+        None => timeout_at(until, body.frame()).await,
+    }
 }
 
 /// Judges a body by the length its head declares.

@@ -1,6 +1,5 @@
 //! Legacy requests (2024-11-05 to 2025-11-25): sessions, and what belongs to them.
 
-use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::future::join_all;
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -16,6 +15,7 @@ use weir_wire::params::Params;
 use weir_wire::{Limits as ScanLimits, Message, RequestId, Revision, code, scan};
 
 use crate::answer::{self, Refusal, Said, labelled};
+use crate::body::Body;
 use crate::doorway::{envelope_error, refuse};
 use crate::encode::{self, Asked};
 use crate::lists::{self, ListResponse};
@@ -84,13 +84,13 @@ pub(crate) async fn session(
     known: &Authenticated<()>,
     headers: &HeaderMap,
 ) -> Result<Opened, NoSession> {
-    if !headers.contains_key("mcp-session-id") {
+    if !headers.contains_key(&crate::head::SESSION) {
         return Err(NoSession::Missing);
     }
     let loaded = context.shared.sessions.load(known.principal(), headers, context.limits()).await;
     let opened = loaded.ok_or(NoSession::Unknown)?;
     // Without the header the session's own revision holds (2025-06-18, transports).
-    let version = headers.get("mcp-protocol-version").map(|value| value.to_str().unwrap_or("?").trim());
+    let version = headers.get(&crate::head::VERSION).map(|value| value.to_str().unwrap_or("?").trim());
     let good = version.is_none_or(|text| Revision::parse(text).is_some_and(|revision| !revision.is_modern()));
     if good { Ok(opened) } else { Err(NoSession::Version) }
 }
@@ -280,7 +280,7 @@ pub(crate) async fn notification(
     notification: &Notification,
 ) -> Answer {
     let label = notification.method.known().map_or("other", Method::as_str);
-    if !headers.contains_key("mcp-session-id") {
+    if !headers.contains_key(&crate::head::SESSION) {
         return labelled(answer::empty(StatusCode::ACCEPTED), label, "none");
     }
     let answer = match session(context, known, headers).await {

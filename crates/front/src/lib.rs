@@ -5,10 +5,12 @@
 
 mod admission;
 mod answer;
+mod body;
 mod challenge;
 mod doorway;
 mod encode;
 mod guard;
+mod head;
 mod intake;
 mod legacy;
 mod listen;

@@ -1,7 +1,6 @@
 //! Modern requests (2026-07-28): everything is on the request, nothing is remembered.
 
-use axum::body::Body;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 use weir_core::call::RequestName;
 use weir_core::upstream::ListKind;
 use weir_core::{Authenticated, Call, Failure};
@@ -13,8 +12,10 @@ use weir_wire::params::{Meta, Params};
 use weir_wire::{RequestId, Revision, code, header};
 
 use crate::answer::{self, labelled};
+use crate::body::Body;
 use crate::doorway::{refuse, unsupported};
 use crate::encode::{self, Asked};
+use crate::head;
 use crate::lists;
 use crate::observe::Answer;
 use crate::rescue::{Told, rescue};
@@ -50,11 +51,11 @@ fn check(context: &Context, headers: &HeaderMap, request: &Request, params: &Par
     let refused = |status, number, text: &str| Box::new(refuse(context, status, Some(id), (number, text)));
     let mismatch = |text: &str| refused(StatusCode::BAD_REQUEST, code::HEADER_MISMATCH, text);
     let bad = |text: &str| refused(StatusCode::BAD_REQUEST, code::INVALID_PARAMS, text);
-    let version = one(headers, "mcp-protocol-version").map_err(mismatch)?;
-    let method = one(headers, "mcp-method").map_err(mismatch)?;
+    let version = one(headers, &head::VERSION, NO_VERSION).map_err(mismatch)?;
+    let method = one(headers, &head::METHOD, NO_METHOD).map_err(mismatch)?;
     let meta = params.meta().map_err(|error| bad(&error.to_string()))?;
     let meta = meta.ok_or_else(|| bad("`_meta` is missing"))?;
-    let says = meta.protocol_version().map_err(|error| bad(&error.to_string()))?.unwrap_or_default().into_owned();
+    let says = meta.protocol_version().map_err(|error| bad(&error.to_string()))?.unwrap_or_default();
     if meta.client_capabilities().map_err(|error| bad(&error.to_string()))?.is_none() {
         return Err(bad("`_meta` has no `io.modelcontextprotocol/clientCapabilities`: send an object, `{}` for none"));
     }
@@ -85,7 +86,7 @@ fn name(headers: &HeaderMap, method: Method, params: &Params) -> Result<(), &'st
     if method.name_header() != NameSource::Name {
         return Ok(());
     }
-    let given = one(headers, "mcp-name").map_err(|_| "`Mcp-Name` is missing or given twice")?;
+    let given = one(headers, &head::NAME, NO_NAME)?;
     let given = header::decode(given.as_bytes()).map_err(|_| "`Mcp-Name` has a broken base64 form")?;
     match params.name() {
         Ok(Some(name)) if name == given => Ok(()),
@@ -93,12 +94,12 @@ fn name(headers: &HeaderMap, method: Method, params: &Params) -> Result<(), &'st
     }
 }
 
-/// The only value of a header, without the white space around it.
-fn one<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<&'a str, &'static str> {
-    let missing = match name {
-        "mcp-method" => "`Mcp-Method` is missing or given twice",
-        _ => "`MCP-Protocol-Version` is missing or given twice",
-    };
+const NO_VERSION: &str = "`MCP-Protocol-Version` is missing or given twice";
+const NO_METHOD: &str = "`Mcp-Method` is missing or given twice";
+const NO_NAME: &str = "`Mcp-Name` is missing or given twice";
+
+/// The only value of a header, without the white space around it; `missing` where there is no such one.
+fn one<'a>(headers: &'a HeaderMap, name: &HeaderName, missing: &'static str) -> Result<&'a str, &'static str> {
     let mut all = headers.get_all(name).iter();
     let value = all.next().ok_or(missing)?;
     if all.next().is_some() {

@@ -2,32 +2,30 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use opentelemetry::KeyValue;
+use opentelemetry::metrics::{BoundCounter, BoundHistogram};
 use tokio::sync::OwnedSemaphorePermit;
 use weir_core::call::RequestName;
 use weir_core::telemetry::instruments;
 
+use crate::body::{Body, Broken, Labels};
 use crate::listen::Beat;
 use crate::tally::{Counted, Tally};
 
 /// What a request is answered with.
 pub(crate) type Answer = Response<Body>;
 
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The same, on its way to the client.
+pub(crate) type Served = Response<Followed>;
 
-/// What a request turned out to be; put among the extensions of its answer by the door.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Labels {
-    pub(crate) method: &'static str,
-    pub(crate) era: &'static str,
-}
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Among the extensions of an answer: it waits for changes, and is no longer in flight.
 #[derive(Clone, Copy, Debug)]
@@ -40,24 +38,24 @@ pub(crate) struct Seen {
 
 /// Follows a request. Dropping what this gives is the client's going away before there was an answer.
 pub(crate) fn begin(name: RequestName, beat: Beat) -> Seen {
-    let (labels, counted) = (Labels { method: "none", era: "none" }, Some(Counted::Now(Tally::Cancelled)));
+    let (labels, counted) = (Labels::NONE, Some(Counted::Now(Tally::Cancelled)));
     let status = StatusCode::OK;
     Seen { ending: Ending { labels, counted, status, began: Instant::now(), name, _beat: beat, _permit: None } }
 }
 
 impl Seen {
     /// The answer's head is there; its body is followed to its end.
-    pub(crate) fn finish(self, mut answer: Answer, permit: Option<OwnedSemaphorePermit>) -> Answer {
+    pub(crate) fn finish(self, mut answer: Answer, permit: Option<OwnedSemaphorePermit>) -> Served {
         let mut ending = self.ending;
         if let Ok(value) = HeaderValue::from_str(ending.name.as_str()) {
             answer.headers_mut().insert(REQUEST_ID, value);
         }
         // A waiting stream has a place of its own kind.
         ending._permit = permit.filter(|_| answer.extensions_mut().remove::<Waits>().is_none());
-        ending.labels = answer.extensions_mut().remove::<Labels>().unwrap_or(ending.labels);
+        ending.labels = answer.body().labels;
         ending.counted = answer.extensions_mut().remove::<Counted>();
         ending.status = answer.status();
-        answer.map(|body| Body::new(Followed { body, ending }))
+        answer.map(|body| Followed { body, ending })
     }
 }
 
@@ -77,9 +75,7 @@ impl Drop for Ending {
     fn drop(&mut self) {
         let took = self.began.elapsed();
         let tally = self.counted.as_ref().map_or_else(|| Tally::of_status(self.status), Counted::tally);
-        let (method, era) = (KeyValue::new("method", self.labels.method), KeyValue::new("era", self.labels.era));
-        instruments().request_duration.record(took.as_secs_f64(), &[method.clone(), era.clone()]);
-        instruments().requests.add(1, &[method, era, KeyValue::new("outcome", tally.as_str())]);
+        count(self.labels, tally, took.as_secs_f64());
         tracing::debug!(
             request = self.name.as_str(),
             method = self.labels.method,
@@ -92,21 +88,60 @@ impl Drop for Ending {
     }
 }
 
+/// Counts a request.
+fn count(labels: Labels, tally: Tally, seconds: f64) {
+    let bound = match (labels.method, labels.era, tally) {
+        ("tools/call", "modern", Tally::Ok) => Some(&*MODERN_CALLS),
+        ("tools/call", "legacy", Tally::Ok) => Some(&*LEGACY_CALLS),
+        _ => None,
+    };
+    if let Some(bound) = bound {
+        bound.duration.record(seconds);
+        bound.requests.add(1);
+        return;
+    }
+    let [method, era, outcome] = series(labels, tally);
+    instruments().request_duration.record(seconds, &[method.clone(), era.clone()]);
+    instruments().requests.add(1, &[method, era, outcome]);
+}
+
+fn series(labels: Labels, tally: Tally) -> [KeyValue; 3] {
+    let word = tally.as_str();
+    [KeyValue::new("method", labels.method), KeyValue::new("era", labels.era), KeyValue::new("outcome", word)]
+}
+
+/// The series of calls that went well, looked up once: to look them up costs each call more than to count in them.
+struct Bound {
+    duration: BoundHistogram<f64>,
+    requests: BoundCounter<u64>,
+}
+
+static MODERN_CALLS: LazyLock<Bound> = LazyLock::new(|| Bound::calls("modern"));
+static LEGACY_CALLS: LazyLock<Bound> = LazyLock::new(|| Bound::calls("legacy"));
+
+impl Bound {
+    fn calls(era: &'static str) -> Self {
+        let all = series(Labels { method: "tools/call", era }, Tally::Ok);
+        Self { duration: instruments().request_duration.bind(&all[..2]), requests: instruments().requests.bind(&all) }
+    }
+}
+
 /// An answer that a bug of weir's broke off.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer ended by a panic")]
-struct Broken;
+struct Panicked;
 
-struct Followed {
+/// An answer's body that is followed to its end.
+pub(crate) struct Followed {
     body: Body,
     ending: Ending,
 }
 
 impl http_body::Body for Followed {
     type Data = Bytes;
-    type Error = axum::Error;
+    type Error = Broken;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         // A panic here would end the connection, and with it the other requests on it.
         let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut self.body).poll_frame(cx)));
         polled.unwrap_or_else(|_| {
@@ -114,7 +149,7 @@ impl http_body::Body for Followed {
             tracing::error!(request = self.ending.name.as_str(), "an answer ended by a panic");
             self.body = Body::empty();
             self.ending.counted = Some(Counted::Now(Tally::Failed));
-            Poll::Ready(Some(Err(axum::Error::new(Broken))))
+            Poll::Ready(Some(Err(Panicked.into())))
         })
     }
 

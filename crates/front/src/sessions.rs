@@ -89,7 +89,7 @@ impl Sessions {
 
     /// The live session a request names, or `None`: unknown, ended, expired and foreign ones are all the same.
     pub(crate) async fn load(&self, principal: &Principal, headers: &HeaderMap, limits: &Limits) -> Option<Opened> {
-        let mut given = headers.get_all("mcp-session-id").iter();
+        let mut given = headers.get_all(&crate::head::SESSION).iter();
         let text = given.next()?.as_bytes();
         if given.next().is_some() || text.len() != 22 {
             return None;

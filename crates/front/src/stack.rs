@@ -25,7 +25,7 @@ use crate::Ports;
 use crate::guard::Gatekeeper;
 use crate::listen::Peer;
 use crate::lists::PageCache;
-use crate::observe::{self, Answer};
+use crate::observe::{self, Answer, Served};
 use crate::places::Places;
 use crate::sessions::Sessions;
 use crate::settings::{Limits, Settings};
@@ -137,7 +137,7 @@ impl Stack {
     }
 
     /// Serves one request. 1 listen stands above this.
-    pub(crate) async fn serve(&self, request: Request<Incoming>, peer: Peer) -> Answer {
+    pub(crate) async fn serve(&self, request: Request<Incoming>, peer: Peer) -> Served {
         let beat = peer.pulse.begin();
         // 2 observe: sees the status the client got.
         let name = self.shared.request_name();

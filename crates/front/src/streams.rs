@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll};
 use std::time::SystemTime;
 
-use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode, header};
 use http_body::Frame;
@@ -25,6 +24,7 @@ use weir_era::render::{self, About};
 use weir_wire::{RequestId, code, scan, sse};
 
 use crate::answer::{self, Refusal, labelled};
+use crate::body::Body;
 use crate::doorway::refuse;
 use crate::legacy::session;
 use crate::observe::{Answer, Waits};

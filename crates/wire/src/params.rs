@@ -112,6 +112,15 @@ impl Params {
         &self.raw
     }
 
+    /// Whether `_meta` has `io.modelcontextprotocol/protocolVersion`, of whatever type: the mark of a modern request.
+    ///
+    /// # Errors
+    /// When `_meta` is not an object.
+    pub fn has_meta_protocol_version(&self) -> Result<bool, ParamsError> {
+        let meta = object(&self.raw, &self.meta, "_meta")?;
+        Ok(meta.is_some_and(|meta| scan::find(&meta, crate::meta::PROTOCOL_VERSION).is_some()))
+    }
+
     /// Where `name`'s value stands in [`Params::raw`].
     #[must_use]
     pub fn name_range(&self) -> Option<Range<usize>> {

@@ -2,16 +2,19 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use opentelemetry::KeyValue;
+use opentelemetry::metrics::BoundHistogram;
 use sha2::{Digest as _, Sha256};
 use weir_wire::scan::{self, Limits};
 
 use super::view::Version;
 use crate::names::UpstreamId;
 use crate::schema::{Contract, Contracts};
+use crate::telemetry::instruments;
 
 /// Characters of a tool's name that a metric label keeps.
 const LABEL_LENGTH: usize = 64;
@@ -31,6 +34,8 @@ pub struct Tool {
     pub(crate) input: Contract,
     pub(crate) output: Contract,
     pub(crate) labels: Arc<[KeyValue]>,
+    /// The series of calls that completed, looked up once: to look it up costs more than to count in it.
+    completed: OnceLock<BoundHistogram<f64>>,
 }
 
 /// Why an item of a list is no tool.
@@ -97,7 +102,25 @@ impl Draft {
             input,
             output,
             labels,
+            completed: OnceLock::new(),
         }
+    }
+}
+
+impl Tool {
+    /// Counts a call of this tool that ended with this outcome, one of a fixed set of words.
+    pub(crate) fn took(&self, outcome: &'static str, time: Duration) {
+        let seconds = time.as_secs_f64();
+        if outcome == "complete" {
+            let bind = || instruments().call_duration.bind(&self.series(outcome));
+            self.completed.get_or_init(bind).record(seconds);
+        } else {
+            instruments().call_duration.record(seconds, &self.series(outcome));
+        }
+    }
+
+    fn series(&self, outcome: &'static str) -> Vec<KeyValue> {
+        self.labels.iter().cloned().chain([KeyValue::new("outcome", outcome)]).collect()
     }
 }
 

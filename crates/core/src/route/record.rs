@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use opentelemetry::KeyValue;
 use tokio::time::Instant;
 
 use super::check::{Results, is_error};
@@ -15,7 +14,6 @@ use crate::failure::Failure;
 use crate::port::{Attempt, Audit, Ended, Permit, Verdict};
 use crate::principal::Principal;
 use crate::reply::{End, Event, Payload, PayloadSource, Reply};
-use crate::telemetry::instruments;
 
 /// A call under way. Dropping it records that the call was cancelled.
 pub(super) struct Record {
@@ -58,10 +56,7 @@ impl Record {
         }
         let took = self.began.elapsed();
         let Begun { principal, call, item, verdict, permit } = &mut self.begun;
-        if let [upstream, tool, ..] = &*item.tool.labels {
-            let labels = [upstream.clone(), tool.clone(), KeyValue::new("outcome", outcome)];
-            instruments().call_duration.record(took.as_secs_f64(), &labels);
-        }
+        item.tool.took(outcome, took);
         let attempt = Attempt { principal, call, item: Some(item) };
         let ended = Ended { outcome, took, bytes: self.bytes, verdict: std::mem::take(verdict) };
         self.audit.ended(&attempt, &ended);

@@ -23,7 +23,7 @@ use super::guarded::{Guarded, Times};
 use super::prompt::Prompt;
 use super::pulse::Pulse;
 use super::{Listening, closed};
-use crate::observe::Answer;
+use crate::observe::Served;
 use crate::settings::Limits;
 
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -160,7 +160,7 @@ struct PerRequest {
 }
 
 impl Service<Request<Incoming>> for PerRequest {
-    type Response = Answer;
+    type Response = Served;
     type Error = Infallible;
     // Boxed: the connection keeps room for its service's future as long as it lives, also while a stream is open.
     type Future = Serving;
@@ -172,7 +172,7 @@ impl Service<Request<Incoming>> for PerRequest {
         Box::pin(async move { Ok(stack.serve(request, peer).await) })
     }
 }
-type Serving = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
+type Serving = Pin<Box<dyn Future<Output = Result<Served, Infallible>> + Send>>;
 
 /// Reads until the preface is complete or impossible: usually one read.
 async fn first_bytes(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<(Bytes, Version)> {

@@ -40,7 +40,9 @@ impl<'a> Key<'a> {
     #[must_use]
     pub fn decode(&self) -> Cow<'a, str> {
         match self.unescaped() {
-            Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
+            Cow::Borrowed(bytes) => {
+                std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
+            }
             Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
         }
     }

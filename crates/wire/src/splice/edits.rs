@@ -97,20 +97,23 @@ impl Edits {
     /// As [`Rewriter::feed`].
     pub fn apply_checked(self, object: &Bytes) -> Result<(Bytes, Observed), SpliceError> {
         match self.append(object) {
-            Some(longer) => Ok((longer, Observed::default())),
+            Some(done) => Ok(done),
             None => self.apply(object),
         }
     }
 
     /// The object with what it lacks, where nothing that it has changes.
-    fn append(&self, object: &Bytes) -> Option<Bytes> {
+    fn append(&self, object: &Bytes) -> Option<(Bytes, Observed)> {
         let open = object.iter().position(|byte| *byte == b'{')?;
-        if !self.observe.is_empty() || !scan::is_object(object) {
+        if !scan::is_object(object) {
             return None;
         }
-        let (mut met, mut end) = (0_u64, open + 1);
+        let (mut met, mut end, mut observed) = (0_u64, open + 1, Observed::default());
         for member in scan::members(object) {
             end = member.value.end;
+            if let Some(name) = self.observe.iter().copied().find(|name| member.key.eq_str(name)) {
+                observed.note(name, &object[member.value.clone()])?;
+            }
             if self.meta.is_some() && member.key.eq_str("_meta") {
                 return None;
             }
@@ -138,7 +141,7 @@ impl Edits {
             }
             object.end();
         }
-        Some(out.finish())
+        Some((out.finish(), observed))
     }
 
     fn with(mut self, name: impl Into<Name>, action: Action) -> Self {

@@ -36,6 +36,17 @@ impl Observed {
         self.0.iter().any(|(seen, _)| *seen == name)
     }
 
+    /// Notes a member with its value. `None` if it was there before.
+    pub(super) fn note(&mut self, name: &'static str, value: &[u8]) -> Option<()> {
+        if self.saw(name) {
+            return None;
+        }
+        let is_scalar = !matches!(value.first(), Some(b'{' | b'['));
+        let kept = if is_scalar { &value[..value.len().min(OBSERVED_MAX)] } else { &[] };
+        self.0.push((name, kept.to_vec()));
+        Some(())
+    }
+
     /// The JSON text of an observed scalar; at most its first 256 bytes. `None` for objects and arrays.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&[u8]> {

@@ -142,8 +142,12 @@ proptest! {
     #[test]
     fn a_checked_object_is_edited_to_the_same_bytes(text in result(), plan in plan()) {
         let object = Bytes::from(text);
-        let (quick, _) = plan.edits().apply_checked(&object).unwrap();
-        prop_assert_eq!(quick, plan.edits().apply(&object).unwrap().0);
+        let edits = || plan.edits().observe("isError").observe("content");
+        let ((quick, seen), (slow, observed)) = (edits().apply_checked(&object).unwrap(), edits().apply(&object).unwrap());
+        prop_assert_eq!(quick, slow);
+        for name in ["isError", "content"] {
+            prop_assert_eq!((seen.saw(name), seen.value(name)), (observed.saw(name), observed.value(name)));
+        }
     }
 
     #[test]
