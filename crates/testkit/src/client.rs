@@ -22,6 +22,7 @@ pub use events::SseEvent;
 pub use exchange::{Answer, Exchange};
 pub use socket::RawSocket;
 
+use crate::mockup::CANARY;
 use crate::recorder::Recorder;
 
 /// A client of one endpoint. Clones share the request counter and the session.
@@ -86,6 +87,14 @@ impl RawClient {
     pub fn with_header(mut self, name: &str, value: &str) -> Self {
         insert(&mut self.headers, name, value);
         self
+    }
+
+    /// Shows credentials that weir must keep to itself: a mock server that ever sees one fails its test.
+    pub fn with_canaries(self) -> Self {
+        let named = |what: &str| format!("{CANARY}{what}-of-a-client");
+        let token = format!("Bearer {}", named("token"));
+        let cookie = format!("session={}", named("cookie"));
+        self.with_header("authorization", &token).with_header("cookie", &cookie).with_header("x-own", &named("header"))
     }
 
     /// Speaks HTTP/2 with prior knowledge instead of HTTP/1.1.

@@ -11,6 +11,7 @@ pub mod recorder;
 pub mod schemas;
 pub mod stdio;
 pub mod task;
+pub mod token_server;
 
 pub use client::{Answer, Exchange, Modern, RawClient, RawSocket, SseEvent};
 pub use fakes::{FakeClock, FakeRandom, TokioClock};
@@ -19,3 +20,4 @@ pub use mockup::{Behaviour, Mockup};
 pub use recorder::{Recorder, Seen};
 pub use schemas::{Schemas, Sender};
 pub use stdio::MockStdio;
+pub use token_server::TokenServer;

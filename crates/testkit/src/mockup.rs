@@ -5,6 +5,7 @@ mod behaviour;
 mod breakable;
 mod builder;
 mod catalog;
+mod door;
 mod ending;
 mod legacy;
 mod listening;
@@ -26,6 +27,7 @@ use weir_wire::Revision;
 pub use behaviour::{Behaviour, Gate, Step};
 pub use builder::Builder;
 pub use catalog::{Cursors, Tool};
+pub use door::CANARY;
 pub use record::Recorded;
 pub use state::Counts;
 

@@ -11,6 +11,7 @@ use weir_core::port::{Ask, Clock, Fetch, Fetched, Fut, Random};
 use weir_core::upstream::Upstream;
 use weir_wire::write::ObjectWriter;
 
+use crate::credential::Credentials;
 use crate::fetch::Fetcher;
 use crate::server::{Line, Server};
 use crate::settings::{HttpSettings, Settings, Transport};
@@ -81,7 +82,11 @@ impl Factory {
         let line = match transport {
             Transport::Http(settings) => {
                 let http = self.http(&settings, connect).map_err(|why| BuildError { id, why })?;
-                Line::Http(Box::new(HttpServer::new(site.clone(), http, protocol, session)))
+                let credentials = settings.auth.map(|auth| {
+                    let fetch: Arc<dyn Fetch> = self.fetcher.clone();
+                    Credentials::new(&site, http.clone(), fetch, *auth)
+                });
+                Line::Http(Box::new(HttpServer::new(site.clone(), http, credentials, protocol, session)))
             }
             Transport::Stdio(settings) => {
                 Line::Stdio(Box::new(StdioServer::new(site.clone(), settings, protocol, session)))

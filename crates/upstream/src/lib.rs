@@ -2,10 +2,12 @@
 //!
 //! One object stands for each server ([`Factory::build`]) and implements core's port. It finds out which era the server
 //! speaks, holds its sessions and connections, bounds and times the calls, and sends again only what it can prove did
-//! not run. It knows no client, no endpoint and no other upstream, and it never forwards a client's header.
+//! not run. It knows no client, no endpoint and no other upstream, and it never forwards a client's header
+//! or token.
 
 mod breaker;
 mod column;
+mod credential;
 mod deadline;
 mod factory;
 mod fetch;
@@ -22,6 +24,7 @@ mod slots;
 mod stdio;
 mod streamable;
 
+pub use credential::{Authority, ClientAuth, Exchange, OAuth};
 pub use factory::{BuildError, Factory, Identity, Ports};
 pub use settings::{
     Bounds, HttpSettings, Protocol, SecretHeader, SecretText, Settings, Sharing, StdioSettings, Transport,

@@ -15,6 +15,8 @@ const LAST: Duration = Duration::from_secs(30);
 pub(crate) struct Pace {
     failures: u32,
     not_before: Duration,
+    /// What the last failure said, for those who come while nothing is tried.
+    why: Option<String>,
 }
 
 impl Pace {
@@ -29,6 +31,16 @@ impl Pace {
     /// True if the last attempt failed.
     pub(crate) fn is_failing(&self) -> bool {
         self.failures > 0
+    }
+
+    /// What the last failure said, if it was kept.
+    pub(crate) fn why(&self) -> Option<String> {
+        self.why.clone()
+    }
+
+    /// Keeps what the last failure said.
+    pub(crate) fn because(&mut self, why: &str) {
+        self.why = Some(why.to_owned());
     }
 
     /// It worked.

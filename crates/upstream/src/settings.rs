@@ -8,6 +8,8 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Uri};
 use weir_core::names::UpstreamId;
 
+use crate::credential::OAuth;
+
 /// One upstream. Two equal settings describe the same server, so a reload keeps what was built from them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -41,6 +43,8 @@ pub struct HttpSettings {
     pub url: Uri,
     /// Headers of the operator's own on every request; values are secrets.
     pub headers: Vec<(HeaderName, SecretHeader)>,
+    /// The OAuth client whose tokens go with every request; `None`: none do.
+    pub auth: Option<Box<OAuth>>,
     /// A PEM file with further root certificates for this server.
     pub ca_file: Option<PathBuf>,
     /// HTTP/2 without TLS and without asking first ("prior knowledge"); for `http` URLs.
@@ -108,7 +112,7 @@ impl Settings {
     /// Settings for a URL, everything else by default.
     #[must_use]
     pub fn http(id: UpstreamId, url: Uri) -> Self {
-        let http = HttpSettings { url, headers: Vec::new(), ca_file: None, h2c: false };
+        let http = HttpSettings { url, headers: Vec::new(), auth: None, ca_file: None, h2c: false };
         Self::with(id, Transport::Http(http), Sharing::Principal)
     }
 
@@ -173,7 +177,7 @@ impl SecretText {
         Self(text.into())
     }
 
-    /// The text, for the child that gets it.
+    /// The text, for the one that gets it.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }

@@ -42,6 +42,14 @@ impl Recorded {
         self.headers.get(name)?.to_str().ok()
     }
 
+    /// True if the text stands anywhere in it: path, headers or body.
+    pub fn holds(&self, text: &str) -> bool {
+        let within = |bytes: &[u8]| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+        within(self.path.as_bytes())
+            || self.headers.values().any(|value| within(value.as_bytes()))
+            || within(&self.body)
+    }
+
     /// The session it named.
     pub fn session(&self) -> Option<&str> {
         self.header("mcp-session-id")

@@ -9,6 +9,7 @@ use weir_wire::{LogLevel, Revision};
 
 use super::behaviour::Behaviour;
 use super::catalog::{self, Cursors, Tool};
+use super::door::Door;
 use super::record::Recorded;
 
 /// Changes that a slow listener may miss before it hears of only one.
@@ -48,6 +49,7 @@ pub(super) struct Shared {
 pub(super) struct Inner {
     pub(super) tools: Vec<Tool>,
     pub(super) rules: Vec<Rule>,
+    pub(super) door: Door,
     pub(super) requests: Vec<Recorded>,
     pub(super) counts: HashMap<String, Counts>,
     pub(super) sessions: HashMap<String, Session>,

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
@@ -21,8 +21,10 @@ use hyper_util::client::legacy::connect::dns::GaiResolver;
 use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tower::Service;
+use weir_core::Failure;
 
 use super::tls::{Roots, TlsError};
+use crate::credential::{Account, Challenge};
 use crate::settings::HttpSettings;
 
 /// Unused connections are given up before common servers close them (node and uvicorn after 5 s), so that a request
@@ -33,9 +35,12 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 
 type Boxed = Box<dyn Error + Send + Sync>;
 
-/// A pooled client for one server.
+/// A pooled client for one server, in somebody's name where the server wants tokens. Clones share the connections.
 #[derive(Clone, Debug)]
-pub(crate) struct Http(Arc<Inner>);
+pub(crate) struct Http {
+    inner: Arc<Inner>,
+    account: Option<Arc<Account>>,
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -46,11 +51,16 @@ struct Inner {
 
 /// A request that got no answer.
 #[derive(Debug)]
-pub(crate) struct SendError {
-    /// How far it got.
-    pub(crate) reached: Reached,
-    /// The cause, for the log.
-    pub(crate) source: hyper_util::client::legacy::Error,
+pub(crate) enum SendError {
+    /// It was on its way.
+    Lost {
+        /// How far it got.
+        reached: Reached,
+        /// The cause, for the log.
+        source: hyper_util::client::legacy::Error,
+    },
+    /// It was not sent, for want of a token.
+    NoToken(Failure),
 }
 
 /// How far a request got.
@@ -83,27 +93,78 @@ impl Http {
         }
         let tls = roots.config(settings.ca_file.as_deref())?;
         let client = pooled(tcp(GaiResolver::new()), tls, connect, settings.h2c);
-        Ok(Self(Arc::new(Inner { client, uri: settings.url.clone(), headers })))
+        let inner = Arc::new(Inner { client, uri: settings.url.clone(), headers });
+        Ok(Self { inner, account: None })
+    }
+
+    /// The same client in the name of an account.
+    pub(crate) fn by(&self, account: Arc<Account>) -> Self {
+        Self { inner: self.inner.clone(), account: Some(account) }
+    }
+
+    /// Where the server is.
+    pub(crate) fn url(&self) -> &Uri {
+        &self.inner.uri
     }
 
     /// Sends one request and waits for the answer's head. Dropping the future, or later the body, takes the request
     /// back: the connection is closed (HTTP/1.1) or the stream reset (HTTP/2).
+    ///
+    /// A token that the server refuses (401) is replaced once, and one with too narrow scopes (403) widened once, where that
+    /// can be done: whoever refuses a token has not looked at the request.
     pub(crate) async fn send(
         &self,
         method: Method,
         own: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
         body: Bytes,
     ) -> Result<Response<Incoming>, SendError> {
-        let mut request = Request::new(Full::new(body));
-        *request.method_mut() = method;
-        *request.uri_mut() = self.0.uri.clone();
-        let headers = request.headers_mut();
-        headers.clone_from(&self.0.headers);
+        let mut headers = self.inner.headers.clone();
         // What the protocol needs cannot be overridden by the config.
         for (name, value) in own {
             headers.insert(name, value);
         }
-        self.0.client.request(request).await.map_err(|source| SendError { reached: reached(&source), source })
+        match &self.account {
+            None => self.once(method, headers, body).await,
+            Some(account) => Box::pin(self.signed(account, method, headers, body)).await,
+        }
+    }
+
+    async fn once(&self, method: Method, headers: HeaderMap, body: Bytes) -> Result<Response<Incoming>, SendError> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = self.inner.uri.clone();
+        *request.headers_mut() = headers;
+        let sent = self.inner.client.request(request).await;
+        sent.map_err(|source| SendError::Lost { reached: reached(&source), source })
+    }
+
+    async fn signed(
+        &self,
+        account: &Arc<Account>,
+        method: Method,
+        mut headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, SendError> {
+        let mut bearer = account.bearer().await.map_err(SendError::NoToken)?;
+        let (mut renewed, mut widened) = (false, false);
+        loop {
+            headers.insert(header::AUTHORIZATION, bearer.header.clone());
+            let answer = self.once(method.clone(), headers.clone(), body.clone()).await?;
+            let challenge = || Challenge::read(answer.headers());
+            let another = match answer.status() {
+                StatusCode::UNAUTHORIZED if !std::mem::replace(&mut renewed, true) => {
+                    account.renewed(&bearer, challenge()).await.map_err(SendError::NoToken)?
+                }
+                StatusCode::FORBIDDEN if !std::mem::replace(&mut widened, true) => {
+                    account.stepped_up(&challenge()).await
+                }
+                _ => None,
+            };
+            match another {
+                Some(another) => bearer = another,
+                None => return Ok(answer),
+            }
+        }
     }
 }
 

@@ -121,7 +121,8 @@ impl Refused {
         match status {
             401 | 403 => {
                 let text = "The upstream refuses weir's credentials: its operator has to renew them";
-                return Refusal::new(site.fail(FailureKind::Unavailable, text)).doubtful();
+                // That says nothing about its era, and is no reason to ask for it again.
+                return Refusal::new(site.fail(FailureKind::Unavailable, text));
             }
             429 => return self.wait(site, FailureKind::Limit, "The upstream limits the rate of requests"),
             503 => return self.wait(site, FailureKind::Busy, "The upstream is too busy or restarting"),
@@ -159,7 +160,10 @@ impl Refused {
 
 /// What a request without an answer means.
 pub(crate) fn unsent(site: &Site, error: SendError) -> Refusal {
-    let SendError { reached, source } = error;
+    let (reached, source) = match error {
+        SendError::Lost { reached, source } => (reached, source),
+        SendError::NoToken(failure) => return Refusal::new(failure),
+    };
     let unavailable = |text: &'static str| site.fail(FailureKind::Unavailable, text);
     match reached {
         // Nothing ran, but the connector has tried every address: at once again would be refused again.

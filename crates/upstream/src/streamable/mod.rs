@@ -13,6 +13,7 @@ mod talk;
 mod tls;
 mod watching;
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,6 +33,7 @@ pub(crate) use tls::Roots;
 pub use tls::TlsError;
 use watching::HttpWatch;
 
+use crate::credential::Credentials;
 use crate::pace::Pace;
 use crate::refusal::Refusal;
 use crate::settings::{Protocol, Sharing};
@@ -42,6 +44,7 @@ use crate::site::Site;
 pub(crate) struct HttpServer {
     site: Arc<Site>,
     http: Http,
+    credentials: Option<Credentials>,
     protocol: Protocol,
     sharing: Sharing,
     speaker: ArcSwapOption<Speaker>,
@@ -59,10 +62,18 @@ enum Speaker {
 }
 
 impl HttpServer {
-    pub(crate) fn new(site: Arc<Site>, http: Http, protocol: Protocol, sharing: Sharing) -> Self {
+    /// A server behind `http`, which shows `credentials` where it wants some.
+    pub(crate) fn new(
+        site: Arc<Site>,
+        http: Http,
+        credentials: Option<Credentials>,
+        protocol: Protocol,
+        sharing: Sharing,
+    ) -> Self {
         Self {
             site,
-            http,
+            http: credentials.as_ref().map_or(http, Credentials::own),
+            credentials,
             protocol,
             sharing,
             speaker: ArcSwapOption::empty(),
@@ -74,6 +85,10 @@ impl HttpServer {
 
     /// Makes one attempt at a call. `again` is the proof that the attempt before gave, if this is not the first.
     pub(crate) async fn call(&self, outbound: &Outbound, again: Option<Proof>) -> Result<Reply, Refusal> {
+        let own = match &self.credentials {
+            Some(credentials) => credentials.of_caller(outbound)?,
+            None => None,
+        };
         match &*self.speaker().await? {
             Speaker::Modern(modern, _) => {
                 let newer = match again {
@@ -85,9 +100,12 @@ impl HttpServer {
                     }
                     _ => None,
                 };
-                modern.call(outbound, newer.as_ref()).await
+                match own {
+                    None => modern.call(outbound, newer.as_ref()).await,
+                    Some(own) => Box::pin(modern.by(own).call(outbound, newer.as_ref())).await,
+                }
             }
-            Speaker::Legacy(pool) => pool.call(outbound).await,
+            Speaker::Legacy(pool) => pool.call(outbound, own).await,
         }
     }
 
@@ -157,16 +175,19 @@ impl HttpServer {
         if let Some(speaker) = self.known() {
             return Ok(speaker);
         }
-        self.pace().admit(self.site.now()).map_err(|wait| {
-            let failure = self.site.fail(FailureKind::Unavailable, "The upstream cannot be reached now");
-            Refusal::new(failure.retry_after(wait))
+        let admitted = self.pace().admit(self.site.now());
+        admitted.map_err(|wait| {
+            let text = self.pace().why().map_or("The upstream cannot be reached now".into(), Cow::Owned);
+            Refusal::new(self.site.fail(FailureKind::Unavailable, text).retry_after(wait))
         })?;
         let found = match self.probe().await {
             Ok(found) => found,
             Err(refusal) => {
                 // What was not read says nothing about the server, and is asked again.
                 if refusal.proof.is_none() {
-                    self.pace().failed(self.site.now(), &*self.site.random);
+                    let mut pace = self.pace();
+                    pace.failed(self.site.now(), &*self.site.random);
+                    pace.because(refusal.failure.message());
                 }
                 return Err(refusal);
             }

@@ -35,6 +35,11 @@ impl Modern {
         Self { site, http, tongue: Tongue::new(revision) }
     }
 
+    /// The same server, spoken to with another client.
+    pub(crate) fn by(&self, http: Http) -> Self {
+        Self { http, ..self.clone() }
+    }
+
     /// Makes a call. `newer` is the tool's newest definition, where the catalog's was refused.
     pub(crate) async fn call(&self, outbound: &Outbound, newer: Option<&Bytes>) -> Result<Reply, Refusal> {
         let call = &outbound.call;

@@ -3,6 +3,7 @@
 //! Opening is single-flight for each key, and after a failure one at a time and paced for the whole server, so that a
 //! server that comes back is not stormed.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -76,16 +77,16 @@ impl Pool {
         self.slots.len()
     }
 
-    /// Makes a call in the session that belongs to it.
-    pub(crate) async fn call(self: &Arc<Self>, outbound: &Outbound) -> Result<Reply, Refusal> {
+    /// Makes a call in the session that belongs to it, with the caller's `own` client where it has one.
+    pub(crate) async fn call(self: &Arc<Self>, outbound: &Outbound, own: Option<Http>) -> Result<Reply, Refusal> {
         let Some((slot, gone)) = self.slots.slot(&self.key(outbound), self.site.millis()) else {
             let text = "The upstream holds as many sessions as it may: try again later";
             return Err(self.site.fail(FailureKind::Busy, text).into());
         };
         self.end(gone);
         self.sweep();
-        let session = self.session(&slot).await?;
-        let spoken = session.call(outbound).await;
+        let session = self.session(&slot, own.as_ref()).await?;
+        let spoken = session.call(outbound, own).await;
         if let Err(refusal) = &spoken
             && refusal.proof == Some(Proof::SessionLost)
         {
@@ -96,7 +97,7 @@ impl Pool {
 
     /// Opens a session outside of the pool, for a watch.
     pub(crate) async fn apart(&self, class: CapabilityClass) -> Result<Arc<Session>, Refusal> {
-        self.open(class).await
+        self.open(class, &self.http).await
     }
 
     /// Ends all sessions.
@@ -116,34 +117,35 @@ impl Pool {
     }
 
     /// The slot's session, opened if there is none.
-    async fn session(&self, slot: &Slot<Session>) -> Result<Arc<Session>, Refusal> {
+    async fn session(&self, slot: &Slot<Session>, own: Option<&Http>) -> Result<Arc<Session>, Refusal> {
         match slot.current.load_full() {
             Some(session) => Ok(session),
-            None => Box::pin(self.opened(slot)).await,
+            None => Box::pin(self.opened(slot, own.unwrap_or(&self.http))).await,
         }
     }
 
-    async fn opened(&self, slot: &Slot<Session>) -> Result<Arc<Session>, Refusal> {
+    async fn opened(&self, slot: &Slot<Session>, http: &Http) -> Result<Arc<Session>, Refusal> {
         let _one = slot.opening.lock().await;
         if let Some(session) = slot.current.load_full() {
             return Ok(session);
         }
-        let session = self.open(CapabilityClass::BASE).await?;
+        let session = self.open(CapabilityClass::BASE, http).await?;
         slot.current.store(Some(session.clone()));
         Ok(session)
     }
 
-    async fn open(&self, class: CapabilityClass) -> Result<Arc<Session>, Refusal> {
+    async fn open(&self, class: CapabilityClass, http: &Http) -> Result<Arc<Session>, Refusal> {
         // While all is well sessions are opened side by side; after a failure one at a time.
         let failing = self.pace().is_failing();
         let _turn = if failing {
             let turn = self.attempt.try_lock().map_err(|_| self.wait(Duration::ZERO))?;
-            self.pace().admit(self.site.now()).map_err(|wait| self.wait(wait))?;
+            let admitted = self.pace().admit(self.site.now());
+            admitted.map_err(|wait| self.wait(wait))?;
             Some(turn)
         } else {
             None
         };
-        let opened = Session::open(&self.site, &self.http, self.offered, class).await;
+        let opened = Session::open(&self.site, http, self.offered, class).await;
         match &opened {
             Ok(session) => {
                 self.pace().succeeded();
@@ -151,13 +153,18 @@ impl Pool {
             }
             // What was not read says nothing about the server, and is asked again.
             Err(refusal) if refusal.proof.is_some() => {}
-            Err(_) => self.pace().failed(self.site.now(), &*self.site.random),
+            Err(refusal) => {
+                let mut pace = self.pace();
+                pace.failed(self.site.now(), &*self.site.random);
+                pace.because(refusal.failure.message());
+            }
         }
         opened
     }
 
     fn wait(&self, wait: Duration) -> Refusal {
-        let text = "The upstream does not open sessions now: try again shortly";
+        let text = self.pace().why();
+        let text = text.map_or("The upstream does not open sessions now: try again shortly".into(), Cow::Owned);
         self.site.fail(FailureKind::Unavailable, text).retry_after(wait).into()
     }
 

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use tokio::sync::Mutex;
@@ -27,7 +28,8 @@ use crate::site::Site;
 #[derive(Debug)]
 pub(crate) struct Session {
     site: Arc<Site>,
-    http: Http,
+    /// In whose name: the caller's newest, where calls are made in the names of callers.
+    http: ArcSwap<Http>,
     id: Option<HeaderValue>,
     tongue: Tongue,
     about: About,
@@ -86,7 +88,7 @@ impl Session {
         site.sessions(1);
         Ok(Self {
             site: site.clone(),
-            http: http.clone(),
+            http: ArcSwap::from_pointee(http.clone()),
             id,
             tongue: Tongue::new(revision),
             about,
@@ -104,16 +106,25 @@ impl Session {
         self.tongue
     }
 
-    /// Makes a call.
-    pub(crate) async fn call(self: &Arc<Self>, outbound: &Outbound) -> Result<Reply, Refusal> {
+    /// Makes a call, with the caller's `own` client where it has one.
+    pub(crate) async fn call(self: &Arc<Self>, outbound: &Outbound, own: Option<Http>) -> Result<Reply, Refusal> {
         let call = &outbound.call;
+        let http = match own {
+            None => self.http(),
+            Some(own) => {
+                let own = Arc::new(own);
+                // What belongs to no call, such as the end of the session, is said with the newest token.
+                self.http.store(own.clone());
+                own
+            }
+        };
         if let Some(level) = call.log_level {
             Box::pin(self.want_level(level)).await?;
         }
         let id = self.site.next_id();
         let body = self.tongue.call(id, call, &outbound.native, &self.site.client_info);
         let ear = self.tongue.ear(id, call.wants_progress, call.log_level);
-        self.post(body, ear, id).await
+        self.post(&http, body, ear, id).await
     }
 
     /// Makes a request of weir's own and gives its whole result.
@@ -121,7 +132,7 @@ impl Session {
         let id = self.site.next_id();
         let body = lower::legacy_request(id, method, members);
         settle::in_time(&self.site, async {
-            let reply = self.post(body, self.tongue.ear(id, false, None), id).await?;
+            let reply = self.post(&self.http(), body, self.tongue.ear(id, false, None), id).await?;
             Ok(settle::result(&self.site, reply).await?)
         })
         .await
@@ -147,9 +158,9 @@ impl Session {
         Ok(())
     }
 
-    async fn post(self: &Arc<Self>, body: Bytes, ear: Ear, id: u64) -> Result<Reply, Refusal> {
+    async fn post(self: &Arc<Self>, http: &Http, body: Bytes, ear: Ear, id: u64) -> Result<Reply, Refusal> {
         let mut pending = Pending::new(Some(self.clone()), id);
-        let headed = exchange::post(&self.site, &self.http, self.headers(), body).await;
+        let headed = exchange::post(&self.site, http, self.headers(), body).await;
         match headed {
             Ok(Headed::Answer(_, answer)) => {
                 let listener = Listener { tongue: self.tongue, ear, class: CapabilityClass::BASE };
@@ -189,8 +200,8 @@ impl Session {
     /// True if a ping in this session is refused as well. A server that does not know the method is not the one that
     /// opened the session.
     async fn is_unknown(&self) -> bool {
-        let body = lower::legacy_request(self.site.next_id(), Method::Ping, &[]);
-        let ping = settle::in_time(&self.site, exchange::post(&self.site, &self.http, self.headers(), body)).await;
+        let (http, body) = (self.http(), lower::legacy_request(self.site.next_id(), Method::Ping, &[]));
+        let ping = settle::in_time(&self.site, exchange::post(&self.site, &http, self.headers(), body)).await;
         let gone = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND];
         matches!(ping, Ok(Headed::Refused(refused)) if gone.contains(&refused.status))
     }
@@ -212,8 +223,9 @@ impl Session {
         self.site.bounds.max_reply
     }
 
-    pub(crate) fn http(&self) -> &Http {
-        &self.http
+    /// The client of the last call, or of whoever opened the session.
+    pub(crate) fn http(&self) -> Arc<Http> {
+        self.http.load_full()
     }
 
     /// Tells the server that the session is over. A server may refuse that (405) or be gone: it makes no difference.
@@ -221,16 +233,18 @@ impl Session {
         if self.id.is_none() {
             return;
         }
-        let request = self.http.send(http::Method::DELETE, self.headers(), Bytes::new());
+        let http = self.http();
+        let request = http.send(http::Method::DELETE, self.headers(), Bytes::new());
         if let Ok(Err(error)) = tokio::time::timeout(std::time::Duration::from_secs(2), request).await {
-            tracing::debug!(upstream = %self.site.id, error = %error.source, "a session was not ended");
+            let refusal = exchange::unsent(&self.site, error);
+            tracing::debug!(upstream = %self.site.id, error = %refusal.failure, "a session was not ended");
         }
     }
 }
 
 impl Side for Session {
     fn send(&self, message: Bytes) {
-        let (site, http, headers) = (self.site.clone(), self.http.clone(), self.headers());
+        let (site, http, headers) = (self.site.clone(), self.http(), self.headers());
         self.site.spawn(async move {
             let sent = settle::in_time(&site, exchange::tell(&site, &http, headers, message)).await;
             if let Err(refusal) = sent {

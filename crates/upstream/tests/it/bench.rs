@@ -42,7 +42,7 @@ pub(crate) fn build(settings: Settings) -> Arc<dyn Upstream> {
     factory().build(settings).unwrap()
 }
 
-struct Says(Sender);
+pub(crate) struct Says(pub(crate) Sender);
 
 impl Verifier for Says {
     fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Sender, Failure>> {

@@ -128,6 +128,7 @@ async fn a19_only_the_operators_headers_reach_a_server() {
     let http = HttpSettings {
         url: mock.url().parse().unwrap(),
         headers: vec![(http::header::AUTHORIZATION, secret), (http::header::ACCEPT, accept)],
+        auth: None,
         ca_file: None,
         h2c: false,
     };
@@ -156,7 +157,8 @@ async fn a19_only_the_operators_headers_reach_a_server() {
 async fn calls_succeed_over_http2_with_prior_knowledge_side_by_side_on_one_connection() {
     let gate = Gate::new();
     let mock = Mockup::modern().http2().tool("wait", Behaviour::gated(&gate)).start().await;
-    let http = HttpSettings { url: mock.url().parse().unwrap(), headers: Vec::new(), ca_file: None, h2c: true };
+    let http =
+        HttpSettings { url: mock.url().parse().unwrap(), headers: Vec::new(), auth: None, ca_file: None, h2c: true };
     let upstream =
         build(Settings { transport: Transport::Http(http), protocol: Protocol::Modern, ..settings(&mock.url()) });
     let both = tokio::join!(

@@ -12,4 +12,5 @@ mod resending;
 mod secure;
 mod sessions;
 mod stdio;
+mod tokens;
 mod watching;

@@ -51,7 +51,13 @@ fn over_tls(url: &str, ca: Option<&str>, name: &str) -> Result<Arc<dyn Upstream>
         std::fs::write(&path, pem).unwrap();
         path
     });
-    let http = HttpSettings { url: url.parse().unwrap(), headers: Vec::new(), ca_file: ca_file.clone(), h2c: false };
+    let http = HttpSettings {
+        url: url.parse().unwrap(),
+        headers: Vec::new(),
+        auth: None,
+        ca_file: ca_file.clone(),
+        h2c: false,
+    };
     let settings = Settings { transport: Transport::Http(http), protocol: Protocol::Modern, ..settings(url) };
     let built = factory().build(settings).map_err(|error| format!("{error}"));
     if let Some(path) = ca_file {
@@ -96,6 +102,7 @@ async fn a_certificate_file_that_is_none_is_an_error_of_the_settings() {
     let http = HttpSettings {
         url: url.parse().unwrap(),
         headers: Vec::new(),
+        auth: None,
         ca_file: Some(PathBuf::from("/nonexistent.pem")),
         h2c: false,
     };
@@ -107,7 +114,7 @@ async fn a_request_that_http2_refuses_unread_is_sent_again_once() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let requests = tokio::spawn(refuse_calls(listener));
-    let http = HttpSettings { url: url.parse().unwrap(), headers: Vec::new(), ca_file: None, h2c: true };
+    let http = HttpSettings { url: url.parse().unwrap(), headers: Vec::new(), auth: None, ca_file: None, h2c: true };
     let upstream = build(Settings { transport: Transport::Http(http), ..settings(&url) });
     let failure = failure(ask(&upstream, "t", json!({})).await).await;
     assert_eq!(failure.reason(), "unavailable", "it did not run: {failure:?}");

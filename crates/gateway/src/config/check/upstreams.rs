@@ -209,7 +209,7 @@ fn http(raw: RawUpstream, folder: &std::path::Path, path: &Path, report: &mut Re
     if h2c && url.scheme_str() == Some("https") {
         report.add(Problem::error(path.key("h2c"), "is for http URLs; over TLS, HTTP/2 is agreed on by itself"));
     }
-    Some(HttpSettings { url, headers, ca_file, h2c })
+    Some(HttpSettings { url, headers, auth: None, ca_file, h2c })
 }
 
 fn headers(raw: Option<Ordered<Secret>>, path: &Path, report: &mut Report) -> Vec<(HeaderName, SecretHeader)> {

@@ -1,0 +1,76 @@
+//! Who gets in: a mock server that wants tokens, the documents it serves to everybody, and what must never arrive at all.
+
+use std::collections::{HashMap, HashSet};
+
+use http::{HeaderValue, Method, Response, StatusCode, header};
+use serde_json::Value;
+
+use super::Mockup;
+use super::play::Body;
+use super::record::Recorded;
+use super::server::{empty, json_text};
+
+/// What test clients put into tokens, headers and secrets that must not leave weir begins so.
+pub const CANARY: &str = "CANARY-";
+
+/// Tokens and documents of a mock server.
+#[derive(Debug, Default)]
+pub(super) struct Door {
+    documents: HashMap<String, String>,
+    /// `Authorization` headers that are good; `None`: nothing is asked for.
+    accepted: Option<HashSet<String>>,
+    /// `WWW-Authenticate` of a refusal.
+    challenge: Option<HeaderValue>,
+}
+
+impl Door {
+    /// An answer that goes before everything else.
+    pub(super) fn answer(&self, request: &Recorded) -> Option<Response<Body>> {
+        if let Some(document) = self.documents.get(&request.path).filter(|_| request.verb == Method::GET) {
+            return Some(json_text(StatusCode::OK, document.clone()));
+        }
+        let accepted = self.accepted.as_ref()?;
+        if request.header("authorization").is_some_and(|shown| accepted.contains(shown)) {
+            return None;
+        }
+        let mut refusal = empty(StatusCode::UNAUTHORIZED);
+        if let Some(challenge) = &self.challenge {
+            refusal.headers_mut().insert(header::WWW_AUTHENTICATE, challenge.clone());
+        }
+        Some(refusal)
+    }
+}
+
+impl Mockup {
+    /// Serves a JSON document to every GET of this path, with or without a token.
+    pub fn document(&self, path: &str, document: &Value) {
+        self.shared.change(|inner| inner.door.documents.insert(path.to_owned(), document.to_string()));
+    }
+
+    /// Answers with 401 unless `Authorization` is one of these from now on.
+    pub fn accept_only(&self, authorizations: &[&str]) {
+        let accepted = authorizations.iter().map(|&one| one.to_owned()).collect();
+        self.shared.change(|inner| inner.door.accepted = Some(accepted));
+    }
+
+    /// Says this in `WWW-Authenticate` with every 401.
+    pub fn challenge(&self, text: &[u8]) {
+        let challenge = HeaderValue::from_bytes(text).unwrap_or_else(|error| panic!("{error}"));
+        self.shared.change(|inner| inner.door.challenge = Some(challenge));
+    }
+
+    /// The requests that hold this text anywhere: in path, headers or body.
+    pub fn requests_with(&self, text: &str) -> Vec<Recorded> {
+        self.requests().into_iter().filter(|request| request.holds(text)).collect()
+    }
+}
+
+/// Whatever a suite is about: no canary ever arrives at a server.
+impl Drop for Mockup {
+    fn drop(&mut self) {
+        let found = self.requests_with(CANARY);
+        if let Some(leak) = found.first().filter(|_| !std::thread::panicking()) {
+            panic!("{} requests hold a canary; the first: {leak:?}", found.len());
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! An authorization server over real loopback TCP that hands out numbered tokens, answers as told, and remembers what it
+//! was asked. It checks nothing: tests look at what arrived.
+
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::task::Owned;
+
+/// A running authorization server. Dropping it closes every connection.
+#[derive(Debug)]
+pub struct TokenServer {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    _server: Owned,
+}
+
+#[derive(Debug)]
+struct Shared {
+    inner: Mutex<Inner>,
+    /// False while the token endpoint keeps everybody waiting.
+    open: watch::Sender<bool>,
+    pulse: watch::Sender<usize>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    documents: HashMap<String, String>,
+    answers: VecDeque<(u16, String)>,
+    requests: Vec<TokenRequest>,
+    lifetime: Value,
+    issued: usize,
+}
+
+/// A request to the token endpoint.
+#[derive(Clone, Debug)]
+pub struct TokenRequest {
+    /// The `Authorization` header.
+    pub authorization: Option<String>,
+    /// The form. A name that comes twice is a panic in the test.
+    pub form: HashMap<String, String>,
+}
+
+impl TokenServer {
+    /// Starts one on a free loopback port, with metadata at the root. Its tokens are `token-1`, `token-2` and so on, and
+    /// live for an hour.
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap_or_else(|error| panic!("{error}"));
+        let address = listener.local_addr().unwrap_or_else(|error| panic!("{error}"));
+        let (documents, answers, requests) = (HashMap::new(), VecDeque::new(), Vec::new());
+        let inner = Mutex::new(Inner { documents, answers, requests, lifetime: json!(3600), issued: 0 });
+        let shared = Arc::new(Shared { inner, open: watch::Sender::new(true), pulse: watch::Sender::new(0) });
+        let server = Self { address, shared: shared.clone(), _server: Owned::spawn(serve(listener, shared)) };
+        server.document("/.well-known/oauth-authorization-server", &server.metadata());
+        server
+    }
+
+    /// Its issuer identifier.
+    pub fn issuer(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Its token endpoint.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}/token", self.address)
+    }
+
+    /// Its metadata, as served unless told otherwise.
+    pub fn metadata(&self) -> Value {
+        json!({ "issuer": self.issuer(), "token_endpoint": self.endpoint() })
+    }
+
+    /// Serves a document.
+    pub fn document(&self, path: &str, document: &Value) {
+        self.shared.lock().documents.insert(path.to_owned(), document.to_string());
+    }
+
+    /// Answers the next token request so; before those given later.
+    pub fn answer(&self, status: u16, body: &Value) {
+        self.shared.lock().answers.push_back((status, body.to_string()));
+    }
+
+    /// The `expires_in` of tokens from now on.
+    pub fn lifetime(&self, expires_in: Value) {
+        self.shared.lock().lifetime = expires_in;
+    }
+
+    /// Keeps token requests waiting, or lets them go on.
+    pub fn hold(&self, hold: bool) {
+        self.shared.open.send_replace(!hold);
+    }
+
+    /// The token requests so far, waiting ones included.
+    pub fn requests(&self) -> Vec<TokenRequest> {
+        self.shared.lock().requests.clone()
+    }
+
+    /// Waits until so many token requests have come.
+    pub async fn until(&self, requests: usize) {
+        let mut pulse = self.shared.pulse.subscribe();
+        let came = async {
+            while self.requests().len() < requests {
+                // The sender lives in `self`.
+                let _ = pulse.changed().await;
+            }
+        };
+        let patience = std::time::Duration::from_secs(20);
+        assert!(tokio::time::timeout(patience, came).await.is_ok(), "{requests} token requests never came");
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => {
+                let Ok((stream, _)) = accepted else { continue };
+                let shared = shared.clone();
+                let service = service_fn(move |request| {
+                    let shared = shared.clone();
+                    async move { Ok::<_, Infallible>(answer(&shared, request).await) }
+                });
+                connections.spawn(async move {
+                    let connection = hyper::server::conn::http1::Builder::new();
+                    drop(connection.serve_connection(TokioIo::new(stream), service).await);
+                });
+            }
+        }
+    }
+}
+
+async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let (head, body) = request.into_parts();
+    if head.uri.path() != "/token" {
+        let document = shared.lock().documents.get(head.uri.path()).cloned();
+        return document.map_or_else(|| json_response(404, String::new()), |text| json_response(200, text));
+    }
+    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let authorization = head.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let mut form = HashMap::new();
+    for (name, value) in url::form_urlencoded::parse(&body) {
+        let before = form.insert(name.clone().into_owned(), value.into_owned());
+        assert!(before.is_none(), "{name} comes twice");
+    }
+    let request = TokenRequest { authorization: authorization.map(str::to_owned), form };
+    shared.lock().requests.push(request);
+    shared.pulse.send_modify(|pulse| *pulse += 1);
+    // An error would mean that the server is gone.
+    let _ = shared.open.subscribe().wait_for(|open| *open).await;
+    let mut inner = shared.lock();
+    if let Some((status, body)) = inner.answers.pop_front() {
+        return json_response(status, body);
+    }
+    inner.issued += 1;
+    let token = format!("token-{}", inner.issued);
+    let granted = json!({ "access_token": token, "token_type": "Bearer", "expires_in": inner.lifetime });
+    json_response(200, granted.to_string())
+}
+
+fn json_response(status: u16, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or_else(|error| panic!("{status}: {error}"));
+    let json = header::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}

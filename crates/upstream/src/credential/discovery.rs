@@ -1,0 +1,179 @@
+//! From an issuer's name to its token endpoint: what the server says about its authorization (RFC 9728), then what the
+//! authorization server says about itself (RFC 8414, OpenID Connect Discovery).
+//!
+//! The config names the issuer; what is found here can only confirm or stop it. URLs of the same origin as one that the
+//! config names are the operator's; all others are an outsider's, and guarded.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use url::Url;
+use weir_core::Failure;
+use weir_core::port::{Ask, Fetch, NamedBy};
+
+use super::Trouble;
+
+/// No metadata document is longer.
+const LONGEST: usize = 256 << 10;
+const WITHIN: Duration = Duration::from_secs(5);
+
+/// Where tokens are to be had, and for what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The token endpoint.
+    pub(crate) endpoint: String,
+    pub(crate) named_by: NamedBy,
+    /// How clients may show who they are; `None` where the authorization server does not say.
+    pub(crate) methods: Option<Vec<String>>,
+    /// What the server calls itself.
+    pub(crate) resource: String,
+}
+
+/// RFC 9728, 2.
+#[derive(Debug, Deserialize)]
+struct Resource {
+    resource: String,
+    #[serde(default)]
+    authorization_servers: Vec<String>,
+}
+
+/// RFC 8414, 2.
+#[derive(Debug, Deserialize)]
+struct Server {
+    issuer: String,
+    token_endpoint: Option<String>,
+    token_endpoint_auth_methods_supported: Option<Vec<String>>,
+}
+
+/// Looks for the token endpoint of one issuer, for one server.
+pub(crate) struct Discovery<'a> {
+    pub(crate) fetch: &'a dyn Fetch,
+    pub(crate) issuer: &'a str,
+    /// The server's URL.
+    pub(crate) server: &'a Url,
+    /// Where the server's challenge says its metadata is.
+    pub(crate) hint: Option<&'a str>,
+}
+
+impl Discovery<'_> {
+    /// Finds it.
+    ///
+    /// # Errors
+    /// The server belongs to another authorization server, or the issuer's metadata cannot be had or is not its own.
+    pub(crate) async fn run(&self) -> Result<Place, Trouble> {
+        let resource = match self.resource().await {
+            None => canonical(self.server),
+            Some(found) => {
+                if !covers(&found.resource, self.server) {
+                    return Err(Trouble::new(
+                        "The upstream's metadata is about another resource: no token was asked for",
+                    ));
+                }
+                if !found.authorization_servers.is_empty()
+                    && !found.authorization_servers.iter().any(|one| one == self.issuer)
+                {
+                    return Err(Trouble::new(
+                        "The upstream belongs to another authorization server than the configured one: weir's credentials were not used",
+                    ));
+                }
+                found.resource
+            }
+        };
+        let server = self.authority().await?;
+        let endpoint =
+            server.token_endpoint.ok_or_else(|| Trouble::new("The authorization server has no token endpoint"))?;
+        let named_by = self.named_by(&endpoint);
+        Ok(Place { endpoint, named_by, methods: server.token_endpoint_auth_methods_supported, resource })
+    }
+
+    /// The server's own metadata: where its challenge says, under its path, at its root. A server need not have any.
+    async fn resource(&self) -> Option<Resource> {
+        for url in self.hint.map(str::to_owned).into_iter().chain(resource_urls(self.server)) {
+            if let Ok(Some(found)) = self.json::<Resource>(&url).await {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    /// The issuer's metadata. A document that names another issuer is not used (RFC 8414, 3.3).
+    async fn authority(&self) -> Result<Server, Trouble> {
+        let issuer = Url::parse(self.issuer).map_err(|_| Trouble::new("The configured issuer is no URL"))?;
+        let mut foreign = false;
+        let mut lost = None;
+        for url in authority_urls(&issuer) {
+            match self.json::<Server>(&url).await {
+                Ok(Some(found)) if found.issuer == self.issuer => return Ok(found),
+                Ok(Some(_)) => foreign = true,
+                Ok(None) => {}
+                Err(failure) => lost = Some(failure),
+            }
+        }
+        if foreign {
+            return Err(Trouble::new("The authorization server's metadata is of another issuer: it was not used"));
+        }
+        let trouble = Trouble::new("The authorization server's metadata cannot be had");
+        Err(match lost {
+            Some(failure) => trouble.because(&failure),
+            None => trouble,
+        })
+    }
+
+    /// A document; `None` where there is none of this kind.
+    async fn json<T: for<'de> Deserialize<'de>>(&self, url: &str) -> Result<Option<T>, Failure> {
+        let named_by = self.named_by(url);
+        let ask = Ask { url, form: None, authorization: None, limit: LONGEST, within: WITHIN, named_by };
+        let fetched = self.fetch.fetch(ask).await?;
+        Ok((fetched.status == 200).then(|| serde_json::from_slice(&fetched.body).ok()).flatten())
+    }
+
+    /// Whose URL it is: the operator's, where the config names its origin.
+    fn named_by(&self, url: &str) -> NamedBy {
+        let Ok(url) = Url::parse(url) else { return NamedBy::Outsider };
+        let is_issuers = Url::parse(self.issuer).is_ok_and(|issuer| issuer.origin() == url.origin());
+        // A file's or another opaque origin is equal to none.
+        if is_issuers || self.server.origin() == url.origin() { NamedBy::Operator } else { NamedBy::Outsider }
+    }
+}
+
+/// The resource identifier of a server (RFC 8707, 2): its URL, without a slash that stands for an empty path.
+pub(crate) fn canonical(server: &Url) -> String {
+    let mut server = server.clone();
+    server.set_fragment(None);
+    let text: String = server.into();
+    match text.strip_suffix('/') {
+        Some(bare) if bare.matches('/').count() == 2 => bare.to_owned(),
+        _ => text,
+    }
+}
+
+/// True if metadata about `resource` is about the server: the same origin, and its path or one above it.
+fn covers(resource: &str, server: &Url) -> bool {
+    let Ok(resource) = Url::parse(resource) else { return false };
+    let (above, below) = (resource.path().trim_end_matches('/'), server.path());
+    resource.origin() == server.origin()
+        && below.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn resource_urls(server: &Url) -> Vec<String> {
+    const NAME: &str = "/.well-known/oauth-protected-resource";
+    let origin = server.origin().ascii_serialization();
+    let path = server.path().trim_end_matches('/');
+    let root = format!("{origin}{NAME}");
+    if path.is_empty() { vec![root] } else { vec![format!("{root}{path}"), root] }
+}
+
+fn authority_urls(issuer: &Url) -> Vec<String> {
+    let origin = issuer.origin().ascii_serialization();
+    let path = issuer.path().trim_end_matches('/');
+    let oauth = format!("{origin}/.well-known/oauth-authorization-server{path}");
+    let openid = format!("{origin}/.well-known/openid-configuration{path}");
+    if path.is_empty() {
+        vec![oauth, openid]
+    } else {
+        vec![oauth, openid, format!("{origin}{path}/.well-known/openid-configuration")]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! Asks an authorization server for a token: client credentials (RFC 6749, 4.4), or the exchange of a caller's token
+//! (RFC 8693). Always says for which server it is (`resource`, RFC 8707).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use data_encoding::BASE64;
+use http::{HeaderValue, Method, header};
+use url::Url;
+use url::form_urlencoded::{Serializer, byte_serialize};
+use weir_core::ClientToken;
+use weir_core::port::{Ask, Fetch, NamedBy, Secret};
+use weir_era::lower;
+use weir_wire::method::Method as Rpc;
+
+use super::Trouble;
+use super::account::Bearer;
+use super::challenge::Challenge;
+use super::discovery::{Discovery, Place, canonical};
+use super::reply;
+use super::settings::{Authority, ClientAuth, OAuth};
+use crate::site::Site;
+use crate::streamable::Http;
+
+const WITHIN: Duration = Duration::from_secs(10);
+/// No token answer is longer.
+const LONGEST: usize = 64 << 10;
+/// How long what was discovered is believed without a second look.
+const FRESH: Duration = Duration::from_secs(3600);
+/// Refusals that come within this time do not make weir look again.
+const JUST_NOW: Duration = Duration::from_secs(5);
+
+/// What a token is asked for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Want {
+    /// The caller's token, where it is exchanged.
+    pub(crate) subject: Option<ClientToken>,
+    /// Scopes beyond the configured ones.
+    pub(crate) more: Vec<String>,
+    /// What the server said when it refused the last token.
+    pub(crate) challenge: Option<Challenge>,
+}
+
+/// Gets tokens for one server.
+pub(crate) struct Grant {
+    site: Arc<Site>,
+    /// The server, without credentials.
+    http: Http,
+    fetch: Arc<dyn Fetch>,
+    settings: OAuth,
+    /// Where tokens are to be had, and when that was found out. Locked while it is.
+    place: tokio::sync::Mutex<Option<(Place, Duration)>>,
+}
+
+impl Grant {
+    pub(crate) fn new(site: Arc<Site>, http: Http, fetch: Arc<dyn Fetch>, settings: OAuth) -> Self {
+        Self { site, http, fetch, settings, place: tokio::sync::Mutex::default() }
+    }
+
+    pub(crate) fn site(&self) -> &Arc<Site> {
+        &self.site
+    }
+
+    /// Those of the scopes that may be asked for at the server's wish.
+    pub(crate) fn permitted(&self, scopes: &[String]) -> Vec<String> {
+        self.settings.step_up.iter().filter(|own| scopes.contains(own)).cloned().collect()
+    }
+
+    /// Gets a token.
+    ///
+    /// # Errors
+    /// There is none; what stands in the error is for clients and the log.
+    pub(crate) async fn obtain(&self, want: &Want) -> Result<Bearer, Trouble> {
+        let place = self.place(want.challenge.as_ref()).await?;
+        let (form, authorization) = self.form(&place, want)?;
+        let began = self.site.now();
+        let ask = Ask {
+            url: &place.endpoint,
+            form: Some(Secret::new(&form)),
+            authorization: authorization.as_deref().map(Secret::new),
+            limit: LONGEST,
+            within: WITHIN,
+            named_by: place.named_by,
+        };
+        let fetched = self.fetch.fetch(ask).await;
+        let fetched = fetched.map_err(|failure| {
+            Trouble::new("The authorization server cannot be reached for a token").because(&failure)
+        })?;
+        let granted = reply::read(&fetched, want.subject.is_some())?;
+        Ok(Bearer::new(granted.header, began, granted.lifetime, &*self.site.random))
+    }
+
+    async fn place(&self, challenge: Option<&Challenge>) -> Result<Place, Trouble> {
+        let server = Url::parse(&self.http.url().to_string());
+        let server = server.map_err(|_| Trouble::new("The upstream's URL has no resource identifier"))?;
+        let own = self.settings.resource.as_ref();
+        let issuer = match &self.settings.authority {
+            Authority::Issuer(issuer) => issuer,
+            Authority::TokenEndpoint(endpoint) => {
+                let resource = own.cloned().unwrap_or_else(|| canonical(&server));
+                let endpoint = endpoint.clone();
+                return Ok(Place { endpoint, named_by: NamedBy::Operator, methods: None, resource });
+            }
+        };
+        let mut known = self.place.lock().await;
+        let now = self.site.now();
+        let good_for = if challenge.is_some() { JUST_NOW } else { FRESH };
+        if let Some((place, found)) = known.as_ref().filter(|(_, found)| now < *found + good_for) {
+            let _ = found;
+            return Ok(place.clone());
+        }
+        let asked;
+        let challenge = match challenge {
+            Some(challenge) => challenge,
+            None => {
+                asked = self.challenge().await;
+                &asked
+            }
+        };
+        let hint = challenge.resource_metadata.as_deref();
+        let mut place = Discovery { fetch: &*self.fetch, issuer, server: &server, hint }.run().await?;
+        if let Some(own) = own {
+            place.resource.clone_from(own);
+        }
+        *known = Some((place.clone(), now));
+        Ok(place)
+    }
+
+    /// What the server says to a request without a token: where its metadata is. It need not say anything.
+    async fn challenge(&self) -> Challenge {
+        let json = HeaderValue::from_static("application/json");
+        let accept = HeaderValue::from_static("application/json, text/event-stream");
+        let ping: Bytes = lower::legacy_request(self.site.next_id(), Rpc::Ping, &[]);
+        let asked = self.http.send(Method::POST, [(header::ACCEPT, accept), (header::CONTENT_TYPE, json)], ping);
+        match tokio::time::timeout(JUST_NOW, asked).await {
+            Ok(Ok(answer)) => Challenge::read(answer.headers()),
+            _ => Challenge::default(),
+        }
+    }
+
+    /// The form, and the header where the client shows itself by one.
+    fn form(&self, place: &Place, want: &Want) -> Result<(String, Option<String>), Trouble> {
+        let OAuth { client_id, client_secret, exchange, scopes, .. } = &self.settings;
+        let mut form = Serializer::new(String::new());
+        match (&want.subject, exchange) {
+            (Some(subject), Some(exchange)) => {
+                form.append_pair("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange");
+                form.append_pair("subject_token", subject.expose().expose());
+                form.append_pair("subject_token_type", &exchange.subject_type);
+                form.append_pair("requested_token_type", super::Exchange::ACCESS_TOKEN);
+                if let Some(audience) = &exchange.audience {
+                    form.append_pair("audience", audience);
+                }
+            }
+            _ => {
+                form.append_pair("grant_type", "client_credentials");
+            }
+        }
+        form.append_pair("resource", &place.resource);
+        let scopes: Vec<&str> = scopes.iter().chain(&want.more).map(String::as_str).collect();
+        if !scopes.is_empty() {
+            form.append_pair("scope", &scopes.join(" "));
+        }
+        let authorization = match self.client_auth(place)? {
+            ClientAuth::Post => {
+                form.append_pair("client_id", client_id).append_pair("client_secret", client_secret.expose());
+                None
+            }
+            ClientAuth::Basic | ClientAuth::Discovered => {
+                // Both are form-encoded before they are joined (RFC 6749, 2.3.1).
+                let encoded = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
+                let pair = format!("{}:{}", encoded(client_id), encoded(client_secret.expose()));
+                Some(format!("Basic {}", BASE64.encode(pair.as_bytes())))
+            }
+        };
+        Ok((form.finish(), authorization))
+    }
+
+    fn client_auth(&self, place: &Place) -> Result<ClientAuth, Trouble> {
+        let offers =
+            |name: &str| place.methods.as_ref().is_none_or(|methods| methods.iter().any(|method| method == name));
+        match self.settings.client_auth {
+            ClientAuth::Discovered if offers("client_secret_basic") => Ok(ClientAuth::Basic),
+            ClientAuth::Discovered if offers("client_secret_post") => Ok(ClientAuth::Post),
+            ClientAuth::Discovered => Err(Trouble::new("The authorization server takes no client secrets")),
+            chosen => Ok(chosen),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! How weir proves itself to a server: OAuth access tokens of weir's own, or of its callers by exchange.
+//!
+//! Tokens are got early, one request at a time for each account, and never from anybody but the authorization server that
+//! the operator's config names: what a server says about its authorization can stop weir from using its credentials
+//! there, and cannot send them elsewhere. A caller's own token is shown to that authorization server alone.
+
+mod account;
+mod challenge;
+mod discovery;
+mod grant;
+mod reply;
+mod settings;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use quick_cache::sync::Cache;
+use weir_core::port::Fetch;
+use weir_core::upstream::Outbound;
+use weir_core::{Failure, FailureKind};
+
+pub(crate) use account::Account;
+pub(crate) use challenge::Challenge;
+use grant::Grant;
+pub use settings::{Authority, ClientAuth, Exchange, OAuth};
+
+use crate::site::Site;
+use crate::streamable::Http;
+
+/// Callers whose exchanged tokens are kept for one server. The one unused longest goes first, and is exchanged anew.
+const CALLERS: usize = 4096;
+
+/// The accounts weir has at one server.
+pub(crate) struct Credentials {
+    http: Http,
+    grant: Arc<Grant>,
+    service: Arc<Account>,
+    /// Set where calls are made in the name of their callers.
+    callers: Option<Cache<Key, Arc<Account>>>,
+}
+
+/// Whose account, and by which token: what a narrower token of the same caller gets is never more than that token allows.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key {
+    principal: [u8; 16],
+    token: [u8; 16],
+}
+
+impl Credentials {
+    /// Accounts at the server behind `http`. Asks for nothing before the first request.
+    pub(crate) fn new(site: &Arc<Site>, http: Http, fetch: Arc<dyn Fetch>, settings: OAuth) -> Self {
+        let callers = settings.exchange.as_ref().map(|_| Cache::new(CALLERS));
+        let grant = Arc::new(Grant::new(site.clone(), http.clone(), fetch, settings));
+        let service = Account::new(grant.clone(), None);
+        Self { http, grant, service, callers }
+    }
+
+    /// The client that speaks in weir's own name: probes, lists, watches, and the calls of servers without exchange.
+    pub(crate) fn own(&self) -> Http {
+        self.http.by(self.service.clone())
+    }
+
+    /// The client that speaks in the name of the caller; `None` where this server is not called so.
+    ///
+    /// # Errors
+    /// `Denied`: the caller showed no token that could be exchanged.
+    pub(crate) fn of_caller(&self, outbound: &Outbound) -> Result<Option<Http>, Failure> {
+        let Some(callers) = &self.callers else { return Ok(None) };
+        let Some(token) = outbound.token.as_ref().filter(|_| !outbound.principal.is_anonymous()) else {
+            let text =
+                "This upstream is called in the name of its caller only: connect to weir with an OAuth access token";
+            return Err(self.grant.site().fail(FailureKind::Denied, text));
+        };
+        let key = Key { principal: *outbound.principal.digest(), token: token.digest() };
+        let account = match callers.get(&key) {
+            Some(account) => account,
+            None => {
+                let account = Account::new(self.grant.clone(), Some(token.clone()));
+                // Where two come at once, the first stays, so that both wait for one exchange.
+                callers.get_or_insert_with(&key, || Ok::<_, Failure>(account))?
+            }
+        };
+        Ok(Some(self.http.by(account)))
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials(<secret>)")
+    }
+}
+
+/// Why there is no token. Shared by all who waited for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Trouble {
+    text: Cow<'static, str>,
+    cause: Option<Arc<str>>,
+}
+
+impl Trouble {
+    pub(crate) fn new(text: impl Into<Cow<'static, str>>) -> Self {
+        Self { text: text.into(), cause: None }
+    }
+
+    /// Keeps the cause for operators; of what others sent it holds nothing.
+    pub(crate) fn because(mut self, failure: &Failure) -> Self {
+        let mut text = failure.message().to_owned();
+        let mut cause = std::error::Error::source(failure);
+        while let Some(inner) = cause {
+            text = format!("{text}: {inner}");
+            cause = inner.source();
+        }
+        self.cause = Some(text.into());
+        self
+    }
+
+    /// What a call is told.
+    pub(crate) fn failure(&self, site: &Site) -> Failure {
+        let failure = site.fail(FailureKind::Unavailable, self.text.clone());
+        match &self.cause {
+            Some(cause) => failure.because(cause.to_string()),
+            None => failure,
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause {
+            Some(cause) => write!(f, "{}: {cause}", self.text),
+            None => f.write_str(&self.text),
+        }
+    }
+}

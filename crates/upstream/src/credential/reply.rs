@@ -1,0 +1,164 @@
+//! What an authorization server answers to a token request (RFC 6749, 5). Its texts are not repeated: they may hold what
+//! was sent.
+
+use std::time::Duration;
+
+use http::HeaderValue;
+use serde::Deserialize;
+use serde_json::Value;
+use weir_core::port::Fetched;
+
+use super::Trouble;
+
+/// The life of a token whose end is not told: short enough to notice a revocation, long enough not to ask all the time.
+const UNTOLD: Duration = Duration::from_secs(300);
+/// No token is believed to live longer.
+const LONGEST_LIFE: Duration = Duration::from_secs(24 * 3600);
+/// No access token is longer: servers bound their heads.
+const LONGEST: usize = 16 << 10;
+
+/// A token that was given.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    /// The whole `Authorization` header.
+    pub(crate) header: HeaderValue,
+    pub(crate) lifetime: Duration,
+}
+
+#[derive(Deserialize)]
+struct Success {
+    access_token: String,
+    token_type: String,
+    #[serde(default)]
+    expires_in: Value,
+}
+
+#[derive(Deserialize)]
+struct Refusal {
+    error: String,
+}
+
+/// Reads an answer. `exchange` says what was asked for.
+///
+/// # Errors
+/// A refusal, or nothing that could be used as a token.
+pub(crate) fn read(fetched: &Fetched, exchange: bool) -> Result<Granted, Trouble> {
+    if fetched.status != 200 {
+        return Err(refusal(fetched, exchange));
+    }
+    let unusable = || Trouble::new("The authorization server's answer has no token that could be used");
+    let success: Success = serde_json::from_slice(&fetched.body).map_err(|_| unusable())?;
+    // Other types need more than a header (proof of possession), or are no access tokens at all (`N_A`).
+    if !success.token_type.eq_ignore_ascii_case("Bearer") {
+        return Err(unusable());
+    }
+    let token = success.access_token;
+    if token.is_empty() || token.len() > LONGEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(unusable());
+    }
+    let mut header = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| unusable())?;
+    header.set_sensitive(true);
+    Ok(Granted { header, lifetime: lifetime(&success.expires_in) })
+}
+
+/// Some servers write the number as a text.
+fn lifetime(told: &Value) -> Duration {
+    let seconds = told.as_f64().or_else(|| told.as_str()?.trim().parse().ok());
+    seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .filter(|life| !life.is_zero())
+        .map_or(UNTOLD, |life| life.min(LONGEST_LIFE))
+}
+
+fn refusal(fetched: &Fetched, exchange: bool) -> Trouble {
+    let error = serde_json::from_slice::<Refusal>(&fetched.body).map(|refusal| refusal.error).unwrap_or_default();
+    match (error.as_str(), fetched.status) {
+        ("invalid_client" | "unauthorized_client", _) | (_, 401) => Trouble::new(
+            "The authorization server refuses weir's client credentials for this upstream: its operator has to renew them",
+        ),
+        ("invalid_scope" | "invalid_target", _) => {
+            Trouble::new("The authorization server gives no token for this upstream with the scopes asked for")
+        }
+        ("invalid_grant" | "invalid_request" | "access_denied", _) if exchange => {
+            Trouble::new("The authorization server does not exchange the caller's token for one of this upstream")
+        }
+        ("unsupported_grant_type", _) => Trouble::new("The authorization server does not have the configured grant"),
+        (_, status @ (429 | 500..)) => {
+            Trouble::new(format!("The authorization server gives no tokens now (HTTP {status})"))
+        }
+        (_, status) => Trouble::new(format!("The authorization server refuses to give a token (HTTP {status})")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use serde_json::json;
+
+    use super::*;
+
+    fn answer(status: u16, body: &str) -> Result<Granted, String> {
+        let fetched = Fetched { status, max_age: None, body: body.to_owned().into() };
+        read(&fetched, true).map_err(|trouble| trouble.text.into_owned())
+    }
+
+    #[test]
+    fn only_bearer_tokens_that_fit_a_header_are_taken() {
+        let granted = answer(200, r#"{"access_token":"abc.def","token_type":"bearer","expires_in":60}"#).unwrap();
+        assert_eq!((granted.header.to_str().unwrap(), granted.lifetime), ("Bearer abc.def", Duration::from_secs(60)));
+        assert!(granted.header.is_sensitive());
+        let long = "x".repeat(LONGEST + 1);
+        for (token, kind) in [
+            ("", "Bearer"),
+            ("a b", "Bearer"),
+            ("a\r\nX: y", "Bearer"),
+            (&*long, "Bearer"),
+            ("a", "DPoP"),
+            ("a", "N_A"),
+        ] {
+            let body = json!({ "access_token": token, "token_type": kind }).to_string();
+            assert!(answer(200, &body).unwrap_err().contains("no token that could be used"), "{kind}");
+        }
+        for body in ["", "{}", "[]", "<html>", r#"{"access_token":7,"token_type":"Bearer"}"#] {
+            assert!(answer(200, body).is_err(), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_life_is_told_in_several_ways() {
+        for (told, expected) in [
+            (json!(60), 60),
+            (json!("60"), 60),
+            (json!(59.5), 59),
+            (json!(null), 300),
+            (json!(0), 300),
+            (json!(-1), 300),
+            (json!("soon"), 300),
+            (json!(1e300), 300),
+            (json!(99_999_999), 86_400),
+        ] {
+            assert_eq!(lifetime(&told).as_secs(), expected, "{told}");
+        }
+    }
+
+    #[test]
+    fn c19_r251_a_refusal_is_told_in_weirs_words() {
+        for (status, error, part) in [
+            (400, "invalid_client", "client credentials"),
+            (401, "", "client credentials"),
+            (400, "invalid_scope", "scopes asked for"),
+            (400, "invalid_target", "scopes asked for"),
+            (400, "invalid_grant", "caller's token"),
+            (400, "unsupported_grant_type", "configured grant"),
+            (503, "", "no tokens now (HTTP 503)"),
+            (429, "slow_down", "no tokens now"),
+            (403, "CANARY", "refuses to give a token (HTTP 403)"),
+            (302, "", "HTTP 302"),
+        ] {
+            let body = json!({ "error": error, "error_description": "\u{1b}[31mCANARY", "error_uri": "javascript:x" });
+            let text = answer(status, &body.to_string()).unwrap_err();
+            assert!(text.contains(part), "{text}");
+            assert!(!text.contains("CANARY") && !text.contains('\u{1b}'), "{text}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! One request at a time, early, and not again and again where it fails.
+
+use serde_json::json;
+use weir_testkit::{Behaviour, Mockup};
+
+use super::*;
+
+fn echo() -> weir_testkit::mockup::Builder {
+    Mockup::modern().tool("echo", Behaviour::echo())
+}
+
+#[tokio::test]
+async fn r267_all_who_wait_for_a_token_wait_for_one_request_and_it_outlives_whoever_began_it() {
+    let scene = Scene::new(echo(), client).await;
+    scene.authority.hold(true);
+    let first = tokio::spawn({
+        let upstream = scene.upstream.clone();
+        async move { ask(&upstream, "echo", json!({})).await }
+    });
+    scene.authority.until(1).await;
+    let others: Vec<_> = (0..20)
+        .map(|_| {
+            let upstream = scene.upstream.clone();
+            tokio::spawn(async move { text(ask(&upstream, "echo", json!({})).await).await })
+        })
+        .collect();
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
+    scene.authority.hold(false);
+    for other in others {
+        other.await.unwrap();
+    }
+    assert_eq!(scene.authority.requests().len(), 1);
+    assert_eq!(scene.mock.executions("echo"), 20);
+}
+
+#[tokio::test]
+async fn a_token_is_renewed_early_while_the_old_one_serves() {
+    let scene = Scene::new(echo(), client).await;
+    scene.authority.lifetime(json!(1000));
+    scene.good().await;
+    scene.advance(740);
+    scene.good().await;
+    assert_eq!(scene.authority.requests().len(), 1, "not before three quarters of its life");
+    scene.authority.hold(true);
+    scene.advance(120);
+    for _ in 0..5 {
+        scene.good().await;
+    }
+    scene.authority.until(2).await;
+    assert_eq!(scene.shown("tools/call"), ["Bearer token-1"; 7], "nobody waits for the next one");
+    scene.authority.hold(false);
+    scene.mock.until("the next token comes", |_| scene.authority.requests().len() == 2).await;
+    until_shown(&scene, "Bearer token-2").await;
+    assert_eq!(scene.authority.requests().len(), 2, "asked for once");
+}
+
+/// Calls until the token is in use: it comes in the background.
+async fn until_shown(scene: &Scene, token: &str) {
+    for _ in 0..10_000 {
+        scene.good().await;
+        if scene.shown("tools/call").last().is_some_and(|shown| shown == token) {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("{token} is never used");
+}
+
+#[tokio::test]
+async fn an_ended_token_is_not_used_and_an_authority_that_is_down_is_not_stormed() {
+    let scene = Scene::new(echo(), client).await;
+    scene.authority.lifetime(json!(1000));
+    scene.good().await;
+    for _ in 0..50 {
+        scene.authority.answer(503, &json!({ "error_description": "CANARY" }));
+    }
+    scene.advance(860);
+    scene.good().await;
+    assert_eq!(scene.shown("tools/call"), ["Bearer token-1"; 2], "the old one serves to its end");
+    scene.advance(120);
+    let before = scene.authority.requests().len();
+    for _ in 0..10 {
+        let failed = failure(scene.ask().await).await;
+        assert_eq!(failed.reason(), "unavailable");
+        assert_eq!(failed.upstream().unwrap().as_str(), "mock");
+        assert!(failed.message().contains("no tokens now (HTTP 503)"), "{failed}");
+        assert!(failed.wait().is_some() || scene.authority.requests().len() <= before + 1);
+    }
+    assert!(scene.authority.requests().len() <= before + 1, "the next try waits");
+    assert_eq!(scene.mock.executions("echo"), 2);
+}
