@@ -2,6 +2,7 @@
 
 mod call;
 mod check;
+mod login;
 mod tools;
 
 use std::net::SocketAddr;
@@ -77,6 +78,13 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Log in at an MCP server that wants OAuth tokens; `tools` and `call` then use the login
+    Login(login::Options),
+    /// Forget a login, here and at its authorization server
+    Logout {
+        /// The server's URL
+        url: String,
+    },
     /// Print the JSON Schema of the config, for editors
     Schema,
     /// Print a fresh sealing key for the config's `keys`
@@ -101,7 +109,7 @@ enum Page {
 struct Target {
     /// The server's URL, such as http://127.0.0.1:8080/mcp
     url: String,
-    /// A bearer token; better in the environment, where other users do not see it
+    /// A bearer token, instead of that of `weir login`; better in the environment, where other users do not see it
     #[arg(long, env = "WEIR_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     token: Option<String>,
 }
@@ -132,6 +140,8 @@ pub async fn run() -> ExitCode {
         Command::Quickstart { listen } => quickstart::quickstart(listen, log).await,
         Command::Tools { target, watch, json } => tools::tools(&target, watch, json).await,
         Command::Call { target, tool, arguments, json } => call::call(&target, &tool, &arguments, json).await,
+        Command::Login(options) => login::login(options).await,
+        Command::Logout { url } => login::logout(&url).await,
         Command::Schema => print(&schema()),
         Command::Keygen => print(&keygen()),
         Command::Docs { page: Page::Errors } => print(&crate::docs::errors()),

@@ -15,9 +15,10 @@ use serde_json::Value;
 use weir_wire::write::{self, ObjectWriter};
 use weir_wire::{ErrorObject, Method, RequestId, Revision, code, scan};
 
+use crate::login::Challenge;
 pub(crate) use answer::{Answer, Note};
-pub(crate) use transport::Token;
 use transport::{Response, Transport};
+pub(crate) use transport::{Token, chain, pool};
 
 /// A server that does not say its first word in this time is not there.
 const FIRST_WORD: Duration = Duration::from_secs(15);
@@ -39,12 +40,14 @@ pub(crate) enum ClientError {
         why: String,
     },
     /// The server wants a token, or another one.
-    #[error("{url} answered HTTP {status}: give a token with --token or WEIR_TOKEN")]
+    #[error("{url} answered HTTP {status}: {}", advice(url, challenge))]
     Unauthorized {
         /// Where.
         url: Uri,
         /// 401 or 403.
         status: u16,
+        /// What it asks for.
+        challenge: Box<Challenge>,
     },
     /// No MCP came back.
     #[error("{url} does not answer as an MCP server does: {why}")]
@@ -62,6 +65,17 @@ pub(crate) enum ClientError {
         /// The server's words.
         message: String,
     },
+}
+
+/// What a person can do about a 401 or 403.
+fn advice(url: &Uri, challenge: &Challenge) -> String {
+    match (&challenge.scope, challenge.error.as_deref()) {
+        (Some(scope), Some("insufficient_scope")) => {
+            let scope: String = scope.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect();
+            format!("it takes the scopes `{scope}`: weir login {url} --scope \"{scope}\"")
+        }
+        _ => format!("log in with `weir login {url}`, or give a token with --token or WEIR_TOKEN"),
+    }
 }
 
 /// What a server understands, found out once.

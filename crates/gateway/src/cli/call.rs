@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::tools::plain;
 use super::{Target, UNREACHABLE, USAGE, fail};
-use crate::client::{self, Client, Note};
+use crate::client::{self, Note};
 use crate::serve::Signals;
 
 /// The tool ran and says that it failed.
@@ -19,16 +19,15 @@ pub(super) async fn call(target: &Target, tool: &str, arguments: &str, json: boo
         Ok(arguments) => arguments,
         Err(why) => return fail(USAGE, format_args!("the arguments are no JSON object: {why}")),
     };
-    let (token, mut signals) = match (target.token(), Signals::new()) {
-        (Ok(token), Ok(signals)) => (token, signals),
-        (Err(why), _) => return fail(USAGE, why),
-        (_, Err(error)) => return fail(UNREACHABLE, error),
+    let mut signals = match Signals::new() {
+        Ok(signals) => signals,
+        Err(error) => return fail(UNREACHABLE, error),
     };
     let called = async {
-        let mut client = Client::connect(&target.url, token).await?;
+        let mut client = target.open().await?;
         let result = client.call(tool, arguments, &mut |note| tell(&note)).await;
         client.close().await;
-        result
+        result.map_err(|error| (UNREACHABLE, error.to_string()))
     };
     let called = tokio::select! {
         called = called => called,
@@ -36,7 +35,7 @@ pub(super) async fn call(target: &Target, tool: &str, arguments: &str, json: boo
     };
     match called {
         Ok(result) => finish(&result, json),
-        Err(error) => fail(UNREACHABLE, error),
+        Err((code, why)) => fail(code, why),
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Target, UNREACHABLE, USAGE, fail};
-use crate::client::{Client, ClientError};
+use super::{Target, UNREACHABLE, fail};
+use crate::client::Client;
 use crate::serve::Signals;
 
 /// Between attempts to reach a server that went away while it was watched.
@@ -16,17 +16,12 @@ const AGAIN: Duration = Duration::from_secs(2);
 const LINE: usize = 100;
 
 pub(super) async fn tools(target: &Target, watch: bool, json: bool) -> ExitCode {
-    let token = match target.token() {
-        Ok(token) => token,
-        Err(why) => return fail(USAGE, why),
+    let mut client = match target.open().await {
+        Ok(client) => client,
+        Err((code, why)) => return fail(code, why),
     };
-    let listed = async {
-        let mut client = Client::connect(&target.url, token).await?;
-        let tools = client.tools().await?;
-        Ok::<_, ClientError>((client, tools))
-    };
-    let (client, tools) = match listed.await {
-        Ok(listed) => listed,
+    let tools = match client.tools().await {
+        Ok(tools) => tools,
         Err(error) => return fail(UNREACHABLE, error),
     };
     if json {
@@ -89,9 +84,7 @@ async fn stay(mut client: Client, tools: Vec<Value>, target: &Target, json: bool
 async fn reconnect(target: &Target) -> (Client, Vec<Value>) {
     loop {
         tokio::time::sleep(AGAIN).await;
-        // The token was good when the command began.
-        let token = target.token().unwrap_or_default();
-        if let Ok(mut client) = Client::connect(&target.url, token).await
+        if let Ok(mut client) = target.open().await
             && let Ok(tools) = client.tools().await
         {
             return (client, tools);

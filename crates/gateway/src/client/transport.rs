@@ -14,6 +14,10 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
 use super::ClientError;
+use crate::login::Challenge;
+
+/// The connections of a command.
+pub(crate) type HttpPool = Pool<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// A bearer token that cannot be printed.
 #[derive(Clone)]
@@ -35,7 +39,7 @@ impl fmt::Debug for Token {
 }
 
 pub(super) struct Transport {
-    pool: Pool<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    pool: HttpPool,
     url: Uri,
     token: Option<Token>,
 }
@@ -54,19 +58,9 @@ impl Transport {
         if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none_or(str::is_empty) {
             return Err(wrong());
         }
-        let unreachable = |why: String| ClientError::Unreachable { url: url.clone(), why };
-        let mut roots = rustls::RootCertStore::empty();
-        if url.scheme_str() == Some("https") {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| unreachable(error.to_string()))?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_all_versions().build();
-        Ok(Self { pool: Pool::builder(TokioExecutor::new()).build(connector), url, token })
+        let pool = pool(url.scheme_str() == Some("https"));
+        let pool = pool.map_err(|why| ClientError::Unreachable { url: url.clone(), why })?;
+        Ok(Self { pool, url, token })
     }
 
     pub(super) fn url(&self) -> &Uri {
@@ -93,7 +87,9 @@ impl Transport {
         let inner = sent.map_err(|error| ClientError::Unreachable { url: self.url.clone(), why: chain(&error) })?;
         if matches!(inner.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             let status = inner.status().as_u16();
-            return Err(ClientError::Unauthorized { url: self.url.clone(), status });
+            let headers = inner.headers().get_all(header::WWW_AUTHENTICATE).iter();
+            let challenge = Box::new(Challenge::read(headers.filter_map(|value| value.to_str().ok())));
+            return Err(ClientError::Unauthorized { url: self.url.clone(), status, challenge });
         }
         Ok(Response { url: self.url.clone(), inner })
     }
@@ -115,8 +111,27 @@ impl Response {
     }
 }
 
+/// Connections to wherever; for `https` they trust what the machine trusts. No redirect is followed.
+///
+/// # Errors
+/// In words: TLS cannot be set up.
+pub(crate) fn pool(https: bool) -> Result<HttpPool, String> {
+    let mut roots = rustls::RootCertStore::empty();
+    if https {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_all_versions().build();
+    Ok(Pool::builder(TokioExecutor::new()).build(connector))
+}
+
 /// An error and its causes in one line; hyper's own top line says little.
-fn chain(error: &dyn Error) -> String {
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

@@ -1,0 +1,208 @@
+//! Where logins are kept: `$XDG_STATE_HOME/weir/tokens.json`, readable by its owner alone.
+//!
+//! One file for all servers. It is replaced as a whole, by a rename, under a lock, so that two commands never see half
+//! of it and never refresh the same token twice.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use super::{LoginError, covers, grant, key, server_url};
+
+/// A token that ends sooner is refreshed before it is used.
+const MARGIN: Duration = Duration::from_secs(30);
+
+/// A login at one server.
+#[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct Account {
+    /// What the tokens are for.
+    pub(super) resource: String,
+    /// Who issued them. They are shown to nobody else.
+    pub(super) issuer: String,
+    pub(super) client_id: String,
+    pub(super) token_endpoint: String,
+    pub(super) revocation_endpoint: Option<String>,
+    pub(super) access_token: String,
+    pub(super) refresh_token: Option<String>,
+    /// Seconds since 1970.
+    pub(super) expires_at: Option<u64>,
+    pub(super) scope: Option<String>,
+}
+
+impl Account {
+    /// The token, for the one place that sends it.
+    pub(crate) fn access_token(&self) -> &str {
+        &self.access_token
+    }
+
+    /// What it is for.
+    pub(crate) fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    /// Who issued it.
+    pub(crate) fn issuer(&self) -> &str {
+        &self.issuer
+    }
+
+    /// The scopes that it has, as far as the issuer said so.
+    pub(crate) fn scope(&self) -> Option<&str> {
+        self.scope.as_deref()
+    }
+
+    fn is_over(&self, now: SystemTime) -> bool {
+        let end = self.expires_at.map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+        end.is_some_and(|end| end <= now + MARGIN)
+    }
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Account({} at {})", self.resource, self.issuer)
+    }
+}
+
+/// All logins of this user on this machine.
+#[derive(Debug)]
+pub(crate) struct Accounts {
+    file: PathBuf,
+}
+
+impl Accounts {
+    /// Those of the environment: `XDG_STATE_HOME`, or `.local/state` in the home folder.
+    ///
+    /// # Errors
+    /// There is neither.
+    pub(crate) fn of_this_user() -> Result<Self, LoginError> {
+        let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+        let nowhere = || LoginError::Unfit("neither XDG_STATE_HOME nor HOME says where to keep logins".to_owned());
+        Ok(Self::in_folder(&state.ok_or_else(nowhere)?.join("weir")))
+    }
+
+    fn in_folder(folder: &Path) -> Self {
+        Self { file: folder.join("tokens.json") }
+    }
+
+    /// The file.
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// A token for `server` that is good for now; refreshed where it must be, or where `anew` says that the server
+    /// refused this one. `None`: nobody is logged in there, or not any more.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or the authorization server not reached.
+    pub(crate) async fn token(&self, server: &Url, anew: Option<&Account>) -> Result<Option<Account>, LoginError> {
+        if !self.file.exists() {
+            return Ok(None);
+        }
+        // Held while another command may be refreshing the same token: a refresh token works once.
+        let _lock = self.lock()?;
+        let mut all = self.read()?;
+        let Some(account) = for_server(&all, server) else { return Ok(None) };
+        let refused = anew.is_some_and(|refused| refused.access_token == account.access_token);
+        if !refused && !account.is_over(SystemTime::now()) {
+            return Ok(Some(account));
+        }
+        let Some(fresh) = grant::refresh(&account).await? else { return Ok(None) };
+        all.insert(account_key(&fresh)?, fresh.clone());
+        self.write(&all)?;
+        Ok(Some(fresh))
+    }
+
+    /// The scopes of the login for `server`, as far as its issuer said them.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn scope(&self, server: &Url) -> Result<Option<String>, LoginError> {
+        Ok(for_server(&self.read()?, server).and_then(|account| account.scope))
+    }
+
+    /// Keeps a login, in place of an earlier one at the same resource.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn keep(&self, account: &Account) -> Result<(), LoginError> {
+        let folder = self.file.parent().unwrap_or(Path::new("/"));
+        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| self.local("make", error))?;
+        let _lock = self.lock()?;
+        let mut all = self.read()?;
+        all.insert(account_key(account)?, account.clone());
+        self.write(&all)
+    }
+
+    /// Forgets the login for `server`, and tells its issuer. `None`: there was none.
+    ///
+    /// # Errors
+    /// The file cannot be read or written. That the issuer could not be told is in the second place of what comes back.
+    pub(crate) async fn forget(&self, server: &Url) -> Result<Option<(Account, Result<(), LoginError>)>, LoginError> {
+        if !self.file.exists() {
+            return Ok(None);
+        }
+        let _lock = self.lock()?;
+        let mut all = self.read()?;
+        let Some(account) = for_server(&all, server) else { return Ok(None) };
+        all.remove(&account_key(&account)?);
+        self.write(&all)?;
+        let told = grant::revoke(&account).await;
+        Ok(Some((account, told)))
+    }
+
+    /// Waits until no other command is at the file. Given back by dropping it.
+    fn lock(&self) -> Result<File, LoginError> {
+        let name = self.file.with_extension("lock");
+        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(name);
+        let file = file.map_err(|error| self.local("lock", error))?;
+        file.lock().map_err(|error| self.local("lock", error))?;
+        Ok(file)
+    }
+
+    fn read(&self) -> Result<BTreeMap<String, Account>, LoginError> {
+        match fs::read(&self.file) {
+            // The cause is not shown: it could quote a token.
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map_err(|_| self.local("understand", io::Error::other("it is not as weir wrote it; remove it"))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+            Err(error) => Err(self.local("read", error)),
+        }
+    }
+
+    fn write(&self, all: &BTreeMap<String, Account>) -> Result<(), LoginError> {
+        let next = self.file.with_extension("next");
+        let written = || {
+            let _ = fs::remove_file(&next);
+            let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&next)?;
+            file.write_all(&serde_json::to_vec_pretty(all)?)?;
+            file.sync_all()?;
+            fs::rename(&next, &self.file)
+        };
+        written().map_err(|error| self.local("write", error))
+    }
+
+    fn local(&self, what: &str, error: io::Error) -> LoginError {
+        LoginError::Local { what: format!("cannot {what} {}", self.file.display()), error }
+    }
+}
+
+fn account_key(account: &Account) -> Result<String, LoginError> {
+    server_url(&account.resource).map(|url| key(&url))
+}
+
+/// The account whose resource is closest above `server`.
+fn for_server(all: &BTreeMap<String, Account>, server: &Url) -> Option<Account> {
+    let fitting = all.iter().filter(|(key, _)| server_url(key).is_ok_and(|resource| covers(&resource, server)));
+    fitting.max_by_key(|(key, _)| key.len()).map(|(_, account)| account.clone())
+}
+
+#[cfg(test)]
+#[path = "accounts_tests.rs"]
+mod tests;

@@ -1,0 +1,220 @@
+//! From an MCP server's URL to the authorization server's endpoints: RFC 9728, then RFC 8414 or OpenID discovery.
+
+use serde::Deserialize;
+use serde_json::Value;
+use url::Url;
+
+use super::challenge::Challenge;
+use super::{LoginError, covers, plain, server_url, web};
+
+/// What a login takes, found and checked.
+#[derive(Debug)]
+pub(super) struct Discovery {
+    /// The resource that tokens are for, as its own metadata writes it.
+    pub(super) resource: String,
+    /// The scopes that the resource takes at least.
+    pub(super) scope: Option<String>,
+    pub(super) issuer: String,
+    pub(super) authorization: Url,
+    pub(super) token: Url,
+    pub(super) registration: Option<Url>,
+    pub(super) revocation: Option<Url>,
+    scopes: Vec<String>,
+    names_itself: bool,
+}
+
+/// Protected resource metadata, as far as it is used.
+#[derive(Debug, Deserialize)]
+struct Resource {
+    resource: String,
+    #[serde(default)]
+    authorization_servers: Vec<String>,
+    #[serde(default)]
+    scopes_supported: Vec<String>,
+}
+
+/// Authorization server metadata, as far as it is used.
+#[derive(Debug, Deserialize)]
+struct Metadata {
+    issuer: String,
+    authorization_endpoint: String,
+    token_endpoint: String,
+    registration_endpoint: Option<String>,
+    revocation_endpoint: Option<String>,
+    #[serde(default)]
+    code_challenge_methods_supported: Vec<String>,
+    #[serde(default)]
+    scopes_supported: Vec<String>,
+    #[serde(default)]
+    authorization_response_iss_parameter_supported: bool,
+}
+
+impl Discovery {
+    /// Finds out where to log in for `server`.
+    pub(super) async fn of(server: &Url, challenge: &Challenge) -> Result<Self, LoginError> {
+        let resource = resource(server, challenge).await?;
+        let named = resource.authorization_servers.first();
+        let issuer = named.ok_or_else(|| LoginError::Unfit(format!("{server} names no authorization server")))?;
+        let metadata = metadata(issuer, server).await?;
+        if !metadata.code_challenge_methods_supported.iter().any(|method| method == "S256") {
+            let issuer = plain(issuer);
+            return Err(LoginError::Unfit(format!("{issuer} does not say that it checks PKCE with S256")));
+        }
+        let optional = |what, url: Option<String>| url.map(|url| web::safe(what, &url, server)).transpose();
+        Ok(Self {
+            scope: Some(resource.scopes_supported.join(" ")).filter(|scopes| !scopes.is_empty()),
+            resource: resource.resource,
+            authorization: web::safe("the authorization endpoint", &metadata.authorization_endpoint, server)?,
+            token: web::safe("the token endpoint", &metadata.token_endpoint, server)?,
+            registration: optional("the registration endpoint", metadata.registration_endpoint)?,
+            revocation: optional("the revocation endpoint", metadata.revocation_endpoint)?,
+            issuer: metadata.issuer,
+            scopes: metadata.scopes_supported,
+            names_itself: metadata.authorization_response_iss_parameter_supported,
+        })
+    }
+
+    /// Whether the authorization server offers the scope that brings refresh tokens.
+    pub(super) fn offline_access(&self) -> bool {
+        self.scopes.iter().any(|scope| scope == "offline_access")
+    }
+
+    /// Holds the `iss` of an authorization response against the issuer that was asked (RFC 9207): text by text.
+    pub(super) fn check_issuer(&self, told: Option<&str>) -> Result<(), LoginError> {
+        match told {
+            Some(told) if told == self.issuer => Ok(()),
+            None if !self.names_itself => Ok(()),
+            _ => Err(LoginError::WrongIssuer),
+        }
+    }
+}
+
+/// The server's own metadata: where its challenge says, else at the well-known places.
+async fn resource(server: &Url, challenge: &Challenge) -> Result<Resource, LoginError> {
+    let places = match &challenge.resource_metadata {
+        Some(named) => vec![same_server_or_safe(named, server)?],
+        None => well_known(server),
+    };
+    for place in &places {
+        let answer = web::get(place).await?;
+        if !answer.status.is_success() {
+            continue;
+        }
+        let read: Resource = read(place, answer.body)?;
+        let named = server_url(&read.resource)?;
+        if !covers(&named, server) {
+            let why = format!("it is about {}, not about {server}", plain(&read.resource));
+            return Err(LoginError::Web { url: place.to_string(), why });
+        }
+        return Ok(read);
+    }
+    Err(LoginError::Unfit(format!(
+        "{server} does not say where to log in: no protected resource metadata; give a token with --token or WEIR_TOKEN"
+    )))
+}
+
+/// The person chose the server and its scheme; anything else has to be safe by itself.
+fn same_server_or_safe(named: &str, server: &Url) -> Result<Url, LoginError> {
+    match Url::parse(named) {
+        Ok(url) if url.origin() == server.origin() && url.username().is_empty() => Ok(url),
+        _ => web::safe("its metadata", named, server),
+    }
+}
+
+/// RFC 9728, 3.1: with the server's path, then at the root.
+fn well_known(server: &Url) -> Vec<Url> {
+    let mut places = vec![at(server, &format!("/.well-known/oauth-protected-resource{}", path(server)))];
+    if !path(server).is_empty() {
+        places.push(at(server, "/.well-known/oauth-protected-resource"));
+    }
+    places
+}
+
+/// RFC 8414 with the path inserted, OpenID likewise, OpenID appended. Metadata of another issuer is refused.
+async fn metadata(issuer: &str, server: &Url) -> Result<Metadata, LoginError> {
+    let url = web::safe("the authorization server", issuer, server)?;
+    let path = path(&url);
+    let mut places = vec![
+        at(&url, &format!("/.well-known/oauth-authorization-server{path}")),
+        at(&url, &format!("/.well-known/openid-configuration{path}")),
+    ];
+    if !path.is_empty() {
+        places.push(at(&url, &format!("{path}/.well-known/openid-configuration")));
+    }
+    for place in &places {
+        let answer = web::get(place).await?;
+        if answer.status.is_server_error() {
+            return Err(LoginError::Web { url: place.to_string(), why: format!("HTTP {}", answer.status.as_u16()) });
+        }
+        if !answer.status.is_success() {
+            continue;
+        }
+        let read: Metadata = read(place, answer.body)?;
+        if read.issuer != issuer {
+            let why = format!("it is the metadata of {}, not of {}", plain(&read.issuer), plain(issuer));
+            return Err(LoginError::Web { url: place.to_string(), why });
+        }
+        return Ok(read);
+    }
+    Err(LoginError::Unfit(format!("{url} publishes no metadata")))
+}
+
+fn read<T: for<'a> Deserialize<'a>>(place: &Url, body: Value) -> Result<T, LoginError> {
+    serde_json::from_value(body)
+        .map_err(|error| LoginError::Web { url: place.to_string(), why: format!("is no metadata: {error}") })
+}
+
+fn path(url: &Url) -> &str {
+    url.path().trim_end_matches('/')
+}
+
+fn at(url: &Url, path: &str) -> Url {
+    let mut place = url.clone();
+    place.set_path(path);
+    place.set_query(None);
+    place
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(names_itself: bool) -> Discovery {
+        let url = Url::parse("https://id.example/x").expect("a URL");
+        Discovery {
+            resource: "https://a.example/mcp".to_owned(),
+            scope: None,
+            issuer: "https://id.example".to_owned(),
+            authorization: url.clone(),
+            token: url,
+            registration: None,
+            revocation: None,
+            scopes: Vec::new(),
+            names_itself,
+        }
+    }
+
+    #[test]
+    fn r260_the_issuer_of_an_answer_is_compared_letter_by_letter() {
+        assert!(found(true).check_issuer(Some("https://id.example")).is_ok());
+        assert!(found(false).check_issuer(None).is_ok());
+        assert!(found(true).check_issuer(None).is_err(), "advertised and missing");
+        for other in ["https://id.example/", "https://ID.example", "https://evil.example", ""] {
+            assert!(found(false).check_issuer(Some(other)).is_err(), "{other}");
+        }
+    }
+
+    #[test]
+    fn metadata_is_looked_for_at_the_well_known_places() {
+        let places =
+            |server| well_known(&server_url(server).expect("a URL")).iter().map(Url::to_string).collect::<Vec<_>>();
+        assert_eq!(
+            places("https://a.example/mcp/team/"),
+            [
+                "https://a.example/.well-known/oauth-protected-resource/mcp/team",
+                "https://a.example/.well-known/oauth-protected-resource"
+            ]
+        );
+        assert_eq!(places("https://a.example"), ["https://a.example/.well-known/oauth-protected-resource"]);
+    }
+}

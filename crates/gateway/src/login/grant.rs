@@ -1,0 +1,198 @@
+//! Conversations with an authorization server: registering, asking, exchanging, refreshing, revoking.
+
+use std::time::{Duration, SystemTime};
+
+use serde::Deserialize;
+use serde_json::json;
+use url::Url;
+
+use super::accounts::Account;
+use super::discovery::Discovery;
+use super::{LoginError, plain, web};
+
+/// Whom the authorization server knows this program as. A public client: it keeps no secret.
+#[derive(Debug)]
+pub(super) struct Client {
+    id: String,
+}
+
+/// One authorization request.
+#[derive(Debug)]
+pub(super) struct Ask<'a> {
+    pub(super) client: &'a Client,
+    pub(super) redirect_uri: &'a str,
+    pub(super) state: &'a str,
+    pub(super) code_challenge: &'a str,
+    pub(super) scope: Option<&'a str>,
+}
+
+/// A token answer (RFC 6749, 5.1).
+#[derive(Deserialize)]
+struct Granted {
+    access_token: String,
+    token_type: String,
+    expires_in: Option<u64>,
+    refresh_token: Option<String>,
+    scope: Option<String>,
+}
+
+impl Ask<'_> {
+    /// The URL that the person opens.
+    pub(super) fn url(&self, found: &Discovery) -> Url {
+        let mut url = found.authorization.clone();
+        url.query_pairs_mut()
+            .append_pair("response_type", "code")
+            .append_pair("client_id", &self.client.id)
+            .append_pair("redirect_uri", self.redirect_uri)
+            .append_pair("state", self.state)
+            .append_pair("code_challenge", self.code_challenge)
+            .append_pair("code_challenge_method", "S256")
+            .append_pair("resource", &found.resource);
+        if let Some(scope) = self.scope {
+            url.query_pairs_mut().append_pair("scope", scope);
+        }
+        url
+    }
+}
+
+impl Client {
+    /// One that was registered by hand.
+    pub(super) fn known(id: &str) -> Self {
+        Self { id: id.to_owned() }
+    }
+
+    /// Registers this program as a native client (RFC 7591).
+    pub(super) async fn register(found: &Discovery, redirect_uri: &str) -> Result<Self, LoginError> {
+        let Some(endpoint) = &found.registration else {
+            let why = "registers no clients by itself: have one registered, and give its id with --client-id";
+            return Err(LoginError::Unfit(format!("{} {why}", plain(&found.issuer))));
+        };
+        let wanted = json!({
+            "client_name": "weir command line",
+            "application_type": "native",
+            "redirect_uris": [redirect_uri],
+            "grant_types": ["authorization_code", "refresh_token"],
+            "response_types": ["code"],
+            "token_endpoint_auth_method": "none",
+        });
+        let answer = web::post_json(endpoint, &wanted).await?;
+        match answer.body["client_id"].as_str() {
+            Some(id) if answer.status.is_success() => Ok(Self::known(id)),
+            _ => Err(refusal(&answer)),
+        }
+    }
+
+    /// Makes the code a token.
+    pub(super) async fn exchange(
+        self,
+        found: &Discovery,
+        code: &str,
+        redirect_uri: &str,
+        verifier: &str,
+    ) -> Result<Account, LoginError> {
+        let fields = [
+            ("grant_type", "authorization_code"),
+            ("code", code),
+            ("redirect_uri", redirect_uri),
+            ("client_id", &self.id),
+            ("code_verifier", verifier),
+            ("resource", &found.resource),
+        ];
+        let granted = granted(&found.token, &fields).await?;
+        Ok(Account {
+            resource: found.resource.clone(),
+            issuer: found.issuer.clone(),
+            client_id: self.id,
+            token_endpoint: found.token.to_string(),
+            revocation_endpoint: found.revocation.as_ref().map(Url::to_string),
+            expires_at: expires_at(&granted),
+            access_token: granted.access_token,
+            refresh_token: granted.refresh_token,
+            scope: granted.scope,
+        })
+    }
+}
+
+/// Gets an account a new token by its refresh token. `None`: it has none, or the authorization server takes it no more.
+pub(super) async fn refresh(account: &Account) -> Result<Option<Account>, LoginError> {
+    let Some(refresh_token) = &account.refresh_token else { return Ok(None) };
+    let endpoint = Url::parse(&account.token_endpoint).map_err(|_| LoginError::Url(plain(&account.token_endpoint)))?;
+    let fields = [
+        ("grant_type", "refresh_token"),
+        ("refresh_token", refresh_token),
+        ("client_id", &account.client_id),
+        ("resource", &account.resource),
+    ];
+    let granted = match granted(&endpoint, &fields).await {
+        Ok(granted) => granted,
+        Err(LoginError::Refused(_)) => return Ok(None),
+        Err(other) => return Err(other),
+    };
+    Ok(Some(Account {
+        expires_at: expires_at(&granted),
+        access_token: granted.access_token,
+        // A server that does not rotate refresh tokens sends none.
+        refresh_token: granted.refresh_token.or_else(|| account.refresh_token.clone()),
+        scope: granted.scope.or_else(|| account.scope.clone()),
+        ..account.clone()
+    }))
+}
+
+/// Tells the authorization server that an account's tokens are not needed any more (RFC 7009), where it can be told.
+pub(super) async fn revoke(account: &Account) -> Result<(), LoginError> {
+    let Some(endpoint) = account.revocation_endpoint.as_deref().and_then(|url| Url::parse(url).ok()) else {
+        return Ok(());
+    };
+    let token = account.refresh_token.as_deref().unwrap_or(&account.access_token);
+    let answer = web::post_form(&endpoint, &[("token", token), ("client_id", &account.client_id)]).await?;
+    if answer.status.is_success() { Ok(()) } else { Err(refusal(&answer)) }
+}
+
+async fn granted(endpoint: &Url, fields: &[(&str, &str)]) -> Result<Granted, LoginError> {
+    let answer = web::post_form(endpoint, fields).await?;
+    if answer.status.is_server_error() {
+        let why = format!("HTTP {}", answer.status.as_u16());
+        return Err(LoginError::Web { url: endpoint.to_string(), why });
+    }
+    if !answer.status.is_success() {
+        return Err(refusal(&answer));
+    }
+    // The cause is not shown: it could quote the token.
+    let odd = || LoginError::Web { url: endpoint.to_string(), why: "its answer is no bearer token".to_owned() };
+    let granted: Granted = serde_json::from_value(answer.body).map_err(|_| odd())?;
+    if granted.token_type.eq_ignore_ascii_case("bearer") { Ok(granted) } else { Err(odd()) }
+}
+
+/// The error of RFC 6749, 5.2, in words that cannot steer the terminal.
+fn refusal(answer: &web::Answer) -> LoginError {
+    let text = |member: &str| answer.body[member].as_str().map(plain);
+    LoginError::Refused(match (text("error"), text("error_description")) {
+        (Some(error), Some(description)) => format!("{error}: {description}"),
+        (Some(error), None) => error,
+        (None, _) => format!("HTTP {}", answer.status.as_u16()),
+    })
+}
+
+fn expires_at(granted: &Granted) -> Option<u64> {
+    let lifetime = Duration::from_secs(granted.expires_in?);
+    let end = SystemTime::now().checked_add(lifetime)?;
+    end.duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn c19_a_refusal_cannot_steer_the_terminal() {
+        let body = json!({ "error": "invalid\u{1b}[2J_grant", "error_description": "x\u{7}".repeat(4000) });
+        let said = refusal(&web::Answer { status: StatusCode::BAD_REQUEST, body }).to_string();
+        assert!(said.starts_with("the authorization server refused: invalid[2J_grant: x"), "{said}");
+        assert!(said.len() < 500, "{said}");
+        let bare = refusal(&web::Answer { status: StatusCode::BAD_GATEWAY, body: Value::Null });
+        assert_eq!(bare.to_string(), "the authorization server refused: HTTP 502");
+    }
+}
