@@ -13,6 +13,7 @@ mod abuse;
 mod foreign;
 mod harness;
 mod life;
+mod limits;
 mod matrix;
 mod pain;
 mod prove;

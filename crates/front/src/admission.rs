@@ -3,16 +3,21 @@
 //! The order: the address's rate, the credentials, the endpoint, the sender's rate. Every refusal is counted and on record;
 //! no error on the way leads to a default identity.
 
+use std::future::{Ready, ready};
 use std::net::IpAddr;
+use std::task::{self, Poll};
 
+use futures_util::future::Either;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, StatusCode, header};
+use tower::{Layer as _, Service, ServiceExt as _, layer::layer_fn};
 use weir_core::failure::Denial;
-use weir_core::port::{Entrance, Evidence, Secret};
+use weir_core::port::{Entrance, Evidence, Fut, Secret};
 use weir_core::{Authenticated, Failure, FailureKind, authenticate};
 
 use crate::answer::{self, Refusal};
 use crate::challenge;
+use crate::limit::LimitLayer;
 use crate::sender::sender;
 use crate::stack::Context;
 
@@ -20,15 +25,58 @@ const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// Lets a request in, or says why not.
 pub(crate) async fn enter(context: &Context, head: &Parts) -> Result<Authenticated<()>, Refusal> {
-    let ports = &context.shared.ports;
     let peer = sender(context.peer.address, &head.headers, &context.settings.trusted_proxies);
-    let refused = |reason, refusal| Err(recorded(context, peer, reason, refusal));
-    if let Err(failure) = ports.limiter.arrive(peer) {
-        return refused("address_limit", too_many(&failure));
+    // The column of this step, innermost first: the principal's rate stands below the credentials, the address's above them.
+    let column = LimitLayer::new(principal_rate).layer(Welcome);
+    let column = layer_fn(Identify).layer(column);
+    let column = LimitLayer::new(address_rate).layer(column);
+    column.oneshot(Knock { context, head, peer }).await
+}
+
+/// A request at the door: its head, and the address it comes from.
+#[derive(Clone, Copy)]
+struct Knock<'a> {
+    context: &'a Context,
+    head: &'a Parts,
+    peer: IpAddr,
+}
+
+impl Knock<'_> {
+    /// Counts a refusal and puts it on record.
+    fn refused(&self, reason: &'static str, refusal: Refusal) -> Refusal {
+        let (endpoint, request) = (&self.context.endpoint, self.context.name.as_str());
+        let entrance = Entrance { peer: self.peer, endpoint, request, outcome: Err(reason) };
+        self.context.shared.ports.audit.entered(&entrance);
+        refusal
     }
+}
+
+/// A request whose sender is known and may use the endpoint.
+struct Known<'a> {
+    knock: Knock<'a>,
+    sender: Authenticated<()>,
+}
+
+/// The toll of an address.
+fn address_rate(knock: &Knock<'_>) -> Result<(), Refusal> {
+    let taken = knock.context.shared.ports.limiter.arrive(knock.peer);
+    taken.map_err(|failure| knock.refused("address_limit", too_many(&failure)))
+}
+
+/// The toll of a principal.
+fn principal_rate(known: &Known<'_>) -> Result<(), Refusal> {
+    let Knock { context, .. } = known.knock;
+    let taken = context.shared.ports.limiter.request(known.sender.principal(), &context.endpoint);
+    taken.map_err(|failure| known.knock.refused("principal_limit", too_many(&failure)))
+}
+
+/// The credentials, and whether the endpoint is for them.
+async fn identify(knock: Knock<'_>) -> Result<Known<'_>, Refusal> {
+    let Knock { context, head, peer } = knock;
+    let ports = &context.shared.ports;
     let (bearer, api_key) = match (bearer(head), single(&head.headers, &API_KEY)) {
         (Ok(bearer), Ok(api_key)) => (bearer, api_key),
-        (Err(refusal), _) | (_, Err(refusal)) => return refused("malformed", refusal),
+        (Err(refusal), _) | (_, Err(refusal)) => return Err(knock.refused("malformed", refusal)),
     };
     let evidence = Evidence {
         bearer: bearer.map(Secret::new),
@@ -37,28 +85,64 @@ pub(crate) async fn enter(context: &Context, head: &Parts) -> Result<Authenticat
         peer,
         endpoint: &context.endpoint,
     };
-    let known = match authenticate(&*ports.verifier, &evidence, ()).await {
-        Ok(known) => known,
-        Err(failure) => return refused(reason(&failure), unknown(context, &failure)),
+    let sender = match authenticate(&*ports.verifier, &evidence, ()).await {
+        Ok(sender) => sender,
+        Err(failure) => return Err(knock.refused(reason(&failure), unknown(context, &failure))),
     };
-    let principal = known.principal();
-    if let Err(failure) = ports.authorizer.may_enter(principal, &context.endpoint) {
-        return refused(failure.reason(), forbidden(context, &failure));
+    match ports.authorizer.may_enter(sender.principal(), &context.endpoint) {
+        Ok(()) => Ok(Known { knock, sender }),
+        Err(failure) => Err(knock.refused(failure.reason(), forbidden(context, &failure))),
     }
-    if let Err(failure) = ports.limiter.request(principal, &context.endpoint) {
-        return refused("principal_limit", too_many(&failure));
-    }
-    if !principal.is_anonymous() {
-        let (endpoint, request) = (&context.endpoint, context.name.as_str());
-        ports.audit.entered(&Entrance { peer, endpoint, request, outcome: Ok(principal) });
-    }
-    Ok(if context.settings.keep_tokens { known.keeping(&evidence) } else { known })
 }
 
-fn recorded(context: &Context, peer: IpAddr, reason: &'static str, refusal: Refusal) -> Refusal {
-    let (endpoint, request) = (&context.endpoint, context.name.as_str());
-    context.shared.ports.audit.entered(&Entrance { peer, endpoint, request, outcome: Err(reason) });
-    refusal
+/// 6 authn: whoever comes to know the sender goes on.
+#[derive(Clone, Copy)]
+struct Identify<S>(S);
+
+/// What is inside decides at once.
+type Entered = Ready<Result<Authenticated<()>, Refusal>>;
+
+impl<'a, S> Service<Knock<'a>> for Identify<S>
+where
+    S: for<'b> Service<Known<'b>, Error = Refusal, Future = Either<Entered, Entered>> + Clone + Send + 'a,
+{
+    type Response = Authenticated<()>;
+    type Error = Refusal;
+    type Future = Fut<'a, Result<Authenticated<()>, Refusal>>;
+
+    fn poll_ready(&mut self, _: &mut task::Context<'_>) -> Poll<Result<(), Refusal>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, knock: Knock<'a>) -> Self::Future {
+        // It is always ready: whoever comes too often is refused, and never waits here.
+        let mut inner = self.0.clone();
+        Box::pin(async move { inner.call(identify(knock).await?).await })
+    }
+}
+
+/// In.
+#[derive(Clone, Copy)]
+struct Welcome;
+
+impl Service<Known<'_>> for Welcome {
+    type Response = Authenticated<()>;
+    type Error = Refusal;
+    type Future = Entered;
+
+    fn poll_ready(&mut self, _: &mut task::Context<'_>) -> Poll<Result<(), Refusal>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, known: Known<'_>) -> Self::Future {
+        let Known { knock: Knock { context, peer, .. }, sender } = known;
+        if !sender.principal().is_anonymous() {
+            let (endpoint, request) = (&context.endpoint, context.name.as_str());
+            let outcome = Ok(sender.principal());
+            context.shared.ports.audit.entered(&Entrance { peer, endpoint, request, outcome });
+        }
+        ready(Ok(sender))
+    }
 }
 
 /// The text behind `Bearer `. Another scheme is no credential here. A token in the query is not taken, and not with another
@@ -137,8 +221,41 @@ fn too_many(failure: &Failure) -> Refusal {
     let refusal =
         Refusal::new(StatusCode::TOO_MANY_REQUESTS, "limit", text).with_value(header::RETRY_AFTER, wait.to_string());
     let Some(limited) = failure.limited() else { return refusal };
-    let (policy, limit, window) = (&limited.policy, limited.limit, limited.window.as_secs().max(1));
+    let (policy, limit, window) = (plain(&limited.policy), limited.limit, limited.window.as_secs().max(1));
     refusal
         .with_value(HeaderName::from_static("ratelimit"), format!("\"{policy}\";r=0;t={wait}"))
         .with_value(HeaderName::from_static("ratelimit-policy"), format!("\"{policy}\";q={limit};w={window}"))
+}
+
+/// A name of the config as the text of a header's string (RFC 9651): printable ASCII, and nothing that would end it.
+fn plain(name: &str) -> String {
+    let fits = |c: char| matches!(c, ' '..='~') && !matches!(c, '"' | '\\');
+    name.chars().map(|c| if fits(c) { c } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::time::Duration;
+
+    use weir_core::failure::Limited;
+
+    use super::*;
+
+    #[test]
+    fn f01_a_refusal_says_which_limit_and_when_to_come_again() {
+        let window = Duration::from_secs(60);
+        let limited = Limited { policy: "group:a\"b\\c\né".into(), limit: 20, window, quota: false };
+        let failure = Failure::new(FailureKind::Limit, "").retry_after(Duration::from_millis(1001)).limited_by(limited);
+        let refusal = too_many(&failure);
+        assert_eq!(refusal.status, StatusCode::TOO_MANY_REQUESTS);
+        let headers: Vec<_> =
+            refusal.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+        let wanted = [
+            ("retry-after", "2"),
+            ("ratelimit", r#""group:a_b_c__";r=0;t=2"#),
+            ("ratelimit-policy", r#""group:a_b_c__";q=20;w=60"#),
+        ];
+        assert_eq!(headers, wanted);
+    }
 }

@@ -23,7 +23,7 @@ pub(crate) async fn enter(context: Context, keeper: &Gatekeeper, request: Reques
         return refusal.answer();
     }
     // 6 authn and 7 admit: before the body is paid for.
-    let known = match Box::pin(admission::enter(&context, &head)).await {
+    let known = match admission::enter(&context, &head).await {
         Ok(known) => known,
         Err(refusal) => return refusal.answer(),
     };

@@ -13,6 +13,7 @@ mod guard;
 mod head;
 mod intake;
 mod legacy;
+mod limit;
 mod listen;
 mod lists;
 mod modern;

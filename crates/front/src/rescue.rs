@@ -6,7 +6,7 @@
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use weir_core::call::RequestName;
-use weir_core::failure::{Denial, UpstreamError};
+use weir_core::failure::{Denial, Limited, UpstreamError};
 use weir_core::{Failure, FailureKind};
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{ErrorObject, RequestId, Revision, code, meta, scan};
@@ -175,7 +175,7 @@ fn with_data(number: i64, failure: &Failure, told: Told<'_>) -> ErrorObject {
     ErrorObject::new(number, failure.message().to_owned()).with_data(data(failure, told))
 }
 
-/// `data` of weir's errors: `reason`, `upstream`, `requestId`, `retryAfterMs`.
+/// `data` of weir's errors: `reason`, `upstream`, `requestId`, `retryAfterMs`, `limit`.
 fn data(failure: &Failure, told: Told<'_>) -> Bytes {
     let mut out = BytesMut::with_capacity(128);
     facts(&mut out, None, failure, told);
@@ -195,6 +195,18 @@ fn facts(out: &mut BytesMut, code: Option<i64>, failure: &Failure, told: Told<'_
     object.string("requestId", told.request.as_str());
     if let Some(wait) = failure.wait() {
         object.integer("retryAfterMs", i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
+    }
+    if let Some(Limited { policy, limit, window, quota }) = failure.limited() {
+        object.with("limit", |out| {
+            let mut object = ObjectWriter::new(out);
+            object.string("policy", policy).boolean("quota", *quota);
+            object.integer("limit", i64::try_from(*limit).unwrap_or(i64::MAX));
+            // How many at the same time: no window there.
+            if !window.is_zero() {
+                object.integer("windowSeconds", i64::try_from(window.as_secs()).unwrap_or(i64::MAX));
+            }
+            object.end();
+        });
     }
     object.end();
 }
@@ -270,8 +282,8 @@ pub fn error_table() -> Vec<ErrorRow> {
         (FailureKind::Unavailable, "The upstream cannot be reached or does not serve; nothing ran. Try again later."),
         (FailureKind::BadAnswer, "The upstream's answer is not valid. Tell its operator."),
         (FailureKind::ResultUnknown, "The connection was lost; the tool may have run. Check before trying again."),
-        (FailureKind::Limit, "A rate or quota limit. Wait for `retryAfterMs`."),
-        (FailureKind::Busy, "Too many calls to this upstream now. Try again in a moment."),
+        (FailureKind::Limit, "A rate or a quota, and `limit` says which. Wait for `retryAfterMs` before trying again."),
+        (FailureKind::Busy, "Too many calls to this upstream, or of yours, run now. Try again in a moment."),
         (FailureKind::MethodNotFound, "weir does not serve this method."),
         (
             FailureKind::InvalidParams,

@@ -230,6 +230,13 @@ fn cors(settings: &Settings) -> Option<CorsLayer> {
                 "mcp-protocol-version",
                 "mcp-session-id",
             ]))
-            .expose_headers(named(&["mcp-session-id", "mcp-protocol-version", "www-authenticate", "retry-after"])),
+            .expose_headers(named(&[
+                "mcp-session-id",
+                "mcp-protocol-version",
+                "www-authenticate",
+                "retry-after",
+                "ratelimit",
+                "ratelimit-policy",
+            ])),
     )
 }

@@ -39,6 +39,8 @@ pub struct Config {
     pub catalog: CatalogPlan,
     /// How many legacy sessions may be kept.
     pub sessions: RecordCaps,
+    /// How often clients may come.
+    pub rates: weir_policy::limit::Rates,
     /// Sealing keys, newest first; none means a random one.
     pub keys: Vec<SealingKey>,
     /// How long running calls may take to end when weir stops.

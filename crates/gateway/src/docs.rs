@@ -6,11 +6,13 @@ const HEAD: &str = "# Errors
 
 This page is made from the code (`weir docs errors`); a test keeps it current.
 
-What goes wrong before a request is read as JSON-RPC is plain HTTP: 403 (Host, Origin), 404 (no such path), 405, 406, 413, 415, 431,
+What goes wrong before a request is read as JSON-RPC is plain HTTP: 401 (credentials), 403 (Host, Origin, scopes), 404 (no such path),
+405, 406, 413, 415, 429 (too often: `Retry-After` says when to come again, `RateLimit` and `RateLimit-Policy` which limit it was), 431,
 503, each with a short text. From there on it is a failure of this table. Failures of a tool call reach the model as a result with
 `isError: true` whose text says what happened and what to do; the same object stands in `_meta` under `dev.weir/error`. On other
 methods they are JSON-RPC errors. Every failure has `data.reason` (the first column), `data.requestId` (also in the log, and in the
-header `X-Request-Id`), and `upstream` and `retryAfterMs` where they are known.
+header `X-Request-Id`), and `upstream` and `retryAfterMs` where they are known. Where a limit of weir's refused, `limit` has its name
+(`policy`), how much it allows (`limit`) in `windowSeconds` (none: at the same time), and whether it is a `quota` of the day.
 
 | reason | what it means, and what to do | `tools/call`, 2026-07-28 | other methods, 2026-07-28 | `tools/call`, 2025-11-25 | `tools/call`, older |
 |---|---|---|---|---|---|

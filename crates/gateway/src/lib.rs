@@ -8,6 +8,7 @@ mod client;
 pub mod config;
 mod docs;
 pub mod fuzzing;
+mod limits;
 mod login;
 mod quickstart;
 mod reload;

@@ -31,7 +31,8 @@ pub(crate) async fn serve(source: Source, log: Option<&str>) -> ExitCode {
     }
     telemetry::hook_panics();
     say(&outcome.report);
-    run(loader, config, outcome.report).await
+    // Boxed: a whole config goes through it by value.
+    Box::pin(run(loader, config, outcome.report)).await
 }
 
 async fn run(loader: Loader<'_>, config: Config, report: Report) -> ExitCode {

@@ -12,8 +12,9 @@ use weir_core::telemetry::instruments;
 use weir_core::upstream::Upstream;
 use weir_core::{Catalog, Router};
 use weir_front::Front;
-use weir_policy::{AllowAll, LogAudit, Open, Unlimited};
-use weir_store::{MemoryBus, MemoryMailbox, MemoryRecords};
+use weir_policy::limit::Limits;
+use weir_policy::{AllowAll, LogAudit, Open};
+use weir_store::{MemoryBus, MemoryCounters, MemoryMailbox, MemoryRecords};
 use weir_upstream::Factory;
 
 use crate::admin::{Admin, Ready};
@@ -28,6 +29,7 @@ pub struct Weir {
     ready: Ready,
     catalog: Arc<Catalog>,
     records: Arc<MemoryRecords>,
+    limits: Arc<Limits>,
     factory: Factory,
     applied: Mutex<Applied>,
 }
@@ -81,7 +83,9 @@ impl Weir {
         let identity = weir_upstream::Identity::new("weir", env!("CARGO_PKG_VERSION"));
         let factory = Factory::new(weir_upstream::Ports { clock: clock.clone(), random: random.clone() }, identity);
         let upstreams = build(&config, &[], &factory)?;
-        let gates = Gates { authorizer: Arc::new(AllowAll), limiter: Arc::new(Unlimited), audit: Arc::new(LogAudit) };
+        let counters = Arc::new(MemoryCounters::new(clock.clone()));
+        let limits = Arc::new(Limits::new(crate::limits::rates(&config), clock.clone(), counters));
+        let gates = Gates { authorizer: Arc::new(AllowAll), limiter: limits.clone(), audit: Arc::new(LogAudit) };
         let catalog = catalog(&config, (&clock, &random), &gates, &sealer);
         catalog.apply(topology(&config, &upstreams));
         let records = Arc::new(MemoryRecords::new(clock.clone(), config.sessions));
@@ -99,7 +103,7 @@ impl Weir {
             Ok((front, admin)) => {
                 ready.set(true);
                 let applied = Mutex::new(Applied { started: config.clone(), config, upstreams });
-                Ok(Self { front, admin, ready, catalog, records, factory, applied })
+                Ok(Self { front, admin, ready, catalog, records, limits, factory, applied })
             }
             Err(error) => {
                 catalog.shutdown().await;
@@ -168,6 +172,7 @@ impl Weir {
             );
         }
         self.records.limit(config.sessions);
+        self.limits.replace(crate::limits::rates(&config));
         let unmoved = unmoved(&applied.started, &config);
         applied.config = config;
         applied.upstreams = upstreams;

@@ -7,10 +7,10 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 /// Requirements by number.
-const REQUIREMENTS: [RangeInclusive<u16>; 4] = [1..=123, 141..=165, 194..=204, 207..=219];
+const REQUIREMENTS: [RangeInclusive<u16>; 5] = [1..=123, 140..=165, 194..=204, 207..=219, 282..=282];
 
 /// Rows of the fault matrix by letter and number.
-const FAULTS: [(char, RangeInclusive<u16>); 8] = [
+const FAULTS: [(char, RangeInclusive<u16>); 11] = [
     ('a', 1..=9),
     ('a', 17..=26),
     ('b', 1..=25),
@@ -18,13 +18,15 @@ const FAULTS: [(char, RangeInclusive<u16>); 8] = [
     ('e', 15..=16),
     ('e', 20..=20),
     ('e', 22..=22),
+    ('f', 1..=2),
+    ('f', 9..=9),
+    ('f', 12..=12),
     ('g', 1..=5),
 ];
 
 /// Requirements that wait for a part of weir that is not there yet.
-const NOT_YET: [(RangeInclusive<u16>, &str); 5] = [
+const NOT_YET: [(RangeInclusive<u16>, &str); 4] = [
     (21..=25, "parameters mirrored in headers"),
-    (48..=48, "limits of rates"),
     (93..=97, "streams that are resumed"),
     (107..=108, "HTTP+SSE of 2024-11-05"),
     (116..=118, "parameters mirrored in headers"),

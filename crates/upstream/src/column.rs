@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use tokio::sync::OwnedSemaphorePermit;
@@ -25,6 +26,9 @@ use weir_era::hop::Proof;
 use crate::deadline::{self, Limits, PATIENCE};
 use crate::refusal::Refusal;
 use crate::server::Server;
+
+/// How long the place of a call that has ended may take to come back.
+const HANDOVER: Duration = Duration::from_millis(100);
 
 /// Makes a call. Gives the reply as soon as its first event is known, or once waiting for that takes a while.
 /// Dropping the future or the reply cancels the call at the server.
@@ -63,9 +67,17 @@ pub(crate) fn next(reply: &mut Reply, cx: &mut Context<'_>) -> Poll<Event> {
         .map(|event| event.unwrap_or_else(|| Event::End(Failure::internal("a reply was read on after its end").into())))
 }
 
-/// Bound: at most so many calls in flight, and none waits for a place.
+/// Bound: at most so many calls in flight, and none waits for one to end: those who wait for a turn do so before they come
+/// here. But who comes when a call has just ended may find its place not yet given back.
 async fn bound(server: Arc<Server>, outbound: Outbound) -> Reply {
-    let Ok(place) = server.places.clone().try_acquire_owned() else {
+    let place = match server.places.clone().try_acquire_owned() {
+        Ok(place) => Some(place),
+        Err(_) => {
+            let freed = tokio::time::timeout(HANDOVER, server.places.clone().acquire_owned()).await;
+            freed.ok().and_then(Result::ok)
+        }
+    };
+    let Some(place) = place else {
         let text = "The upstream has as many calls in flight as it may: try again shortly";
         return Reply::ended(server.site.fail(FailureKind::Busy, text));
     };

@@ -72,9 +72,12 @@ async fn r141_e15_sick_servers_among_five_good_ones_cost_nobody_anything() {
 async fn e03_calls_to_a_hanging_server_end_and_those_to_others_do_not_wait() {
     let sick = Mockup::modern().tool("hang", Behaviour::hang()).start().await;
     let well = Mockup::modern().tools(1).start().await;
-    let weir = Weir::over(json!({
-        "sick": { "url": sick.url(), "deadlines": { "idle": "3s" }, "limits": { "in_flight": 8 } },
-        "well": { "url": well.url() },
+    let weir = Weir::with(json!({
+        "upstreams": {
+            "sick": { "url": sick.url(), "deadlines": { "idle": "3s" }, "limits": { "in_flight": 8 } },
+            "well": { "url": well.url() },
+        },
+        "rates": { "concurrency": { "wait": "10ms" } },
     }));
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     let mut hanging = tokio::task::JoinSet::new();

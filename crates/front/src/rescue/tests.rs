@@ -47,9 +47,15 @@ fn kinds() -> Vec<FailureKind> {
 
 fn looks(revision: Revision, tool_call: bool, kind: &FailureKind) -> String {
     let request = RequestName::from_bits(0x1234);
-    let failure = Failure::new(kind.clone(), "what happened")
+    let mut failure = Failure::new(kind.clone(), "what happened")
         .at(&UpstreamId::new("files").unwrap())
         .retry_after(Duration::from_millis(1500));
+    let limited = |policy: &str, window, quota| Limited { policy: policy.into(), limit: 20, window, quota };
+    match kind {
+        FailureKind::Limit => failure = failure.limited_by(limited("principal", Duration::from_secs(86_400), true)),
+        FailureKind::Busy => failure = failure.limited_by(limited("concurrency:upstream", Duration::ZERO, false)),
+        _ => {}
+    }
     let rescued = rescue(&failure, Told { revision, tool_call, request: &request });
     let message = rescued.message(&RequestId::from(7u64));
     format!("{} {}", rescued.status.as_u16(), std::str::from_utf8(&message).unwrap())

@@ -5,6 +5,7 @@ mod endpoints;
 mod limits;
 mod listen;
 mod mcp_servers;
+mod rates;
 mod rules;
 mod upstreams;
 
@@ -58,6 +59,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, report: &mut Report) -> M
     let (catalog, log, drain) =
         (catalog(&raw, report), log(raw.log.as_ref(), report), positive(raw.drain, "drain", report));
     let sessions = limits::sessions(raw.limits.as_ref(), report);
+    let rates = rates::check(raw.rates, report);
     let own_endpoints = raw.endpoints.is_some();
     let mut part = Part::default();
     upstreams::check(raw.upstreams, &defaults, &[], &mut part, report);
@@ -72,6 +74,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, report: &mut Report) -> M
         endpoints: part.endpoints,
         catalog,
         sessions,
+        rates,
         keys,
         drain: drain.unwrap_or(DRAIN),
         log,
@@ -102,6 +105,7 @@ pub(crate) fn default_endpoints(upstreams: &[UpstreamPlan], defaults: &Defaults)
 
 /// What only the whole shows.
 pub(crate) fn whole(config: &Config, report: &mut Report) {
+    rates::whole(config, report);
     if config.upstreams.is_empty() && !report.blames(&Path::at("upstreams")) && !report.blames(&Path::at("mcpServers"))
     {
         let problem = Problem::warning(Path::at("upstreams"), "there are no upstreams: every list will be empty");

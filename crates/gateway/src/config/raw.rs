@@ -3,12 +3,14 @@
 mod endpoint;
 mod limits;
 mod ordered;
+mod rates;
 mod units;
 mod upstream;
 
 pub(crate) use endpoint::{RawAlphabet, RawEndpoint, RawNaming, RawPage, RawPrefix};
 pub(crate) use limits::RawLimits;
 pub(crate) use ordered::Ordered;
+pub(crate) use rates::{Frequency, RawConcurrency, RawLimit, RawRate, RawRates, RawToolLimit, RawUncounted};
 pub(crate) use units::{Size, Time};
 pub(crate) use upstream::{
     RawCheck, RawDeadlines, RawMcpServer, RawProtocol, RawSession, RawUpstream, RawUpstreamLimits, RawValidation,
@@ -73,6 +75,8 @@ pub(crate) struct Raw {
     pub(crate) validation: Option<RawValidation>,
     /// What clients may cost.
     pub(crate) limits: Option<RawLimits>,
+    /// How often clients may come.
+    pub(crate) rates: Option<RawRates>,
 }
 
 /// A team's file in the `include` folder.

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use weir_core::EndpointId;
 use weir_core::endpoint::{Mode, Prefix};
 use weir_core::schema::Check;
+use weir_policy::limit::{Limit, Rates, Uncounted};
 use weir_upstream::{Protocol, Sharing, Transport};
 
 use super::*;
@@ -130,4 +132,27 @@ fn every_example_passes_check() {
         }
     }
     assert!(seen >= 4, "only {seen} examples");
+}
+
+#[test]
+fn limits_inherit_what_they_do_not_say() {
+    let rates = good(include_str!("full.yaml")).rates;
+    let says = |limit: &Limit| {
+        let rate = limit.rate().map(|rate| (rate.count.get(), rate.per.as_secs(), rate.burst.get()));
+        (rate, limit.daily())
+    };
+    assert_eq!(rates.address.as_ref().map(says), Some((Some((50, 1, 200)), None)));
+    assert_eq!(rates.principal.as_ref().map(says), Some((Some((20, 1, 100)), Some(10_000))));
+    assert_eq!(says(&rates.endpoints[&EndpointId::new("/files")]), (Some((5, 1, 5)), Some(10_000)));
+    let groups: Vec<_> = rates.groups.iter().map(|(name, limit)| (&**name, says(limit))).collect();
+    let batch = ("batch", (Some((20, 1, 100)), Some(100)));
+    assert_eq!(groups, [batch, ("staff", (Some((100, 1, 500)), Some(10_000)))]);
+    assert_eq!(says(&rates.clients["ci"]), (Some((600, 60, 600)), Some(10_000)));
+    let tools: Vec<_> = rates.tools.iter().map(|tool| (tool.pattern.as_str(), tool.cost.get(), tool.shared)).collect();
+    assert_eq!(tools, [("files/write_*", 3, false), ("*/delete_*", 1, true)]);
+    assert_eq!(rates.upstreams.values().map(says).collect::<Vec<_>>(), [(Some((100, 1, 100)), Some(200_000))]);
+    let concurrency = &rates.concurrency;
+    assert_eq!((concurrency.principal, concurrency.queue, concurrency.wait), (32, 64, Duration::from_secs(1)));
+    assert_eq!(rates.uncounted, Uncounted::Refused);
+    assert_eq!(good("upstreams: { a: { url: http://127.0.0.1:3001/mcp } }").rates, Rates::default());
 }
