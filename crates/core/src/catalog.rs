@@ -132,7 +132,11 @@ impl Catalog {
         }
         gone.iter().for_each(|source| self.retire(source));
         // The base list of every endpoint is kept ready before anybody asks.
-        self.layout.load().stands.values().for_each(|stand| drop(stand.desk(&self.works, CapabilityClass::BASE)));
+        self.layout.load().stands.values().for_each(|stand| {
+            for kind in ListKind::ALL {
+                drop(stand.desk(&self.works, kind, CapabilityClass::BASE));
+            }
+        });
         self.refresh(Instant::now());
         // The keeper looks after announcements that were held back.
         self.works.bell.notify_one();
@@ -182,17 +186,17 @@ impl Catalog {
         self.layout.load().order.clone()
     }
 
-    /// What an endpoint shows now to clients of a class, without waiting.
+    /// What an endpoint shows of one kind now to clients of a class, without waiting.
     #[must_use]
-    pub fn view(&self, endpoint: &EndpointId, class: CapabilityClass) -> Option<Arc<View>> {
-        self.desk(endpoint, class).map(|desk| desk.view())
+    pub fn view(&self, endpoint: &EndpointId, kind: ListKind, class: CapabilityClass) -> Option<Arc<View>> {
+        self.desk(endpoint, kind, class).map(|desk| desk.view())
     }
 
     /// What an endpoint shows once the first walks over its upstreams have ended, at most
     /// [`CatalogSettings::first_list_wait`] after they began; then, what is there. An endpoint that does not exist shows
     /// nothing. Cancel safe.
-    pub async fn settled(&self, endpoint: &EndpointId, class: CapabilityClass) -> Arc<View> {
-        let Some(desk) = self.desk(endpoint, class) else { return NOTHING.clone() };
+    pub async fn settled(&self, endpoint: &EndpointId, kind: ListKind, class: CapabilityClass) -> Arc<View> {
+        let Some(desk) = self.desk(endpoint, kind, class) else { return NOTHING.clone() };
         let mut built = desk.built.watch();
         loop {
             let view = desk.view();
@@ -209,9 +213,9 @@ impl Catalog {
     /// Announcements of changes of one list, from now on.
     #[must_use]
     pub fn changes(&self, endpoint: &EndpointId, class: CapabilityClass, kind: ListKind) -> Changes {
-        match (self.desk(endpoint, class), kind) {
-            (Some(desk), ListKind::Tools) => desk.tools.watch(),
-            (None, _) => {
+        match self.desk(endpoint, kind, class) {
+            Some(desk) => desk.told.watch(),
+            None => {
                 let nowhere = Arc::new(Board::default());
                 nowhere.close();
                 nowhere.watch()
@@ -231,12 +235,32 @@ impl Catalog {
     /// Whether an endpoint has this list: some upstream offers it, once offered it, or is still unknown.
     #[must_use]
     pub fn offers(&self, endpoint: &EndpointId, kind: ListKind) -> bool {
-        let ListKind::Tools = kind;
         let layout = self.layout.load();
         let sources = layout.stands.get(endpoint).map(|stand| &stand.sources[..]).unwrap_or_default();
         sources.iter().any(|source| {
             let snapshot = source.base().snapshot();
-            snapshot.offers || snapshot.about.is_none()
+            snapshot.list(kind).offers || snapshot.about.is_none()
+        })
+    }
+
+    /// Whether an upstream of the endpoint completes arguments, or is still unknown.
+    #[must_use]
+    pub fn completes(&self, endpoint: &EndpointId) -> bool {
+        let layout = self.layout.load();
+        let sources = layout.stands.get(endpoint).map(|stand| &stand.sources[..]).unwrap_or_default();
+        sources.iter().any(|source| source.base().snapshot().about.as_ref().is_none_or(|about| about.completes))
+    }
+
+    /// A resource that no list shows, of an upstream that has resources or may have.
+    pub(crate) fn unlisted(&self, upstream: &UpstreamId, exposed: &str, native: &str) -> Option<Item> {
+        let layout = self.layout.load();
+        let source = layout.by_id.get(upstream)?;
+        let snapshot = source.base().snapshot();
+        let may_have = [ListKind::Resources, ListKind::Templates].iter().any(|kind| snapshot.list(*kind).offers);
+        (may_have || snapshot.about.is_none()).then(|| Item {
+            exposed: exposed.into(),
+            tool: Arc::new(Tool::unlisted(upstream, native)),
+            terms: source.rules().of(native),
         })
     }
 
@@ -258,8 +282,8 @@ impl Catalog {
         self.works.tasks.wait().await;
     }
 
-    fn desk(&self, endpoint: &EndpointId, class: CapabilityClass) -> Option<Arc<Desk>> {
-        self.layout.load().stands.get(endpoint).map(|stand| stand.desk(&self.works, class))
+    fn desk(&self, endpoint: &EndpointId, kind: ListKind, class: CapabilityClass) -> Option<Arc<Desk>> {
+        self.layout.load().stands.get(endpoint).map(|stand| stand.desk(&self.works, kind, class))
     }
 }
 

@@ -88,6 +88,9 @@ impl Scope<'_> {
     fn purpose(&self) -> Vec<u8> {
         let kind = match self.kind {
             ListKind::Tools => b't',
+            ListKind::Prompts => b'p',
+            ListKind::Resources => b'r',
+            ListKind::Templates => b'm',
         };
         let mut purpose = b"weir cursor ".to_vec();
         purpose.push(kind);

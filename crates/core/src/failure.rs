@@ -46,6 +46,8 @@ pub enum FailureKind {
     MethodNotFound,
     /// -32602 about what the request asks for (unknown tool, bad cursor, bad level): HTTP 200 in both eras.
     InvalidParams,
+    /// No such resource, by its URI: -32002 in legacy revisions, -32602 in the modern one; HTTP 200 in both.
+    UnknownResource(String),
     /// The tool's arguments do not match its input schema. Never reached the upstream.
     BadArguments,
     /// -32021: the client did not declare a capability this call needs. Holds the `ClientCapabilities` object to declare.
@@ -128,7 +130,19 @@ impl Failure {
     /// The one answer to a tool that does not exist, or that the principal may not see: there is no telling them apart.
     #[must_use]
     pub fn unknown_tool(name: &str) -> Self {
-        Self::invalid_params(format!("Unknown tool: {}", shorten(name)))
+        Self::unknown("tool", name)
+    }
+
+    /// The same for another listed thing.
+    #[must_use]
+    pub fn unknown(what: &str, name: &str) -> Self {
+        Self::invalid_params(format!("Unknown {what}: {}", shorten(name)))
+    }
+
+    /// The same for a resource, whose absence has a code of its own in some revisions.
+    #[must_use]
+    pub fn unknown_resource(uri: &str) -> Self {
+        Self::new(FailureKind::UnknownResource(shorten(uri)), "Resource not found")
     }
 
     /// The one answer to a cursor that does not open, is another's, or is too old.
@@ -207,6 +221,7 @@ impl Failure {
             FailureKind::Busy => "busy",
             FailureKind::MethodNotFound => "method_not_found",
             FailureKind::InvalidParams => "invalid_params",
+            FailureKind::UnknownResource(_) => "unknown_resource",
             FailureKind::BadArguments => "bad_arguments",
             FailureKind::MissingCapability(_) => "missing_capability",
             FailureKind::Upstream(_) => "upstream_error",

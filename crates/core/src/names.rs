@@ -1,6 +1,7 @@
 //! Ids that the operator chose, and the rule that makes exposed tool names out of them.
 
 mod exposed;
+pub mod uri;
 
 use std::fmt;
 use std::sync::Arc;

@@ -5,22 +5,25 @@
 
 mod check;
 mod record;
+mod target;
+mod uris;
+mod way;
 
 use std::fmt;
 use std::sync::Arc;
-
-use weir_wire::method::Method;
 
 use crate::admit::{Admitted, Authenticated, Gates, Parts, admit};
 use crate::call::Call;
 use crate::catalog::{Catalog, Item, Tool, View};
 use crate::endpoint::Mode;
 use crate::failure::{Failure, FailureKind};
+use crate::names::uri;
 use crate::port::{Attempt, Decision, Sight};
 use crate::principal::Principal;
-use crate::reply::{End, Event, Reply};
-use crate::upstream::Outbound;
+use crate::reply::{Event, Reply};
+use crate::upstream::{ListKind, Outbound};
 use record::{Begun, Record};
+use way::Way;
 
 /// The router. One for all endpoints; it holds no state of its own.
 pub struct Router {
@@ -55,13 +58,15 @@ impl Router {
         let begun = Begun { principal: principal.clone(), call: call.clone(), item: item.clone(), verdict, permit };
         let record = Record::begin(self.gates.audit.clone(), begun);
         if let Err(failure) = check::arguments(&item, &call) {
-            return record.on(Reply::ended(failure), None);
+            return record.on(Reply::ended(failure), Way::default());
         }
         let Some(upstream) = self.catalog.upstream(&item.tool.upstream) else {
-            return record.on(Reply::ended(Failure::unknown_tool(&item.exposed)), None);
+            return record.on(Reply::ended(Failure::unknown_tool(&item.exposed)), Way::default());
         };
-        let own = self.catalog.endpoint(&call.endpoint).and_then(|endpoint| endpoint.deadlines);
+        let endpoint = self.catalog.endpoint(&call.endpoint);
+        let own = endpoint.as_ref().and_then(|endpoint| endpoint.deadlines);
         let deadlines = own.map_or(item.terms.deadlines, |own| item.terms.deadlines.cut(own));
+        let way = Way::of(endpoint.as_deref(), &item, &call);
         let outbound = Outbound {
             principal,
             token,
@@ -71,7 +76,7 @@ impl Router {
             deadlines,
         };
         let reply = upstream.call(outbound).await;
-        record.on(reply, check::Results::of(&item))
+        record.on(reply, way)
     }
 
     /// A call of nothing that its sender can see. It is on record like every other refusal.
@@ -83,44 +88,65 @@ impl Router {
         }
     }
 
-    /// The tool a call names, as its sender sees it.
+    /// What a call is about, as its sender sees it.
     async fn find(&self, principal: &Principal, call: &Call) -> Result<Item, Failure> {
-        if call.method != Method::ToolsCall {
-            return Err(Failure::new(FailureKind::MethodNotFound, "This method is not served"));
-        }
-        let name = call.params.name().map_err(|error| Failure::invalid_params(error.to_string()))?;
-        let name = name.ok_or_else(|| Failure::invalid_params("`name` is missing: say which tool to call"))?;
-        let (endpoint, class) = (&call.endpoint, call.capabilities.class);
+        let (kind, name) = target::of(call)?;
         let gone = || Failure::new(FailureKind::Unavailable, "This endpoint is not served any more");
-        let mut whole = self.catalog.view(endpoint, class).ok_or_else(gone)?;
-        let mut view = self.catalog.part(endpoint, whole.clone(), principal);
-        if view.find(&name).item().is_none() && !whole.settled {
-            // Right after a start nothing is known yet: the tool may well be there in a moment.
-            whole = self.catalog.settled(endpoint, class).await;
-            view = self.catalog.part(endpoint, whole.clone(), principal);
+        let mut look = self.look(principal, call, kind).ok_or_else(gone)?;
+        if look.seen.find(&name).item().is_none() && !look.whole.settled {
+            // Right after a start nothing is known yet: it may well be there in a moment.
+            self.catalog.settled(&call.endpoint, kind, call.capabilities.class).await;
+            look = self.look(principal, call, kind).ok_or_else(gone)?;
         }
-        match view.find(&name).item() {
-            Some(item) => Ok(item.clone()),
-            None => Err(self.unseen(principal, call, (&whole, &view), &name)),
+        if let Some(item) = look.seen.find(&name).item() {
+            return Ok(item.clone());
         }
+        let unlisted = if kind == ListKind::Resources { self.unlisted(principal, call, &name) } else { None };
+        unlisted.ok_or_else(|| self.unseen(principal, call, &look, (kind, &name)))
+    }
+
+    fn look(&self, principal: &Principal, call: &Call, kind: ListKind) -> Option<Look> {
+        let whole = self.catalog.view(&call.endpoint, kind, call.capabilities.class)?;
+        let seen = self.catalog.part(&call.endpoint, whole.clone(), principal);
+        Some(Look { whole, seen })
+    }
+
+    /// A resource that no list shows: servers may have more than they list, and a template stands for many. Whose it is, its
+    /// URI says; where it does not, a template that fits.
+    fn unlisted(&self, principal: &Principal, call: &Call, uri: &str) -> Option<Item> {
+        let endpoint = self.catalog.endpoint(&call.endpoint)?;
+        let (upstream, native) = match &endpoint.mode {
+            Mode::Transparent(upstream) => (upstream.clone(), uri.to_owned()),
+            Mode::Aggregate { upstreams, .. } => match uri::native(uri).filter(|(id, _)| upstreams.contains(id)) {
+                Some(own) => own,
+                None => {
+                    let templates = self.look(principal, call, ListKind::Templates)?.seen;
+                    let fitting = templates.items.iter().find(|item| uri::fits(&item.exposed, uri))?;
+                    (fitting.tool.upstream.clone(), uri.to_owned())
+                }
+            },
+        };
+        let item = self.catalog.unlisted(&upstream, uri, &native)?;
+        let sight = self.gates.authorizer.may_see(principal, &call.endpoint, &item);
+        (sight == Sight::Seen).then_some(item)
     }
 
     /// A name under which the sender sees nothing: scopes it could ask for may show it.
-    fn unseen(&self, principal: &Principal, call: &Call, (whole, view): (&View, &View), name: &str) -> Failure {
-        let hidden = whole.find(name).item().map(|item| self.gates.authorizer.may_see(principal, &call.endpoint, item));
-        match hidden {
+    fn unseen(&self, principal: &Principal, call: &Call, look: &Look, (kind, name): (ListKind, &str)) -> Failure {
+        let hidden = look.whole.find(name).item();
+        match hidden.map(|item| self.gates.authorizer.may_see(principal, &call.endpoint, item)) {
             Some(Sight::Scopes(scopes)) => {
-                Failure::new(FailureKind::InsufficientScope(scopes), "This tool takes scopes that your token lacks")
+                Failure::new(FailureKind::InsufficientScope(scopes), "This takes scopes that your token lacks")
             }
-            // One that may not be seen looks like one that is not there.
-            Some(Sight::Hidden | Sight::Seen) => Failure::unknown_tool(name),
-            None => self.missing(view, call, name),
+            // What may not be seen looks like what is not there.
+            Some(Sight::Hidden | Sight::Seen) => target::unknown(kind, name),
+            None => self.missing(&look.seen, call, (kind, name)),
         }
     }
 
-    /// A name that nothing has now. Where it can only be of an upstream whose tools are not known, that is the answer: a
+    /// A name that nothing has now. Where it can only be of an upstream whose lists are not known, that is the answer: a
     /// model that is told "unknown tool" would give it up for good.
-    fn missing(&self, view: &View, call: &Call, name: &str) -> Failure {
+    fn missing(&self, view: &View, call: &Call, (kind, name): (ListKind, &str)) -> Failure {
         let transparent = self.catalog.endpoint(&call.endpoint).is_some_and(|e| matches!(e.mode, Mode::Transparent(_)));
         let down = view.missing.iter().filter(|missing| matches!(missing.reason, "pending" | "down"));
         let owner = down.map(|missing| &missing.upstream).find(|id| {
@@ -132,25 +158,23 @@ impl Router {
         match owner {
             Some(id) => Failure::new(
                 FailureKind::Unavailable,
-                "The server that has this tool cannot be reached now; try again later",
+                "The server that has this cannot be reached now; try again later",
             )
             .at(id),
-            None => Failure::unknown_tool(name),
+            None => target::unknown(kind, name),
         }
     }
+}
+
+/// What an endpoint shows, and what of it the sender sees.
+struct Look {
+    whole: Arc<View>,
+    seen: Arc<View>,
 }
 
 impl fmt::Debug for Router {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Router").field(&self.catalog).finish()
-    }
-}
-
-/// Passes an end through the checks of the tool's results, if there are any.
-fn checked(end: End, results: Option<&check::Results>) -> End {
-    match results {
-        Some(results) => results.check(end),
-        None => end,
     }
 }
 

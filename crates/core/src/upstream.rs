@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use weir_wire::method::Method;
 
 use crate::call::Call;
 use crate::capability::CapabilityClass;
@@ -24,9 +25,9 @@ pub struct Outbound {
     pub token: Option<ClientToken>,
     /// The call as the client made it. Shared with the record that is written when it ends.
     pub call: Arc<Call>,
-    /// The upstream's own name for the tool.
+    /// The upstream's own name, or URI, for what the call is about.
     pub native: Arc<str>,
-    /// What the catalog knows of the tool.
+    /// What the catalog knows of it.
     pub tool: Option<Arc<Tool>>,
     /// How long each part of it may take.
     pub deadlines: Deadlines,
@@ -118,7 +119,7 @@ pub trait Watch: Send {
     fn list(&mut self, kind: ListKind, cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>>;
 
     /// Waits until the server says that a list changed. Changes during a walk are kept, never more than one a kind.
-    /// Where the server tells nothing ([`About::pushes`] is false) this waits only for the connection's end.
+    /// Where the server tells nothing ([`About::pushes`] is empty) this waits only for the connection's end.
     ///
     /// # Errors
     /// The watch is lost: changes may have been missed, and a new watch is needed. Cancel safe.
@@ -126,10 +127,100 @@ pub trait Watch: Send {
 }
 
 /// The lists a server may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ListKind {
     /// `tools/list`.
     Tools,
+    /// `prompts/list`.
+    Prompts,
+    /// `resources/list`.
+    Resources,
+    /// `resources/templates/list`.
+    Templates,
+}
+
+impl ListKind {
+    /// All of them, in the order of their discriminants.
+    pub const ALL: [Self; 4] = [Self::Tools, Self::Prompts, Self::Resources, Self::Templates];
+
+    /// A word for metrics and logs.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Prompts => "prompts",
+            Self::Resources => "resources",
+            Self::Templates => "resource_templates",
+        }
+    }
+
+    /// The method that lists it.
+    #[must_use]
+    pub const fn method(self) -> Method {
+        match self {
+            Self::Tools => Method::ToolsList,
+            Self::Prompts => Method::PromptsList,
+            Self::Resources => Method::ResourcesList,
+            Self::Templates => Method::ResourcesTemplatesList,
+        }
+    }
+
+    /// The member of a list's result that holds the items.
+    #[must_use]
+    pub const fn member(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Prompts => "prompts",
+            Self::Resources => "resources",
+            Self::Templates => "resourceTemplates",
+        }
+    }
+
+    /// The member of an item that tells it from the others.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Tools | Self::Prompts => "name",
+            Self::Resources => "uri",
+            Self::Templates => "uriTemplate",
+        }
+    }
+}
+
+/// A set of lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kinds(u8);
+
+impl Kinds {
+    /// The same with one more.
+    #[must_use]
+    pub const fn with(self, kind: ListKind) -> Self {
+        Self(self.0 | 1 << kind as u8)
+    }
+
+    /// Whether it is in the set.
+    #[must_use]
+    pub const fn has(self, kind: ListKind) -> bool {
+        self.0 & (1 << kind as u8) != 0
+    }
+
+    /// What is in both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// True if nothing is in it.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl FromIterator<ListKind> for Kinds {
+    fn from_iter<I: IntoIterator<Item = ListKind>>(kinds: I) -> Self {
+        kinds.into_iter().fold(Self::default(), Self::with)
+    }
 }
 
 /// What a server said of itself when the watch opened.
@@ -141,10 +232,14 @@ pub struct About {
     pub instructions: Option<String>,
     /// `capabilities`, raw.
     pub capabilities: Option<Bytes>,
-    /// True if it offers tools.
-    pub tools: bool,
-    /// True if it tells when its lists change.
-    pub pushes: bool,
+    /// The lists it offers.
+    pub offers: Kinds,
+    /// The lists of which it tells when they change.
+    pub pushes: Kinds,
+    /// True if it tells of changes of single resources.
+    pub subscribes: bool,
+    /// True if it completes arguments.
+    pub completes: bool,
 }
 
 /// One page of an upstream's list.

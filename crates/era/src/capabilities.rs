@@ -4,8 +4,8 @@
 
 use bytes::BytesMut;
 use weir_core::CapabilityClass;
-use weir_wire::scan;
 use weir_wire::write::ObjectWriter;
+use weir_wire::{Revision, scan};
 
 /// Extensions that are members of a class.
 const EXTENSIONS: [(&str, CapabilityClass); 2] =
@@ -58,20 +58,35 @@ fn has(object: &[u8], name: &str) -> bool {
 }
 
 /// What an endpoint offers. A capability is offered only if it is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
     /// Tools, and news of changed tool lists.
     pub tools: bool,
+    /// Prompts, and news of changed lists of them.
+    pub prompts: bool,
+    /// Resources, and news of changed lists of them.
+    pub resources: bool,
+    /// Completion of arguments; revisions before 2025-03-26 have no word for it.
+    pub completions: bool,
     /// Log messages with calls.
     pub logging: bool,
 }
 
 impl Offer {
-    /// Writes a `ServerCapabilities` object; its words are the same in every revision.
-    pub fn write(self, out: &mut BytesMut) {
+    /// Writes a `ServerCapabilities` object in the words of a revision.
+    pub fn write(&self, revision: Revision, out: &mut BytesMut) {
         let mut object = ObjectWriter::new(out);
+        if self.completions && revision.has_completions_capability() {
+            object.raw("completions", b"{}");
+        }
         if self.logging {
             object.raw("logging", b"{}");
+        }
+        if self.prompts {
+            object.raw("prompts", br#"{"listChanged":true}"#);
+        }
+        if self.resources {
+            object.raw("resources", br#"{"listChanged":true}"#);
         }
         if self.tools {
             object.raw("tools", br#"{"listChanged":true}"#);
@@ -117,10 +132,17 @@ mod tests {
     fn r056_only_what_is_offered_is_written() {
         let written = |offer: Offer| {
             let mut out = BytesMut::new();
-            offer.write(&mut out);
+            offer.write(Revision::MODERN, &mut out);
             out
         };
-        assert_eq!(written(Offer { tools: true, logging: true }), r#"{"logging":{},"tools":{"listChanged":true}}"#);
-        assert_eq!(written(Offer { tools: false, logging: false }), "{}");
+        let tools = Offer { tools: true, logging: true, ..Offer::default() };
+        assert_eq!(written(tools), r#"{"logging":{},"tools":{"listChanged":true}}"#);
+        assert_eq!(written(Offer::default()), "{}");
+        let rest = Offer { prompts: true, resources: true, completions: true, ..Offer::default() };
+        let all = r#"{"completions":{},"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#;
+        assert_eq!(written(rest), all);
+        let mut old = BytesMut::new();
+        rest.write(Revision::V2024_11_05, &mut old);
+        assert_eq!(old, r#"{"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#);
     }
 }

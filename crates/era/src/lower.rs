@@ -25,13 +25,13 @@ pub struct Sender<'a> {
     pub capabilities: &'a [u8],
 }
 
-/// A `tools/call` for a modern server.
+/// A call for a modern server: of a tool, of a prompt, of a resource, or to complete for one.
 #[must_use]
 pub fn modern_call(id: u64, call: &Call, native: &str, sender: &Sender<'_>) -> Bytes {
-    let mut out = head(id, Method::ToolsCall, call.params.raw().len() + 512);
+    let mut out = head(id, call.method, call.params.raw().len() + 512);
     let mut params = ObjectWriter::new(&mut out);
-    params.string("name", native);
-    copy(&mut params, call.params.raw(), &["name", "_meta", "requestState", "task"]);
+    let named = name(&mut params, call, native);
+    copy(&mut params, call.params.raw(), &[named, "_meta", "requestState", "task"]);
     if let Some(state) = &call.resume {
         params.string("requestState", state);
     }
@@ -50,14 +50,17 @@ pub fn modern_call(id: u64, call: &Call, native: &str, sender: &Sender<'_>) -> B
     out.freeze()
 }
 
-/// A `tools/call` for a legacy server.
+/// The same for a legacy server.
 #[must_use]
-pub fn legacy_call(id: u64, call: &Call, native: &str) -> Bytes {
-    let mut out = head(id, Method::ToolsCall, call.params.raw().len() + 256);
+pub fn legacy_call(id: u64, call: &Call, native: &str, revision: Revision) -> Bytes {
+    let mut out = head(id, call.method, call.params.raw().len() + 256);
     let mut params = ObjectWriter::new(&mut out);
-    params.string("name", native);
+    let named = name(&mut params, call, native);
     // Rounds of input and tasks are of other revisions: a server that never offered them must not meet them.
-    copy(&mut params, call.params.raw(), &["name", "_meta", "requestState", "inputResponses", "task"]);
+    // Arguments chosen before are said with a completion from 2025-06-18 on.
+    let context =
+        if call.method == Method::CompletionComplete && revision < Revision::V2025_06_18 { "context" } else { named };
+    copy(&mut params, call.params.raw(), &[named, context, "_meta", "requestState", "inputResponses", "task"]);
     params.with("_meta", |out| {
         let mut meta = ObjectWriter::new(out);
         hop(&mut meta, id, call.wants_progress, &call.trace);
@@ -152,6 +155,34 @@ fn head(id: u64, method: Method, room: usize) -> BytesMut {
     out.put_slice(method.as_str().as_bytes());
     out.put_slice(br#"","params":"#);
     out
+}
+
+/// Writes what the call is about under the server's own name for it; gives the member that says so.
+fn name(params: &mut ObjectWriter<'_>, call: &Call, native: &str) -> &'static str {
+    match call.method {
+        Method::ResourcesRead => {
+            params.string("uri", native);
+            "uri"
+        }
+        Method::CompletionComplete => {
+            let raw = call.params.raw();
+            let given = scan::find(raw, "ref").map_or(&b"{}"[..], |range| &raw[range]);
+            let is_prompt = scan::find(given, "type").and_then(|range| scan::string(&given[range])).as_deref()
+                == Some("ref/prompt");
+            let key = if is_prompt { "name" } else { "uri" };
+            params.with("ref", |out| {
+                let mut reference = ObjectWriter::new(out);
+                reference.string(key, native);
+                copy(&mut reference, given, &[key]);
+                reference.end();
+            });
+            "ref"
+        }
+        _ => {
+            params.string("name", native);
+            "name"
+        }
+    }
 }
 
 /// The members of `object` whose key is none of `except`, byte for byte.

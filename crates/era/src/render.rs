@@ -3,6 +3,8 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::catalog::Item;
 use weir_core::reply::{Note, NoteKind};
+use weir_core::upstream::{Kinds, ListKind};
+use weir_wire::method::Method;
 use weir_wire::splice::{Edits, MetaEdits};
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{Revision, meta, scan};
@@ -19,11 +21,16 @@ pub struct About {
 /// The member of a result that says whether the tool failed; [`complete`] has it observed.
 pub const IS_ERROR: &str = "isError";
 
-/// How a complete result changes on its way to a client of this revision. What [`IS_ERROR`] says is observed.
+/// How a complete result of a method changes on its way to a client of this revision. What [`IS_ERROR`] says is observed.
 #[must_use]
-pub fn complete(revision: Revision, about: &About) -> Edits {
+pub fn complete(revision: Revision, method: Method, about: &About) -> Edits {
     if revision.is_modern() {
-        Edits::new().observe(IS_ERROR).ensure("resultType", &b"\"complete\""[..]).meta(own(about))
+        let edits = Edits::new().observe(IS_ERROR).ensure("resultType", &b"\"complete\""[..]).meta(own(about));
+        if method != Method::ResourcesRead {
+            return edits;
+        }
+        // A server without cache hints promises nothing (server/utilities/caching).
+        edits.ensure("ttlMs", &b"0"[..]).ensure("cacheScope", &b"\"private\""[..])
     } else {
         let edits = Edits::new().observe(IS_ERROR).remove("resultType").remove("ttlMs").remove("cacheScope");
         edits.meta(MetaEdits::new().drop_owned())
@@ -52,9 +59,9 @@ fn own(about: &About) -> MetaEdits {
     MetaEdits::new().drop_owned().add(meta::SERVER_INFO, about.server_info.clone())
 }
 
-/// The JSON array of a list page's tools. It depends only on the items and on the revision's family, so it can be kept.
+/// The JSON array of a list page's items. It depends only on the items and on the revision's family, so it can be kept.
 #[must_use]
-pub fn tools(revision: Revision, items: &[Item]) -> Bytes {
+pub fn items(revision: Revision, items: &[Item]) -> Bytes {
     let size: usize = items.iter().map(|item| item.tool.raw.len() + 64).sum();
     let mut out = BytesMut::with_capacity(size + 2);
     out.put_u8(b'[');
@@ -62,14 +69,14 @@ pub fn tools(revision: Revision, items: &[Item]) -> Bytes {
         if nth > 0 {
             out.put_u8(b',');
         }
-        tool(&mut out, revision, item);
+        one(&mut out, revision, item);
     }
     out.put_u8(b']');
     out.freeze()
 }
 
-/// One tool: its exposed name in place of its own, without the members the revision does not have.
-fn tool(out: &mut BytesMut, revision: Revision, item: &Item) {
+/// One item: its exposed name or URI in place of its own, without the members the revision does not have.
+fn one(out: &mut BytesMut, revision: Revision, item: &Item) {
     let raw = &item.tool.raw;
     let hidden = |key: &scan::Key<'_>, value: &[u8]| {
         (key.eq_str("execution") && !revision.has_execution())
@@ -128,14 +135,14 @@ pub struct PageFacts<'a> {
 
 /// The `result` object of a list, as what stands before its items and what stands after: a page is long, and is not copied.
 #[must_use]
-pub fn list(revision: Revision, about: &About, facts: &PageFacts<'_>) -> (Bytes, Bytes) {
+pub fn list(revision: Revision, kind: ListKind, about: &About, facts: &PageFacts<'_>) -> (Bytes, Bytes) {
     let mut out = BytesMut::with_capacity(512);
     let mut items = 0;
     let mut result = ObjectWriter::new(&mut out);
     if revision.has_result_type() {
         result.string("resultType", "complete");
     }
-    result.with("tools", |out| items = out.len());
+    result.with(kind.member(), |out| items = out.len());
     if let Some(cursor) = facts.next_cursor {
         result.string("nextCursor", cursor);
     }
@@ -173,11 +180,11 @@ fn list_meta(out: &mut BytesMut, revision: Revision, about: &About, facts: &Page
 
 /// The result of `initialize`.
 #[must_use]
-pub fn initialized(revision: Revision, about: &About, offer: Offer, instructions: Option<&str>) -> Bytes {
+pub fn initialized(revision: Revision, about: &About, offer: &Offer, instructions: Option<&str>) -> Bytes {
     let mut out = BytesMut::with_capacity(512);
     let mut result = ObjectWriter::new(&mut out);
     result.string("protocolVersion", revision.as_str());
-    result.with("capabilities", |out| offer.write(out));
+    result.with("capabilities", |out| offer.write(revision, out));
     result.raw("serverInfo", &about.server_info);
     if let Some(instructions) = instructions {
         result.string("instructions", instructions);
@@ -188,7 +195,7 @@ pub fn initialized(revision: Revision, about: &About, offer: Offer, instructions
 
 /// The result of `server/discover`.
 #[must_use]
-pub fn discovered(about: &About, offer: Offer, instructions: Option<&str>) -> Bytes {
+pub fn discovered(about: &About, offer: &Offer, instructions: Option<&str>) -> Bytes {
     let mut out = BytesMut::with_capacity(512);
     let mut result = ObjectWriter::new(&mut out);
     result.string("resultType", "complete");
@@ -197,7 +204,7 @@ pub fn discovered(about: &About, offer: Offer, instructions: Option<&str>) -> By
         string(out, Revision::MODERN.as_str());
         out.put_u8(b']');
     });
-    result.with("capabilities", |out| offer.write(out));
+    result.with("capabilities", |out| offer.write(Revision::MODERN, out));
     if let Some(instructions) = instructions {
         result.string("instructions", instructions);
     }
@@ -226,13 +233,15 @@ pub fn listen_end(about: &About, subscription: &[u8]) -> Bytes {
 
 /// `notifications/subscriptions/acknowledged`: the first message of a listen stream.
 #[must_use]
-pub fn acknowledged(subscription: &[u8], tools: bool) -> Bytes {
+pub fn acknowledged(subscription: &[u8], kinds: Kinds) -> Bytes {
     let mut params = BytesMut::with_capacity(128);
     let mut object = ObjectWriter::new(&mut params);
     object.with("notifications", |out| {
         let mut honoured = ObjectWriter::new(out);
-        if tools {
-            honoured.boolean("toolsListChanged", true);
+        for (kind, name) in FILTERS {
+            if kinds.has(kind) {
+                honoured.boolean(name, true);
+            }
         }
         honoured.end();
     });
@@ -241,16 +250,28 @@ pub fn acknowledged(subscription: &[u8], tools: bool) -> Bytes {
     weir_wire::write::notification("notifications/subscriptions/acknowledged", Some(&params))
 }
 
-/// `notifications/tools/list_changed`, on a listen stream with its subscription's id.
+/// The members of a subscription's filter, and the lists they stand for; resources and their templates have one.
+pub const FILTERS: [(ListKind, &str); 3] = [
+    (ListKind::Tools, "toolsListChanged"),
+    (ListKind::Prompts, "promptsListChanged"),
+    (ListKind::Resources, "resourcesListChanged"),
+];
+
+/// `notifications/*/list_changed`, on a listen stream with its subscription's id.
 #[must_use]
-pub fn tools_changed(subscription: Option<&[u8]>) -> Bytes {
-    const METHOD: &str = "notifications/tools/list_changed";
-    let Some(subscription) = subscription else { return weir_wire::write::notification(METHOD, None) };
+pub fn list_changed(kind: ListKind, subscription: Option<&[u8]>) -> Bytes {
+    let method = match kind {
+        ListKind::Tools => Method::ToolsListChanged,
+        ListKind::Prompts => Method::PromptsListChanged,
+        ListKind::Resources | ListKind::Templates => Method::ResourcesListChanged,
+    };
+    let method = method.as_str();
+    let Some(subscription) = subscription else { return weir_wire::write::notification(method, None) };
     let mut params = BytesMut::with_capacity(96);
     ObjectWriter::new(&mut params)
         .with("_meta", |out| ObjectWriter::new(out).raw(meta::SUBSCRIPTION_ID, subscription).end())
         .end();
-    weir_wire::write::notification(METHOD, Some(&params))
+    weir_wire::write::notification(method, Some(&params))
 }
 
 /// A note of a call, under the client's own progress token. `None` for what the client did not ask for.

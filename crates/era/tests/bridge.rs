@@ -124,7 +124,7 @@ proptest! {
         let sender = Sender { revision: Revision::MODERN, client_info: b"{}", capabilities: b"{}" };
         let modern = lower::modern_call(7, &call, &native, &sender);
         same_meaning(&modern, &sent, &native)?;
-        let legacy = lower::legacy_call(7, &call, &native);
+        let legacy = lower::legacy_call(7, &call, &native, Revision::NEWEST_LEGACY);
         same_meaning(&legacy, &sent, &native)?;
         for lowered in [modern, legacy] {
             let lowered: Value = serde_json::from_slice(&lowered).unwrap();
@@ -133,7 +133,7 @@ proptest! {
             prop_assert_eq!(token.is_null(), !wants_progress);
             prop_assert_ne!(token, "the client's own");
         }
-        let legacy_meta: Value = serde_json::from_slice(&lower::legacy_call(7, &call, &native)).unwrap();
+        let legacy_meta: Value = serde_json::from_slice(&lower::legacy_call(7, &call, &native, Revision::NEWEST_LEGACY)).unwrap();
         let keys = legacy_meta["params"]["_meta"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
         prop_assert!(!keys.iter().any(|key| key.starts_with("io.modelcontextprotocol/")), "{:?}", keys);
     }

@@ -13,6 +13,7 @@ use weir_core::call::RequestName;
 use weir_core::{Authenticated, End, EndpointId, Event, Failure, FailureKind, Payload, Principal};
 use weir_era::render::{self, About};
 use weir_era::state::{self, Binding};
+use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::splice::Edits;
 use weir_wire::{RequestId, Revision};
@@ -34,6 +35,7 @@ const LARGEST_INPUT_REQUIRED: usize = 1 << 20;
 pub(crate) struct Asked {
     pub(crate) id: RequestId,
     pub(crate) revision: Revision,
+    method: Method,
     /// The client's own progress token, as it wrote it.
     pub(crate) token: Option<Bytes>,
     pub(crate) about: Arc<About>,
@@ -48,7 +50,9 @@ pub(crate) struct Asked {
 pub(crate) struct BoundTo {
     principal: Principal,
     endpoint: EndpointId,
-    tool: String,
+    method: Method,
+    /// What the call is about, as the client names it.
+    name: String,
     arguments: Option<Bytes>,
 }
 
@@ -57,20 +61,30 @@ impl BoundTo {
         Binding {
             principal: &self.principal,
             endpoint: &self.endpoint,
-            method: "tools/call",
-            name: &self.tool,
+            method: self.method.as_str(),
+            name: &self.name,
             arguments: self.arguments.as_deref(),
         }
     }
 }
 
-/// What a `tools/call` of a modern client binds its state to.
-pub(crate) fn binding(context: &Context, known: &Authenticated<()>, params: &Params) -> Result<BoundTo, Failure> {
+/// What a call of a modern client binds its state to.
+pub(crate) fn binding(
+    context: &Context,
+    known: &Authenticated<()>,
+    method: Method,
+    params: &Params,
+) -> Result<BoundTo, Failure> {
     let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
+    let name = match method {
+        Method::ResourcesRead => params.uri(),
+        _ => params.name(),
+    };
     Ok(BoundTo {
+        method,
         principal: known.principal().clone(),
         endpoint: context.endpoint.clone(),
-        tool: params.name().map_err(wrong)?.unwrap_or_default().into_owned(),
+        name: name.map_err(wrong)?.unwrap_or_default().into_owned(),
         arguments: params.arguments().map_err(wrong)?,
     })
 }
@@ -84,10 +98,16 @@ pub(crate) enum Ready {
 }
 
 impl Asked {
-    pub(crate) fn new(context: &Context, id: RequestId, revision: Revision, token: Option<Bytes>) -> Self {
+    pub(crate) fn new(
+        context: &Context,
+        id: RequestId,
+        (revision, method): (Revision, Method),
+        token: Option<Bytes>,
+    ) -> Self {
         Self {
             id,
             revision,
+            method,
             token,
             about: context.about.clone(),
             name: context.name.clone(),
@@ -116,7 +136,7 @@ impl Asked {
                 Err(failure) => return self.failed(&failure),
             },
         };
-        let edits = render::complete(self.revision, &self.about);
+        let edits = render::complete(self.revision, self.method, &self.about);
         match payload {
             Payload::Whole(result) => match self.edited(&result, render::structure(self.revision, &result, edits)) {
                 Ok(said) => Ready::Message(said),
@@ -134,7 +154,10 @@ impl Asked {
     }
 
     fn failed(&self, failure: &Failure) -> Ready {
-        let rescued = rescue(failure, Told { revision: self.revision, tool_call: true, request: &self.name });
+        let rescued = rescue(
+            failure,
+            Told { revision: self.revision, tool_call: self.method == Method::ToolsCall, request: &self.name },
+        );
         Ready::Message(rescued.said(&self.id))
     }
 

@@ -4,7 +4,6 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::future::join_all;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use weir_core::telemetry::instruments;
-use weir_core::upstream::ListKind;
 use weir_core::{Authenticated, CapabilityClass, Failure, FailureKind};
 use weir_era::capabilities::class_of;
 use weir_era::lift;
@@ -19,7 +18,7 @@ use crate::body::Body;
 use crate::doorway::{envelope_error, refuse};
 use crate::encode::{self, Asked};
 use crate::lists::{self, ListResponse};
-use crate::modern::canonical;
+use crate::modern::{canonical, is_call, listed, offered};
 use crate::observe::Answer;
 use crate::rescue::{Told, rescue};
 use crate::running::{Owned, Running, SessionOwner};
@@ -144,19 +143,19 @@ async fn one(context: &Context, known: &Authenticated<()>, opened: &Opened, requ
             Ok(()) => done(b"{}"),
             Err(failure) => fail(&failure),
         },
-        Some(Method::ToolsList) if has_tools(context) => {
-            match Box::pin(lists::tools(context, known, revision, CapabilityClass::BASE, &params)).await {
+        Some(method) if is_call(method) => match offered(context, method) {
+            Ok(()) => call(context, known, opened, &request.id, (method, params)),
+            Err(failure) => fail(&failure),
+        },
+        Some(method) if listed(method).is_some() => {
+            let page = lists::page(context, known, revision, (method, CapabilityClass::BASE), &params);
+            match Box::pin(page).await {
                 Ok(result) => Turn::List(result.response(&request.id)),
                 Err(failure) => fail(&failure),
             }
         }
-        Some(Method::ToolsCall) if has_tools(context) => call(context, known, opened, &request.id, params),
         _ => fail(&Failure::new(FailureKind::MethodNotFound, "This method is not served")),
     }
-}
-
-fn has_tools(context: &Context) -> bool {
-    context.shared.catalog.offers(&context.endpoint, ListKind::Tools)
 }
 
 async fn set_level(context: &Context, opened: &Opened, params: &Params) -> Result<(), Failure> {
@@ -169,25 +168,32 @@ async fn set_level(context: &Context, opened: &Opened, params: &Params) -> Resul
     Err(Failure::new(FailureKind::Busy, "The session changed at the same time: set the level again"))
 }
 
-fn call(context: &Context, known: &Authenticated<()>, opened: &Opened, id: &RequestId, params: Params) -> Turn {
+fn call(
+    context: &Context,
+    known: &Authenticated<()>,
+    opened: &Opened,
+    id: &RequestId,
+    (method, params): (Method, Params),
+) -> Turn {
     let revision = opened.session.revision;
-    let told = Told { revision, tool_call: true, request: &context.name };
+    let told = Told { revision, tool_call: method == Method::ToolsCall, request: &context.name };
     let fail = |failure: &Failure| Turn::Message(rescue(failure, told).said(id));
     let lifted = match lift::legacy(params, Some(&opened.session)) {
         Ok(lifted) => lifted,
         Err(error) => return fail(&Failure::invalid_params(error.to_string())),
     };
     let token = lifted.token.clone();
-    let call = canonical(context, lifted, Some(opened.key), None, &context.name);
+    let call = canonical(context, method, lifted, Some(opened.key), None);
     let (router, call) = (context.shared.router.clone(), known.with(call));
     let running = Running::new(Box::pin(async move { router.call(call).await }));
     let request = Bytes::copy_from_slice(id.as_json());
     let (cancelled, in_flight) = Sessions::begin(&context.shared, opened.key, request, context.limits());
     let owner = SessionOwner::new(context.shared.clone(), cancelled, in_flight);
-    Turn::Call(Box::new(Asked::new(context, id.clone(), revision, token)), Owned::by_session(running, owner))
+    let asked = Asked::new(context, id.clone(), (revision, method), token);
+    Turn::Call(Box::new(asked), Owned::by_session(running, owner))
 }
 
-/// A batch: 2025-03-26 alone. Each item is authenticatedted and answered by itself; one array comes back.
+/// A batch: 2025-03-26 alone. Each item is authenticated, admitted and answered by itself; one array comes back.
 pub(crate) async fn batch(
     context: &Context,
     known: &Authenticated<()>,

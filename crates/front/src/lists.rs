@@ -14,9 +14,11 @@ use weir_core::upstream::ListKind;
 use weir_core::{Authenticated, CapabilityClass, Failure};
 use weir_era::capabilities::Offer;
 use weir_era::render::{self, PageFacts};
+use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::{RequestId, Revision};
 
+use crate::modern::{listed, offered};
 use crate::stack::Context;
 
 /// Rendered items of pages, by what they depend on. Bounded in bytes: the oldest goes first.
@@ -38,7 +40,7 @@ impl PageCache {
         if let Some(kept) = self.lock().pages.get(&key) {
             return kept.clone();
         }
-        let rendered = render::tools(revision, &page.view.items[page.range.clone()]);
+        let rendered = render::items(revision, &page.view.items[page.range.clone()]);
         let mut kept = self.lock();
         if rendered.len() <= most && kept.pages.insert(key.clone(), rendered.clone()).is_none() {
             kept.bytes += rendered.len();
@@ -102,23 +104,20 @@ impl Body for ListResponse {
     }
 }
 
-/// The result of `tools/list`.
-pub(crate) async fn tools(
+/// The result of one of the lists.
+pub(crate) async fn page(
     context: &Context,
     known: &Authenticated<()>,
     revision: Revision,
-    class: CapabilityClass,
+    (method, class): (Method, CapabilityClass),
     params: &Params,
 ) -> Result<ListResult, Failure> {
+    offered(context, method)?;
+    let kind = listed(method).ok_or_else(|| Failure::internal("a page of no list"))?;
     let shared = &context.shared;
     let cursor = params.cursor().map_err(|error| Failure::invalid_params(error.to_string()))?;
-    let ask = PageAsk {
-        endpoint: &context.endpoint,
-        class,
-        principal: known.principal(),
-        kind: ListKind::Tools,
-        cursor: cursor.as_deref(),
-    };
+    let ask =
+        PageAsk { endpoint: &context.endpoint, class, principal: known.principal(), kind, cursor: cursor.as_deref() };
     let page = shared.catalog.page(ask).await?;
     let items = shared.pages.items(revision, &page, context.limits().page_cache_bytes);
     let facts = PageFacts {
@@ -127,12 +126,19 @@ pub(crate) async fn tools(
         public: page.public,
         missing: page.view.missing.iter().map(|missing| (missing.upstream.to_string(), missing.reason)).collect(),
     };
-    let (before, after) = render::list(revision, &context.about, &facts);
+    let (before, after) = render::list(revision, kind, &context.about, &facts);
     Ok(ListResult { before, items, after })
 }
 
 fn offer(context: &Context) -> Offer {
-    Offer { tools: context.shared.catalog.offers(&context.endpoint, ListKind::Tools), logging: true }
+    let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
+    Offer {
+        tools: catalog.offers(endpoint, ListKind::Tools),
+        prompts: catalog.offers(endpoint, ListKind::Prompts),
+        resources: catalog.offers(endpoint, ListKind::Resources),
+        completions: catalog.completes(endpoint),
+        logging: true,
+    }
 }
 
 /// The upstreams' own instructions, labelled where there are several.
@@ -151,12 +157,12 @@ fn instructions(context: &Context) -> Option<String> {
 
 /// The result of `server/discover`. It never fails because an upstream is down; it waits for first walks, boundedly.
 pub(crate) async fn discover(context: &Context, class: CapabilityClass) -> Bytes {
-    context.shared.catalog.settled(&context.endpoint, class).await;
-    render::discovered(&context.about, offer(context), instructions(context).as_deref())
+    context.shared.catalog.settled(&context.endpoint, ListKind::Tools, class).await;
+    render::discovered(&context.about, &offer(context), instructions(context).as_deref())
 }
 
 /// The result of `initialize`.
 pub(crate) async fn initialized(context: &Context, revision: Revision) -> Bytes {
-    context.shared.catalog.settled(&context.endpoint, CapabilityClass::BASE).await;
-    render::initialized(revision, &context.about, offer(context), instructions(context).as_deref())
+    context.shared.catalog.settled(&context.endpoint, ListKind::Tools, CapabilityClass::BASE).await;
+    render::initialized(revision, &context.about, &offer(context), instructions(context).as_deref())
 }

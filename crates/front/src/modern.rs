@@ -1,9 +1,8 @@
 //! Modern requests (2026-07-28): everything is on the request, nothing is remembered.
 
 use http::{HeaderMap, HeaderName, StatusCode};
-use weir_core::call::RequestName;
 use weir_core::upstream::ListKind;
-use weir_core::{Authenticated, Call, Failure};
+use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::{self, Lifted};
 use weir_era::state::{self, Binding};
 use weir_wire::message::Request;
@@ -78,18 +77,46 @@ fn check(context: &Context, headers: &HeaderMap, request: &Request, params: &Par
 
 /// What weir serves to modern clients now.
 fn is_served(method: Method) -> bool {
-    matches!(method, Method::Discover | Method::ToolsList | Method::ToolsCall | Method::SubscriptionsListen)
+    matches!(method, Method::Discover | Method::SubscriptionsListen) || listed(method).is_some() || is_call(method)
+}
+
+/// The list that a method asks for.
+pub(crate) fn listed(method: Method) -> Option<ListKind> {
+    ListKind::ALL.into_iter().find(|kind| kind.method() == method)
+}
+
+/// Whether a method goes to one upstream.
+pub(crate) fn is_call(method: Method) -> bool {
+    matches!(method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead | Method::CompletionComplete)
+}
+
+/// Whether the endpoint has what a method is about.
+///
+/// # Errors
+/// `MethodNotFound`.
+pub(crate) fn offered(context: &Context, method: Method) -> Result<(), Failure> {
+    let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
+    let has = match method {
+        Method::ToolsList | Method::ToolsCall => catalog.offers(endpoint, ListKind::Tools),
+        Method::PromptsList | Method::PromptsGet => catalog.offers(endpoint, ListKind::Prompts),
+        Method::CompletionComplete => catalog.completes(endpoint),
+        _ => catalog.offers(endpoint, ListKind::Resources),
+    };
+    if has { Ok(()) } else { Err(Failure::new(FailureKind::MethodNotFound, "No server of this endpoint has this")) }
 }
 
 /// `Mcp-Name` mirrors a member of `params`.
 fn name(headers: &HeaderMap, method: Method, params: &Params) -> Result<(), &'static str> {
-    if method.name_header() != NameSource::Name {
-        return Ok(());
-    }
+    let own = match method.name_header() {
+        NameSource::Name => params.name(),
+        NameSource::Uri => params.uri(),
+        NameSource::None | NameSource::TaskId => return Ok(()),
+    };
     let given = one(headers, &head::NAME, NO_NAME)?;
     let given = header::decode(given.as_bytes()).map_err(|_| "`Mcp-Name` has a broken base64 form")?;
-    match params.name() {
+    match own {
         Ok(Some(name)) if name == given => Ok(()),
+        _ if method.name_header() == NameSource::Uri => Err("`Mcp-Name` differs from `params.uri`"),
         _ => Err("`Mcp-Name` differs from `params.name`"),
     }
 }
@@ -123,37 +150,33 @@ async fn dispatch(
             let result = Box::pin(lists::discover(context, lifted.capabilities.class)).await;
             answer::json(StatusCode::OK, weir_wire::write::response(&request.id, &result))
         }
-        Some(Method::ToolsList) => {
-            if let Err(failure) = offered(context) {
-                return fail(&failure);
-            }
-            let page = lists::tools(context, known, revision, lifted.capabilities.class, &lifted.params);
+        Some(Method::SubscriptionsListen) => streams::open_listen(context, known, &request.id, &lifted),
+        Some(method) if is_call(method) => match offered(context, method) {
+            Ok(()) => call(context, known, &request.id, (method, lifted)).await,
+            Err(failure) => fail(&failure),
+        },
+        Some(method) if listed(method).is_some() => {
+            let page = lists::page(context, known, revision, (method, lifted.capabilities.class), &lifted.params);
             match Box::pin(page).await {
                 Ok(result) => answer::json_body(StatusCode::OK, Body::new(result.response(&request.id))),
                 Err(failure) => fail(&failure),
             }
         }
-        Some(Method::SubscriptionsListen) => streams::open_listen(context, known, &request.id, &lifted),
-        Some(Method::ToolsCall) => match offered(context) {
-            Ok(()) => call(context, known, &request.id, lifted).await,
-            Err(failure) => fail(&failure),
-        },
-        _ => fail(&Failure::new(weir_core::FailureKind::MethodNotFound, "This method is not served")),
+        _ => fail(&Failure::new(FailureKind::MethodNotFound, "This method is not served")),
     }
 }
 
-fn offered(context: &Context) -> Result<(), Failure> {
-    if context.shared.catalog.offers(&context.endpoint, ListKind::Tools) {
-        return Ok(());
-    }
-    Err(Failure::new(weir_core::FailureKind::MethodNotFound, "This endpoint has no tools"))
-}
-
-async fn call(context: &Context, known: &Authenticated<()>, id: &RequestId, lifted: Lifted) -> Answer {
-    let told = Told { revision: Revision::MODERN, tool_call: true, request: &context.name };
+async fn call(
+    context: &Context,
+    known: &Authenticated<()>,
+    id: &RequestId,
+    (method, lifted): (Method, Lifted),
+) -> Answer {
+    let tool_call = method == Method::ToolsCall;
+    let told = Told { revision: Revision::MODERN, tool_call, request: &context.name };
     let fail = |failure: &Failure| rescue(failure, told).answer(id);
     let token = lifted.token.clone();
-    let binding = match encode::binding(context, known, &lifted.params) {
+    let binding = match encode::binding(context, known, method, &lifted.params) {
         Ok(binding) => binding,
         Err(failure) => return fail(&failure),
     };
@@ -161,10 +184,10 @@ async fn call(context: &Context, known: &Authenticated<()>, id: &RequestId, lift
         Ok(resume) => resume,
         Err(failure) => return fail(&failure),
     };
-    let call = canonical(context, lifted, None, resume, &context.name);
+    let call = canonical(context, method, lifted, None, resume);
     let (router, call) = (context.shared.router.clone(), known.with(call));
     let running = Running::new(Box::pin(async move { router.call(call).await }));
-    let asked = Asked::new(context, id.clone(), Revision::MODERN, token).bound(binding);
+    let asked = Asked::new(context, id.clone(), (Revision::MODERN, method), token).bound(binding);
     encode::answer(asked, Owned::by_connection(running)).await
 }
 
@@ -180,21 +203,21 @@ fn resumed(context: &Context, binding: &Binding<'_>, params: &Params) -> Result<
 /// The canonical call of a request of either era.
 pub(crate) fn canonical(
     context: &Context,
+    method: Method,
     lifted: Lifted,
     session: Option<weir_core::SessionKey>,
     resume: Option<String>,
-    name: &RequestName,
 ) -> Call {
     Call {
         endpoint: context.endpoint.clone(),
-        method: Method::ToolsCall,
+        method,
         params: lifted.params,
         capabilities: lifted.capabilities,
         wants_progress: lifted.token.is_some(),
         log_level: lifted.log_level,
         session,
         resume,
-        request: name.clone(),
+        request: context.name.clone(),
         trace: lifted.trace,
     }
 }

@@ -74,6 +74,7 @@ fn own_code(kind: &FailureKind) -> Option<i64> {
         FailureKind::Denied => code::DENIED,
         FailureKind::MethodNotFound
         | FailureKind::InvalidParams
+        | FailureKind::UnknownResource(_)
         | FailureKind::BadArguments
         | FailureKind::MissingCapability(_)
         | FailureKind::Upstream(_)
@@ -99,6 +100,7 @@ pub(crate) fn rescue(failure: &Failure, told: Told<'_>) -> Rescued {
             let status = if modern { StatusCode::NOT_FOUND } else { StatusCode::OK };
             (status, with_data(code::METHOD_NOT_FOUND, failure, told))
         }
+        FailureKind::UnknownResource(uri) => unknown_resource(failure, uri, modern),
         FailureKind::InvalidParams => (StatusCode::OK, with_data(code::INVALID_PARAMS, failure, told)),
         FailureKind::BadArguments if told.revision.has_tool_error_for_bad_arguments() => {
             return own(failure, code::INVALID_PARAMS, told, StatusCode::OK);
@@ -211,6 +213,14 @@ fn facts(out: &mut BytesMut, code: Option<i64>, failure: &Failure, told: Told<'_
     object.end();
 }
 
+/// Says which (server/resources, "Error Handling", in the words of each revision).
+fn unknown_resource(failure: &Failure, uri: &str, modern: bool) -> (StatusCode, ErrorObject) {
+    let mut out = BytesMut::new();
+    ObjectWriter::new(&mut out).string("uri", uri).end();
+    let number = if modern { code::INVALID_PARAMS } else { code::RESOURCE_NOT_FOUND };
+    (StatusCode::OK, ErrorObject::new(number, failure.message().to_owned()).with_data(out.freeze()))
+}
+
 fn missing_capability(failure: &Failure, needed: &Bytes, modern: bool) -> (StatusCode, ErrorObject) {
     let mut out = BytesMut::new();
     ObjectWriter::new(&mut out).raw("requiredCapabilities", needed).end();
@@ -277,7 +287,7 @@ pub struct ErrorRow {
 #[must_use]
 pub fn error_table() -> Vec<ErrorRow> {
     let upstream = |number| FailureKind::Upstream(UpstreamError { code: number, message: String::new(), data: None });
-    let rows: [(FailureKind, &'static str); 16] = [
+    let rows: [(FailureKind, &'static str); 17] = [
         (FailureKind::TimedOut, "A deadline passed and the upstream was told to stop. Try again, or ask for less."),
         (FailureKind::Unavailable, "The upstream cannot be reached or does not serve; nothing ran. Try again later."),
         (FailureKind::BadAnswer, "The upstream's answer is not valid. Tell its operator."),
@@ -289,6 +299,7 @@ pub fn error_table() -> Vec<ErrorRow> {
             FailureKind::InvalidParams,
             "The request asks for something that is not there: an unknown tool, a cursor that is no longer valid.",
         ),
+        (FailureKind::UnknownResource(String::new()), "No such resource; `data.uri` says which."),
         (
             FailureKind::BadArguments,
             "The arguments do not match the tool's input schema; the message says where. The tool did not run.",

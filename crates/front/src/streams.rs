@@ -17,7 +17,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::catalog::{Change, Watching};
 use weir_core::port::Clock;
 use weir_core::telemetry::instruments;
-use weir_core::upstream::ListKind;
+use weir_core::upstream::{Kinds, ListKind};
 use weir_core::{Authenticated, CapabilityClass};
 use weir_era::lift::Lifted;
 use weir_era::render::{self, About};
@@ -43,9 +43,9 @@ pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, heade
         Err(none) => return labelled(none.answer(), "GET", "legacy"),
     };
     let (replaced, hold) = Sessions::stream(&context.shared, opened.key);
-    let changes = watch(context, known, CapabilityClass::BASE);
+    let changes = watch(context, known, CapabilityClass::BASE, ListKind::ALL.into_iter().collect());
     let kind = Kind::Get { _hold: hold };
-    let mut stream = Stream::new(context, place, Some(changes), kind, &replaced);
+    let mut stream = Stream::new(context, place, changes, kind, &replaced);
     stream.expires = known.principal().expires();
     labelled(waiting(stream), "GET", "legacy")
 }
@@ -58,27 +58,48 @@ pub(crate) fn open_listen(context: &Context, known: &Authenticated<()>, id: &Req
         Ok(None) => return bad("`notifications` is missing: say what to be told of"),
         Err(error) => return bad(&error.to_string()),
     };
-    let wanted = scan::find(&filter, "toolsListChanged").map(|range| filter.slice(range));
-    let tools = match wanted.as_deref() {
-        Some(b"true") => context.shared.catalog.offers(&context.endpoint, ListKind::Tools),
-        Some(b"false" | b"null") | None => false,
-        Some(_) => return bad("`notifications.toolsListChanged` is not a boolean"),
+    let honoured = match honoured(context, &filter) {
+        Ok(honoured) => honoured,
+        Err(member) => return bad(&format!("`notifications.{member}` is not a boolean")),
     };
     let place = match place(context, known) {
         Ok(place) => place,
         Err(none) => return none.answer(),
     };
     let class = lifted.capabilities.class;
-    let changes = tools.then(|| watch(context, known, class));
+    let changes = watch(context, known, class, honoured);
     let kind = Kind::Listen { id: id.clone(), about: context.about.clone() };
     let mut stream = Stream::new(context, place, changes, kind, &context.shared.force);
     stream.expires = known.principal().expires();
-    stream.say(&render::acknowledged(id.as_json(), tools));
+    stream.say(&render::acknowledged(id.as_json(), honoured));
     waiting(stream)
 }
 
-fn watch(context: &Context, known: &Authenticated<()>, class: CapabilityClass) -> Watching {
-    context.shared.catalog.watch(&context.endpoint, class, ListKind::Tools, known.principal())
+/// The lists of a filter that the endpoint has; the name of a member that is no boolean.
+fn honoured(context: &Context, filter: &Bytes) -> Result<Kinds, &'static str> {
+    let mut honoured = Kinds::default();
+    for (kind, member) in render::FILTERS {
+        match scan::find(filter, member).map(|range| &filter[range]) {
+            Some(b"true") if context.shared.catalog.offers(&context.endpoint, kind) => honoured = honoured.with(kind),
+            Some(b"true" | b"false" | b"null") | None => {}
+            Some(_) => return Err(member),
+        }
+    }
+    Ok(honoured)
+}
+
+fn watch(context: &Context, known: &Authenticated<()>, class: CapabilityClass, kinds: Kinds) -> Vec<Watched> {
+    // Clients know one word for resources and their templates.
+    let told_as = |kind| if kind == ListKind::Templates { ListKind::Resources } else { kind };
+    let watched = ListKind::ALL.into_iter().filter(|kind| kinds.has(told_as(*kind)));
+    let watch = |kind| context.shared.catalog.watch(&context.endpoint, class, kind, known.principal());
+    watched.map(|kind| Watched { kind: told_as(kind), watching: watch(kind) }).collect()
+}
+
+/// One of the lists a stream tells of.
+struct Watched {
+    kind: ListKind,
+    watching: Watching,
 }
 
 fn waiting(stream: Stream) -> Answer {
@@ -115,7 +136,7 @@ impl Kind {
 struct Stream {
     /// What is to be written next.
     ready: Bytes,
-    changes: Option<Watching>,
+    changes: Vec<Watched>,
     kind: Kind,
     /// When the credentials it was opened with end. Looked at whenever it wakes: at the latest with the next comment.
     expires: Option<SystemTime>,
@@ -129,7 +150,7 @@ struct Stream {
 }
 
 impl Stream {
-    fn new(context: &Context, place: Place, changes: Option<Watching>, kind: Kind, also: &CancellationToken) -> Self {
+    fn new(context: &Context, place: Place, changes: Vec<Watched>, kind: Kind, also: &CancellationToken) -> Self {
         instruments().streams.add(1, &[KeyValue::new("kind", kind.era())]);
         let ends = [&context.shared.drain, also].map(|token| Box::pin(token.clone().cancelled_owned()));
         let keep_alive = jittered(context);
@@ -165,13 +186,22 @@ impl Stream {
         self.ready = out.freeze();
     }
 
-    fn changed(&mut self) {
-        instruments().list_changed_out.add(1, &[KeyValue::new("era", self.kind.era())]);
+    fn changed(&mut self, list: ListKind) {
+        let labels = [KeyValue::new("era", self.kind.era()), KeyValue::new("kind", list.word())];
+        instruments().list_changed_out.add(1, &labels);
         let message = match &self.kind {
-            Kind::Get { .. } => render::tools_changed(None),
-            Kind::Listen { id, .. } => render::tools_changed(Some(id.as_json())),
+            Kind::Get { .. } => render::list_changed(list, None),
+            Kind::Listen { id, .. } => render::list_changed(list, Some(id.as_json())),
         };
         self.say(&message);
+    }
+
+    /// The next change of any list, if there is one. All of them are looked at until then, so that each wakes the stream.
+    fn poll_changes(&mut self, cx: &mut Task<'_>) -> Option<(ListKind, Change)> {
+        self.changes.iter_mut().find_map(|watched| match watched.watching.poll_changed(cx) {
+            Poll::Ready(change) => Some((watched.kind, change)),
+            Poll::Pending => None,
+        })
     }
 
     /// The graceful end: a modern listen gets its result.
@@ -213,16 +243,16 @@ impl http_body::Body for Stream {
                 this.end();
                 continue;
             }
-            match this.changes.as_mut().map(|changes| changes.poll_changed(cx)) {
-                Some(Poll::Ready(Change::Moved)) => {
-                    this.changed();
+            match this.poll_changes(cx) {
+                Some((list, Change::Moved)) => {
+                    this.changed(list);
                     continue;
                 }
-                Some(Poll::Ready(Change::Gone)) => {
+                Some((_, Change::Gone)) => {
                     this.end();
                     continue;
                 }
-                Some(Poll::Pending) | None => {}
+                None => {}
             }
             if this.comment.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;

@@ -68,6 +68,7 @@ impl Tally {
             | FailureKind::Unauthenticated(_) => Self::Refused,
             FailureKind::MethodNotFound
             | FailureKind::InvalidParams
+            | FailureKind::UnknownResource(_)
             | FailureKind::MissingCapability(_)
             | FailureKind::Upstream(_) => Self::ProtocolError,
         }

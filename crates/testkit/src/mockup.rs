@@ -8,6 +8,7 @@ mod catalog;
 mod door;
 mod ending;
 mod legacy;
+mod library;
 mod listening;
 mod misbehaviour;
 mod modern;

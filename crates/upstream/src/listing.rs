@@ -1,10 +1,11 @@
 //! One page of a server's list, over whatever it is asked.
 
-use bytes::Bytes;
-use weir_core::upstream::ListPage;
+use bytes::{Bytes, BytesMut};
+use weir_core::upstream::{Kinds, ListKind, ListPage};
 use weir_core::{Failure, FailureKind};
 use weir_era::hop::Tongue;
 use weir_era::lower;
+use weir_wire::write::ObjectWriter;
 use weir_wire::{code, scan};
 
 use crate::refusal::Refusal;
@@ -17,6 +18,7 @@ use crate::site::Site;
 pub(crate) fn page(
     site: &Site,
     tongue: Tongue,
+    kind: ListKind,
     outcome: Result<Bytes, Refusal>,
     drop_bad_mirrors: bool,
 ) -> Result<ListPage, Failure> {
@@ -30,8 +32,8 @@ pub(crate) fn page(
             };
         }
     };
-    let mut page = tongue.page(&result, "tools").map_err(|failure| failure.at(&site.id))?;
-    if drop_bad_mirrors {
+    let mut page = tongue.page(&result, kind.member()).map_err(|failure| failure.at(&site.id))?;
+    if drop_bad_mirrors && kind == ListKind::Tools {
         // Such a tool must not be offered over HTTP: its headers could not be made.
         page.items.retain(|item| {
             let good = memchr::memmem::find(item, b"x-mcp-header").is_none() || lower::mirrors(item).is_ok();
@@ -44,10 +46,33 @@ pub(crate) fn page(
     Ok(page)
 }
 
-/// True if an acknowledgment's `params` say that changes of the tools will be told.
-pub(crate) fn honours_tools(params: &[u8]) -> bool {
-    scan::find(params, "notifications").is_some_and(|range| {
-        let honoured = &params[range];
-        scan::find(honoured, "toolsListChanged").is_some_and(|range| &honoured[range] == b"true")
-    })
+/// The member of a subscription's filter that asks for changes of a list. Both lists of resources have one.
+const fn filter(kind: ListKind) -> &'static str {
+    match kind {
+        ListKind::Tools => "toolsListChanged",
+        ListKind::Prompts => "promptsListChanged",
+        ListKind::Resources | ListKind::Templates => "resourcesListChanged",
+    }
+}
+
+/// The filter of a subscription to changes of these lists.
+pub(crate) fn wanted(kinds: Kinds) -> Bytes {
+    let mut out = BytesMut::with_capacity(96);
+    let mut object = ObjectWriter::new(&mut out);
+    for kind in [ListKind::Tools, ListKind::Prompts, ListKind::Resources] {
+        if kinds.has(kind) {
+            object.boolean(filter(kind), true);
+        }
+    }
+    object.end();
+    out.freeze()
+}
+
+/// The lists of which an acknowledgment's `params` say that their changes will be told.
+pub(crate) fn honoured(params: &[u8]) -> Kinds {
+    let Some(range) = scan::find(params, "notifications") else { return Kinds::default() };
+    let honoured = &params[range];
+    let is_told =
+        |kind: &ListKind| scan::find(honoured, filter(*kind)).is_some_and(|range| &honoured[range] == b"true");
+    ListKind::ALL.into_iter().filter(is_told).collect()
 }

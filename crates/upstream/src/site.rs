@@ -119,7 +119,7 @@ impl Site {
     }
 
     /// Somebody heard, on a stream that is not a watch's own, that the tools changed.
-    pub(crate) fn tools_changed(&self) {
+    pub(crate) fn list_changed(&self) {
         self.count_change();
         self.changed.send_modify(|count| *count = count.wrapping_add(1));
     }

@@ -19,6 +19,18 @@ fn bare(answer: &Answer) -> Value {
     result
 }
 
+/// The same with the URIs that an aggregating endpoint shows.
+fn renamed(mut result: Value) -> Value {
+    for block in result["content"].as_array_mut().unwrap() {
+        for at in ["/uri", "/resource/uri"] {
+            if let Some(uri) = block.pointer_mut(at) {
+                *uri = json!(format!("shop+{}", uri.as_str().unwrap()));
+            }
+        }
+    }
+    result
+}
+
 pub async fn r128_results_of_every_type_pass_intact(world: &World) {
     let client = world.client().await;
     let arguments = json!({ "text": "\u{1F980}\n", "n": 9_007_199_254_740_993_i64, "none": null, "deep": [[{}]] });
@@ -35,7 +47,7 @@ pub async fn r128_results_of_every_type_pass_intact(world: &World) {
     let meta = json!({ "com.example/from-client": { "kept": [1, null] } });
     let params = json!({ "name": "shop__content", "arguments": {}, "_meta": meta });
     let answer = client.ask("tools/call", params).await;
-    assert_eq!(bare(&answer), content(world.client.min(world.upstream)));
+    assert_eq!(bare(&answer), renamed(content(world.client.min(world.upstream))));
     let seen = mockup.requests_of("tools/call").pop().unwrap();
     assert_eq!(seen.tool(), Some("content"), "the upstream's own name");
     assert_eq!(seen.meta()["com.example/from-client"], meta["com.example/from-client"]);

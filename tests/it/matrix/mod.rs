@@ -5,6 +5,7 @@
 
 mod calls;
 mod endings;
+mod library;
 mod lists;
 mod notes;
 mod world;
@@ -25,6 +26,12 @@ async fn calls(world: World) {
     calls::b24_arguments_against_the_schema_never_reach_the_tool(&world).await;
     calls::r028_b14_an_unknown_method_is_refused(&world).await;
     calls::r032_b05_batches_belong_to_one_revision(&world).await;
+}
+
+async fn library(world: World) {
+    library::r128_r138_prompts_are_listed_got_and_completed_under_their_names(&world).await;
+    library::r134_r138_resources_and_templates_are_listed_and_read_under_their_uris(&world).await;
+    library::r124_r125_r126_r127_what_is_not_there_is_refused_in_the_words_of_the_revision(&world).await;
 }
 
 async fn notes(world: World) {
@@ -73,6 +80,11 @@ macro_rules! pairings {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn r028_r032_r123_r128_b05_b14_b24_calls() {
                 calls(world().await).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn r124_r125_r126_r127_r134_r138_library() {
+                library(world().await).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -125,6 +125,7 @@ async fn mockup(revision: Revision, common: Revision, gate: &Gate) -> Mockup {
         .tool("stuck", Behaviour::hang_after_progress())
         .tool("gated", Behaviour::gated_after_progress(gate))
         .tools(FILLERS)
+        .with_library()
         .start()
         .await
 }

@@ -13,7 +13,8 @@ use super::view::{Body, Collision, Freshness, Item, Missing, Version, View};
 use super::works::Works;
 use crate::capability::CapabilityClass;
 use crate::endpoint::{Endpoint, Mode, Prefix};
-use crate::names::UpstreamId;
+use crate::names::{UpstreamId, uri};
+use crate::upstream::ListKind;
 
 /// The named items of one upstream on one endpoint, kept until its tools or rules change.
 #[derive(Clone)]
@@ -37,7 +38,7 @@ struct Entry {
 pub(super) struct Segments {
     /// Whose naming they follow.
     endpoint: Option<Endpoint>,
-    known: HashMap<(UpstreamId, CapabilityClass), Segment>,
+    known: HashMap<(UpstreamId, CapabilityClass, ListKind), Segment>,
 }
 
 /// What one upstream gives to a view.
@@ -50,17 +51,17 @@ struct Part {
 }
 
 impl Part {
-    fn of(works: &Arc<Works>, source: &Arc<Source>, class: CapabilityClass) -> Self {
+    fn of(works: &Arc<Works>, source: &Arc<Source>, (kind, class): (ListKind, CapabilityClass)) -> Self {
         let feed = source.feed(works, class);
         let own = feed.snapshot();
         let (walked, known) = (own.walked, matches!(own.state, State::Fresh | State::Stale));
         if known || feed.class == CapabilityClass::BASE {
-            return Self { feed, reason: own.reason(), shown: own, walked };
+            return Self { feed, reason: own.reason(kind), shown: own, walked };
         }
         // Until the list for this class is known, the base list is the better half of it.
         let shown = source.base().snapshot();
         let reason = if walked { "stale" } else { "pending" };
-        let reason = shown.reason().unwrap_or(reason);
+        let reason = shown.reason(kind).unwrap_or(reason);
         Self { feed: source.base().clone(), shown, reason: Some(reason), walked }
     }
 }
@@ -69,7 +70,7 @@ impl Part {
 pub(super) fn build(
     works: &Arc<Works>,
     (endpoint, sources): (&Endpoint, &[Arc<Source>]),
-    class: CapabilityClass,
+    (kind, class): (ListKind, CapabilityClass),
     segments: &mut Segments,
     before: Option<&View>,
 ) -> View {
@@ -77,11 +78,11 @@ pub(super) fn build(
     let mut status = Status::new(!sources.is_empty());
     let mut used = Vec::with_capacity(sources.len());
     for source in sources {
-        let part = Part::of(works, source, class);
-        status.add(source, &part, class, works);
-        used.push(segments.of(endpoint, source, &part));
+        let part = Part::of(works, source, (kind, class));
+        status.add(source, &part, (kind, class), works);
+        used.push(segments.of(endpoint, source, kind, &part));
     }
-    let version = version(endpoint, &used);
+    let version = version(endpoint, kind, &used);
     let list = match before.filter(|before| before.version == version && same_terms(before, &used)) {
         Some(same) => List { items: same.items.clone(), collisions: same.collisions.clone(), body: same.body.clone() },
         None => assemble(&used),
@@ -115,14 +116,20 @@ impl Status {
         Self { missing: Vec::new(), public: any, settled: true, freshness, wait_until: None }
     }
 
-    fn add(&mut self, source: &Arc<Source>, part: &Part, class: CapabilityClass, works: &Arc<Works>) {
-        let shown = &part.shown;
+    fn add(
+        &mut self,
+        source: &Arc<Source>,
+        part: &Part,
+        (kind, class): (ListKind, CapabilityClass),
+        works: &Arc<Works>,
+    ) {
+        let (shown, list) = (&part.shown, part.shown.list(kind));
         if let Some(reason) = part.reason {
             self.missing.push(Missing { upstream: source.id().clone(), reason, since: shown.since });
         }
-        self.public &= shown.public;
+        self.public &= list.public;
         let whole = matches!(part.reason, None | Some("truncated"));
-        self.freshness = self.freshness.narrow(if whole { shown.freshness } else { Freshness::NONE });
+        self.freshness = self.freshness.narrow(if whole { list.freshness } else { Freshness::NONE });
         if !part.walked {
             self.settled = false;
             self.wait_until = self.wait_until.max(Some(source.feed(works, class).wait_until));
@@ -138,9 +145,9 @@ impl Segments {
         }
     }
 
-    fn of(&mut self, endpoint: &Endpoint, source: &Source, part: &Part) -> Segment {
-        let (tools, rules) = (&part.shown.tools, source.rules());
-        let key = (source.id().clone(), part.feed.class);
+    fn of(&mut self, endpoint: &Endpoint, source: &Source, kind: ListKind, part: &Part) -> Segment {
+        let (tools, rules) = (&part.shown.list(kind).items, source.rules());
+        let key = (source.id().clone(), part.feed.class, kind);
         if let Some(known) = self.known.get(&key)
             && Arc::ptr_eq(&known.tools, tools)
             && Arc::ptr_eq(&known.rules, &rules)
@@ -165,7 +172,7 @@ impl Segments {
     pub(super) fn keep(&mut self, sources: &[Arc<Source>]) {
         let live: Vec<_> =
             sources.iter().flat_map(|source| source.feeds()).map(|f| (f.upstream.clone(), f.class)).collect();
-        self.known.retain(|key, _| live.contains(key));
+        self.known.retain(|(id, class, _), _| live.iter().any(|(known, at)| known == id && at == class));
     }
 }
 
@@ -173,6 +180,13 @@ impl Entry {
     fn new(endpoint: &Endpoint, tool: &Arc<Tool>, terms: Arc<Terms>) -> Self {
         let (name, otherwise) = match &endpoint.mode {
             Mode::Transparent(_) => (tool.native.clone(), None),
+            Mode::Aggregate { prefix, .. } if matches!(tool.kind, ListKind::Resources | ListKind::Templates) => {
+                let exposed = Arc::from(uri::expose(&tool.upstream, &tool.native));
+                match prefix {
+                    Prefix::Always => (exposed, None),
+                    Prefix::None => (tool.native.clone(), Some(exposed)),
+                }
+            }
             Mode::Aggregate { naming, prefix: Prefix::Always, .. } => {
                 (naming.expose(&tool.upstream, &tool.native).into(), None)
             }
@@ -185,7 +199,7 @@ impl Entry {
     }
 }
 
-fn version(endpoint: &Endpoint, used: &[Segment]) -> Version {
+fn version(endpoint: &Endpoint, kind: ListKind, used: &[Segment]) -> Version {
     let mode: &[u8] = match &endpoint.mode {
         Mode::Transparent(_) => b"t",
         Mode::Aggregate { prefix: Prefix::Always, .. } => b"a",
@@ -193,7 +207,7 @@ fn version(endpoint: &Endpoint, used: &[Segment]) -> Version {
     };
     // An upstream that shows nothing leaves no trace: the list is the same without it.
     let shown = used.iter().filter(|segment| !segment.entries.is_empty()).map(|segment| &segment.digest.0[..]);
-    Version::of(&std::iter::once(mode).chain(shown).collect::<Vec<_>>())
+    Version::of(&[kind.word().as_bytes(), mode].into_iter().chain(shown).collect::<Vec<_>>())
 }
 
 /// Rules are not part of the version, because clients do not see them; items carry them all the same.

@@ -11,7 +11,7 @@ use super::tool::Tool;
 use super::view::Freshness;
 use crate::capability::CapabilityClass;
 use crate::names::UpstreamId;
-use crate::upstream::About;
+use crate::upstream::{About, ListKind};
 
 /// How an upstream's list stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,50 +31,79 @@ pub(super) enum State {
 pub(super) struct Snapshot {
     pub(super) state: State,
     pub(super) since: SystemTime,
-    pub(super) tools: Arc<[Arc<Tool>]>,
+    /// By [`ListKind`].
+    pub(super) lists: [Listing; 4],
     pub(super) about: Option<Arc<About>>,
-    /// The guard that cut the last walk.
-    pub(super) truncated: Option<&'static str>,
-    pub(super) freshness: Freshness,
-    pub(super) public: bool,
     /// True once the first walk has ended, whether well or badly.
     pub(super) walked: bool,
-    /// True if the upstream offers tools, or once did.
-    pub(super) offers: bool,
     /// Why it is stale or down.
     pub(super) error: Option<Arc<str>>,
     /// Good walks so far.
     pub(super) walks: u64,
-    /// Items that the last walk left out.
-    pub(super) rejected: u64,
     /// Definitions that changed so far.
     pub(super) redefined: u64,
 }
 
+/// One of an upstream's lists at one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Listing {
+    pub(super) items: Arc<[Arc<Tool>]>,
+    /// The guard that cut the last walk.
+    pub(super) truncated: Option<&'static str>,
+    pub(super) freshness: Freshness,
+    pub(super) public: bool,
+    /// True if the upstream offers it, or once did.
+    pub(super) offers: bool,
+    /// Items that the last walk left out.
+    pub(super) rejected: u64,
+}
+
+impl Default for Listing {
+    fn default() -> Self {
+        Self {
+            items: Arc::new([]),
+            truncated: None,
+            freshness: Freshness::NONE,
+            public: false,
+            offers: false,
+            rejected: 0,
+        }
+    }
+}
+
 impl Snapshot {
+    pub(super) fn list(&self, kind: ListKind) -> &Listing {
+        &self.lists[kind as usize]
+    }
+
+    /// True if nothing is listed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lists.iter().all(|list| list.items.is_empty())
+    }
+
+    /// Nothing is promised of any list any more.
+    pub(super) fn promise_nothing(&mut self) {
+        self.lists.iter_mut().for_each(|list| list.freshness = Freshness::NONE);
+    }
+
     fn pending(since: SystemTime) -> Self {
         Self {
             state: State::Pending,
             since,
-            tools: Arc::new([]),
+            lists: Default::default(),
             about: None,
-            truncated: None,
-            freshness: Freshness::NONE,
-            public: false,
             walked: false,
-            offers: false,
             error: None,
             walks: 0,
-            rejected: 0,
             redefined: 0,
         }
     }
 
     /// Why the list is not whole and fresh, as clients are told.
-    pub(super) fn reason(&self) -> Option<&'static str> {
+    pub(super) fn reason(&self, kind: ListKind) -> Option<&'static str> {
         match self.state {
             State::Pending => Some("pending"),
-            State::Fresh => self.truncated.map(|_| "truncated"),
+            State::Fresh => self.list(kind).truncated.map(|_| "truncated"),
             State::Stale => Some("stale"),
             State::Down => Some("down"),
         }
@@ -102,10 +131,10 @@ impl Feed {
         bell: Arc<Notify>,
     ) -> Self {
         let mut snapshot = Snapshot::pending(since);
-        if let Some(before) = before.filter(|before| !before.tools.is_empty()) {
+        if let Some(before) = before.filter(|before| !before.is_empty()) {
             // A reload that changes a timeout must not make every client see the tools go and come back.
             snapshot = Snapshot { state: State::Stale, since, walked: false, walks: 0, ..before.clone() };
-            snapshot.freshness = Freshness::NONE;
+            snapshot.promise_nothing();
         }
         Self { upstream, class, wait_until: Instant::now() + wait, snapshot: ArcSwap::from_pointee(snapshot), bell }
     }

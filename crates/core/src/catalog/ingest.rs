@@ -12,13 +12,14 @@ use crate::failure::Failure;
 use crate::names::UpstreamId;
 use crate::schema::Contract;
 use crate::telemetry::instruments;
+use crate::upstream::ListKind;
 
-/// The tools of a walk, and what was odd about them.
+/// The items of a walk, and what was odd about them.
 pub(super) struct Ingested {
-    pub(super) tools: Arc<[Arc<Tool>]>,
+    pub(super) items: Arc<[Arc<Tool>]>,
     /// Tools whose definition is another than before.
     pub(super) redefined: u64,
-    /// Items that are no tools, or have a name that an earlier one has.
+    /// Items that are none, or have a name that an earlier one has.
     pub(super) rejected: u64,
 }
 
@@ -28,33 +29,38 @@ pub(super) struct Ingested {
 /// Only if this crate has a bug: an upstream's bytes cannot make it fail.
 pub(super) async fn ingest(
     works: &Arc<Works>,
-    upstream: &UpstreamId,
+    (upstream, kind): (&UpstreamId, ListKind),
     items: Vec<Bytes>,
     before: Arc<[Arc<Tool>]>,
 ) -> Result<Ingested, Failure> {
     let (works, upstream) = (works.clone(), upstream.clone());
     // Reading and compiling thousands of schemas takes milliseconds that no call should wait for.
-    tokio::task::spawn_blocking(move || make(&works, &upstream, items, &before))
+    tokio::task::spawn_blocking(move || make(&works, (&upstream, kind), items, &before))
         .await
         .map_err(|error| Failure::internal("reading an upstream's tools failed").because(error))
 }
 
-fn make(works: &Works, upstream: &UpstreamId, items: Vec<Bytes>, before: &Arc<[Arc<Tool>]>) -> Ingested {
+fn make(
+    works: &Works,
+    (upstream, kind): (&UpstreamId, ListKind),
+    items: Vec<Bytes>,
+    before: &Arc<[Arc<Tool>]>,
+) -> Ingested {
     let known: HashMap<&str, &Arc<Tool>> = before.iter().map(|tool| (&*tool.native, tool)).collect();
     let mut seen = HashSet::with_capacity(items.len());
     let mut tools = Vec::with_capacity(items.len());
     let (mut redefined, mut rejected) = (0, 0);
     for item in items {
-        let draft = match Draft::read(item) {
+        let draft = match Draft::read(kind, item) {
             Ok(draft) => draft,
             Err(error) => {
-                reject(upstream, "bad_tool", "", &error.to_string());
+                reject((upstream, kind), "bad_item", "", &error.to_string());
                 rejected += 1;
                 continue;
             }
         };
         if !seen.insert(draft.native.clone()) {
-            reject(upstream, "duplicate_tool", &draft.native, "the list has this name twice; the first one counts");
+            reject((upstream, kind), "duplicate_item", &draft.native, "the list has this twice; the first one counts");
             rejected += 1;
             continue;
         }
@@ -63,7 +69,7 @@ fn make(works: &Works, upstream: &UpstreamId, items: Vec<Bytes>, before: &Arc<[A
             tools.push(Arc::clone(same));
             continue;
         }
-        if old.is_some() {
+        if old.is_some() && kind == ListKind::Tools {
             redefined += 1;
             instruments().tool_definition_changed.add(1, &[label(upstream)]);
             tracing::warn!(%upstream, tool = plain(&draft.native, 64), "the definition of a tool changed");
@@ -73,12 +79,12 @@ fn make(works: &Works, upstream: &UpstreamId, items: Vec<Bytes>, before: &Arc<[A
         tools.push(Arc::new(tool));
     }
     let same = tools.len() == before.len() && tools.iter().zip(before.iter()).all(|(new, old)| Arc::ptr_eq(new, old));
-    Ingested { tools: if same { before.clone() } else { tools.into() }, redefined, rejected }
+    Ingested { items: if same { before.clone() } else { tools.into() }, redefined, rejected }
 }
 
-fn reject(upstream: &UpstreamId, reason: &'static str, tool: &str, why: &str) {
+fn reject((upstream, kind): (&UpstreamId, ListKind), reason: &'static str, item: &str, why: &str) {
     instruments().upstream_protocol_errors.add(1, &[label(upstream), KeyValue::new("reason", reason)]);
-    tracing::warn!(%upstream, tool = plain(tool, 64), reason, why, "an item of a tool list was left out");
+    tracing::warn!(%upstream, list = kind.word(), item = plain(item, 64), reason, why, "an item of a list was left out");
 }
 
 /// Says of which tools the values are not checked.

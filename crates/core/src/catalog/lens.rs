@@ -45,10 +45,15 @@ impl fmt::Debug for Lenses {
 }
 
 impl Catalog {
-    /// What a principal sees now of an endpoint, without waiting.
+    /// What a principal sees now of one list of an endpoint, without waiting.
     #[must_use]
-    pub fn seen(&self, endpoint: &EndpointId, class: CapabilityClass, principal: &Principal) -> Option<Arc<View>> {
-        self.view(endpoint, class).map(|whole| self.part(endpoint, whole, principal))
+    pub fn seen(
+        &self,
+        endpoint: &EndpointId,
+        (kind, class): (ListKind, CapabilityClass),
+        principal: &Principal,
+    ) -> Option<Arc<View>> {
+        self.view(endpoint, kind, class).map(|whole| self.part(endpoint, whole, principal))
     }
 
     /// Announcements of changes of the list that a principal sees, from now on. What it does not see changes silently.
@@ -65,7 +70,7 @@ impl Catalog {
             changes,
             catalog: self.clone(),
             endpoint: endpoint.clone(),
-            class,
+            of: (kind, class),
             principal: principal.clone(),
             last: Version::default(),
         };
@@ -135,7 +140,7 @@ pub struct Watching {
     changes: Changes,
     catalog: Arc<Catalog>,
     endpoint: EndpointId,
-    class: CapabilityClass,
+    of: (ListKind, CapabilityClass),
     principal: Principal,
     /// What was seen when the client was last told.
     last: Version,
@@ -158,7 +163,7 @@ impl Watching {
     }
 
     fn version(&self) -> Version {
-        let seen = self.catalog.seen(&self.endpoint, self.class, &self.principal);
+        let seen = self.catalog.seen(&self.endpoint, self.of, &self.principal);
         seen.unwrap_or_else(|| NOTHING.clone()).content()
     }
 }

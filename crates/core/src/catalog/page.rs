@@ -55,28 +55,29 @@ impl Catalog {
         let audience = self.audience(ask.endpoint, ask.principal);
         let scope = Scope { principal: ask.principal, endpoint: ask.endpoint, audience, kind: ask.kind };
         let Some(text) = ask.cursor else {
-            let view = self.settled(ask.endpoint, ask.class).await;
+            let view = self.settled(ask.endpoint, ask.kind, ask.class).await;
             return self.cut(&ask, &scope, view, Start::Beginning);
         };
         let cursor = Cursor::open(&self.sealer, &scope, text)?;
         // A client of another class sees another list: a cursor into one means nothing in the other.
-        let (own, meant) = (self.desk(ask.endpoint, ask.class), self.desk(ask.endpoint, cursor.class));
+        let (own, meant) =
+            (self.desk(ask.endpoint, ask.kind, ask.class), self.desk(ask.endpoint, ask.kind, cursor.class));
         if !own.zip(meant).is_some_and(|(own, meant)| Arc::ptr_eq(&own, &meant)) {
             return Err(Failure::bad_cursor());
         }
         self.outstanding.came_back(cursor.list);
-        let view = self.pinned(ask.endpoint, &cursor).await.ok_or_else(Failure::bad_cursor)?;
+        let view = self.pinned(ask.endpoint, ask.kind, &cursor).await.ok_or_else(Failure::bad_cursor)?;
         self.cut(&ask, &scope, view, Start::At(cursor))
     }
 
     /// The view a cursor points into. Another replica may have made it: this one may have to learn its lists first.
-    async fn pinned(&self, endpoint: &EndpointId, cursor: &Cursor) -> Option<Arc<View>> {
-        let desk = self.desk(endpoint, cursor.class)?;
+    async fn pinned(&self, endpoint: &EndpointId, kind: ListKind, cursor: &Cursor) -> Option<Arc<View>> {
+        let desk = self.desk(endpoint, kind, cursor.class)?;
         let age = self.works.settings.pinned_for;
         if let Some(view) = desk.pinned(cursor.version, Instant::now(), age) {
             return Some(view);
         }
-        self.settled(endpoint, cursor.class).await;
+        self.settled(endpoint, kind, cursor.class).await;
         desk.pinned(cursor.version, Instant::now(), age)
     }
 
@@ -108,7 +109,7 @@ impl Catalog {
                 scope,
             )
         });
-        let current = self.view(ask.endpoint, class).is_some_and(|now| now.version == whole.version);
+        let current = self.view(ask.endpoint, ask.kind, class).is_some_and(|now| now.version == whole.version);
         let ttl_ms = if current { view.ttl_ms() } else { 0 };
         Ok(Page { public: view.public, view, range, next_cursor, ttl_ms })
     }

@@ -1,4 +1,4 @@
-//! One endpoint in the catalog: its upstreams, and a desk for each capability class that asks.
+//! One endpoint in the catalog: its upstreams, and a desk for each list and each capability class that asks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +15,7 @@ use super::view::{Version, View};
 use super::works::Works;
 use crate::capability::CapabilityClass;
 use crate::endpoint::Endpoint;
+use crate::upstream::ListKind;
 
 /// An endpoint as of one reload. What clients hold on to lives in [`Desks`], which outlives reloads.
 pub(super) struct Stand {
@@ -23,7 +24,7 @@ pub(super) struct Stand {
     pub(super) desks: Arc<Desks>,
 }
 
-/// The desks of one endpoint. At most one for each of the few classes there are.
+/// The desks of one endpoint. At most one for each list and each of the few classes there are.
 #[derive(Default)]
 pub(super) struct Desks {
     open: ArcSwap<Vec<Arc<Desk>>>,
@@ -31,16 +32,17 @@ pub(super) struct Desks {
     segments: Mutex<Segments>,
 }
 
-/// Where clients of one class look: the current view, older ones for their cursors, and announcements.
+/// Where clients of one class look for one list: the current view, older ones for their cursors, and announcements.
 pub(super) struct Desk {
+    kind: ListKind,
     pub(super) class: CapabilityClass,
     current: ArcSwap<View>,
     shelf: Mutex<Shelf>,
     announcer: Mutex<Announcer>,
     /// Told of every new view, at once.
     pub(super) built: Arc<Board>,
-    /// Told of changes of the tools clients see, in measure.
-    pub(super) tools: Arc<Board>,
+    /// Told of changes of what clients see, in measure.
+    pub(super) told: Arc<Board>,
     /// When somebody last looked, in seconds of [`Works::seconds`].
     used: AtomicU64,
 }
@@ -54,10 +56,10 @@ struct Announcer {
 
 impl Stand {
     /// The desk for a class, made if nobody has asked for it before.
-    pub(super) fn desk(&self, works: &Arc<Works>, class: CapabilityClass) -> Arc<Desk> {
-        let desk = match self.desks.find(class) {
+    pub(super) fn desk(&self, works: &Arc<Works>, kind: ListKind, class: CapabilityClass) -> Arc<Desk> {
+        let desk = match self.desks.find(kind, class) {
             Some(desk) => desk,
-            None => self.open(works, class),
+            None => self.open(works, kind, class),
         };
         let now = works.seconds();
         // Only once a second: a store on every request would keep the line bouncing between cores.
@@ -67,20 +69,21 @@ impl Stand {
         desk
     }
 
-    fn open(&self, works: &Arc<Works>, class: CapabilityClass) -> Arc<Desk> {
+    fn open(&self, works: &Arc<Works>, kind: ListKind, class: CapabilityClass) -> Arc<Desk> {
         let mut segments = self.desks.segments.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(desk) = self.desks.find(class) {
+        if let Some(desk) = self.desks.find(kind, class) {
             return desk;
         }
-        let view = build(works, (&self.endpoint, &self.sources), class, &mut segments, None);
+        let view = build(works, (&self.endpoint, &self.sources), (kind, class), &mut segments, None);
         report(&view, &View::empty());
         let desk = Arc::new(Desk {
+            kind,
             class,
             current: ArcSwap::from_pointee(view),
             shelf: Mutex::default(),
             announcer: Mutex::default(),
             built: Arc::default(),
-            tools: Arc::default(),
+            told: Arc::default(),
             used: AtomicU64::new(works.seconds()),
         });
         let mut open = self.desks.all();
@@ -97,7 +100,8 @@ impl Stand {
         let desks = self.desks.all();
         for desk in &desks {
             let before = desk.view();
-            let view = build(works, (&self.endpoint, &self.sources), desk.class, &mut segments, Some(&before));
+            let of = (desk.kind, desk.class);
+            let view = build(works, (&self.endpoint, &self.sources), of, &mut segments, Some(&before));
             desk.show(view, &before, works, now);
         }
         drop(segments);
@@ -132,11 +136,11 @@ impl Desks {
 
     /// Says to all who wait that what they see may be another list now.
     pub(super) fn announce(&self) {
-        self.all().iter().for_each(|desk| desk.tools.announce());
+        self.all().iter().for_each(|desk| desk.told.announce());
     }
 
-    fn find(&self, class: CapabilityClass) -> Option<Arc<Desk>> {
-        self.open.load().iter().find(|desk| desk.class == class).cloned()
+    fn find(&self, kind: ListKind, class: CapabilityClass) -> Option<Arc<Desk>> {
+        self.open.load().iter().find(|desk| desk.class == class && desk.kind == kind).cloned()
     }
 
     fn all(&self) -> Vec<Arc<Desk>> {
@@ -168,7 +172,7 @@ impl Desk {
         self.current.store(Arc::new(view));
         self.built.announce();
         // Whoever comes later sees the new list anyway.
-        if moved && self.tools.watchers() > 0 {
+        if moved && self.told.watchers() > 0 {
             self.announcer.lock().unwrap_or_else(PoisonError::into_inner).dirty = true;
         }
     }
@@ -185,17 +189,17 @@ impl Desk {
         }
         *announcer = Announcer { last: Some(now), dirty: false };
         drop(announcer);
-        self.tools.announce();
+        self.told.announce();
         None
     }
 
     fn close(&self) {
-        self.tools.close();
+        self.told.close();
         self.built.close();
     }
 
     fn is_used(&self, now: u64, idle: u64) -> bool {
-        now.saturating_sub(self.used.load(Ordering::Relaxed)) < idle || self.tools.watchers() > 0
+        now.saturating_sub(self.used.load(Ordering::Relaxed)) < idle || self.told.watchers() > 0
     }
 }
 

@@ -8,7 +8,7 @@ use super::feed::{Feed, State};
 use crate::capability::CapabilityClass;
 use crate::names::UpstreamId;
 use crate::schema::Contract;
-use crate::upstream::{About, Health};
+use crate::upstream::{About, Health, ListKind};
 
 /// One upstream.
 #[derive(Clone, Debug)]
@@ -34,6 +34,10 @@ pub struct ListStatus {
     pub since: SystemTime,
     /// Tools listed now.
     pub tools: usize,
+    /// Prompts listed now.
+    pub prompts: usize,
+    /// Resources and resource templates listed now.
+    pub resources: usize,
     /// Tools with a schema that is not used for validation.
     pub unchecked: usize,
     /// Items that the last walk left out, because they are no tools or have a name twice.
@@ -65,6 +69,7 @@ impl Catalog {
 
 fn list(feed: &Feed) -> ListStatus {
     let snapshot = feed.snapshot();
+    let (tools, count) = (snapshot.list(ListKind::Tools), |kind| snapshot.list(kind).items.len());
     let is_unchecked = |contract: &Contract| matches!(contract, Contract::Unchecked(_));
     ListStatus {
         class: feed.class,
@@ -75,11 +80,13 @@ fn list(feed: &Feed) -> ListStatus {
             State::Down => "down",
         },
         since: snapshot.since,
-        tools: snapshot.tools.len(),
-        unchecked: snapshot.tools.iter().filter(|t| is_unchecked(&t.input) || is_unchecked(&t.output)).count(),
-        rejected: snapshot.rejected,
+        tools: tools.items.len(),
+        prompts: count(ListKind::Prompts),
+        resources: count(ListKind::Resources) + count(ListKind::Templates),
+        unchecked: tools.items.iter().filter(|t| is_unchecked(&t.input) || is_unchecked(&t.output)).count(),
+        rejected: snapshot.lists.iter().map(|list| list.rejected).sum(),
         redefined: snapshot.redefined,
-        truncated: snapshot.truncated,
+        truncated: snapshot.lists.iter().find_map(|list| list.truncated),
         walks: snapshot.walks,
         error: snapshot.error.clone(),
     }

@@ -1,4 +1,5 @@
-//! A tool as the catalog keeps it: the upstream's own bytes, and what was computed from them once.
+//! A tool as the catalog keeps it: the upstream's own bytes, and what was computed from them once. Prompts, resources and
+//! resource templates are kept the same way; they have no schemas.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,19 +16,22 @@ use super::view::Version;
 use crate::names::UpstreamId;
 use crate::schema::{Contract, Contracts};
 use crate::telemetry::instruments;
+use crate::upstream::ListKind;
 
 /// Characters of a tool's name that a metric label keeps.
 const LABEL_LENGTH: usize = 64;
 
-/// One tool of one upstream. Immutable; an unchanged tool keeps its `Arc` over every walk.
+/// One tool, or another listed thing, of one upstream. Immutable; an unchanged one keeps its `Arc` over every walk.
 pub struct Tool {
+    /// Which list it stands in.
+    pub kind: ListKind,
     /// Whose it is.
     pub upstream: UpstreamId,
-    /// Its own name there.
+    /// Its own name there; the URI of a resource, the URI template of a template.
     pub native: Arc<str>,
     /// The tool object, as the upstream wrote it.
     pub raw: Bytes,
-    /// Where the value of `name` stands in [`Self::raw`], so that it can be replaced without parsing.
+    /// Where the value of its key ([`ListKind::key`]) stands in [`Self::raw`], so that it can be replaced without parsing.
     pub name: Range<usize>,
     /// A digest of [`Self::raw`].
     pub digest: Version,
@@ -44,13 +48,14 @@ pub enum NotATool {
     /// Not a JSON object within the limits of upstream messages.
     #[error("the item is not a JSON object within the limits")]
     Malformed,
-    /// `name` is absent, given twice, or not a string.
-    #[error("the item has no single `name`")]
+    /// Its key (`name`, `uri` or `uriTemplate`) is absent, given twice, or not a string.
+    #[error("the item has no single name or URI")]
     Name,
 }
 
 /// An item of a list that is known to be a tool, before the costly part of making one.
 pub(crate) struct Draft {
+    kind: ListKind,
     pub(crate) native: String,
     pub(crate) raw: Bytes,
     pub(crate) digest: Version,
@@ -60,19 +65,21 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Reads an item of `tools/list`.
+    /// Reads an item of a list.
     ///
     /// # Errors
     /// [`NotATool`].
-    pub(crate) fn read(raw: Bytes) -> Result<Self, NotATool> {
+    pub(crate) fn read(kind: ListKind, raw: Bytes) -> Result<Self, NotATool> {
         scan::check(&raw, &Limits::upstream()).map_err(|_| NotATool::Malformed)?;
         if !scan::is_object(&raw) {
             return Err(NotATool::Malformed);
         }
         let (mut name, mut input, mut output) = (None, None, None);
         for member in scan::members(&raw) {
-            if member.key.eq_str("name") {
+            if member.key.eq_str(kind.key()) {
                 name = Some(member.value);
+            } else if kind != ListKind::Tools {
+                // Only tools have schemas.
             } else if member.key.eq_str("inputSchema") {
                 input = Some(member.value);
             } else if member.key.eq_str("outputSchema") {
@@ -82,7 +89,7 @@ impl Draft {
         let name = name.ok_or(NotATool::Name)?;
         let native = scan::string(&raw[name.clone()]).ok_or(NotATool::Name)?.into_owned();
         let digest = Version::of(&[&raw]);
-        Ok(Self { native, raw, digest, name, input, output })
+        Ok(Self { kind, native, raw, digest, name, input, output })
     }
 
     /// Does the costly part: compiles the schemas. Not for the hot path.
@@ -94,6 +101,7 @@ impl Draft {
             KeyValue::new("tool", plain(&self.native, LABEL_LENGTH)),
         ]);
         Tool {
+            kind: self.kind,
             upstream: upstream.clone(),
             native: self.native.into(),
             raw: self.raw,
@@ -121,6 +129,29 @@ impl Tool {
 
     fn series(&self, outcome: &'static str) -> Vec<KeyValue> {
         self.labels.iter().cloned().chain([KeyValue::new("outcome", outcome)]).collect()
+    }
+
+    /// A resource that no list shows, but that a client may ask for by its URI.
+    pub(crate) fn unlisted(upstream: &UpstreamId, uri: &str) -> Self {
+        let raw = Bytes::from(serde_json::json!({ "uri": uri }).to_string());
+        let name = scan::find(&raw, "uri").unwrap_or_default();
+        let labels = Arc::new([
+            KeyValue::new("upstream", upstream.as_str().to_owned()),
+            // URIs that clients make up must not become series.
+            KeyValue::new("tool", ""),
+        ]);
+        Self {
+            kind: ListKind::Resources,
+            upstream: upstream.clone(),
+            native: uri.into(),
+            digest: Version::of(&[&raw]),
+            raw,
+            name,
+            input: Contract::None,
+            output: Contract::None,
+            labels,
+            completed: OnceLock::new(),
+        }
     }
 }
 
@@ -161,7 +192,7 @@ mod tests {
     use super::*;
 
     fn draft(text: &str) -> Result<Draft, NotATool> {
-        Draft::read(Bytes::copy_from_slice(text.as_bytes()))
+        Draft::read(ListKind::Tools, Bytes::copy_from_slice(text.as_bytes()))
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(super) struct Walked {
 ///
 /// # Errors
 /// The failure of any page: a part of a list never stands for the whole.
-pub(super) async fn walk(watch: &mut dyn Watch, limits: &WalkLimits) -> Result<Walked, Failure> {
+pub(super) async fn walk(watch: &mut dyn Watch, kind: ListKind, limits: &WalkLimits) -> Result<Walked, Failure> {
     let mut walked = Walked { items: Vec::new(), truncated: None, ttl: None, public: true };
     let mut hinted = true;
     let mut ttl_ms = u64::MAX;
@@ -38,7 +38,7 @@ pub(super) async fn walk(watch: &mut dyn Watch, limits: &WalkLimits) -> Result<W
     let mut seen = HashSet::new();
     let mut cursor = None;
     for _ in 0..limits.pages {
-        let page = watch.list(ListKind::Tools, cursor).await?;
+        let page = watch.list(kind, cursor).await?;
         hinted &= page.hinted;
         ttl_ms = ttl_ms.min(page.ttl_ms);
         walked.public &= page.public;

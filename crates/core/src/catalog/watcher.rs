@@ -12,7 +12,7 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::feed::{Feed, State};
+use super::feed::{Feed, Listing, State};
 use super::ingest::ingest;
 use super::pace::{Backoff, Pace, jittered};
 use super::source::Source;
@@ -21,7 +21,7 @@ use super::walk::{Walked, walk};
 use super::works::Works;
 use crate::failure::{Failure, FailureKind};
 use crate::telemetry::instruments;
-use crate::upstream::Watch;
+use crate::upstream::{About, ListKind, Watch};
 
 /// The actor. It ends when its future is dropped.
 pub(super) struct Watcher {
@@ -91,50 +91,64 @@ impl Watcher {
 
     async fn refresh(&mut self, watch: &mut dyn Watch) -> Result<(), Failure> {
         let about = Arc::new(watch.about().clone());
-        let pushes = about.pushes;
-        let walked = if about.tools {
-            let rules = self.source.rules();
-            let walking = timeout(self.works.settings.walk_time, walk(watch, &rules.given.walk));
-            match self.expiring(walking).await {
-                Ok(walked) => or_none(walked)?,
-                Err(_) => return Err(Failure::new(FailureKind::TimedOut, "the server did not list its tools in time")),
-            }
-        } else {
-            Walked::nothing()
-        };
-        let offers = about.tools;
-        let (truncated, public) = (walked.truncated, walked.public);
-        let freshness = self.freshness(walked.ttl, pushes);
-        let before = self.feed.snapshot().tools.clone();
-        let ingested = ingest(&self.works, &self.feed.upstream, walked.items, before).await?;
-        self.report(&ingested.tools, truncated);
+        let mut lists: [Listing; 4] = Default::default();
+        let mut redefined = 0;
+        for kind in ListKind::ALL {
+            let (list, changed) = self.list(watch, &about, kind).await?;
+            self.report(kind, &list.items, list.truncated);
+            lists[kind as usize] = list;
+            redefined += changed;
+        }
         let since = self.works.wall();
         self.expiry = None;
         self.feed.publish(|snapshot| {
-            if snapshot.state != State::Fresh || snapshot.truncated != truncated {
+            let truncated = |lists: &[Listing; 4]| lists.each_ref().map(|list| list.truncated);
+            if snapshot.state != State::Fresh || truncated(&snapshot.lists) != truncated(&lists) {
                 snapshot.since = since;
             }
             snapshot.state = State::Fresh;
-            snapshot.tools = ingested.tools;
-            snapshot.rejected = ingested.rejected;
-            snapshot.redefined += ingested.redefined;
+            for (new, old) in lists.iter_mut().zip(&snapshot.lists) {
+                new.offers |= old.offers;
+            }
+            snapshot.lists = lists;
+            snapshot.redefined += redefined;
             snapshot.about = Some(about);
-            snapshot.truncated = truncated;
-            snapshot.freshness = freshness;
-            snapshot.public = public;
             snapshot.walked = true;
-            snapshot.offers |= offers;
             snapshot.error = None;
             snapshot.walks += 1;
         });
         Ok(())
     }
 
+    /// Walks one list. Gives it, and how many of its items are defined otherwise than before.
+    async fn list(&mut self, watch: &mut dyn Watch, about: &About, kind: ListKind) -> Result<(Listing, u64), Failure> {
+        let offers = about.offers.has(kind);
+        let walked = if offers {
+            let rules = self.source.rules();
+            let walking = timeout(self.works.settings.walk_time, walk(watch, kind, &rules.given.walk));
+            match self.expiring(walking).await {
+                Ok(walked) => or_none(walked)?,
+                Err(_) => return Err(Failure::new(FailureKind::TimedOut, "the server did not give its lists in time")),
+            }
+        } else {
+            Walked::nothing()
+        };
+        let (truncated, public) = (walked.truncated, walked.public);
+        let freshness = self.freshness(walked.ttl, !offers || about.pushes.has(kind));
+        let before = self.feed.snapshot().list(kind).items.clone();
+        let ingested = ingest(&self.works, (&self.feed.upstream, kind), walked.items, before).await?;
+        let listing =
+            Listing { items: ingested.items, truncated, freshness, public, offers, rejected: ingested.rejected };
+        Ok((listing, ingested.redefined))
+    }
+
     /// Waits for a reason to walk again: the upstream says so, or it is time to look.
     async fn cause(&self, watch: &mut dyn Watch) -> Result<(), Failure> {
         let about = watch.about();
         let poll = self.source.rules().given.poll;
-        let look = match (about.pushes, self.feed.snapshot().freshness.until) {
+        let told = about.offers.and(about.pushes) == about.offers && !about.pushes.is_empty();
+        let until = self.feed.snapshot().lists.iter().filter_map(|list| list.freshness.until).min();
+        let look = match (told, until) {
             (false, _) => Some(jittered(poll, &*self.works.ports.random)),
             // A promise that runs out is renewed, so that clients may go on keeping the list.
             (true, Some(until)) => {
@@ -173,10 +187,10 @@ impl Watcher {
             self.feed.publish(|snapshot| {
                 snapshot.state = State::Down;
                 snapshot.since = since;
-                snapshot.tools = Arc::new([]);
+                snapshot.lists.iter_mut().for_each(|list| list.items = Arc::new([]));
             });
-            tracing::warn!(upstream = %self.feed.upstream, class = %self.feed.class, "tools of an unreachable upstream are no longer listed");
-            self.report(&[], None);
+            tracing::warn!(upstream = %self.feed.upstream, class = %self.feed.class, "what an unreachable upstream has is no longer listed");
+            ListKind::ALL.into_iter().for_each(|kind| self.report(kind, &[], None));
         }
         work.await
     }
@@ -184,7 +198,7 @@ impl Watcher {
     /// The watch could not be opened, or is gone.
     fn lost(&mut self, failure: &Failure) {
         let before = self.feed.snapshot();
-        let empty = before.tools.is_empty();
+        let empty = before.is_empty();
         if !empty && self.expiry.is_none() {
             self.start_grace();
         }
@@ -200,7 +214,7 @@ impl Watcher {
                 snapshot.since = since;
             }
             snapshot.state = state;
-            snapshot.freshness = Freshness::NONE;
+            snapshot.promise_nothing();
             snapshot.walked = true;
             snapshot.error = Some(error);
         });
@@ -219,17 +233,19 @@ impl Watcher {
         }
     }
 
-    fn report(&self, tools: &[Arc<super::Tool>], truncated: Option<&'static str>) {
+    fn report(&self, kind: ListKind, items: &[Arc<super::Tool>], truncated: Option<&'static str>) {
         // The base class speaks for the upstream; other classes would overwrite its figures.
         if self.feed.class != crate::CapabilityClass::BASE {
             return;
         }
-        let kind = KeyValue::new("kind", "tools");
-        instruments().catalog_items.record(tools.len() as u64, &[self.label(), kind]);
-        instruments().catalog_complete.record(u64::from(truncated.is_none()), &[self.label()]);
+        let label = KeyValue::new("kind", kind.word());
+        instruments().catalog_items.record(items.len() as u64, &[self.label(), label]);
+        if kind == ListKind::Tools {
+            instruments().catalog_complete.record(u64::from(truncated.is_none()), &[self.label()]);
+        }
         if let Some(guard) = truncated {
             instruments().catalog_truncated.add(1, &[self.label(), KeyValue::new("guard", guard)]);
-            tracing::warn!(upstream = %self.feed.upstream, guard, "the list of an upstream was cut by a guard");
+            tracing::warn!(upstream = %self.feed.upstream, list = kind.word(), guard, "a list of an upstream was cut by a guard");
         }
     }
 

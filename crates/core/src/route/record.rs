@@ -6,8 +6,9 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::check::{Results, is_error};
-use super::{checked, is_end};
+use super::check::is_error;
+use super::is_end;
+use super::way::Way;
 use crate::call::Call;
 use crate::catalog::Item;
 use crate::failure::Failure;
@@ -39,10 +40,10 @@ impl Record {
     }
 
     /// Goes along with a reply until it ends.
-    pub(super) fn on(self, reply: Reply, results: Option<Results>) -> Reply {
+    pub(super) fn on(self, reply: Reply, way: Way) -> Reply {
         let mut record = Some(self);
         reply.map(move |event| match event {
-            Event::End(end) => Event::End(finish(checked(end, results.as_ref()), record.take())),
+            Event::End(end) => Event::End(finish(way.pass(end), record.take())),
             note => {
                 debug_assert!(!is_end(&note));
                 note

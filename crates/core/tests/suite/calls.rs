@@ -199,7 +199,7 @@ async fn other_methods_and_nameless_calls_are_refused() {
     let fake = Fake::new("up", &["a"]);
     let desk = Desk::of(World::of(&[&fake]));
     assert_eq!(
-        failure(desk.send(Method::PromptsGet, raw(&json!({ "name": "a" }))).await).kind(),
+        failure(desk.send(Method::Ping, raw(&json!({ "name": "a" }))).await).kind(),
         &FailureKind::MethodNotFound
     );
     assert_eq!(failure(desk.call(json!({})).await).kind(), &FailureKind::InvalidParams);

@@ -1,6 +1,7 @@
 //! Lists that differ by what a client can be asked for.
 
 use std::time::Duration;
+use weir_core::upstream::ListKind;
 
 use weir_core::CapabilityClass;
 
@@ -23,7 +24,7 @@ async fn r161_r057_a_client_sees_what_its_capabilities_bring_and_others_do_not()
     let world = World::of(&[&fake, &plain]);
     assert_eq!(exposed(&world.settled().await), ["ask__a", "plain__b"]);
     let asked = FORM.with(CapabilityClass::ROOTS);
-    let view = world.catalog.settled(&endpoint(), asked).await;
+    let view = world.catalog.settled(&endpoint(), ListKind::Tools, asked).await;
     assert_eq!(exposed(&view), ["ask__a", "ask__form", "plain__b"]);
     assert_eq!(exposed(&world.view()), ["ask__a", "plain__b"]);
     // Only the one that carries the capability is watched once more.
@@ -35,14 +36,14 @@ async fn a_class_nobody_asks_for_any_more_is_not_watched_any_more() {
     let fake = asking();
     let world = World::of(&[&fake]);
     world.settled().await;
-    world.catalog.settled(&endpoint(), FORM).await;
-    let stream = world.catalog.changes(&endpoint(), FORM, weir_core::upstream::ListKind::Tools);
+    world.catalog.settled(&endpoint(), ListKind::Tools, FORM).await;
+    let stream = world.catalog.changes(&endpoint(), FORM, ListKind::Tools);
     tokio::time::sleep(Duration::from_secs(1000)).await;
     assert_eq!(world.catalog.status()[0].lists.len(), 2, "an open stream keeps it");
     drop(stream);
     tokio::time::sleep(Duration::from_secs(1000)).await;
     assert_eq!(world.catalog.status()[0].lists.len(), 1);
-    let view = world.catalog.settled(&endpoint(), FORM).await;
+    let view = world.catalog.settled(&endpoint(), ListKind::Tools, FORM).await;
     assert_eq!(view.items.len(), 2);
 }
 
@@ -52,7 +53,7 @@ async fn while_the_list_of_a_class_is_unknown_the_base_list_stands_in() {
     let world = World::of(&[&fake]);
     world.settled().await;
     fake.set(|script| script.hang = true);
-    let view = world.catalog.settled(&endpoint(), FORM).await;
+    let view = world.catalog.settled(&endpoint(), ListKind::Tools, FORM).await;
     assert_eq!((exposed(&view), view.missing[0].reason, view.ttl_ms()), (vec!["ask__a"], "pending", 0));
 }
 
@@ -62,7 +63,7 @@ async fn at_most_sixteen_classes_of_an_upstream_are_watched() {
     fake.set(|script| script.carries = CapabilityClass::from_bits(u16::MAX));
     let world = World::of(&[&fake]);
     for bits in 0..128 {
-        let view = world.catalog.settled(&endpoint(), CapabilityClass::from_bits(bits)).await;
+        let view = world.catalog.settled(&endpoint(), ListKind::Tools, CapabilityClass::from_bits(bits)).await;
         assert_eq!(exposed(&view), ["all__a"], "{bits}");
     }
     assert_eq!(world.catalog.status()[0].lists.len(), 16);

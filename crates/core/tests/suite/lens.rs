@@ -64,8 +64,9 @@ async fn equal_parts_are_one_version_and_hidden_upstreams_leave_no_trace() {
     two.set(|script| script.refuse = true);
     two.cut();
     world.rest().await;
-    let seen =
-        async |name: &str| world.catalog.seen(&endpoint(), CapabilityClass::BASE, &principal(name).await).unwrap();
+    let seen = async |name: &str| {
+        world.catalog.seen(&endpoint(), (ListKind::Tools, CapabilityClass::BASE), &principal(name).await).unwrap()
+    };
     let (alice, bob, eve) = (seen("alice").await, seen("bob").await, seen("eve").await);
     assert_eq!(exposed(&bob), ["one__a"]);
     assert_eq!(bob.version, eve.version);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use weir_core::catalog::{CatalogSettings, Found};
 use weir_core::endpoint::Prefix;
+use weir_core::upstream::ListKind;
 
 use crate::support::{Fake, World, exposed, id, transparent};
 
@@ -54,7 +55,7 @@ async fn a_transparent_endpoint_renames_nothing() {
     let world = World::empty(CatalogSettings::default());
     let endpoint = transparent("files");
     world.apply(vec![endpoint.clone()], &[&fake]);
-    let view = world.catalog.settled(&endpoint.id, weir_core::CapabilityClass::BASE).await;
+    let view = world.catalog.settled(&endpoint.id, ListKind::Tools, weir_core::CapabilityClass::BASE).await;
     assert_eq!(exposed(&view), ["read file", "x__y"]);
 }
 

@@ -6,6 +6,7 @@ use tokio::time::timeout;
 use weir_core::CapabilityClass;
 use weir_core::catalog::Change;
 use weir_core::endpoint::Prefix;
+use weir_core::upstream::ListKind;
 
 use crate::support::{Fake, World, aggregate, endpoint, exposed, transparent};
 
@@ -49,7 +50,7 @@ async fn a_reload_that_renames_and_a_class_that_is_asked_for_agree() {
     let class = CapabilityClass::ROOTS;
     for prefix in [Prefix::None, Prefix::Always, Prefix::None] {
         world.show(&[&fake], prefix, 1000);
-        let view = world.catalog.settled(&endpoint(), class).await;
+        let view = world.catalog.settled(&endpoint(), ListKind::Tools, class).await;
         assert_eq!((exposed(&view), view.version), (exposed(&world.view()), world.view().version));
     }
 }
@@ -81,8 +82,8 @@ async fn a_reload_that_renames_tells_clients_and_one_that_ends_the_endpoint_says
     assert_eq!(exposed(&world.view()), ["a"]);
     world.apply(vec![transparent("up")], &[&fake]);
     assert_eq!(changes.changed().await, Change::Gone);
-    assert!(world.catalog.view(&endpoint(), CapabilityClass::BASE).is_none());
-    assert_eq!(world.catalog.settled(&endpoint(), CapabilityClass::BASE).await.items.len(), 0);
+    assert!(world.catalog.view(&endpoint(), ListKind::Tools, CapabilityClass::BASE).is_none());
+    assert_eq!(world.catalog.settled(&endpoint(), ListKind::Tools, CapabilityClass::BASE).await.items.len(), 0);
     assert_eq!(world.changes().changed().await, Change::Gone);
     assert_eq!(Fake::count(&fake.opened), 1);
 }

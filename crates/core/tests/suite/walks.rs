@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
+use weir_core::upstream::ListKind;
 
 use bytes::Bytes;
 use weir_core::catalog::CatalogSettings;
@@ -103,7 +104,7 @@ async fn r114_a_list_is_the_same_whatever_else_is_asked() {
     let world = World::of(&[&fake]);
     let first = world.settled().await.version;
     let other = weir_core::CapabilityClass::ELICITATION_FORM;
-    world.catalog.settled(&crate::support::endpoint(), other).await;
+    world.catalog.settled(&crate::support::endpoint(), ListKind::Tools, other).await;
     world.changes();
     assert_eq!((world.view().version, world.settled().await.version), (first, first));
 }
@@ -132,5 +133,5 @@ async fn an_upstream_without_tools_contributes_nothing_and_is_not_missing() {
     let view = world.settled().await;
     assert_eq!((exposed(&view), view.missing.len()), (vec!["some__a"], 0));
     assert_eq!(Fake::count(&none.walks), 0);
-    assert!(world.catalog.offers(&crate::support::endpoint(), weir_core::upstream::ListKind::Tools));
+    assert!(world.catalog.offers(&crate::support::endpoint(), ListKind::Tools));
 }

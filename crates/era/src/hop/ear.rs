@@ -30,7 +30,7 @@ pub enum Heard {
     /// The server asked something; this message answers it.
     Reply(Bytes),
     /// The server says that its tools changed.
-    ToolsChanged,
+    ListChanged,
     /// Nothing that concerns the call, and nothing wrong.
     Nothing,
     /// Against the protocol, or another's: dropped. The word is for metrics.
@@ -70,7 +70,9 @@ impl Ear {
         match Method::parse(notification.method.as_str()) {
             Some(Method::Progress) => self.progressed(params),
             Some(Method::LogMessage) => self.logged(params),
-            Some(Method::ToolsListChanged) => Heard::ToolsChanged,
+            Some(Method::ToolsListChanged | Method::PromptsListChanged | Method::ResourcesListChanged) => {
+                Heard::ListChanged
+            }
             Some(_) => Heard::Nothing,
             None => Heard::Dropped("unknown_notification"),
         }
@@ -154,7 +156,7 @@ mod tests {
             Heard::Answer(Ok(_)) => "result".into(),
             Heard::Answer(Err(_)) => "error".into(),
             Heard::Reply(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            Heard::ToolsChanged => "changed".into(),
+            Heard::ListChanged => "changed".into(),
             Heard::Nothing => "nothing".into(),
             Heard::Dropped(why) => format!("dropped {why}"),
         }

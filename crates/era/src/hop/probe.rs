@@ -1,7 +1,7 @@
 //! Which era a server speaks, from its answer to `server/discover` (2026-07-28, basic/versioning).
 
 use bytes::Bytes;
-use weir_core::upstream::About;
+use weir_core::upstream::{About, Kinds, ListKind};
 use weir_wire::{ErrorObject, Revision, code, meta, scan};
 
 /// What the answer to a probe says about a server.
@@ -96,17 +96,33 @@ fn choose(supported: Vec<String>, about: impl FnOnce() -> Option<About>) -> Foun
 
 fn about(result: &Bytes, server_info: Option<Bytes>) -> About {
     let capabilities = scan::find(result, "capabilities").map(|range| result.slice(range));
-    let tools = capabilities.as_ref().and_then(|all| scan::find(all, "tools").map(|range| all.slice(range)));
-    let pushes = tools
-        .as_ref()
-        .and_then(|tools| scan::find(tools, "listChanged").map(|range| &tools[range] == b"true"))
-        .unwrap_or(false);
+    let (mut offers, mut pushes) = (Kinds::default(), Kinds::default());
+    let capability = |name: &str| capabilities.as_ref().and_then(|all| scan::find(all, name).map(|at| all.slice(at)));
+    let says = |of: &Bytes, name: &str| scan::find(of, name).is_some_and(|at| &of[at] == b"true");
+    for kind in ListKind::ALL {
+        let Some(own) = capability(capability_of(kind)) else { continue };
+        offers = offers.with(kind);
+        if says(&own, "listChanged") {
+            pushes = pushes.with(kind);
+        }
+    }
     About {
         server_info,
         instructions: scan::find(result, "instructions").and_then(|range| scan::string(&result[range]).map(Into::into)),
-        tools: tools.is_some(),
+        offers,
         pushes,
+        subscribes: capability("resources").is_some_and(|own| says(&own, "subscribe")),
+        completes: capability("completions").is_some(),
         capabilities,
+    }
+}
+
+/// The `ServerCapabilities` member that stands for a list.
+const fn capability_of(kind: ListKind) -> &'static str {
+    match kind {
+        ListKind::Tools => "tools",
+        ListKind::Prompts => "prompts",
+        ListKind::Resources | ListKind::Templates => "resources",
     }
 }
 
@@ -167,14 +183,15 @@ mod tests {
             "_meta":{"io.modelcontextprotocol/serverInfo":{"name":"n"}}}"#;
         let Found::Modern(found) = discovered(&Bytes::from_static(modern)) else { panic!("a modern server") };
         let about = found.about.unwrap_or_default();
-        assert!(about.tools && about.pushes);
+        assert!(about.offers.has(ListKind::Tools) && about.pushes.has(ListKind::Tools));
+        assert!(!about.offers.has(ListKind::Prompts));
         assert_eq!(about.instructions.as_deref(), Some("a\nb"));
         assert_eq!(about.server_info.as_deref(), Some(&br#"{"name":"n"}"#[..]));
 
         let legacy = br#"{"protocolVersion":"2025-03-26","capabilities":{"tools":{}},"serverInfo":{"name":"l"}}"#;
         let (revision, about) = initialized(&Bytes::from_static(legacy));
         assert_eq!(revision, Some(Revision::V2025_03_26));
-        assert!(about.tools && !about.pushes);
+        assert!(about.offers.has(ListKind::Tools) && about.pushes.is_empty());
         let odd = Bytes::from_static(br#"{"protocolVersion":"2026-07-28","capabilities":{}}"#);
         assert_eq!(initialized(&odd).0, None, "the modern revision has no initialize");
     }

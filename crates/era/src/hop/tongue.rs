@@ -34,14 +34,14 @@ impl Tongue {
         if self.0.is_modern() { carry::TO_MODERN } else { carry::TO_LEGACY }
     }
 
-    /// A `tools/call` in this server's words.
+    /// A call in this server's words.
     #[must_use]
     pub fn call(self, id: u64, call: &Call, native: &str, client_info: &[u8]) -> Bytes {
         if self.0.is_modern() {
             let (_, capabilities) = carry::to_modern(call.capabilities.class, call.capabilities.raw.as_deref());
             lower::modern_call(id, call, native, &self.sender(client_info, &capabilities))
         } else {
-            lower::legacy_call(id, call, native)
+            lower::legacy_call(id, call, native, self.0)
         }
     }
 

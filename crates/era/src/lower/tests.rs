@@ -60,7 +60,7 @@ fn r079_a_legacy_call_has_nothing_of_later_revisions() {
     call.log_level = Some(LogLevel::Info);
     call.resume = Some("x".into());
     assert_eq!(
-        text(&legacy_call(7, &call, "t")),
+        text(&legacy_call(7, &call, "t", Revision::NEWEST_LEGACY)),
         concat!(
             r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t","#,
             r#""arguments":{"n": 1.0e2, "n2":12345678901234567890},"x\u0079":[ 1 ],"_meta":{"com.example/k":{"deep":null}}}}"#

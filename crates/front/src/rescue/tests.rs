@@ -24,6 +24,7 @@ fn kinds() -> Vec<FailureKind> {
         FailureKind::Busy,
         FailureKind::MethodNotFound,
         FailureKind::InvalidParams,
+        FailureKind::UnknownResource("x:y".to_owned()),
         FailureKind::BadArguments,
         FailureKind::MissingCapability(Bytes::from_static(br#"{"sampling":{}}"#)),
         upstream(-32602),

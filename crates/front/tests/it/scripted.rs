@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, mpsc};
 use weir_core::port::Fut;
 use weir_core::reply::{End, Event, Note, NoteKind, Payload, ReplySource};
-use weir_core::upstream::{About, Health, ListKind, ListPage, Outbound, Upstream, Watch};
+use weir_core::upstream::{About, Health, Kinds, ListKind, ListPage, Outbound, Upstream, Watch};
 use weir_core::{CapabilityClass, Failure, Reply, UpstreamId};
 
 /// Tools: `echo` answers at once; `ask` wants input first and then says what it resumed; `wait` tells progress and ends
@@ -71,7 +71,11 @@ impl Upstream for Scripted {
     }
 
     fn watch(self: Arc<Self>, _class: CapabilityClass) -> Fut<'static, Result<Box<dyn Watch>, Failure>> {
-        let about = About { tools: true, pushes: true, ..About::default() };
+        let about = About {
+            offers: Kinds::default().with(ListKind::Tools),
+            pushes: Kinds::default().with(ListKind::Tools),
+            ..About::default()
+        };
         Box::pin(async { Ok(Box::new(Listed(about)) as Box<dyn Watch>) })
     }
 

@@ -29,6 +29,7 @@ impl Builder {
             get_stream: true,
             cache: Some((60_000, "public".to_owned())),
             http2: false,
+            library: false,
             name: "mockup".to_owned(),
         };
         Self { settings, tools: Vec::new(), rules: Vec::new() }
@@ -101,6 +102,12 @@ impl Builder {
     /// The cache hints of modern lists, however wrong; `None` leaves them out.
     pub fn cache(mut self, hints: Option<(i64, &str)>) -> Self {
         self.settings.cache = hints.map(|(ttl, scope)| (ttl, scope.to_owned()));
+        self
+    }
+
+    /// Has prompts, resources, a template and completion, see `library.rs`.
+    pub fn with_library(mut self) -> Self {
+        self.settings.library = true;
         self
     }
 

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use weir_wire::{LogLevel, Revision, code};
 
 use super::breakable::Switch;
+use super::library;
 use super::listening::listen;
 use super::play::{Body, Call, play};
 use super::record::Recorded;
@@ -75,7 +76,11 @@ async fn post(shared: &Arc<Shared>, request: &Recorded, known: Known, switch: &S
             }
             None => error(StatusCode::OK, id, code::INVALID_PARAMS, "no such tool"),
         },
-        _ => error(StatusCode::OK, id, code::METHOD_NOT_FOUND, "no such method"),
+        method => match library::answer(method, params, false).filter(|_| shared.settings.library) {
+            Some(Ok(own)) => result(id, &own.to_string()),
+            Some(Err((code, why))) => error(StatusCode::OK, id, code, why),
+            None => error(StatusCode::OK, id, code::METHOD_NOT_FOUND, "no such method"),
+        },
     }
 }
 
@@ -101,9 +106,13 @@ fn initialize(shared: &Shared, request: &Recorded) -> Response<Body> {
     let asked = params["protocolVersion"].as_str().and_then(Revision::parse);
     let revision = asked.filter(|asked| *asked <= newest).unwrap_or(newest);
     let tools = if shared.settings.list_changed { json!({"listChanged": true}) } else { json!({}) };
+    let mut capabilities = json!({"tools": tools, "logging": {}});
+    if shared.settings.library {
+        library::declare(&mut capabilities, shared.settings.list_changed);
+    }
     let answer = json!({
         "protocolVersion": revision.as_str(),
-        "capabilities": {"tools": tools, "logging": {}},
+        "capabilities": capabilities,
         "serverInfo": {"name": shared.settings.name, "version": "1.0.0"},
     });
     let mut response = result(id, &answer.to_string());

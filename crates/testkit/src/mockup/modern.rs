@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use weir_wire::{LogLevel, Revision, code, header, meta};
 
 use super::breakable::Switch;
+use super::library;
 use super::listening::listen;
 use super::play::{Body, Call, play};
 use super::record::Recorded;
@@ -22,7 +23,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, request: &Recorded, switch: &Sw
         let notification = request.message.get("method").is_some();
         return empty(if notification { StatusCode::ACCEPTED } else { StatusCode::BAD_REQUEST });
     }
-    if let Err((code, why)) = check(request) {
+    if let Err((code, why)) = check(shared, request) {
         let status = if code == code::METHOD_NOT_FOUND { StatusCode::NOT_FOUND } else { StatusCode::BAD_REQUEST };
         return match code {
             code::UNSUPPORTED_PROTOCOL_VERSION => unsupported(request),
@@ -33,11 +34,20 @@ pub(super) async fn answer(shared: &Arc<Shared>, request: &Recorded, switch: &Sw
         "server/discover" => discover(shared, id),
         "tools/list" => list(shared, request),
         "subscriptions/listen" => subscribe(shared, request),
+        method if shared.settings.library && library::answer(method, &Value::Null, true).is_some() => {
+            match library::answer(method, &request.message["params"], true) {
+                Some(Ok(result)) => {
+                    json_text(StatusCode::OK, json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string())
+                }
+                Some(Err((code, why))) => error(StatusCode::OK, id, code, why),
+                None => error(StatusCode::NOT_FOUND, id, code::METHOD_NOT_FOUND, "no such method"),
+            }
+        }
         _ => run(shared, request, switch).await,
     }
 }
 
-fn check(request: &Recorded) -> Result<(), (i64, &'static str)> {
+fn check(shared: &Shared, request: &Recorded) -> Result<(), (i64, &'static str)> {
     let mismatch = |why| Err((code::HEADER_MISMATCH, why));
     let Some(version) = request.header("mcp-protocol-version") else { return mismatch("no MCP-Protocol-Version") };
     let Some(method) = request.header("mcp-method") else { return mismatch("no Mcp-Method") };
@@ -67,6 +77,11 @@ fn check(request: &Recorded) -> Result<(), (i64, &'static str)> {
                 mismatch("Mcp-Name is not the name")
             }
         }
+        method if shared.settings.library && library::answer(method, &Value::Null, true).is_some() => {
+            let name = request.headers.get("mcp-name").map(|name| header::decode(name.as_bytes()).unwrap_or_default());
+            let own = library::named_by(method).and_then(|member| request.message["params"][member].as_str());
+            if name.as_deref() == own { Ok(()) } else { mismatch("Mcp-Name is not the name or URI") }
+        }
         _ => Err((code::METHOD_NOT_FOUND, "no such method")),
     }
 }
@@ -82,10 +97,14 @@ fn unsupported(request: &Recorded) -> Response<Body> {
 
 fn discover(shared: &Shared, id: &Value) -> Response<Body> {
     let tools = if shared.settings.list_changed { json!({"listChanged": true}) } else { json!({}) };
+    let mut capabilities = json!({"tools": tools, "logging": {}});
+    if shared.settings.library {
+        library::declare(&mut capabilities, shared.settings.list_changed);
+    }
     let result = json!({
         "resultType": "complete",
         "supportedVersions": [Revision::MODERN.as_str()],
-        "capabilities": {"tools": tools, "logging": {}},
+        "capabilities": capabilities,
         "ttlMs": 60_000,
         "cacheScope": "public",
         "_meta": {meta::SERVER_INFO: {"name": shared.settings.name, "version": "1.0.0"}},

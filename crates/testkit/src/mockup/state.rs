@@ -31,6 +31,7 @@ pub(super) struct Settings {
     /// `ttlMs` and `cacheScope` of modern lists.
     pub(super) cache: Option<(i64, String)>,
     pub(super) http2: bool,
+    pub(super) library: bool,
     pub(super) name: String,
 }
 

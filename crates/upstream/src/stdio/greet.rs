@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use weir_core::upstream::About;
+use weir_core::upstream::{About, ListKind};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::hop::{self, Found, Tongue, judge_probe};
 use weir_era::{carry, lower};
@@ -113,7 +113,12 @@ fn foreign(pipe: &Pipe, list: &str) -> Failure {
 
 fn modern(revision: Revision, about: Option<About>) -> Greeted {
     // A server that refused the probe tells nothing of itself: its list and its changes are tried.
-    let about = about.unwrap_or(About { tools: true, pushes: true, ..About::default() });
+    let about = about.unwrap_or(About {
+        // A server that does not say is asked.
+        offers: ListKind::ALL.into_iter().collect(),
+        pushes: ListKind::ALL.into_iter().collect(),
+        ..About::default()
+    });
     Greeted { tongue: Tongue::new(revision), about }
 }
 

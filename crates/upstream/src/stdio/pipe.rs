@@ -171,9 +171,12 @@ impl Pipe {
             return self.tell(hop::answer(request));
         }
         if let Message::Notification(told) = &message
-            && told.method.known() == Some(Method::ToolsListChanged)
+            && matches!(
+                told.method.known(),
+                Some(Method::ToolsListChanged | Method::PromptsListChanged | Method::ResourcesListChanged)
+            )
         {
-            return self.site.tools_changed();
+            return self.site.list_changed();
         }
         let inbox = {
             let state = self.lock();

@@ -136,7 +136,7 @@ impl ReplySource for Talk {
                 }
                 Heard::Dropped(why) => self.site.dropped(why),
                 // Requests and changes are taken care of by the line itself.
-                Heard::Reply(_) | Heard::ToolsChanged | Heard::Nothing => {}
+                Heard::Reply(_) | Heard::ListChanged | Heard::Nothing => {}
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::watch;
 use weir_core::port::Fut;
-use weir_core::upstream::{About, ListKind, ListPage, Watch};
+use weir_core::upstream::{About, Kinds, ListKind, ListPage, Watch};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::lower;
 use weir_wire::Message;
@@ -34,18 +34,25 @@ impl StdioWatch {
         let mut about = running.greeted.about.clone();
         let changes = site.changes();
         let mut listening = None;
-        if running.greeted.tongue.revision().is_modern() && about.pushes {
-            listening = listen(&site, &running, class).await?;
-            about.pushes = listening.is_some();
+        if running.greeted.tongue.revision().is_modern() && !about.pushes.is_empty() {
+            let listened = listen(&site, &running, class, about.pushes).await?;
+            about.pushes = listened.as_ref().map(|(_, honoured)| about.pushes.and(*honoured)).unwrap_or_default();
+            listening = listened.map(|(ticket, _)| ticket);
         }
         Ok(Self { site, running, class, about, changes, listening })
     }
 }
 
-/// `subscriptions/listen`, up to its acknowledgment. `None` where the server will not tell of tools after all.
-async fn listen(site: &Site, running: &Running, class: CapabilityClass) -> Result<Option<Ticket>, Refusal> {
+/// `subscriptions/listen`, up to its acknowledgment: which of the lists asked for it will tell of. `None` where that is none.
+async fn listen(
+    site: &Site,
+    running: &Running,
+    class: CapabilityClass,
+    kinds: Kinds,
+) -> Result<Option<(Ticket, Kinds)>, Refusal> {
     let id = site.next_id();
-    let members: &[(&str, &[u8])] = &[("notifications", br#"{"toolsListChanged":true}"#)];
+    let wanted = listing::wanted(kinds);
+    let members: &[(&str, &[u8])] = &[("notifications", &wanted)];
     let tongue = running.greeted.tongue;
     let body = tongue.request(id, Method::SubscriptionsListen, members, (class, &site.client_info));
     settle::in_time(site, async {
@@ -53,7 +60,8 @@ async fn listen(site: &Site, running: &Running, class: CapabilityClass) -> Resul
         loop {
             match std::future::poll_fn(|cx| ticket.poll_message(cx)).await {
                 Some(Message::Notification(told)) if told.method.known() == Some(Method::SubscriptionsAcknowledged) => {
-                    return Ok(told.params.is_some_and(|params| listing::honours_tools(&params)).then_some(ticket));
+                    let honoured = told.params.map(|params| listing::honoured(&params)).unwrap_or_default();
+                    return Ok((!honoured.is_empty()).then_some((ticket, honoured)));
                 }
                 Some(Message::Response(_)) => {
                     ticket.end();
@@ -74,11 +82,10 @@ impl Watch for StdioWatch {
 
     fn list(&mut self, kind: ListKind, cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
-            let ListKind::Tools = kind;
             let text = cursor.as_deref().map(lower::json);
             let members: Vec<(&str, &[u8])> = text.iter().map(|text: &Bytes| ("cursor", &text[..])).collect();
-            let outcome = talk::ask(&self.site, &self.running, self.class, Method::ToolsList, &members).await;
-            listing::page(&self.site, self.running.greeted.tongue, outcome, false)
+            let outcome = talk::ask(&self.site, &self.running, self.class, kind.method(), &members).await;
+            listing::page(&self.site, self.running.greeted.tongue, kind, outcome, false)
         })
     }
 

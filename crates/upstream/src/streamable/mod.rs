@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use weir_core::reply::Reply;
-use weir_core::upstream::{About, Outbound, Watch};
+use weir_core::upstream::{About, ListKind, Outbound, Watch};
 use weir_core::{CapabilityClass, FailureKind};
 use weir_era::carry;
 use weir_era::hop::{Discovered, Found, Proof, judge_probe};
@@ -94,7 +94,7 @@ impl HttpServer {
                 let newer = match again {
                     Some(Proof::HeaderMismatch) => {
                         let class = outbound.call.capabilities.class.cut(modern.tongue.carries());
-                        self.site.tools_changed();
+                        self.site.list_changed();
                         // Without the newest one the call is tried once more as it was.
                         Box::pin(modern.definition(class, &outbound.native)).await.unwrap_or_default()
                     }
@@ -213,7 +213,12 @@ impl HttpServer {
             (Found::Modern(found), _) => {
                 let Discovered { revision, about } = *found;
                 // A server that refused the probe tells nothing of itself: its list and its changes are tried.
-                let about = about.unwrap_or(About { tools: true, pushes: true, ..About::default() });
+                let about = about.unwrap_or(About {
+                    // A server that does not say is asked.
+                    offers: ListKind::ALL.into_iter().collect(),
+                    pushes: ListKind::ALL.into_iter().collect(),
+                    ..About::default()
+                });
                 Speaker::Modern(Modern::new(self.site.clone(), self.http.clone(), revision), about)
             }
             (Found::Foreign(versions), _) => {

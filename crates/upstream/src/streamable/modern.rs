@@ -11,7 +11,7 @@ use weir_core::upstream::Outbound;
 use weir_core::{CapabilityClass, FailureKind};
 use weir_era::hop::Tongue;
 use weir_era::lower;
-use weir_wire::method::Method;
+use weir_wire::method::{Method, NameSource};
 use weir_wire::{Revision, code};
 
 use super::client::Http;
@@ -45,10 +45,14 @@ impl Modern {
         let call = &outbound.call;
         let id = self.site.next_id();
         let body = self.tongue.call(id, call, &outbound.native, &self.site.client_info);
-        let mut headers = self.headers(Method::ToolsCall);
-        headers.push((NAME, header_value(&weir_wire::header::encode(&outbound.native), &self.site)?));
-        let known = outbound.tool.as_ref().map(|tool| &tool.raw);
-        self.mirror(newer.or(known), outbound, &mut headers)?;
+        let mut headers = self.headers(call.method);
+        if call.method.name_header() != NameSource::None {
+            headers.push((NAME, header_value(&weir_wire::header::encode(&outbound.native), &self.site)?));
+        }
+        if call.method == Method::ToolsCall {
+            let known = outbound.tool.as_ref().map(|tool| &tool.raw);
+            self.mirror(newer.or(known), outbound, &mut headers)?;
+        }
         let listener = Listener {
             tongue: self.tongue,
             ear: self.tongue.ear(id, call.wants_progress, call.log_level),

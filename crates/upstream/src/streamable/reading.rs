@@ -118,7 +118,7 @@ impl Reader {
     /// Takes one message; a text where it ends the stream.
     fn take(&self, message: Message) -> Option<&'static str> {
         match self.overhear(message) {
-            Heard::ToolsChanged => {
+            Heard::ListChanged => {
                 self.site.count_change();
                 self.teller.send_modify(|seen| seen.changes += 1);
             }
@@ -138,7 +138,9 @@ impl Reader {
     fn overhear(&self, message: Message) -> Heard {
         match message {
             Message::Notification(told) => match told.method.known() {
-                Some(Method::ToolsListChanged) => Heard::ToolsChanged,
+                Some(Method::ToolsListChanged | Method::PromptsListChanged | Method::ResourcesListChanged) => {
+                    Heard::ListChanged
+                }
                 Some(_) => Heard::Nothing,
                 None => Heard::Dropped("unknown_notification"),
             },

@@ -137,7 +137,7 @@ impl Talk {
                     side.send(message);
                 }
             }
-            Heard::ToolsChanged => self.site.tools_changed(),
+            Heard::ListChanged => self.site.list_changed(),
             Heard::Nothing => {}
             Heard::Dropped(why) => self.site.dropped(why),
         }

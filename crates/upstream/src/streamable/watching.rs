@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use weir_core::port::Fut;
-use weir_core::upstream::{About, ListKind, ListPage, Watch};
+use weir_core::upstream::{About, Kinds, ListKind, ListPage, Watch};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::lower;
 use weir_wire::Message;
@@ -56,7 +56,7 @@ impl HttpWatch {
                 site.background(reading)
             }
             Ok(None) => {
-                about.pushes = false;
+                about.pushes = Kinds::default();
                 None
             }
             // Some servers send the head with the first event. A list must not wait for that.
@@ -82,12 +82,13 @@ impl HttpWatch {
         let (teller, seen) = watch::channel(Seen::default());
         let overheard = site.changes();
         let mut reader = None;
-        if about.pushes {
-            match listen(&modern, class).await? {
-                Some(stream) => {
+        if !about.pushes.is_empty() {
+            match listen(&modern, class, about.pushes).await? {
+                Some((stream, honoured)) => {
+                    about.pushes = about.pushes.and(honoured);
                     reader = site.background(reading::listen(site.clone(), stream, teller));
                 }
-                None => about.pushes = false,
+                None => about.pushes = Kinds::default(),
             }
         }
         Ok(Self { site, line: Line::Modern(modern, class), about, seen, overheard, reader })
@@ -101,15 +102,14 @@ impl Watch for HttpWatch {
 
     fn list(&mut self, kind: ListKind, cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
-            let ListKind::Tools = kind;
             let text = cursor.as_deref().map(lower::json);
             let members: Vec<(&str, &[u8])> = text.iter().map(|text| ("cursor", &text[..])).collect();
             let (outcome, tongue) = match &self.line {
-                Line::Session(session) => (session.ask(Method::ToolsList, &members).await, session.tongue()),
-                Line::Modern(modern, class) => (modern.ask(*class, Method::ToolsList, &members).await, modern.tongue),
+                Line::Session(session) => (session.ask(kind.method(), &members).await, session.tongue()),
+                Line::Modern(modern, class) => (modern.ask(*class, kind.method(), &members).await, modern.tongue),
             };
             let drop_bad_mirrors = matches!(self.line, Line::Modern(..));
-            listing::page(&self.site, tongue, outcome, drop_bad_mirrors)
+            listing::page(&self.site, tongue, kind, outcome, drop_bad_mirrors)
         })
     }
 
@@ -154,12 +154,13 @@ impl Drop for HttpWatch {
     }
 }
 
-/// Opens `subscriptions/listen`, whose first message is the acknowledgment. `None` where the server will not tell of
-/// tools after all.
-async fn listen(modern: &Modern, class: CapabilityClass) -> Result<Option<Answer>, Refusal> {
+/// Opens `subscriptions/listen`, whose first message is the acknowledgment: which of the lists asked for it will tell of.
+/// `None` where that is none.
+async fn listen(modern: &Modern, class: CapabilityClass, kinds: Kinds) -> Result<Option<(Answer, Kinds)>, Refusal> {
     let site = &modern.site;
     let id = site.next_id();
-    let members: &[(&str, &[u8])] = &[("notifications", br#"{"toolsListChanged":true}"#)];
+    let wanted = listing::wanted(kinds);
+    let members: &[(&str, &[u8])] = &[("notifications", &wanted)];
     let body = modern.tongue.request(id, Method::SubscriptionsListen, members, (class, &site.client_info));
     crate::settle::in_time(site, async {
         let headers = modern.headers(Method::SubscriptionsListen);
@@ -174,7 +175,8 @@ async fn listen(modern: &Modern, class: CapabilityClass) -> Result<Option<Answer
             match stream.part().await.map_err(|error| Refusal::new(unreadable(site, error)))? {
                 Some(Part::Message(bytes)) => match Message::parse(bytes, &limits()) {
                     Ok(Message::Notification(told)) if told.method == Method::SubscriptionsAcknowledged.into() => {
-                        return Ok(told.params.is_some_and(|params| listing::honours_tools(&params)).then_some(stream));
+                        let honoured = told.params.map(|params| listing::honoured(&params)).unwrap_or_default();
+                        return Ok((!honoured.is_empty()).then_some((stream, honoured)));
                     }
                     Ok(Message::Response(_)) => return Ok(None),
                     _ => site.dropped("before_acknowledgment"),

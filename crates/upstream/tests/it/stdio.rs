@@ -206,7 +206,7 @@ async fn a_watch_lists_and_hears_changes_over_the_shared_child() {
     for manner in ["modern", "legacy"] {
         let upstream = build(settings(manner));
         let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
-        assert!(watch.about().pushes, "{manner}");
+        assert!(watch.about().pushes.has(ListKind::Tools), "{manner}");
         assert_eq!(watch.list(ListKind::Tools, None).await.unwrap().items.len(), 1, "{manner}");
         assert_eq!(text(ask(&upstream, "add", json!({})).await).await, "added");
         assert_eq!(watch.changed().await.unwrap(), ListKind::Tools, "{manner}");

@@ -44,7 +44,7 @@ async fn r145_every_page_is_walked_with_the_servers_own_cursors() {
         assert_eq!(names.iter().collect::<HashSet<_>>().len(), 1100);
         assert_eq!(mock.requests_of("tools/list").len(), 11);
         assert_eq!(watch.about().server_info.as_deref().map(|info| info.starts_with(b"{")), Some(true));
-        assert!(watch.about().tools && watch.about().pushes);
+        assert!(watch.about().offers.has(ListKind::Tools) && watch.about().pushes.has(ListKind::Tools));
     }
 }
 
@@ -87,7 +87,7 @@ async fn a_change_heard_on_a_calls_own_stream_reaches_the_watch() {
         .await;
     let upstream = upstream(&mock.url());
     let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
-    assert!(!watch.about().pushes, "405 to GET: the list is polled");
+    assert!(watch.about().pushes.is_empty(), "405 to GET: the list is polled");
     outcome(ask(&upstream, "add", json!({})).await).await.end.unwrap();
     assert_eq!(watch.changed().await.unwrap(), ListKind::Tools);
 }

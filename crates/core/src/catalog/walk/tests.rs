@@ -35,7 +35,7 @@ async fn run(
     limits: WalkLimits,
 ) -> (Result<Walked, Failure>, Vec<Option<String>>) {
     let mut watch = Scripted(answer, Vec::new());
-    let walked = walk(&mut watch, &limits).await;
+    let walked = walk(&mut watch, ListKind::Tools, &limits).await;
     (walked, watch.1)
 }
 

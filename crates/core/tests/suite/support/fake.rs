@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use weir_core::capability::CapabilityClass;
 use weir_core::port::Fut;
 use weir_core::reply::{End, Payload};
-use weir_core::upstream::{About, Health, ListKind, ListPage, Outbound, Upstream, Watch};
+use weir_core::upstream::{About, Health, Kinds, ListKind, ListPage, Outbound, Upstream, Watch};
 use weir_core::{Failure, FailureKind, Reply, UpstreamId};
 
 type Answer = Box<dyn Fn(Outbound) -> Reply + Send>;
@@ -126,7 +126,9 @@ impl Upstream for Fake {
             self.opened.fetch_add(1, Ordering::SeqCst);
             let (refuse, hang, about) = {
                 let script = self.script.lock().unwrap();
-                let about = About { tools: script.has_tools, pushes: script.pushes, ..About::default() };
+                let some = |has: bool| if has { Kinds::default().with(ListKind::Tools) } else { Kinds::default() };
+                let (offers, pushes) = (some(script.has_tools), some(script.pushes));
+                let about = About { offers, pushes, ..About::default() };
                 (script.refuse, script.hang, about)
             };
             if hang {
@@ -213,7 +215,7 @@ impl Watch for FakeWatch {
         Box::pin(async move {
             let pushes = self.about.pushes;
             let told = async {
-                match pushes {
+                match pushes.has(ListKind::Tools) {
                     true => self.told.changed().await.unwrap(),
                     false => std::future::pending().await,
                 }

@@ -135,11 +135,11 @@ impl World {
     }
 
     pub(crate) async fn settled(&self) -> Arc<View> {
-        self.catalog.settled(&endpoint(), CapabilityClass::BASE).await
+        self.catalog.settled(&endpoint(), ListKind::Tools, CapabilityClass::BASE).await
     }
 
     pub(crate) fn view(&self) -> Arc<View> {
-        self.catalog.view(&endpoint(), CapabilityClass::BASE).unwrap()
+        self.catalog.view(&endpoint(), ListKind::Tools, CapabilityClass::BASE).unwrap()
     }
 
     pub(crate) fn changes(&self) -> Changes {

@@ -1,0 +1,110 @@
+//! The way of an end back to its client: what core sees to, whatever upstream it came from.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+use weir_wire::method::Method;
+use weir_wire::{code, scan};
+
+use super::{check, uris};
+use crate::call::Call;
+use crate::catalog::Item;
+use crate::endpoint::Endpoint;
+use crate::failure::{Failure, FailureKind};
+use crate::reply::{End, Payload};
+
+/// The most values of one completion (server/utilities/completion).
+const MOST_VALUES: usize = 100;
+
+/// What an end goes through.
+#[derive(Default)]
+pub(super) struct Way {
+    results: Option<check::Results>,
+    renaming: Option<uris::Renaming>,
+    /// The URI that a read is of, as the client wrote it.
+    read: Option<Arc<str>>,
+    completion: bool,
+}
+
+impl Way {
+    pub(super) fn of(endpoint: Option<&Endpoint>, item: &Item, call: &Call) -> Self {
+        Self {
+            results: check::Results::of(item),
+            renaming: endpoint.and_then(|endpoint| uris::Renaming::of(endpoint, item)),
+            read: (call.method == Method::ResourcesRead).then(|| item.exposed.clone()),
+            completion: call.method == Method::CompletionComplete,
+        }
+    }
+
+    pub(super) fn pass(&self, end: End) -> End {
+        let end = match &self.results {
+            Some(results) => results.check(end),
+            None => end,
+        };
+        let end = match &self.renaming {
+            Some(renaming) => renaming.apply(end),
+            None => end,
+        };
+        match (end, &self.read) {
+            (End::Failed(failure), Some(uri)) if is_not_found(&failure) => Failure::unknown_resource(uri).into(),
+            (End::Complete(Payload::Whole(result)), _) if self.completion => End::Complete(Payload::Whole(cut(result))),
+            (end, _) => end,
+        }
+    }
+}
+
+/// Servers say it in two ways: with a code of its own until 2025-11-25, and with `-32602` and the URI from then on.
+fn is_not_found(failure: &Failure) -> bool {
+    let FailureKind::Upstream(error) = failure.kind() else { return false };
+    let names_uri = || error.data.as_ref().is_some_and(|data| scan::find(data, "uri").is_some());
+    error.code == code::RESOURCE_NOT_FOUND || (error.code == code::INVALID_PARAMS && names_uri())
+}
+
+/// Takes away what no client expects.
+fn cut(result: Bytes) -> Bytes {
+    let values = scan::find(&result, "completion").and_then(|at| {
+        let completion = &result[at];
+        scan::find(completion, "values").map(|at| scan::elements(&completion[at]).count())
+    });
+    if values.is_none_or(|count| count <= MOST_VALUES) {
+        return result;
+    }
+    let Ok(mut parsed) = serde_json::from_slice::<Value>(&result) else { return result };
+    if let Some(values) = parsed["completion"]["values"].as_array_mut() {
+        values.truncate(MOST_VALUES);
+    }
+    parsed["completion"]["hasMore"] = Value::Bool(true);
+    Bytes::from(parsed.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn r135_a_completion_has_at_most_100_values() {
+        let of =
+            |count: usize| Bytes::from(json!({ "completion": { "values": vec!["x"; count] }, "y": 1 }).to_string());
+        assert_eq!(cut(of(100)), of(100));
+        let short: Value = serde_json::from_slice(&cut(of(500))).unwrap_or_default();
+        assert_eq!(short["completion"]["values"].as_array().map(Vec::len), Some(100));
+        assert_eq!((&short["completion"]["hasMore"], &short["y"]), (&json!(true), &json!(1)));
+        for odd in ["{}", r#"{"completion":5}"#, r#"{"completion":{"values":5}}"#] {
+            assert_eq!(cut(Bytes::from_static(odd.as_bytes())), odd);
+        }
+    }
+
+    #[test]
+    fn r127_both_ways_to_say_that_a_resource_is_not_there_are_understood() {
+        let said = |code, data: Option<&'static str>| {
+            let data = data.map(|data| Bytes::from_static(data.as_bytes()));
+            let error = crate::failure::UpstreamError { code, message: "m".into(), data };
+            is_not_found(&Failure::new(FailureKind::Upstream(error), "m"))
+        };
+        assert!(said(-32002, None) && said(-32602, Some(r#"{"uri":"x:y"}"#)));
+        assert!(!said(-32602, None) && !said(-32603, Some(r#"{"uri":"x:y"}"#)));
+    }
+}
