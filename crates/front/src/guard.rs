@@ -50,7 +50,7 @@ impl Gatekeeper {
 
     /// Checks who asks, whatever for: Host, Origin, and no tunnels. Stands before the paths and before CORS.
     pub(crate) fn greet(&self, head: &Parts) -> Result<(), Refusal> {
-        self.host(head)?;
+        self.known_host(head)?;
         self.origin(&head.headers)?;
         if head.method == Method::CONNECT { Err(method_not_allowed()) } else { Ok(()) }
     }
@@ -73,7 +73,8 @@ impl Gatekeeper {
         }
     }
 
-    fn host(&self, head: &Parts) -> Result<(), Refusal> {
+    /// Checks that a host of ours is asked.
+    pub(crate) fn known_host(&self, head: &Parts) -> Result<(), Refusal> {
         let malformed = || bad("host", "the `Host` header is malformed");
         let mut given = head.headers.get_all(header::HOST).iter();
         let named = given.next().map(|value| value.to_str().map_err(|_| malformed())).transpose()?;

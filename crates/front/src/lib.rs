@@ -16,6 +16,7 @@ mod legacy;
 mod limit;
 mod listen;
 mod lists;
+mod metadata;
 mod modern;
 mod observe;
 mod places;

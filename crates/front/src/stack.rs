@@ -22,9 +22,11 @@ use weir_core::{Catalog, EndpointId, Router};
 use weir_era::render::About;
 
 use crate::Ports;
+use crate::answer::Refusal;
 use crate::guard::Gatekeeper;
 use crate::listen::Peer;
 use crate::lists::PageCache;
+use crate::metadata::WellKnown;
 use crate::observe::{self, Answer, Served};
 use crate::places::Places;
 use crate::sessions::Sessions;
@@ -114,6 +116,7 @@ pub(crate) struct Stack {
     keeper: Gatekeeper,
     about: Arc<About>,
     paths: HashMap<Box<str>, EndpointId>,
+    well_known: WellKnown,
     cors: Option<CorsLayer>,
 }
 
@@ -124,8 +127,9 @@ impl Stack {
         let about = Arc::new(About { server_info: crate::answer::server_info(&settings.server) });
         let endpoints = shared.catalog.endpoints();
         let paths = endpoints.iter().map(|endpoint| (endpoint.id.as_str().into(), endpoint.id.clone())).collect();
+        let well_known = WellKnown::new(settings.oauth.as_ref(), endpoints.iter().map(|endpoint| &endpoint.id));
         let cors = cors(&settings);
-        Self { settings, shared, keeper, about, paths, cors }
+        Self { settings, shared, keeper, about, paths, well_known, cors }
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -160,6 +164,10 @@ impl Stack {
     async fn admitted(&self, request: Request<Incoming>, name: RequestName, peer: Peer) -> Answer {
         // 5 guard, its first half: no path and no preflight is there for a foreign page.
         let (head, body) = request.into_parts();
+        // What every page may read stands before the check of who asks.
+        if let Some(answer) = self.well_known.answer(&head) {
+            return self.keeper.known_host(&head).map_or_else(Refusal::answer, |()| answer);
+        }
         if let Err(refusal) = self.keeper.greet(&head) {
             return refusal.answer();
         }
@@ -229,6 +237,7 @@ fn cors(settings: &Settings) -> Option<CorsLayer> {
                 "mcp-name",
                 "mcp-protocol-version",
                 "mcp-session-id",
+                "x-api-key",
             ]))
             .expose_headers(named(&[
                 "mcp-session-id",

@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use weir_policy::Credentials;
 
 use crate::telemetry::Metrics;
 
@@ -36,17 +37,25 @@ pub(crate) struct Admin {
     tasks: TaskTracker,
 }
 
-/// Whether weir wants traffic: the config is applied, and it is not draining.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Ready(Arc<AtomicBool>);
+/// Whether weir wants traffic: the config is applied, clients can be known, and it is not draining.
+#[derive(Clone, Debug)]
+pub(crate) struct Ready {
+    wanted: Arc<AtomicBool>,
+    credentials: Arc<Credentials>,
+}
 
 impl Ready {
+    /// Not yet.
+    pub(crate) fn new(credentials: Arc<Credentials>) -> Self {
+        Self { wanted: Arc::default(), credentials }
+    }
+
     pub(crate) fn set(&self, ready: bool) {
-        self.0.store(ready, Ordering::Release);
+        self.wanted.store(ready, Ordering::Release);
     }
 
     fn is(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.wanted.load(Ordering::Acquire) && self.credentials.is_ready()
     }
 }
 

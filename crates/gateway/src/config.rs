@@ -29,6 +29,8 @@ pub use secret::Secret;
 pub struct Config {
     /// The client side.
     pub front: weir_front::Settings,
+    /// How clients are known.
+    pub auth: weir_policy::settings::Settings,
     /// Where operators connect; `None` switches that listener off.
     pub admin: Option<SocketAddr>,
     /// The servers, in config order.

@@ -5,6 +5,7 @@
 pub mod admin;
 pub mod cli;
 mod client;
+mod clients;
 pub mod config;
 mod docs;
 pub mod fuzzing;

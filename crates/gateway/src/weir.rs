@@ -13,11 +13,12 @@ use weir_core::upstream::Upstream;
 use weir_core::{Catalog, Router};
 use weir_front::Front;
 use weir_policy::limit::Limits;
-use weir_policy::{AllowAll, LogAudit, Open};
+use weir_policy::{AllowAll, LogAudit};
 use weir_store::{MemoryBus, MemoryCounters, MemoryMailbox, MemoryRecords};
 use weir_upstream::Factory;
 
 use crate::admin::{Admin, Ready};
+use crate::clients::Clients;
 use crate::config::{Config, Loader, Report, Source, UpstreamPlan};
 use crate::system::{SystemClock, SystemRandom};
 use crate::telemetry::Metrics;
@@ -30,7 +31,8 @@ pub struct Weir {
     catalog: Arc<Catalog>,
     records: Arc<MemoryRecords>,
     limits: Arc<Limits>,
-    factory: Factory,
+    factory: Arc<Factory>,
+    clients: Clients,
     applied: Mutex<Applied>,
 }
 
@@ -81,7 +83,9 @@ impl Weir {
         let random: Arc<dyn Random> = Arc::new(SystemRandom);
         let sealer = sealer(&config, &*random);
         let identity = weir_upstream::Identity::new("weir", env!("CARGO_PKG_VERSION"));
-        let factory = Factory::new(weir_upstream::Ports { clock: clock.clone(), random: random.clone() }, identity);
+        let ports = weir_upstream::Ports { clock: clock.clone(), random: random.clone() };
+        let factory = Arc::new(Factory::new(ports, identity));
+        let clients = Clients::start(config.auth.clone(), factory.clone(), (&clock, &random));
         let upstreams = build(&config, &[], &factory)?;
         let counters = Arc::new(MemoryCounters::new(clock.clone()));
         let limits = Arc::new(Limits::new(crate::limits::rates(&config), clock.clone(), counters));
@@ -89,10 +93,10 @@ impl Weir {
         let catalog = catalog(&config, (&clock, &random), &gates, &sealer);
         catalog.apply(topology(&config, &upstreams));
         let records = Arc::new(MemoryRecords::new(clock.clone(), config.sessions));
-        let ready = Ready::default();
+        let ready = Ready::new(clients.verifier());
         let listeners = async {
             // Clients' port first: if that cannot be had, nothing else matters.
-            let front = front(&config, (&clock, &random), &gates, &records, (&catalog, sealer)).await?;
+            let front = front(&config, (&clock, &random), (&gates, &clients), &records, (&catalog, sealer)).await?;
             let admin = match config.admin {
                 None => None,
                 Some(address) => Some(start_admin(address, metrics, ready.clone()).await?),
@@ -103,7 +107,7 @@ impl Weir {
             Ok((front, admin)) => {
                 ready.set(true);
                 let applied = Mutex::new(Applied { started: config.clone(), config, upstreams });
-                Ok(Self { front, admin, ready, catalog, records, limits, factory, applied })
+                Ok(Self { front, admin, ready, catalog, records, limits, factory, clients, applied })
             }
             Err(error) => {
                 catalog.shutdown().await;
@@ -171,6 +175,7 @@ impl Weir {
                 "certificates changed in the middle of a reload: new paths come with the next one"
             );
         }
+        self.clients.replace(config.auth.clone());
         self.records.limit(config.sessions);
         self.limits.replace(crate::limits::rates(&config));
         let unmoved = unmoved(&applied.started, &config);
@@ -187,6 +192,7 @@ impl Weir {
         let drain = self.applied.lock().unwrap_or_else(PoisonError::into_inner).config.drain;
         self.front.drain(drain).await;
         self.catalog.shutdown().await;
+        self.clients.shutdown().await;
         if let Some(admin) = self.admin {
             admin.shutdown().await;
         }
@@ -243,13 +249,13 @@ fn catalog(
 async fn front(
     config: &Config,
     (clock, random): (&Arc<dyn Clock>, &Arc<dyn Random>),
-    gates: &Gates,
+    (gates, clients): (&Gates, &Clients),
     records: &Arc<MemoryRecords>,
     (catalog, sealer): (&Arc<Catalog>, Sealer),
 ) -> Result<Front, StartError> {
     let router = Arc::new(Router::new(catalog.clone(), gates.clone()));
     let ports = weir_front::Ports {
-        verifier: Arc::new(Open),
+        verifier: clients.verifier(),
         authorizer: gates.authorizer.clone(),
         limiter: gates.limiter.clone(),
         audit: gates.audit.clone(),

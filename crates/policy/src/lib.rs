@@ -3,9 +3,17 @@
 //! This crate decides and mints nothing: a [`weir_core::Principal`] is made by core alone, out of what a verifier
 //! found. It opens no socket; whatever it must fetch comes through a port.
 
+mod api_key;
 pub mod audit;
+mod credentials;
+mod jwks;
 pub mod limit;
 mod open;
+pub mod settings;
+mod strict;
+mod token;
 
+pub use api_key::digest as api_key_digest;
 pub use audit::{LogAudit, Silent};
+pub use credentials::{Credentials, Ports};
 pub use open::{AllowAll, Open, Unlimited};

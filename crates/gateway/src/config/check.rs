@@ -1,6 +1,7 @@
 //! What is wrong with a config: one function a section, none of them stops at its first complaint.
 
 mod access;
+mod auth;
 mod endpoints;
 mod limits;
 mod listen;
@@ -51,11 +52,11 @@ pub(crate) struct Main {
 /// Relative paths in it start at `folder`.
 pub(crate) fn main(raw: Raw, folder: &std::path::Path, report: &mut Report) -> Main {
     let defaults = Defaults::check(&raw, folder, report);
-    let front = listen::check(&raw, folder, report);
+    let mut front = listen::check(&raw, folder, report);
     let admin = listen::admin(&raw, front.listen, report);
     let keys = access::keys(&raw, report);
     access::store(&raw, report);
-    access::auth(&raw, front.listen, report);
+    let auth = auth::check(&raw, &mut front, report);
     let (catalog, log, drain) =
         (catalog(&raw, report), log(raw.log.as_ref(), report), positive(raw.drain, "drain", report));
     let sessions = limits::sessions(raw.limits.as_ref(), report);
@@ -69,6 +70,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, report: &mut Report) -> M
     }
     let config = Config {
         front,
+        auth,
         admin,
         upstreams: part.upstreams,
         endpoints: part.endpoints,

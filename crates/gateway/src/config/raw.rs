@@ -1,5 +1,6 @@
 //! The config as it is written: every key optional, nothing judged yet. The JSON Schema is made from these types.
 
+mod auth;
 mod endpoint;
 mod limits;
 mod ordered;
@@ -7,6 +8,7 @@ mod rates;
 mod units;
 mod upstream;
 
+pub(crate) use auth::{RawApiKey, RawAuth, RawIssuer};
 pub(crate) use endpoint::{RawAlphabet, RawEndpoint, RawNaming, RawPage, RawPrefix};
 pub(crate) use limits::RawLimits;
 pub(crate) use ordered::Ordered;
@@ -137,16 +139,6 @@ pub(crate) enum RawLogFormat {
     Human,
     /// One JSON object a line.
     Json,
-}
-
-/// Who may connect.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct RawAuth {
-    /// Only `none` (the default) is there in this version.
-    pub(crate) mode: Option<String>,
-    /// Must be `true` where `mode: none` is to serve more than this machine: everybody who reaches the port may call every tool.
-    pub(crate) allow_anyone: Option<bool>,
 }
 
 /// Browser access from other origins.

@@ -1,35 +1,10 @@
-//! `auth`, `keys`, `store`: who may connect, and what is kept for them.
-
-use std::net::SocketAddr;
+//! `keys`, `store`: what is kept for clients, and how it is sealed.
 
 use data_encoding::{BASE64URL, BASE64URL_NOPAD};
 
 use super::super::raw::{Raw, RawKey};
 use super::super::report::{Path, Problem, Report};
 use super::super::{SealingKey, Secret};
-
-/// `auth: none` is only for this machine, unless the operator says by name that anyone may call.
-pub(super) fn auth(raw: &Raw, listen: SocketAddr, report: &mut Report) {
-    let mode = raw.auth.as_ref().and_then(|auth| auth.mode.as_deref()).unwrap_or("none");
-    let path = Path::at("auth.mode");
-    if mode != "none" {
-        let problem = match mode {
-            "oauth" | "jwt" | "api-key" => {
-                Problem::error(path, format!("`{mode}` is not implemented in this version")).hint("only `none` is")
-            }
-            _ => Problem::error(path, format!("`{mode}` is no mode")).hint("only `none` is there in this version"),
-        };
-        report.add(problem);
-        return;
-    }
-    let forced = raw.auth.as_ref().and_then(|auth| auth.allow_anyone).unwrap_or(false);
-    if !listen.ip().is_loopback() && !forced && !report.blames(&Path::at("auth")) {
-        report.add(
-            Problem::error(path, format!("with `none`, everybody who reaches {listen} could call every tool"))
-                .hint("listen on 127.0.0.1, or say that this is wanted: auth: { mode: none, allow_anyone: true }"),
-        );
-    }
-}
 
 /// Where sessions are kept.
 pub(super) fn store(raw: &Raw, report: &mut Report) {

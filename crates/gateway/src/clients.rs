@@ -1,0 +1,48 @@
+//! How clients are known: the verifier, and the task that keeps its issuers' keys fresh.
+
+use std::sync::Arc;
+
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+use weir_core::port::{Clock, Fetch, Random};
+use weir_policy::settings::Settings;
+use weir_policy::{Credentials, Ports};
+
+/// The verifier at work. Dropping it ends its task; [`Clients::shutdown`] waits for that.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    credentials: Arc<Credentials>,
+    stop: DropGuard,
+    tasks: TaskTracker,
+}
+
+impl Clients {
+    /// Starts with these settings. Must be called inside a tokio runtime.
+    pub(crate) fn start(
+        settings: Settings,
+        fetch: Arc<dyn Fetch>,
+        (clock, random): (&Arc<dyn Clock>, &Arc<dyn Random>),
+    ) -> Self {
+        let ports = Ports { fetch, clock: clock.clone(), random: random.clone() };
+        let credentials = Credentials::new(settings, ports);
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        tasks.spawn(stop.clone().run_until_cancelled_owned(credentials.clone().run()));
+        Self { credentials, stop: stop.drop_guard(), tasks }
+    }
+
+    pub(crate) fn verifier(&self) -> Arc<Credentials> {
+        self.credentials.clone()
+    }
+
+    /// Takes other settings, for requests from now on.
+    pub(crate) fn replace(&self, settings: Settings) {
+        self.credentials.replace(settings);
+    }
+
+    pub(crate) async fn shutdown(self) {
+        let Self { stop, tasks, .. } = self;
+        drop(stop);
+        tasks.close();
+        tasks.wait().await;
+    }
+}

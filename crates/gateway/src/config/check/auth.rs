@@ -1,0 +1,113 @@
+//! `auth`: who may connect.
+
+mod api_keys;
+mod issuers;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_front::settings::OAuth;
+use weir_policy::settings::Settings;
+
+use super::super::raw::{Raw, RawAuth};
+use super::super::report::{Path, Problem, Report};
+
+/// Clocks that differ by more are broken, and tokens would live too long.
+const MOST_LEEWAY: Duration = Duration::from_secs(300);
+
+/// Checks `auth`, and tells front where clients get tokens.
+pub(super) fn check(raw: &Raw, front: &mut weir_front::Settings, report: &mut Report) -> Settings {
+    let section = raw.auth.as_ref();
+    let path = Path::at("auth.mode");
+    let mut settings = Settings::open();
+    match section.and_then(|auth| auth.mode.as_deref()).unwrap_or("none") {
+        "none" => none(section, front, report),
+        mode @ ("oauth" | "required") => {
+            if let Some(section) = section {
+                settings = known(section, mode, front, report);
+            }
+        }
+        mode => {
+            let problem = Problem::error(path, format!("`{mode}` is no mode"));
+            report.add(problem.hint("one of: none, oauth, required"));
+        }
+    }
+    if !settings.issuers.is_empty() {
+        let servers = settings.issuers.iter().map(|issuer| issuer.name.to_string()).collect();
+        front.oauth = Some(OAuth { base: settings.base.clone(), servers, scopes: HashMap::new() });
+    }
+    settings
+}
+
+/// `none` is only for this machine, unless the operator says by name that anyone may call.
+fn none(section: Option<&RawAuth>, front: &weir_front::Settings, report: &mut Report) {
+    let (path, listen) = (Path::at("auth.mode"), front.listen);
+    if let Some(section) = section {
+        for (key, given) in [("issuers", section.issuers.is_some()), ("api_keys", section.api_keys.is_some())] {
+            if given {
+                let problem = Problem::error(Path::at("auth").key(key), "means nothing while nobody is asked");
+                report.add(problem.hint("write mode: oauth, or mode: required"));
+            }
+        }
+    }
+    let forced = section.and_then(|auth| auth.allow_anyone).unwrap_or(false);
+    if !listen.ip().is_loopback() && !forced && !report.blames(&Path::at("auth")) {
+        report.add(
+            Problem::error(path, format!("with `none`, everybody who reaches {listen} could call every tool"))
+                .hint("listen on 127.0.0.1, or say that this is wanted: auth: { mode: none, allow_anyone: true }"),
+        );
+    }
+}
+
+fn known(section: &RawAuth, mode: &str, front: &weir_front::Settings, report: &mut Report) -> Settings {
+    let leeway = section.leeway.map_or(Settings::LEEWAY, |time| time.0);
+    if leeway > MOST_LEEWAY {
+        report.add(Problem::error(Path::at("auth.leeway"), "is more than 5m, the most there can be"));
+    }
+    let settings = Settings {
+        required: true,
+        base: base(front, report),
+        leeway,
+        issuers: issuers::check(section, report),
+        implied: implied(section),
+        api_keys: api_keys::check(section, report),
+    };
+    if mode == "oauth" && settings.issuers.is_empty() && !report.blames(&Path::at("auth.issuers")) {
+        let problem = Problem::error(Path::at("auth.issuers"), "is missing: `oauth` needs somebody who issues tokens");
+        report.add(problem.hint("write issuers: [{ issuer: https://id.example.com }]"));
+    }
+    let nothing = settings.issuers.is_empty() && settings.api_keys.is_empty();
+    if mode == "required" && nothing && !report.blames(&Path::at("auth")) {
+        let problem =
+            Problem::error(Path::at("auth.mode"), "asks for credentials, and none are named: nobody could connect");
+        report.add(problem.hint("add issuers or api_keys"));
+    }
+    if section.allow_anyone.is_some() {
+        report.add(Problem::error(Path::at("auth.allow_anyone"), "goes with `mode: none` only"));
+    }
+    settings
+}
+
+/// Under which URL clients know weir: tokens name it.
+fn base(front: &weir_front::Settings, report: &mut Report) -> String {
+    if let Some(url) = &front.public_url {
+        return url.to_ascii_lowercase();
+    }
+    let listen = front.listen;
+    if listen.ip().is_unspecified() || listen.port() == 0 {
+        let problem =
+            Problem::error(Path::at("public_url"), "is needed with `auth`: tokens are for the URL that clients use");
+        report.add(problem.hint("write public_url: https://mcp.example.com"));
+    }
+    format!("{}://{listen}", if front.tls.is_some() { "https" } else { "http" })
+}
+
+fn implied(section: &RawAuth) -> HashMap<Arc<str>, Vec<Arc<str>>> {
+    let listed = section.scope_implies.as_ref().map(|listed| listed.0.as_slice()).unwrap_or_default();
+    listed.iter().map(|(scope, more)| (scope.as_str().into(), arcs(Some(more)))).collect()
+}
+
+fn arcs(texts: Option<&Vec<String>>) -> Vec<Arc<str>> {
+    texts.into_iter().flatten().map(|text| text.as_str().into()).collect()
+}

@@ -1,0 +1,117 @@
+//! `auth.issuers`: whose tokens are good here.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use http::Uri;
+use weir_policy::settings::{Algorithm, Issuer, KeysAt, Proof};
+
+use super::super::super::raw::{RawAuth, RawIssuer};
+use super::super::super::report::{Path, Problem, Report};
+use super::arcs;
+
+/// A stolen token is of use for so long.
+const LIFETIME: Duration = Duration::from_secs(24 * 3600);
+/// Each has keys to be kept fresh.
+const MOST: usize = 64;
+
+pub(super) fn check(section: &RawAuth, report: &mut Report) -> Vec<Issuer> {
+    let path = Path::at("auth.issuers");
+    let listed = section.issuers.as_deref().unwrap_or_default();
+    if listed.len() > MOST {
+        report.add(Problem::error(path.clone(), format!("are more than {MOST}")));
+    }
+    let mut issuers: Vec<Issuer> = Vec::new();
+    for (n, raw) in listed.iter().enumerate() {
+        let path = path.key(n);
+        let Some(issuer) = one(raw, &path, report) else { continue };
+        if issuers.iter().any(|other| other.name == issuer.name) {
+            report.add(Problem::error(path.key("issuer"), format!("`{}` is there twice", issuer.name)));
+        } else {
+            issuers.push(issuer);
+        }
+    }
+    issuers
+}
+
+fn one(raw: &RawIssuer, path: &Path, report: &mut Report) -> Option<Issuer> {
+    let Some(name) = raw.issuer.as_deref() else {
+        if !report.blames(path) {
+            let problem = Problem::error(path.key("issuer"), "is missing");
+            report.add(problem.hint("write the `iss` of its tokens, such as https://id.example.com"));
+        }
+        return None;
+    };
+    let allow_http = raw.allow_http.unwrap_or(false);
+    web(name, allow_http, &path.key("issuer"), report);
+    if let Some(url) = &raw.jwks_uri {
+        web(url, allow_http, &path.key("jwks_uri"), report);
+    }
+    let max_lifetime = raw.max_lifetime.map_or(LIFETIME, |time| time.0);
+    if max_lifetime.is_zero() {
+        report.add(Problem::error(path.key("max_lifetime"), "must not be zero"));
+    }
+    let split = |text: &String| text.split('.').map(str::to_owned).collect();
+    let groups = match &raw.groups {
+        None => vec![vec!["groups".to_owned()]],
+        Some(paths) => paths.iter().map(split).collect(),
+    };
+    Some(Issuer {
+        name: name.into(),
+        proof: Proof::Keys {
+            at: raw.jwks_uri.clone().map_or(KeysAt::Metadata, KeysAt::Url),
+            algorithms: algorithms(raw, path, report),
+            strict_type: raw.strict_type.unwrap_or(false),
+            max_lifetime,
+        },
+        audiences: arcs(raw.audience.as_ref()),
+        groups,
+        claims: arcs(raw.claims.as_ref()),
+    })
+}
+
+fn algorithms(raw: &RawIssuer, path: &Path, report: &mut Report) -> Vec<Algorithm> {
+    let Some(names) = &raw.algorithms else { return Algorithm::DEFAULT.to_vec() };
+    let path = path.key("algorithms");
+    if names.is_empty() {
+        report.add(Problem::error(path.clone(), "is empty: no token could be good"));
+    }
+    let mut algorithms = Vec::new();
+    for (n, name) in names.iter().enumerate() {
+        match Algorithm::parse(name) {
+            Some(algorithm) => algorithms.push(algorithm),
+            None => {
+                let hint = match name.starts_with("HS") {
+                    true => "whoever can check those can forge them: use keys that come in pairs, such as ES256",
+                    false => "any of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA",
+                };
+                report.add(Problem::error(path.key(n), format!("`{name}` is not taken")).hint(hint));
+            }
+        }
+    }
+    algorithms
+}
+
+/// A URL of an issuer: https, or http on this machine, or the operator says that he means it.
+pub(super) fn web(text: &str, allow_http: bool, path: &Path, report: &mut Report) {
+    let uri = text.parse::<Uri>().ok();
+    let host = uri.as_ref().and_then(Uri::host).filter(|host| !host.is_empty());
+    let plain =
+        uri.as_ref().is_some_and(|uri| uri.authority().is_none_or(|authority| !authority.as_str().contains('@')));
+    let scheme = uri.as_ref().and_then(Uri::scheme_str);
+    let (Some(host), true, Some("http" | "https")) = (host, plain && !text.contains('#'), scheme) else {
+        let problem = Problem::error(path.clone(), format!("`{text}` is no http(s) URL"));
+        report.add(problem.hint("write https://id.example.com"));
+        return;
+    };
+    if scheme == Some("http") && !is_here(host) && !allow_http {
+        let problem =
+            Problem::error(path.clone(), "is http, and on another machine: whoever is between could be anybody");
+        report.add(problem.hint("use https, or say that this is wanted: allow_http: true"));
+    }
+}
+
+fn is_here(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}

@@ -1,0 +1,69 @@
+//! Keys of machines without OAuth: `weir_<id>_<secret>`. The config has their digests; who reads it has no key.
+//!
+//! The secret part is 256 random bits, so a plain SHA-256 is enough: there is nothing to guess.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use weir_core::principal::Subject;
+
+use crate::settings::{ApiKey, Settings};
+use crate::token::{Reason, with_implied};
+
+/// What every key begins with.
+const BEGIN: &str = "weir_";
+/// The longest key that is looked at.
+const LONGEST: usize = 256;
+/// Who vouches for a key's subject. No URL, so no issuer of tokens can have this name.
+const ISSUER: &str = "api-key";
+
+/// The keys of a config.
+#[derive(Debug)]
+pub(crate) struct ApiKeys(HashMap<String, (ApiKey, Arc<Subject>)>);
+
+/// The digest that the config keeps of a key.
+#[must_use]
+pub fn digest(key: &str) -> [u8; 32] {
+    Sha256::digest(key.as_bytes()).into()
+}
+
+impl ApiKeys {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let subject = |key: &ApiKey| {
+            let mut subject = Subject::new(ISSUER, key.subject.clone());
+            subject.scopes = with_implied(key.scopes.iter().cloned().collect(), &settings.implied);
+            let groups: BTreeSet<Arc<str>> = key.groups.iter().cloned().collect();
+            subject.groups = groups.into_iter().collect();
+            subject.client = Some(key.id.as_str().into());
+            subject.expires = key.expires;
+            Arc::new(subject)
+        };
+        let keys = settings.api_keys.iter().map(|key| (key.id.clone(), (key.clone(), subject(key))));
+        Self(keys.collect())
+    }
+
+    /// Whether a text is meant as a key.
+    pub(crate) fn is_meant(text: &str) -> bool {
+        text.starts_with(BEGIN)
+    }
+
+    /// Whose key it is.
+    pub(crate) fn check(&self, text: &str, now: SystemTime) -> Result<Arc<Subject>, Reason> {
+        let id = text.strip_prefix(BEGIN).and_then(|rest| rest.split_once('_')).map(|(id, _)| id);
+        let id = id.filter(|_| text.len() <= LONGEST).ok_or(Reason::Malformed)?;
+        // An unknown id takes as long as a known one, and nothing equals it.
+        let (known, subject) =
+            self.0.get(id).map_or((&[0; 32], None), |(key, subject)| (&key.digest, Some((key, subject))));
+        let equal = bool::from(digest(text).ct_eq(known));
+        match subject {
+            Some((key, subject)) if equal => match key.expires {
+                Some(expires) if expires <= now => Err(Reason::Expired),
+                _ => Ok(subject.clone()),
+            },
+            _ => Err(Reason::Key),
+        }
+    }
+}

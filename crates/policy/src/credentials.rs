@@ -1,0 +1,257 @@
+//! Who are you: the one verifier, over every kind of credentials that the config takes.
+//!
+//! One kind at a time: what is shown is checked by its own rules, and where that fails nothing else is tried. There is no
+//! path from an error to an identity.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use opentelemetry::KeyValue;
+use quick_cache::sync::Cache;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, JoinSet};
+use weir_core::failure::{Denial, Failure, FailureKind};
+use weir_core::names::EndpointId;
+use weir_core::port::{Clock, Evidence, Fetch, Fut, Random, Verifier};
+use weir_core::principal::{Identity, Subject};
+use weir_core::telemetry::instruments;
+
+use crate::api_key::ApiKeys;
+use crate::jwks::{Keeper, World};
+use crate::settings::{Issuer, Proof, Settings};
+use crate::token::{self, Parts, Reason, Times};
+
+/// How long a token is believed without another look, whatever it says.
+const BELIEVED: Duration = Duration::from_secs(60);
+/// Tokens that are remembered.
+const REMEMBERED: usize = 10_000;
+
+/// What the verifier asks of the world.
+#[derive(Clone)]
+pub struct Ports {
+    /// For keys and metadata of issuers.
+    pub fetch: Arc<dyn Fetch>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// For jitter.
+    pub random: Arc<dyn Random>,
+}
+
+/// The verifier. It stays the same object when its settings change.
+pub struct Credentials {
+    world: World,
+    plan: ArcSwap<Plan>,
+    changed: Notify,
+    was_ready: AtomicBool,
+}
+
+/// Settings, and what was made of them.
+struct Plan {
+    settings: Settings,
+    issuers: HashMap<Arc<str>, Arc<Vouching>>,
+    api_keys: ApiKeys,
+    /// Tokens that were good, by their digest. New settings begin with none.
+    verified: Cache<[u8; 32], Arc<Verified>>,
+}
+
+/// An issuer at work.
+pub(crate) struct Vouching {
+    pub(crate) issuer: Issuer,
+    keeper: Arc<Keeper>,
+}
+
+/// A token that was good.
+#[derive(Clone)]
+struct Verified {
+    subject: Arc<Subject>,
+    audiences: Arc<[Box<str>]>,
+    times: Times,
+    by: Arc<Vouching>,
+    /// Of the keys it was checked with.
+    generation: u64,
+    /// On the monotonic clock.
+    until: Duration,
+}
+
+/// Why a sender is not known.
+pub(crate) enum Refused {
+    Missing,
+    Invalid(Reason),
+    /// It cannot be found out now. The text is for the log.
+    Unavailable(&'static str),
+}
+
+impl From<Reason> for Refused {
+    fn from(reason: Reason) -> Self {
+        Self::Invalid(reason)
+    }
+}
+
+impl Credentials {
+    /// A verifier with these settings. Without [`Self::run`] it has no keys of issuers.
+    #[must_use]
+    pub fn new(settings: Settings, ports: Ports) -> Arc<Self> {
+        let Ports { fetch, clock, random } = ports;
+        let world = World { fetch, clock, random };
+        let plan = ArcSwap::from_pointee(Plan::new(settings, None, &world));
+        Arc::new(Self { world, plan, changed: Notify::new(), was_ready: AtomicBool::new(false) })
+    }
+
+    /// Takes other settings. An issuer whose keys stand where they stood keeps them.
+    pub fn replace(&self, settings: Settings) {
+        let before = self.plan.load_full();
+        if before.settings == settings {
+            return;
+        }
+        self.plan.store(Arc::new(Plan::new(settings, Some(&before), &self.world)));
+        self.changed.notify_one();
+    }
+
+    /// Whether senders can be known: the keys of every issuer have been there once (faults C17). A later issuer that is not
+    /// reachable does not make weir unready, for the others are served.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        if self.was_ready.load(Ordering::Acquire) {
+            return true;
+        }
+        let ready = self.plan.load().issuers.values().all(|vouching| vouching.keeper.is_ready());
+        if ready {
+            self.was_ready.store(true, Ordering::Release);
+        }
+        ready
+    }
+
+    /// Keeps the keys of all issuers fresh, also after [`Self::replace`]. Never ends; drop it to end it.
+    pub async fn run(self: Arc<Self>) {
+        let mut work = JoinSet::new();
+        let mut running: Vec<(Arc<Keeper>, AbortHandle)> = Vec::new();
+        loop {
+            let plan = self.plan.load_full();
+            let wanted: Vec<&Arc<Keeper>> = plan.issuers.values().map(|vouching| &vouching.keeper).collect();
+            running.retain(|(keeper, handle)| {
+                let stays = wanted.iter().any(|wanted| Arc::ptr_eq(wanted, keeper));
+                if !stays {
+                    handle.abort();
+                }
+                stays
+            });
+            for keeper in wanted {
+                if !running.iter().any(|(own, _)| Arc::ptr_eq(own, keeper)) {
+                    running.push((keeper.clone(), work.spawn(keeper.clone().keep())));
+                }
+            }
+            self.changed.notified().await;
+            while work.try_join_next().is_some() {}
+        }
+    }
+}
+
+impl Verifier for Credentials {
+    fn verify<'a>(&'a self, evidence: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
+        let plan = self.plan.load_full();
+        Box::pin(async move {
+            let known = plan.identify(evidence, &self.world).await;
+            known.map_err(failure)
+        })
+    }
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Credentials")
+    }
+}
+
+fn failure(refused: Refused) -> Failure {
+    let denied = |denial| Failure::new(FailureKind::Unauthenticated(denial), "The credentials are not valid here");
+    let (word, failure) = match refused {
+        Refused::Missing => ("missing", denied(Denial::Missing)),
+        Refused::Invalid(reason) => (reason.word(), denied(Denial::Invalid(reason.word()))),
+        Refused::Unavailable(why) => {
+            let failure = Failure::new(FailureKind::Unavailable, "Credentials cannot be checked now");
+            ("unavailable", failure.because(why))
+        }
+    };
+    instruments().auth_rejections.add(1, &[KeyValue::new("reason", word)]);
+    failure
+}
+
+impl Plan {
+    fn new(settings: Settings, before: Option<&Self>, world: &World) -> Self {
+        let api_keys = ApiKeys::new(&settings);
+        let vouching = |issuer: &Issuer| {
+            let Proof::Keys { at, algorithms, .. } = &issuer.proof;
+            let same = before.and_then(|before| before.issuers.get(&issuer.name));
+            let keeper = match same {
+                Some(same) if same.keeper.is_of(at, algorithms) => same.keeper.clone(),
+                _ => Keeper::new(issuer.name.clone(), at.clone(), algorithms.clone(), world.clone()),
+            };
+            (issuer.name.clone(), Arc::new(Vouching { issuer: issuer.clone(), keeper }))
+        };
+        let issuers = settings.issuers.iter().map(vouching).collect();
+        Self { settings, issuers, api_keys, verified: Cache::new(REMEMBERED) }
+    }
+
+    async fn identify(&self, evidence: &Evidence<'_>, world: &World) -> Result<Identity, Refused> {
+        if !self.settings.required {
+            return Ok(Identity::Anonymous);
+        }
+        let subject = match (evidence.bearer, evidence.api_key) {
+            // Which one would count must not be a guess.
+            (Some(_), Some(_)) => return Err(Reason::Malformed.into()),
+            (Some(key), None) | (None, Some(key)) if evidence.bearer.is_none() || ApiKeys::is_meant(key.expose()) => {
+                self.api_keys.check(key.expose(), world.clock.wall())?
+            }
+            (Some(token), None) => self.token(token.expose(), evidence.endpoint, world).await?,
+            (None, _) => return Err(Refused::Missing),
+        };
+        Ok(Identity::Subject(subject))
+    }
+
+    async fn token(&self, text: &str, endpoint: &EndpointId, world: &World) -> Result<Arc<Subject>, Refused> {
+        if text.len() > token::LONGEST {
+            return Err(Reason::Malformed.into());
+        }
+        let digest: [u8; 32] = Sha256::digest(text.as_bytes()).into();
+        if let Some(verified) = self.verified.get(&digest)
+            && verified.by.keeper.generation() == verified.generation
+            && world.clock.monotonic() < verified.until
+        {
+            self.good_now(&verified, endpoint, world)?;
+            return Ok(verified.subject.clone());
+        }
+        let verified = self.verify(text, world).await?;
+        self.good_now(&verified, endpoint, world)?;
+        let subject = verified.subject.clone();
+        self.verified.insert(digest, Arc::new(verified));
+        Ok(subject)
+    }
+
+    /// What depends on the moment and on what is asked for.
+    fn good_now(&self, verified: &Verified, endpoint: &EndpointId, world: &World) -> Result<(), Reason> {
+        verified.times.check(world.clock.wall(), self.settings.leeway)?;
+        match token::is_for(&verified.audiences, endpoint, &verified.by.issuer, &self.settings) {
+            true => Ok(()),
+            false => Err(Reason::Audience),
+        }
+    }
+
+    async fn verify(&self, text: &str, world: &World) -> Result<Verified, Refused> {
+        let parts = Parts::of(text)?;
+        let by = parts.claimed_issuer().and_then(|issuer| self.issuers.get(issuer)).ok_or(Reason::Issuer)?.clone();
+        let generation = by.keeper.generation();
+        let claims = token::signed(parts, &by.issuer, &by.keeper).await?;
+        let (now, leeway) = (world.clock.wall(), self.settings.leeway);
+        let Proof::Keys { max_lifetime, .. } = by.issuer.proof;
+        claims.times().check(now, leeway)?;
+        claims.times().check_lifetime(now, leeway, max_lifetime)?;
+        let subject = token::subject(&claims, &by.issuer, &self.settings)?;
+        let (audiences, times) = (claims.audiences().clone(), claims.times());
+        let until = world.clock.monotonic() + BELIEVED;
+        Ok(Verified { subject: Arc::new(subject), audiences, times, by, generation, until })
+    }
+}

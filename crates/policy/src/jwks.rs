@@ -1,0 +1,142 @@
+//! The keys of issuers: read, looked up, and kept fresh (RFC 7517).
+
+mod discovery;
+mod keeper;
+
+use data_encoding::BASE64URL_NOPAD;
+use jsonwebtoken::DecodingKey;
+use serde_json::{Map, Value};
+
+pub(crate) use keeper::{Keeper, Lookup, World};
+
+use crate::settings::Algorithm;
+use crate::strict;
+
+/// The largest key set that is read.
+const LARGEST: usize = 64 << 10;
+/// The most keys of a set. A provider that rotates has two or three.
+const MOST_KEYS: usize = 32;
+/// RSA keys below this can be broken, above it a check takes too long.
+const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
+
+/// The usable keys of an issuer at some time.
+#[derive(Debug, Default)]
+pub(crate) struct KeySet(Vec<Key>);
+
+#[derive(Debug, PartialEq)]
+struct Key {
+    kid: Option<String>,
+    /// What it may be used with, by its own kind; the issuer's list narrows it further.
+    algorithms: Vec<Algorithm>,
+    /// Two keys are the same if this is.
+    material: Vec<Vec<u8>>,
+}
+
+impl PartialEq for KeySet {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl KeySet {
+    /// Reads a set. Keys that cannot be used to check signatures are left out: encryption keys, weak ones, private and
+    /// symmetric ones (whoever publishes those has lost them). `None`: it is no set, or nothing is left of it.
+    pub(crate) fn read(text: &[u8], allowed: &[Algorithm]) -> Option<Self> {
+        if text.len() > LARGEST {
+            return None;
+        }
+        let set = strict::object(text)?;
+        let keys = set.get("keys")?.as_array()?;
+        let usable = keys.iter().take(MOST_KEYS).filter_map(|key| Key::read(key.as_object()?, allowed));
+        let usable: Vec<Key> = usable.collect();
+        (!usable.is_empty()).then_some(Self(usable))
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The one key that a token can be signed with. A token without a key's name needs that there is no choice; a name that
+    /// two keys have is as good as none.
+    pub(crate) fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<DecodingKey> {
+        let fits =
+            |key: &&Key| key.algorithms.contains(&algorithm) && kid.is_none_or(|kid| key.kid.as_deref() == Some(kid));
+        let mut fitting = self.0.iter().filter(fits);
+        match (fitting.next(), fitting.next()) {
+            (Some(key), None) => Some(key.decoding(algorithm)),
+            _ => None,
+        }
+    }
+}
+
+impl Key {
+    fn read(key: &Map<String, Value>, allowed: &[Algorithm]) -> Option<Self> {
+        if ["d", "p", "q", "dp", "dq", "qi", "oth", "k"].iter().any(|name| key.contains_key(*name)) {
+            return None;
+        }
+        if key.get("use").is_some_and(|purpose| purpose != "sig") {
+            return None;
+        }
+        let checks =
+            |list: &Value| list.as_array().is_some_and(|list| list.iter().any(|operation| operation == "verify"));
+        if key.get("key_ops").is_some_and(|operations| !checks(operations)) {
+            return None;
+        }
+        let kid = match key.get("kid") {
+            None => None,
+            Some(kid) => Some(kid.as_str()?.to_owned()),
+        };
+        let (kind, material) = kind(key)?;
+        let named = match key.get("alg") {
+            None => None,
+            Some(name) => Some(Algorithm::parse(name.as_str()?)?),
+        };
+        let fits = |algorithm: &Algorithm| allowed.contains(algorithm) && named.is_none_or(|named| named == *algorithm);
+        let algorithms: Vec<Algorithm> = kind.iter().copied().filter(fits).collect();
+        (!algorithms.is_empty()).then_some(Self { kid, algorithms, material })
+    }
+
+    fn decoding(&self, algorithm: Algorithm) -> DecodingKey {
+        match (algorithm, self.material.as_slice()) {
+            (Algorithm::Es256 | Algorithm::Es384, [point]) => DecodingKey::from_ec_der(point),
+            (Algorithm::EdDsa, [point]) => DecodingKey::from_ed_der(point),
+            (_, [modulus, exponent]) => DecodingKey::from_rsa_raw_components(modulus, exponent),
+            // `read` makes no others; an empty key checks nothing.
+            _ => DecodingKey::from_ed_der(&[]),
+        }
+    }
+}
+
+/// What a key can be used with, and its numbers.
+fn kind(key: &Map<String, Value>) -> Option<(&'static [Algorithm], Vec<Vec<u8>>)> {
+    use Algorithm::{EdDsa, Es256, Es384, Ps256, Ps384, Ps512, Rs256, Rs384, Rs512};
+    let text = |name: &str| key.get(name).and_then(Value::as_str);
+    let bytes = |name: &str| BASE64URL_NOPAD.decode(text(name)?.as_bytes()).ok();
+    match (text("kty")?, text("crv")) {
+        ("RSA", _) => {
+            let (modulus, exponent) = (bytes("n")?, bytes("e")?);
+            // Some providers write a leading zero.
+            let first = modulus.iter().position(|byte| *byte != 0)?;
+            let modulus = modulus[first..].to_vec();
+            let bits = modulus.len() * 8 - modulus[0].leading_zeros() as usize;
+            let good = RSA_BITS.contains(&bits) && (1..=8).contains(&exponent.len());
+            good.then_some((&[Rs256, Rs384, Rs512, Ps256, Ps384, Ps512][..], vec![modulus, exponent]))
+        }
+        ("EC", Some(curve)) => {
+            let (algorithms, width): (&[Algorithm], _) = match curve {
+                "P-256" => (&[Es256], 32),
+                "P-384" => (&[Es384], 48),
+                _ => return None,
+            };
+            let (x, y) = (bytes("x")?, bytes("y")?);
+            let point = [&[4][..], &x, &y].concat();
+            (x.len() == width && y.len() == width).then(|| (algorithms, vec![point]))
+        }
+        ("OKP", Some("Ed25519")) => {
+            let point = bytes("x")?;
+            (point.len() == 32).then(|| (&[EdDsa][..], vec![point]))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,138 @@
+//! Where an issuer's keys are: by its metadata, in each of the places where it may stand.
+//!
+//! Source: RFC 8414 section 3, OpenID Connect Discovery section 4, basic/authorization of 2025-11-25 and later.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use url::Url;
+use weir_core::port::{Ask, Fetch, NamedBy};
+
+use crate::strict;
+
+/// The largest metadata that is read.
+const LARGEST: usize = 64 << 10;
+
+/// Where keys are, and who said so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) url: String,
+    pub(super) named_by: NamedBy,
+}
+
+/// Finds the URL of an issuer's keys.
+///
+/// # Errors
+/// What went wrong, for the log.
+pub(super) async fn find(fetch: &dyn Fetch, issuer: &str, within: Duration) -> Result<Place, String> {
+    let mut why = "its name is no URL".to_owned();
+    for url in places(issuer) {
+        let ask = Ask {
+            url: &url,
+            form: None,
+            authorization: None,
+            limit: LARGEST,
+            within,
+            // The config names the issuer, and so these.
+            named_by: NamedBy::Operator,
+        };
+        match fetch.fetch(ask).await {
+            Ok(fetched) if fetched.status == 200 => match keys_of(&fetched.body, issuer) {
+                Ok(place) => return Ok(place),
+                Err(wrong) => why = format!("{url}: {wrong}"),
+            },
+            Ok(fetched) => why = format!("{url}: status {}", fetched.status),
+            Err(failure) => why = format!("{url}: {failure}"),
+        }
+    }
+    Err(why)
+}
+
+/// The URLs where metadata may stand, in the order in which they are tried.
+fn places(issuer: &str) -> Vec<String> {
+    let Ok(url) = Url::parse(issuer) else { return Vec::new() };
+    let path = url.path().trim_end_matches('/').to_owned();
+    let at = |path: String| {
+        let mut place = url.clone();
+        place.set_path(&path);
+        place.set_query(None);
+        place.to_string()
+    };
+    let mut places = vec![
+        at(format!("/.well-known/oauth-authorization-server{path}")),
+        at(format!("/.well-known/openid-configuration{path}")),
+    ];
+    if !path.is_empty() {
+        places.push(at(format!("{path}/.well-known/openid-configuration")));
+    }
+    places
+}
+
+/// The place of the keys, of metadata that is the issuer's own: it must name itself, character by character (RFC 8414, 3.3).
+fn keys_of(text: &[u8], issuer: &str) -> Result<Place, &'static str> {
+    let metadata = strict::object(text).ok_or("is no JSON object")?;
+    if metadata.get("issuer").and_then(Value::as_str) != Some(issuer) {
+        return Err("is the metadata of another issuer");
+    }
+    let keys = metadata.get("jwks_uri").and_then(Value::as_str).ok_or("names no `jwks_uri`")?;
+    let (keys_url, own) = (Url::parse(keys), Url::parse(issuer));
+    let (Ok(keys_url), Ok(own)) = (keys_url, own) else { return Err("has a `jwks_uri` that is no URL") };
+    if !matches!(keys_url.scheme(), "http" | "https")
+        || !keys_url.username().is_empty()
+        || keys_url.password().is_some()
+    {
+        return Err("has a `jwks_uri` that is not http or https");
+    }
+    // The issuer's own server is where the operator sent us; any other only if it is public (faults C18).
+    let named_by = if keys_url.origin() == own.origin() { NamedBy::Operator } else { NamedBy::Outsider };
+    Ok(Place { url: keys.to_owned(), named_by })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[test]
+    fn r257_every_place_of_metadata_is_tried_in_order() {
+        assert_eq!(
+            places("https://id.example.com"),
+            [
+                "https://id.example.com/.well-known/oauth-authorization-server",
+                "https://id.example.com/.well-known/openid-configuration",
+            ]
+        );
+        let with_path = [
+            "https://id.example.com:8443/.well-known/oauth-authorization-server/a/b",
+            "https://id.example.com:8443/.well-known/openid-configuration/a/b",
+            "https://id.example.com:8443/a/b/.well-known/openid-configuration",
+        ];
+        assert_eq!(places("https://id.example.com:8443/a/b"), with_path);
+        assert_eq!(places("https://id.example.com:8443/a/b/"), with_path);
+        assert!(places("nonsense").is_empty());
+    }
+
+    #[test]
+    fn r258_metadata_of_another_issuer_is_not_used() {
+        let issuer = "https://id.example.com/t";
+        let read = |text: &str| keys_of(text.as_bytes(), issuer);
+        let good = read(r#"{"issuer":"https://id.example.com/t","jwks_uri":"https://id.example.com/keys"}"#).unwrap();
+        assert_eq!(good.named_by, NamedBy::Operator);
+        for foreign in ["http://id.example.com/keys", "https://169.254.169.254/keys", "https://id.example.com:1/keys"] {
+            let text = format!(r#"{{"issuer":"{issuer}","jwks_uri":"{foreign}"}}"#);
+            assert_eq!(read(&text).unwrap().named_by, NamedBy::Outsider, "{foreign}");
+        }
+        for bad in [
+            r#"{"issuer":"https://id.example.com/t/","jwks_uri":"https://id.example.com/keys"}"#,
+            r#"{"issuer":"https://ID.example.com/t","jwks_uri":"https://id.example.com/keys"}"#,
+            r#"{"issuer":["https://id.example.com/t"],"jwks_uri":"https://id.example.com/keys"}"#,
+            r#"{"jwks_uri":"https://id.example.com/keys"}"#,
+            r#"{"issuer":"https://id.example.com/t"}"#,
+            r#"{"issuer":"https://id.example.com/t","jwks_uri":"file:///etc/passwd"}"#,
+            r#"{"issuer":"https://id.example.com/t","jwks_uri":"https://u:p@id.example.com/"}"#,
+            "<html>",
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Keeps an issuer's keys fresh: one fetch at a time, ahead of their age, and at most one in a while because somebody asks
+//! for a key that is not there.
+//!
+//! Requests never fetch: they tell the keeper's own work ([`Keeper::keep`]) and wait a bounded time for its next attempt. A
+//! client that breaks off cannot break off a fetch that others wait for.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use jsonwebtoken::DecodingKey;
+use opentelemetry::KeyValue;
+use quick_cache::sync::Cache;
+use tokio::sync::{Notify, watch};
+use weir_core::port::{Ask, Clock, Fetch, NamedBy, Random};
+use weir_core::telemetry::instruments;
+
+use super::discovery::{self, Place};
+use super::{KeySet, LARGEST};
+use crate::settings::{Algorithm, KeysAt};
+
+/// The time for one document.
+const FETCH_TIME: Duration = Duration::from_secs(5);
+/// How long a request waits for an attempt: metadata in three places and the keys, should all of them be slow, takes longer,
+/// and then the request is told to come again.
+const WAIT: Duration = Duration::from_secs(6);
+/// The shortest time between two fetches that unknown keys cause (fault C15).
+const COOLDOWN: Duration = Duration::from_secs(30);
+/// How many requests may wait for a fetch.
+const MOST_WAITING: usize = 1024;
+/// Unknown names of keys that are remembered, and for how long: they cause no fetch.
+const MOST_UNKNOWN: usize = 1024;
+const UNKNOWN_FOR: Duration = Duration::from_secs(300);
+/// For how long keys are kept, whatever their issuer says, and where it says nothing.
+const SHORTEST: Duration = Duration::from_secs(300);
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+const USUAL: Duration = Duration::from_secs(3600);
+/// How long the last good keys serve while no others can be had.
+const STALE: Duration = Duration::from_secs(24 * 3600);
+/// After this long without fresh keys the log calls for help.
+const ALARM: Duration = Duration::from_secs(3600);
+/// The first and the longest wait after a failure.
+const RETRY: Duration = Duration::from_secs(1);
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+
+/// What the keeper asks of the world.
+#[derive(Clone)]
+pub(crate) struct World {
+    pub(crate) fetch: Arc<dyn Fetch>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<dyn Random>,
+}
+
+/// The answer to [`Keeper::find`].
+pub(crate) enum Lookup {
+    /// The key.
+    Found(DecodingKey),
+    /// The issuer has no such key.
+    Unknown,
+    /// It cannot be known now.
+    Unavailable,
+}
+
+/// The keys of one issuer.
+pub(crate) struct Keeper {
+    issuer: Arc<str>,
+    at: KeysAt,
+    algorithms: Vec<Algorithm>,
+    world: World,
+    known: ArcSwapOption<Known>,
+    unknown: Cache<Box<str>, Duration>,
+    /// Counts attempts that have ended, for those who wait for the next one.
+    attempts: watch::Sender<u64>,
+    wanted: Notify,
+    fetching: AtomicBool,
+    waiting: AtomicUsize,
+    book: Mutex<Book>,
+}
+
+/// Keys, and since when.
+struct Known {
+    keys: KeySet,
+    /// Changes when the keys do.
+    generation: u64,
+    fetched: Duration,
+}
+
+#[derive(Default)]
+struct Book {
+    /// When unknown keys last caused a fetch.
+    forced: Option<Duration>,
+    /// Failures in a row.
+    failures: u32,
+    place: Option<Place>,
+    alarmed: bool,
+}
+
+impl Keeper {
+    pub(crate) fn new(issuer: Arc<str>, at: KeysAt, algorithms: Vec<Algorithm>, world: World) -> Arc<Self> {
+        Arc::new(Self {
+            issuer,
+            at,
+            algorithms,
+            world,
+            known: ArcSwapOption::empty(),
+            unknown: Cache::new(MOST_UNKNOWN),
+            attempts: watch::Sender::new(0),
+            wanted: Notify::new(),
+            fetching: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            book: Mutex::default(),
+        })
+    }
+
+    /// Whether it keeps keys of this place for these algorithms.
+    pub(crate) fn is_of(&self, at: &KeysAt, algorithms: &[Algorithm]) -> bool {
+        self.at == *at && self.algorithms == algorithms
+    }
+
+    /// Whether there are keys.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.known.load().is_some()
+    }
+
+    /// Changes whenever the keys do; what was checked with other keys must be checked again.
+    pub(crate) fn generation(&self) -> u64 {
+        self.fresh().map_or(0, |known| known.generation)
+    }
+
+    /// Looks a key up; where it is not known, waits for a fetch if one is under way or may be made now. Cancel safe.
+    pub(crate) async fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Lookup {
+        // Before the look: an attempt that ends after it is one to look again for.
+        let mut attempts = self.attempts.subscribe();
+        let known = self.fresh();
+        if let Some(key) = known.as_ref().and_then(|known| known.keys.find(kid, algorithm)) {
+            return Lookup::Found(key);
+        }
+        let missing = if known.is_some() { Lookup::Unknown } else { Lookup::Unavailable };
+        let name: Box<str> = kid.unwrap_or_default().into();
+        let asked = self.fetching.load(Ordering::Acquire) || (!self.is_known_unknown(&name) && self.may_force());
+        if !asked {
+            return missing;
+        }
+        let Some(_waiting) = Waiting::begin(&self.waiting) else { return Lookup::Unavailable };
+        if tokio::time::timeout(WAIT, attempts.changed()).await.is_err() {
+            return Lookup::Unavailable;
+        }
+        let Some(known) = self.fresh() else { return Lookup::Unavailable };
+        match known.keys.find(kid, algorithm) {
+            Some(key) => Lookup::Found(key),
+            None => {
+                self.unknown.insert(name, self.world.clock.monotonic());
+                Lookup::Unknown
+            }
+        }
+    }
+
+    /// The keys, unless they are too old to be believed.
+    fn fresh(&self) -> Option<Arc<Known>> {
+        let known = self.known.load_full()?;
+        (self.world.clock.monotonic().saturating_sub(known.fetched) < STALE).then_some(known)
+    }
+
+    fn is_known_unknown(&self, name: &str) -> bool {
+        let now = self.world.clock.monotonic();
+        self.unknown.get(name).is_some_and(|since| now.saturating_sub(since) < UNKNOWN_FOR)
+    }
+
+    /// Asks the keeper's work for a fetch, if the last one that was asked for is long ago. Time alone decides, not what that
+    /// one brought.
+    fn may_force(&self) -> bool {
+        let now = self.world.clock.monotonic();
+        let mut book = self.book();
+        if book.forced.is_some_and(|last| now.saturating_sub(last) < COOLDOWN) {
+            return false;
+        }
+        book.forced = Some(now);
+        drop(book);
+        self.fetching.store(true, Ordering::Release);
+        self.wanted.notify_one();
+        true
+    }
+
+    /// The keeper's work: fetches at once, then ahead of every expiry, after failures, and when somebody asks. Never ends;
+    /// drop it to end it.
+    pub(crate) async fn keep(self: Arc<Self>) {
+        loop {
+            self.fetching.store(true, Ordering::Release);
+            let next = self.attempt().await;
+            self.fetching.store(false, Ordering::Release);
+            self.attempts.send_modify(|count| *count += 1);
+            tokio::select! {
+                () = tokio::time::sleep(next) => {}
+                () = self.wanted.notified() => {}
+            }
+        }
+    }
+
+    /// Fetches the keys; gives the time until the next attempt.
+    async fn attempt(&self) -> Duration {
+        let outcome = self.fetch().await;
+        let now = self.world.clock.monotonic();
+        let labels = |result| [KeyValue::new("issuer", self.issuer.to_string()), KeyValue::new("result", result)];
+        let wait = match outcome {
+            Ok((keys, max_age)) => {
+                instruments().jwks_fetches.add(1, &labels("ok"));
+                self.keep_keys(keys, now);
+                let age = max_age.unwrap_or(USUAL).clamp(SHORTEST, LONGEST);
+                // At 80 % of their age, so that a provider that is down for a moment is not missed.
+                self.jitter(age.mul_f64(0.8), 0.1)
+            }
+            Err(why) => {
+                instruments().jwks_fetches.add(1, &labels("error"));
+                self.fail(&why, now)
+            }
+        };
+        let age = self.known.load().as_ref().map(|known| now.saturating_sub(known.fetched).as_secs());
+        if let Some(age) = age {
+            instruments().jwks_age.record(age, &[KeyValue::new("issuer", self.issuer.to_string())]);
+        }
+        wait
+    }
+
+    fn keep_keys(&self, keys: KeySet, now: Duration) {
+        let before = self.known.load_full();
+        let changed = before.as_ref().is_none_or(|known| known.keys != keys);
+        let generation = before.map_or(0, |known| known.generation) + u64::from(changed);
+        if changed {
+            tracing::info!(issuer = &*self.issuer, keys = keys.len(), "the keys of an issuer are there");
+            self.unknown.clear();
+        }
+        self.known.store(Some(Arc::new(Known { keys, generation, fetched: now })));
+        let mut book = self.book();
+        book.failures = 0;
+        book.alarmed = false;
+    }
+
+    fn fail(&self, why: &str, now: Duration) -> Duration {
+        let mut book = self.book();
+        book.failures += 1;
+        // The metadata may have moved.
+        book.place = None;
+        let old = self.known.load().as_ref().map(|known| now.saturating_sub(known.fetched));
+        let issuer = &*self.issuer;
+        match old {
+            Some(age) if age >= ALARM && !book.alarmed => {
+                book.alarmed = true;
+                tracing::error!(issuer, why, "no fresh keys of this issuer for an hour: the old ones serve for a day");
+            }
+            Some(_) => tracing::warn!(issuer, why, "keys of an issuer cannot be fetched: the last ones serve on"),
+            None => tracing::warn!(issuer, why, "keys of an issuer cannot be fetched: its tokens are not taken yet"),
+        }
+        let wait = RETRY.saturating_mul(1 << (book.failures - 1).min(6)).min(LONGEST_RETRY);
+        drop(book);
+        self.jitter(wait, 0.5)
+    }
+
+    async fn fetch(&self) -> Result<(KeySet, Option<Duration>), String> {
+        let place = self.place().await?;
+        let ask = Ask {
+            url: &place.url,
+            form: None,
+            authorization: None,
+            limit: LARGEST,
+            within: FETCH_TIME,
+            named_by: place.named_by,
+        };
+        let fetched = self.world.fetch.fetch(ask).await.map_err(|failure| format!("{}: {failure}", place.url))?;
+        if fetched.status != 200 {
+            return Err(format!("{}: status {}", place.url, fetched.status));
+        }
+        let keys = KeySet::read(&fetched.body, &self.algorithms);
+        let keys = keys.ok_or_else(|| format!("{}: holds no key that could be used", place.url))?;
+        Ok((keys, fetched.max_age))
+    }
+
+    async fn place(&self) -> Result<Place, String> {
+        match &self.at {
+            KeysAt::Url(url) => Ok(Place { url: url.clone(), named_by: NamedBy::Operator }),
+            KeysAt::Metadata => {
+                if let Some(place) = self.book().place.clone() {
+                    return Ok(place);
+                }
+                let place = discovery::find(&*self.world.fetch, &self.issuer, FETCH_TIME).await?;
+                self.book().place = Some(place.clone());
+                Ok(place)
+            }
+        }
+    }
+
+    /// `time`, shorter or longer by at most this part of it: replicas must not come all at once.
+    fn jitter(&self, time: Duration, part: f64) -> Duration {
+        let mut luck = [0];
+        self.world.random.fill(&mut luck);
+        time.mul_f64(1.0 - part + 2.0 * part * f64::from(luck[0]) / 255.0)
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that waits; there are at most so many.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn begin(count: &'a AtomicUsize) -> Option<Self> {
+        let place = Self(count);
+        // Dropped, and so counted back, where there is no place.
+        (count.fetch_add(1, Ordering::AcqRel) < MOST_WAITING).then_some(place)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}

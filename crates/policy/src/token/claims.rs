@@ -1,0 +1,133 @@
+//! What an issuer says of a token, whether in the token or when it is asked: each claim in its exact form.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value};
+use weir_core::names::EndpointId;
+
+use super::Reason;
+use crate::settings::{Issuer, Settings};
+
+/// The longest name of a subject. OpenID has at most 255.
+const LONGEST_SUBJECT: usize = 256;
+/// The most audiences of a token.
+const MOST_AUDIENCES: usize = 32;
+
+/// The claims of a token whose origin is proven.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    pub(crate) all: Map<String, Value>,
+    pub(crate) subject: Arc<str>,
+    audiences: Arc<[Box<str>]>,
+    times: Times,
+}
+
+/// When a token is good, in whole seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Times {
+    pub(crate) expires: Option<u64>,
+    begins: Option<u64>,
+    issued: Option<u64>,
+}
+
+impl Claims {
+    /// Reads the claims that every token must have.
+    pub(crate) fn read(all: Map<String, Value>, issuer: &Issuer) -> Result<Self, Reason> {
+        // A number or a list that would compare equal to the issuer in another reader is none here.
+        if all.get("iss").is_some_and(|iss| iss.as_str() != Some(&issuer.name)) {
+            return Err(Reason::Issuer);
+        }
+        let subject = match all.get("sub") {
+            Some(Value::String(subject)) if !subject.is_empty() && subject.len() <= LONGEST_SUBJECT => {
+                Arc::from(subject.as_str())
+            }
+            _ => return Err(Reason::Claims),
+        };
+        let audiences = audiences(all.get("aud"))?;
+        let times = Times::read(&all)?;
+        Ok(Self { all, subject, audiences, times })
+    }
+
+    /// Refuses OpenID's tokens about a login: they are for the client, not for what it calls (RFC 9068, 5; RFC 8725, 3.12).
+    pub(crate) fn is_no_id_token(&self) -> Result<(), Reason> {
+        let marks = ["nonce", "at_hash", "c_hash", "s_hash"];
+        if marks.iter().any(|mark| self.all.contains_key(*mark)) {
+            return Err(Reason::Type);
+        }
+        match self.all.get("token_use").map(Value::as_str) {
+            None | Some(Some("access")) => Ok(()),
+            Some(_) => Err(Reason::Type),
+        }
+    }
+
+    pub(crate) fn audiences(&self) -> &Arc<[Box<str>]> {
+        &self.audiences
+    }
+
+    pub(crate) fn times(&self) -> Times {
+        self.times
+    }
+}
+
+/// Whether one of the audiences is the endpoint, or stands for all of weir's by the operator's word.
+pub(crate) fn is_for(audiences: &[Box<str>], endpoint: &EndpointId, issuer: &Issuer, settings: &Settings) -> bool {
+    audiences.iter().any(|audience| {
+        settings.is_endpoint(audience, endpoint) || issuer.audiences.iter().any(|own| **own == **audience)
+    })
+}
+
+fn audiences(aud: Option<&Value>) -> Result<Arc<[Box<str>]>, Reason> {
+    match aud {
+        Some(Value::String(one)) => Ok(Arc::new([one.as_str().into()])),
+        Some(Value::Array(list)) if list.len() <= MOST_AUDIENCES => {
+            let texts = list.iter().map(|item| item.as_str().map(Box::from));
+            texts.collect::<Option<Arc<[_]>>>().ok_or(Reason::Audience)
+        }
+        _ => Err(Reason::Audience),
+    }
+}
+
+impl Times {
+    /// Reads the times. One that is there must be a whole number of seconds.
+    fn read(all: &Map<String, Value>) -> Result<Self, Reason> {
+        let time = |name: &str| match all.get(name) {
+            None => Ok(None),
+            Some(value) => value.as_u64().map(Some).ok_or(Reason::Claims),
+        };
+        Ok(Self { expires: time("exp")?, begins: time("nbf")?, issued: time("iat")? })
+    }
+
+    /// Checks the times against `now`.
+    pub(crate) fn check(&self, now: SystemTime, leeway: Duration) -> Result<(), Reason> {
+        let (now, leeway) = (seconds(now), leeway.as_secs());
+        if self.expires.is_some_and(|expires| expires.saturating_add(leeway) <= now) {
+            return Err(Reason::Expired);
+        }
+        let latest = now.saturating_add(leeway);
+        if self.begins.into_iter().chain(self.issued).any(|time| time > latest) {
+            return Err(Reason::NotYet);
+        }
+        Ok(())
+    }
+
+    /// Checks that a token ends, and is not good for longer than `most`.
+    pub(crate) fn check_lifetime(&self, now: SystemTime, leeway: Duration, most: Duration) -> Result<(), Reason> {
+        let expires = self.expires.ok_or(Reason::Claims)?;
+        let (now, most) = (seconds(now), most.as_secs());
+        let from_issue = self.issued.is_some_and(|issued| expires.saturating_sub(issued) > most);
+        let from_now = expires.saturating_sub(now) > most.saturating_add(leeway.as_secs());
+        if from_issue || from_now { Err(Reason::NotYet) } else { Ok(()) }
+    }
+
+    /// When the token is over, with the leeway that is given to it. `None`: it does not say.
+    pub(crate) fn end(&self, leeway: Duration) -> Option<SystemTime> {
+        let expires = self.expires.map(Duration::from_secs)?;
+        UNIX_EPOCH.checked_add(expires.saturating_add(leeway))
+    }
+}
+
+/// Whole seconds since 1970; a clock before that is at zero.
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,104 @@
+//! The text of a token and its header, before anything in it is believed.
+
+use data_encoding::BASE64URL_NOPAD;
+use serde_json::{Map, Value};
+
+use super::Reason;
+use crate::settings::Algorithm;
+use crate::strict;
+
+/// The longest header, decoded.
+const LONGEST_HEADER: usize = 1 << 10;
+/// The longest name of a key.
+const LONGEST_KID: usize = 256;
+
+/// A token in the shape of a signed JWT.
+#[derive(Debug)]
+pub(crate) struct Parts<'a> {
+    /// Header and payload as they came: what was signed.
+    pub(crate) signed: &'a str,
+    /// In base64.
+    pub(crate) signature: &'a str,
+    /// The key it names.
+    pub(crate) kid: Option<String>,
+    pub(crate) algorithm: Algorithm,
+    /// Whether it says that it is an access token (RFC 9068, 2.1).
+    pub(crate) is_access_token: bool,
+    /// What it says, which is nothing yet.
+    payload: Map<String, Value>,
+}
+
+impl<'a> Parts<'a> {
+    /// Takes a token apart. Text that is too long has been refused before.
+    pub(crate) fn of(token: &'a str) -> Result<Self, Reason> {
+        let mut parts = token.split('.');
+        let (Some(header), Some(payload), Some(signature), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(Reason::Malformed);
+        };
+        // The last letters of base64 must be the canonical ones, and there is no padding: one token has one text.
+        if header.is_empty() || payload.is_empty() {
+            return Err(Reason::Malformed);
+        }
+        if header.len() > LONGEST_HEADER * 4 / 3 + 1 {
+            return Err(Reason::Malformed);
+        }
+        let decode = |text: &str| BASE64URL_NOPAD.decode(text.as_bytes()).map_err(|_| Reason::Malformed);
+        let header = strict::object(&decode(header)?).ok_or(Reason::Malformed)?;
+        // An unsigned token says so in its header: the algorithm is the reason then.
+        let algorithm = algorithm(&header)?;
+        if signature.is_empty() {
+            return Err(Reason::Malformed);
+        }
+        decode(signature)?;
+        let is_access_token = kind(&header)?;
+        let kid = kid(&header)?;
+        let payload = strict::object(&decode(payload)?).ok_or(Reason::Malformed)?;
+        let signed = &token[..token.len() - signature.len() - 1];
+        Ok(Self { signed, signature, kid, algorithm, is_access_token, payload })
+    }
+
+    /// The issuer that the token claims: only good for choosing among known ones.
+    pub(crate) fn claimed_issuer(&self) -> Option<&str> {
+        self.payload.get("iss")?.as_str()
+    }
+
+    /// What the token says, for whoever has checked its signature.
+    pub(crate) fn into_payload(self) -> Map<String, Value> {
+        self.payload
+    }
+}
+
+fn algorithm(header: &Map<String, Value>) -> Result<Algorithm, Reason> {
+    let name = header.get("alg").ok_or(Reason::Malformed)?.as_str();
+    name.and_then(Algorithm::parse).ok_or(Reason::Algorithm)
+}
+
+/// Refuses what is no plain signed JWT. `jku`, `x5u`, `jwk` and `x5c` are not looked at: a token does not say how it is to
+/// be checked.
+fn kind(header: &Map<String, Value>) -> Result<bool, Reason> {
+    // `crit` lists what a reader must understand, and of extensions there is none here (RFC 7515, 4.1.11). The others change
+    // how the payload is to be read: unencoded, compressed, encrypted, nested.
+    if ["crit", "b64", "zip", "enc"].iter().any(|name| header.contains_key(*name)) {
+        return Err(Reason::Type);
+    }
+    if header.get("cty").is_some_and(|cty| cty.as_str().is_none_or(|cty| cty.eq_ignore_ascii_case("jwt"))) {
+        return Err(Reason::Type);
+    }
+    let Some(typ) = header.get("typ") else { return Ok(false) };
+    let typ = typ.as_str().ok_or(Reason::Type)?.to_ascii_lowercase();
+    match typ.strip_prefix("application/").unwrap_or(&typ) {
+        "at+jwt" => Ok(true),
+        "jwt" => Ok(false),
+        _ => Err(Reason::Type),
+    }
+}
+
+fn kid(header: &Map<String, Value>) -> Result<Option<String>, Reason> {
+    match header.get("kid") {
+        None => Ok(None),
+        Some(Value::String(kid)) if kid.len() <= LONGEST_KID => Ok(Some(kid.clone())),
+        Some(_) => Err(Reason::Malformed),
+    }
+}
