@@ -39,6 +39,7 @@ use weir_core::seal::Sealer;
 use weir_core::{Catalog, Router};
 
 pub use listen::TlsError;
+pub use metadata::WELL_KNOWN_PATHS;
 pub use rescue::{ErrorRow, error_table};
 pub use settings::Settings;
 

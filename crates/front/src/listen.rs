@@ -151,8 +151,12 @@ async fn watch_certificates(listening: Arc<Listening>) {
     loop {
         tokio::time::sleep(CERTIFICATE_POLL).await;
         let Some(certificates) = listening.certificates.load_full() else { continue };
-        match tokio::task::spawn_blocking(move || certificates.refresh()).await {
-            Ok(Ok(true)) => tracing::info!("certificate files changed and were read again"),
+        let read = certificates.clone();
+        match tokio::task::spawn_blocking(move || read.refresh()).await {
+            Ok(Ok(true)) => match listening.use_certificates(Some(certificates)) {
+                Ok(()) => tracing::info!("certificate files changed and were read again"),
+                Err(error) => tracing::error!(%error, "changed certificate files are not usable"),
+            },
             Ok(Ok(false)) | Err(_) => {}
             Ok(Err(error)) => {
                 tracing::error!(%error, "changed certificate files are not usable: the old ones stay in use")

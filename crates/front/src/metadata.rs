@@ -19,6 +19,9 @@ use crate::settings::OAuth;
 
 /// Where a client of 2025-03-26 looks.
 const SERVER: &str = "/.well-known/oauth-authorization-server";
+/// The paths of the documents, for the test that compares them with `openapi/weir.yaml`; the first one also with the path
+/// of an endpoint behind it.
+pub const WELL_KNOWN_PATHS: [&str; 2] = [WELL_KNOWN, SERVER];
 /// Metadata changes with the config; clients need not ask more often.
 const CACHE: HeaderValue = HeaderValue::from_static("max-age=300");
 const ANY: HeaderValue = HeaderValue::from_static("*");

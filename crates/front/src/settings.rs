@@ -81,6 +81,17 @@ pub struct TlsFiles {
     pub cert: PathBuf,
     /// The private key.
     pub key: PathBuf,
+    /// Whose certificates clients may show; `None`: they are not asked for any.
+    pub clients: Option<ClientCertificates>,
+}
+
+/// Certificates of clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCertificates {
+    /// The authorities that they are issued by.
+    pub ca: PathBuf,
+    /// Whether a connection without one is refused.
+    pub required: bool,
 }
 
 /// `serverInfo` of every answer. A client's behaviour must not depend on it.

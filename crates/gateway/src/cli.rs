@@ -1,5 +1,6 @@
 //! The commands of `weir`, as a person types them.
 
+mod apikey;
 mod call;
 mod check;
 mod login;
@@ -89,6 +90,11 @@ enum Command {
     Schema,
     /// Print a fresh sealing key for the config's `keys`
     Keygen,
+    /// Print a fresh API key for a machine, and its entry for the config's `auth.api_keys`
+    Apikey {
+        /// Whom the key stands for
+        subject: String,
+    },
     /// Print a page of the documentation that is made from the code
     #[command(hide = true)]
     Docs {
@@ -145,6 +151,7 @@ pub async fn run() -> ExitCode {
         Command::Logout { url } => login::logout(&url).await,
         Command::Schema => print(&schema()),
         Command::Keygen => print(&keygen()),
+        Command::Apikey { subject } => print(&apikey::apikey(&subject)),
         Command::Docs { page: Page::Errors } => print(&crate::docs::errors()),
     }
 }

@@ -21,9 +21,11 @@ use weir_core::principal::{Identity, Subject};
 use weir_core::telemetry::instruments;
 
 use crate::api_key::ApiKeys;
+use crate::introspect::Introspector;
 use crate::jwks::{Keeper, World};
+use crate::mtls::Certified;
 use crate::settings::{Issuer, Proof, Settings};
-use crate::token::{self, Parts, Reason, Times};
+use crate::token::{self, Claims, Parts, Reason, Times};
 
 /// How long a token is believed without another look, whatever it says.
 const BELIEVED: Duration = Duration::from_secs(60);
@@ -54,14 +56,76 @@ struct Plan {
     settings: Settings,
     issuers: HashMap<Arc<str>, Arc<Vouching>>,
     api_keys: ApiKeys,
+    certified: Option<Certified>,
     /// Tokens that were good, by their digest. New settings begin with none.
     verified: Cache<[u8; 32], Arc<Verified>>,
 }
 
 /// An issuer at work.
 pub(crate) struct Vouching {
-    pub(crate) issuer: Issuer,
-    keeper: Arc<Keeper>,
+    issuer: Issuer,
+    way: Way,
+}
+
+/// How an issuer's word is known to be its own.
+enum Way {
+    Keys(Arc<Keeper>),
+    Asked(Introspector),
+}
+
+impl Vouching {
+    fn new(issuer: Issuer, before: Option<&Self>, world: &World) -> Self {
+        let way = match &issuer.proof {
+            Proof::Keys { at, algorithms, .. } => match before.and_then(|before| before.keeper()) {
+                Some(same) if same.is_of(at, algorithms) => Way::Keys(same.clone()),
+                _ => Way::Keys(Keeper::new(issuer.name.clone(), at.clone(), algorithms.clone(), world.clone())),
+            },
+            Proof::Introspection { url, client_id, client_secret } => {
+                Way::Asked(Introspector::new(url, client_id, client_secret))
+            }
+        };
+        Self { issuer, way }
+    }
+
+    fn keeper(&self) -> Option<&Arc<Keeper>> {
+        match &self.way {
+            Way::Keys(keeper) => Some(keeper),
+            Way::Asked(_) => None,
+        }
+    }
+
+    /// Changes when what was said before counts no longer.
+    fn generation(&self) -> u64 {
+        self.keeper().map_or(0, |keeper| keeper.generation())
+    }
+
+    /// Whether what the token says is its issuer's own word, and good at this moment; gives what it says.
+    async fn claims(&self, token: Shown<'_>, settings: &Settings, world: &World) -> Result<Claims, Refused> {
+        let leeway = settings.leeway;
+        match (&self.way, &self.issuer.proof, token.parts) {
+            (Way::Keys(keeper), Proof::Keys { max_lifetime, .. }, Some(parts)) => {
+                let claims = token::signed(parts, &self.issuer, keeper).await?;
+                let now = world.clock.wall();
+                claims.times().check(now, leeway)?;
+                claims.times().check_lifetime(now, leeway, *max_lifetime)?;
+                Ok(claims)
+            }
+            (Way::Asked(asked), _, _) => {
+                let claims = asked.ask(token.text, token.digest, &self.issuer, world).await?;
+                claims.times().check(world.clock.wall(), leeway)?;
+                Ok(claims)
+            }
+            (Way::Keys(_), _, _) => Err(Reason::Malformed.into()),
+        }
+    }
+}
+
+/// A token as it was shown.
+struct Shown<'a> {
+    text: &'a str,
+    digest: &'a [u8; 32],
+    /// Where it is a JWT.
+    parts: Option<Parts<'a>>,
 }
 
 /// A token that was good.
@@ -118,7 +182,8 @@ impl Credentials {
         if self.was_ready.load(Ordering::Acquire) {
             return true;
         }
-        let ready = self.plan.load().issuers.values().all(|vouching| vouching.keeper.is_ready());
+        let ready =
+            self.plan.load().issuers.values().filter_map(|vouching| vouching.keeper()).all(|keeper| keeper.is_ready());
         if ready {
             self.was_ready.store(true, Ordering::Release);
         }
@@ -131,7 +196,7 @@ impl Credentials {
         let mut running: Vec<(Arc<Keeper>, AbortHandle)> = Vec::new();
         loop {
             let plan = self.plan.load_full();
-            let wanted: Vec<&Arc<Keeper>> = plan.issuers.values().map(|vouching| &vouching.keeper).collect();
+            let wanted: Vec<&Arc<Keeper>> = plan.issuers.values().filter_map(|vouching| vouching.keeper()).collect();
             running.retain(|(keeper, handle)| {
                 let stays = wanted.iter().any(|wanted| Arc::ptr_eq(wanted, keeper));
                 if !stays {
@@ -183,17 +248,13 @@ fn failure(refused: Refused) -> Failure {
 impl Plan {
     fn new(settings: Settings, before: Option<&Self>, world: &World) -> Self {
         let api_keys = ApiKeys::new(&settings);
+        let certified = settings.certificates.as_ref().map(|rule| Certified::new(rule, &settings));
         let vouching = |issuer: &Issuer| {
-            let Proof::Keys { at, algorithms, .. } = &issuer.proof;
             let same = before.and_then(|before| before.issuers.get(&issuer.name));
-            let keeper = match same {
-                Some(same) if same.keeper.is_of(at, algorithms) => same.keeper.clone(),
-                _ => Keeper::new(issuer.name.clone(), at.clone(), algorithms.clone(), world.clone()),
-            };
-            (issuer.name.clone(), Arc::new(Vouching { issuer: issuer.clone(), keeper }))
+            (issuer.name.clone(), Arc::new(Vouching::new(issuer.clone(), same.map(|same| &**same), world)))
         };
         let issuers = settings.issuers.iter().map(vouching).collect();
-        Self { settings, issuers, api_keys, verified: Cache::new(REMEMBERED) }
+        Self { settings, issuers, api_keys, certified, verified: Cache::new(REMEMBERED) }
     }
 
     async fn identify(&self, evidence: &Evidence<'_>, world: &World) -> Result<Identity, Refused> {
@@ -207,7 +268,11 @@ impl Plan {
                 self.api_keys.check(key.expose(), world.clock.wall())?
             }
             (Some(token), None) => self.token(token.expose(), evidence.endpoint, world).await?,
-            (None, _) => return Err(Refused::Missing),
+            (None, _) => match (&self.certified, evidence.certificate) {
+                // Only where nothing else is shown: a connection may carry requests of several senders.
+                (Some(certified), Some(certificate)) => certified.subject(certificate, world.clock.wall())?,
+                _ => return Err(Refused::Missing),
+            },
         };
         Ok(Identity::Subject(subject))
     }
@@ -218,13 +283,13 @@ impl Plan {
         }
         let digest: [u8; 32] = Sha256::digest(text.as_bytes()).into();
         if let Some(verified) = self.verified.get(&digest)
-            && verified.by.keeper.generation() == verified.generation
+            && verified.by.generation() == verified.generation
             && world.clock.monotonic() < verified.until
         {
             self.good_now(&verified, endpoint, world)?;
             return Ok(verified.subject.clone());
         }
-        let verified = self.verify(text, world).await?;
+        let verified = self.verify(text, &digest, world).await?;
         self.good_now(&verified, endpoint, world)?;
         let subject = verified.subject.clone();
         self.verified.insert(digest, Arc::new(verified));
@@ -240,18 +305,34 @@ impl Plan {
         }
     }
 
-    async fn verify(&self, text: &str, world: &World) -> Result<Verified, Refused> {
-        let parts = Parts::of(text)?;
-        let by = parts.claimed_issuer().and_then(|issuer| self.issuers.get(issuer)).ok_or(Reason::Issuer)?.clone();
-        let generation = by.keeper.generation();
-        let claims = token::signed(parts, &by.issuer, &by.keeper).await?;
-        let (now, leeway) = (world.clock.wall(), self.settings.leeway);
-        let Proof::Keys { max_lifetime, .. } = by.issuer.proof;
-        claims.times().check(now, leeway)?;
-        claims.times().check_lifetime(now, leeway, max_lifetime)?;
+    async fn verify(&self, text: &str, digest: &[u8; 32], world: &World) -> Result<Verified, Refused> {
+        let (by, parts) = self.issuer_of(text)?;
+        let generation = by.generation();
+        let claims = by.claims(Shown { text, digest, parts }, &self.settings, world).await?;
         let subject = token::subject(&claims, &by.issuer, &self.settings)?;
         let (audiences, times) = (claims.audiences().clone(), claims.times());
         let until = world.clock.monotonic() + BELIEVED;
         Ok(Verified { subject: Arc::new(subject), audiences, times, by, generation, until })
     }
+
+    /// Whose token it should be: a JWT names its issuer, any other goes to the one that is asked about tokens.
+    fn issuer_of<'a>(&self, text: &'a str) -> Result<(Arc<Vouching>, Option<Parts<'a>>), Reason> {
+        let asked = self.issuers.values().find(|vouching| vouching.keeper().is_none());
+        let all_asked = self.issuers.values().all(|vouching| vouching.keeper().is_none());
+        match asked {
+            Some(asked) if all_asked || text.split('.').count() != 3 => {
+                let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
+                if plain { Ok((asked.clone(), None)) } else { Err(Reason::Malformed) }
+            }
+            _ => {
+                let parts = Parts::of(text)?;
+                let named = parts.claimed_issuer().and_then(|issuer| self.issuers.get(issuer));
+                let by = named.ok_or(Reason::Issuer)?.clone();
+                Ok((by, Some(parts)))
+            }
+        }
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,8 +6,10 @@
 mod api_key;
 pub mod audit;
 mod credentials;
+mod introspect;
 mod jwks;
 pub mod limit;
+mod mtls;
 mod open;
 pub mod settings;
 mod strict;

@@ -2,6 +2,7 @@
 //! values.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -23,6 +24,8 @@ pub struct Settings {
     pub implied: HashMap<Arc<str>, Vec<Arc<str>>>,
     /// Keys of machines without OAuth.
     pub api_keys: Vec<ApiKey>,
+    /// How client certificates name a principal; `None`: they name nobody.
+    pub certificates: Option<Certificates>,
 }
 
 impl Settings {
@@ -39,6 +42,7 @@ impl Settings {
             issuers: Vec::new(),
             implied: HashMap::new(),
             api_keys: Vec::new(),
+            certificates: None,
         }
     }
 
@@ -80,6 +84,15 @@ pub enum Proof {
         strict_type: bool,
         /// The longest time from issue to expiry.
         max_lifetime: Duration,
+    },
+    /// It is asked about each token (RFC 7662).
+    Introspection {
+        /// Its introspection endpoint.
+        url: String,
+        /// As whom weir asks.
+        client_id: String,
+        /// weir's password there.
+        client_secret: Password,
     },
 }
 
@@ -138,6 +151,28 @@ impl Algorithm {
     }
 }
 
+/// A text that is not printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(String);
+
+impl Password {
+    /// Wraps a text.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<secret>")
+    }
+}
+
 /// A key of a machine. What is kept is a digest; the key itself is with the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
@@ -153,4 +188,26 @@ pub struct ApiKey {
     pub scopes: Vec<Arc<str>>,
     /// When it ends.
     pub expires: Option<SystemTime>,
+}
+
+/// How a client certificate, which the listener has verified, names a principal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificates {
+    /// The part that names the subject.
+    pub subject: CertificateName,
+    /// The groups of everybody with a certificate.
+    pub groups: Vec<Arc<str>>,
+    /// What a certificate is good for.
+    pub scopes: Vec<Arc<str>>,
+}
+
+/// A part of a certificate that can name its subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificateName {
+    /// The common name of the subject.
+    CommonName,
+    /// The one URI among the alternative names, such as a SPIFFE id.
+    Uri,
+    /// The one DNS name among the alternative names.
+    Dns,
 }

@@ -10,6 +10,8 @@ mod parts;
 
 use jsonwebtoken::crypto;
 
+#[cfg(test)]
+pub(crate) use claims::audiences;
 pub(crate) use claims::{Claims, Times, is_for};
 pub(crate) use mapping::{subject, with_implied};
 pub(crate) use parts::Parts;
@@ -65,7 +67,7 @@ impl Reason {
 
 /// Checks that the token is its issuer's own; gives what it says.
 pub(crate) async fn signed(parts: Parts<'_>, issuer: &Issuer, keeper: &Keeper) -> Result<Claims, Refused> {
-    let Proof::Keys { algorithms, strict_type, .. } = &issuer.proof;
+    let Proof::Keys { algorithms, strict_type, .. } = &issuer.proof else { return Err(Reason::Malformed.into()) };
     if !algorithms.contains(&parts.algorithm) {
         return Err(Reason::Algorithm.into());
     }

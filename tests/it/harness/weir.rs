@@ -25,11 +25,20 @@ impl Weir {
 
     /// Starts weir with this config; `listen` and `admin` are added.
     pub fn with(config: Value) -> Self {
-        // Between finding a free port and weir's taking it another test may take it.
-        (0..5).find_map(|_| Self::start(config.clone())).unwrap_or_else(|| panic!("no port stayed free"))
+        Self::until(config, "/readyz")
     }
 
-    fn start(mut config: Value) -> Option<Self> {
+    /// The same, but waits only until it is alive: something that it needs is missing.
+    pub fn unready(config: Value) -> Self {
+        Self::until(config, "/healthz")
+    }
+
+    fn until(config: Value, page: &str) -> Self {
+        // Between finding a free port and weir's taking it another test may take it.
+        (0..5).find_map(|_| Self::start(config.clone(), page)).unwrap_or_else(|| panic!("no port stayed free"))
+    }
+
+    fn start(mut config: Value, page: &str) -> Option<Self> {
         // Held at the same time, so that they differ.
         let held = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let [port, admin] = held.map(|listener| listener.local_addr().unwrap().port());
@@ -43,13 +52,13 @@ impl Weir {
         // What a child of weir's must never see.
         command.env("WEIR_TEST_SECRET", "CANARY-of-weirs-own-environment");
         let mut weir = Self { process: Process::start(command), port, admin, folder };
-        weir.wait_until_ready().then_some(weir)
+        weir.wait_until(page).then_some(weir)
     }
 
     /// False where it could not have its ports.
-    fn wait_until_ready(&mut self) -> bool {
+    fn wait_until(&mut self, page: &str) -> bool {
         super::until("weir to be ready", || {
-            let answer = get(self.admin, "/readyz").unwrap_or_default();
+            let answer = get(self.admin, page).unwrap_or_default();
             if answer.starts_with("HTTP/1.1 200") {
                 return Some(true);
             }

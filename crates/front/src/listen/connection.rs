@@ -96,7 +96,10 @@ impl Context {
         drop(permit);
         let stream = stream.inspect_err(|_| closed("tls"))?;
         let version = if stream.get_ref().1.alpn_protocol() == Some(b"h2") { Version::Two } else { Version::One };
-        self.run(stream, Bytes::new(), version, Peer::new(address)).await
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let certificate = shown.map(|leaf| Arc::from(leaf.as_ref()));
+        let peer = Peer { certificate, ..Peer::new(address) };
+        self.run(stream, Bytes::new(), version, peer).await
     }
 
     async fn run<S>(&self, stream: S, prefix: Bytes, version: Version, peer: Peer) -> Ended

@@ -1,17 +1,18 @@
-//! TLS: one certificate, read again when its files change, without touching open connections.
+//! TLS: one certificate, and the authorities of clients' certificates, read again when their files change, without touching
+//! open connections.
 
-use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
-use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig};
 
 use crate::settings::TlsFiles;
 
@@ -34,26 +35,32 @@ pub enum TlsError {
 /// The certificate in use.
 pub(crate) struct Certificates {
     current: ArcSwap<CertifiedKey>,
+    clients: ArcSwap<Clients>,
     files: Mutex<(TlsFiles, Stamp)>,
     provider: Arc<CryptoProvider>,
 }
 
-/// When the two files were last written: what is compared to notice a change.
-type Stamp = [Option<SystemTime>; 2];
+/// Who checks clients' certificates, where they are asked for.
+type Clients = Option<Arc<dyn ClientCertVerifier>>;
+
+/// When the files were last written: what is compared to notice a change.
+type Stamp = [Option<SystemTime>; 3];
 
 impl Certificates {
     /// Reads the files for the first time.
     pub(crate) fn read(files: &TlsFiles) -> Result<Arc<Self>, TlsError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let stamp = stamp(files);
-        let key = certified(files, &provider)?;
-        Ok(Arc::new(Self { current: ArcSwap::from_pointee(key), files: Mutex::new((files.clone(), stamp)), provider }))
+        let current = ArcSwap::from_pointee(certified(files, &provider)?);
+        let clients = ArcSwap::from_pointee(clients(files, &provider)?);
+        Ok(Arc::new(Self { current, clients, files: Mutex::new((files.clone(), stamp)), provider }))
     }
 
     /// Reads them again, or other ones. A broken pair changes nothing.
     pub(crate) fn replace(&self, files: &TlsFiles) -> Result<(), TlsError> {
         let stamp = stamp(files);
         let key = certified(files, &self.provider)?;
+        self.clients.store(Arc::new(clients(files, &self.provider)?));
         self.current.store(Arc::new(key));
         *self.files.lock().unwrap_or_else(PoisonError::into_inner) = (files.clone(), stamp);
         Ok(())
@@ -70,10 +77,13 @@ impl Certificates {
 
     /// The acceptor's config: TLS 1.2 and 1.3, HTTP/2 preferred.
     pub(crate) fn server_config(self: &Arc<Self>) -> Result<Arc<ServerConfig>, TlsError> {
-        let mut config = ServerConfig::builder_with_provider(self.provider.clone())
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_cert_resolver(self.clone());
+        let config =
+            ServerConfig::builder_with_provider(self.provider.clone()).with_safe_default_protocol_versions()?;
+        let config = match &**self.clients.load() {
+            None => config.with_no_client_auth(),
+            Some(verifier) => config.with_client_cert_verifier(verifier.clone()),
+        };
+        let mut config = config.with_cert_resolver(self.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
@@ -92,21 +102,38 @@ impl std::fmt::Debug for Certificates {
 }
 
 fn stamp(files: &TlsFiles) -> Stamp {
-    [&files.cert, &files.key].map(|path| std::fs::metadata(path).and_then(|data| data.modified()).ok())
+    let ca = files.clients.as_ref().map(|clients| &clients.ca);
+    [Some(&files.cert), Some(&files.key), ca]
+        .map(|path| path.and_then(|path| std::fs::metadata(path).and_then(|data| data.modified()).ok()))
+}
+
+fn unreadable(path: &Path, cause: impl ToString) -> TlsError {
+    TlsError::File { path: path.to_owned(), cause: cause.to_string() }
+}
+
+/// The certificates of a PEM file, at least one.
+fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let text = std::fs::read(path).map_err(|error| unreadable(path, error))?;
+    let chain: Vec<_> =
+        CertificateDer::pem_slice_iter(&text).collect::<Result<_, _>>().map_err(|error| unreadable(path, error))?;
+    if chain.is_empty() { Err(unreadable(path, "it holds no certificate")) } else { Ok(chain) }
+}
+
+fn clients(files: &TlsFiles, provider: &Arc<CryptoProvider>) -> Result<Clients, TlsError> {
+    let Some(clients) = &files.clients else { return Ok(None) };
+    let mut roots = RootCertStore::empty();
+    for certificate in chain(&clients.ca)? {
+        roots.add(certificate).map_err(|error| unreadable(&clients.ca, error))?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+    let builder = if clients.required { builder } else { builder.allow_unauthenticated() };
+    builder.build().map(Some).map_err(|error| unreadable(&clients.ca, error))
 }
 
 fn certified(files: &TlsFiles, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
-    let unreadable = |path: &PathBuf, cause: String| TlsError::File { path: path.clone(), cause };
-    let read = |path: &PathBuf| std::fs::read(path).map_err(|error: io::Error| unreadable(path, error.to_string()));
-    let chain = CertificateDer::pem_slice_iter(&read(&files.cert)?)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| unreadable(&files.cert, error.to_string()))?;
-    if chain.is_empty() {
-        return Err(unreadable(&files.cert, "it holds no certificate".to_owned()));
-    }
-    let key =
-        PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|error| unreadable(&files.key, error.to_string()))?;
-    Ok(CertifiedKey::from_der(chain, key, provider)?)
+    let text = std::fs::read(&files.key).map_err(|error| unreadable(&files.key, error))?;
+    let key = PrivateKeyDer::from_pem_slice(&text).map_err(|error| unreadable(&files.key, error))?;
+    Ok(CertifiedKey::from_der(chain(&files.cert)?, key, provider)?)
 }
 
 #[cfg(test)]
@@ -139,7 +166,7 @@ mod tests {
     fn files_are_read_again_when_they_change_and_broken_ones_are_left_alone() {
         let folder = std::env::temp_dir().join(format!("weir-tls-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let files = TlsFiles { cert: folder.join("cert.pem"), key: folder.join("key.pem") };
+        let files = TlsFiles { cert: folder.join("cert.pem"), key: folder.join("key.pem"), clients: None };
         let first = write(&files, 0);
         let certificates = Certificates::read(&files).unwrap();
         assert_eq!(shown(&certificates), first);
@@ -161,7 +188,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_file() {
-        let files = TlsFiles { cert: "/nowhere/cert.pem".into(), key: "/nowhere/key.pem".into() };
+        let files = TlsFiles { cert: "/nowhere/cert.pem".into(), key: "/nowhere/key.pem".into(), clients: None };
         assert!(Certificates::read(&files).unwrap_err().to_string().contains("/nowhere/cert.pem"));
     }
 }

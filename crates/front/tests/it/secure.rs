@@ -25,7 +25,7 @@ impl Files {
     fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("weir-front-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        Self(TlsFiles { cert: folder.join("cert.pem"), key: folder.join("key.pem") })
+        Self(TlsFiles { cert: folder.join("cert.pem"), key: folder.join("key.pem"), clients: None })
     }
 
     /// Writes a new certificate for `localhost`.

@@ -8,7 +8,7 @@ mod rates;
 mod units;
 mod upstream;
 
-pub(crate) use auth::{RawApiKey, RawAuth, RawIssuer};
+pub(crate) use auth::{RawApiKey, RawAuth, RawCertificates, RawIntrospection, RawIssuer, RawSubject};
 pub(crate) use endpoint::{RawAlphabet, RawEndpoint, RawNaming, RawPage, RawPrefix};
 pub(crate) use limits::RawLimits;
 pub(crate) use ordered::Ordered;
@@ -117,6 +117,20 @@ pub(crate) struct RawTls {
     pub(crate) cert: Option<String>,
     /// The private key.
     pub(crate) key: Option<String>,
+    /// The authorities whose client certificates are taken, PEM.
+    pub(crate) client_ca: Option<String>,
+    /// Whether clients must show a certificate. Default `optional`: those without one need other credentials.
+    pub(crate) client_auth: Option<RawClientAuth>,
+}
+
+/// Whether clients must show a certificate.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawClientAuth {
+    /// Those without one need other credentials.
+    Optional,
+    /// A connection without one is refused.
+    Required,
 }
 
 /// How weir logs.

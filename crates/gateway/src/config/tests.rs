@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::*;
 
+mod auth;
 mod includes;
 mod messages;
 mod settings;

@@ -77,7 +77,8 @@ pub(crate) fn is_for(audiences: &[Box<str>], endpoint: &EndpointId, issuer: &Iss
     })
 }
 
-fn audiences(aud: Option<&Value>) -> Result<Arc<[Box<str>]>, Reason> {
+/// The audiences of a claim: a text, or a list of nothing but texts.
+pub(crate) fn audiences(aud: Option<&Value>) -> Result<Arc<[Box<str>]>, Reason> {
     match aud {
         Some(Value::String(one)) => Ok(Arc::new([one.as_str().into()])),
         Some(Value::Array(list)) if list.len() <= MOST_AUDIENCES => {
@@ -90,7 +91,7 @@ fn audiences(aud: Option<&Value>) -> Result<Arc<[Box<str>]>, Reason> {
 
 impl Times {
     /// Reads the times. One that is there must be a whole number of seconds.
-    fn read(all: &Map<String, Value>) -> Result<Self, Reason> {
+    pub(crate) fn read(all: &Map<String, Value>) -> Result<Self, Reason> {
         let time = |name: &str| match all.get(name) {
             None => Ok(None),
             Some(value) => value.as_u64().map(Some).ok_or(Reason::Claims),

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_front::settings::OAuth;
-use weir_policy::settings::Settings;
+use weir_policy::settings::{CertificateName, Certificates, Settings};
 
-use super::super::raw::{Raw, RawAuth};
+use super::super::raw::{Raw, RawAuth, RawSubject};
 use super::super::report::{Path, Problem, Report};
 
 /// Clocks that differ by more are broken, and tokens would live too long.
@@ -44,7 +44,11 @@ pub(super) fn check(raw: &Raw, front: &mut weir_front::Settings, report: &mut Re
 fn none(section: Option<&RawAuth>, front: &weir_front::Settings, report: &mut Report) {
     let (path, listen) = (Path::at("auth.mode"), front.listen);
     if let Some(section) = section {
-        for (key, given) in [("issuers", section.issuers.is_some()), ("api_keys", section.api_keys.is_some())] {
+        for (key, given) in [
+            ("issuers", section.issuers.is_some()),
+            ("api_keys", section.api_keys.is_some()),
+            ("mtls", section.mtls.is_some()),
+        ] {
             if given {
                 let problem = Problem::error(Path::at("auth").key(key), "means nothing while nobody is asked");
                 report.add(problem.hint("write mode: oauth, or mode: required"));
@@ -72,21 +76,36 @@ fn known(section: &RawAuth, mode: &str, front: &weir_front::Settings, report: &m
         issuers: issuers::check(section, report),
         implied: implied(section),
         api_keys: api_keys::check(section, report),
+        certificates: certificates(section, front, report),
     };
     if mode == "oauth" && settings.issuers.is_empty() && !report.blames(&Path::at("auth.issuers")) {
         let problem = Problem::error(Path::at("auth.issuers"), "is missing: `oauth` needs somebody who issues tokens");
         report.add(problem.hint("write issuers: [{ issuer: https://id.example.com }]"));
     }
-    let nothing = settings.issuers.is_empty() && settings.api_keys.is_empty();
+    let nothing = settings.issuers.is_empty() && settings.api_keys.is_empty() && settings.certificates.is_none();
     if mode == "required" && nothing && !report.blames(&Path::at("auth")) {
         let problem =
             Problem::error(Path::at("auth.mode"), "asks for credentials, and none are named: nobody could connect");
-        report.add(problem.hint("add issuers or api_keys"));
+        report.add(problem.hint("add issuers, api_keys or mtls"));
     }
     if section.allow_anyone.is_some() {
         report.add(Problem::error(Path::at("auth.allow_anyone"), "goes with `mode: none` only"));
     }
     settings
+}
+
+fn certificates(section: &RawAuth, front: &weir_front::Settings, report: &mut Report) -> Option<Certificates> {
+    let raw = section.mtls.as_ref()?;
+    if front.tls.as_ref().is_none_or(|tls| tls.clients.is_none()) && !report.blames(&Path::at("tls")) {
+        let problem = Problem::error(Path::at("auth.mtls"), "needs to know whose certificates are taken");
+        report.add(problem.hint("write tls: { cert: .., key: .., client_ca: clients.pem }"));
+    }
+    let subject = match raw.subject {
+        None | Some(RawSubject::Cn) => CertificateName::CommonName,
+        Some(RawSubject::Uri) => CertificateName::Uri,
+        Some(RawSubject::Dns) => CertificateName::Dns,
+    };
+    Some(Certificates { subject, groups: arcs(raw.groups.as_ref()), scopes: arcs(raw.scopes.as_ref()) })
 }
 
 /// Under which URL clients know weir: tokens name it.

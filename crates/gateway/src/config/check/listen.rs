@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use http::Uri;
-use weir_front::settings::{Network, ServerIdentity, TlsFiles};
+use weir_front::settings::{ClientCertificates, Network, ServerIdentity, TlsFiles};
 
-use super::super::raw::{Raw, RawLegacySessions, RawServer, RawTls};
+use super::super::raw::{Raw, RawClientAuth, RawLegacySessions, RawServer, RawTls};
 use super::super::report::{Path, Problem, Report};
 use super::limits;
 
@@ -70,16 +70,11 @@ fn address(text: &str, path: &Path, report: &mut Report) -> SocketAddr {
 
 fn tls(raw: Option<&RawTls>, folder: &std::path::Path, report: &mut Report) -> Option<TlsFiles> {
     let raw = raw?;
+    let clients = client_certificates(raw, folder, report);
     let mut file = |name: &Option<String>, key: &str| {
         let path = Path::at("tls").key(key);
         match name {
-            Some(name) => {
-                let file = folder.join(name);
-                if let Err(error) = std::fs::File::open(&file) {
-                    report.add(Problem::error(path, format!("cannot read {name}: {error}")));
-                }
-                file
-            }
+            Some(name) => readable(name, folder, path, report),
             None => {
                 if !report.blames(&path) {
                     report.add(Problem::error(path, "is missing").hint("TLS needs both `cert` and `key`"));
@@ -88,7 +83,28 @@ fn tls(raw: Option<&RawTls>, folder: &std::path::Path, report: &mut Report) -> O
             }
         }
     };
-    Some(TlsFiles { cert: file(&raw.cert, "cert"), key: file(&raw.key, "key") })
+    Some(TlsFiles { cert: file(&raw.cert, "cert"), key: file(&raw.key, "key"), clients })
+}
+
+fn readable(name: &str, folder: &std::path::Path, path: Path, report: &mut Report) -> PathBuf {
+    let file = folder.join(name);
+    if let Err(error) = std::fs::File::open(&file) {
+        report.add(Problem::error(path, format!("cannot read {name}: {error}")));
+    }
+    file
+}
+
+/// Whose certificates clients may show.
+fn client_certificates(raw: &RawTls, folder: &std::path::Path, report: &mut Report) -> Option<ClientCertificates> {
+    let Some(name) = &raw.client_ca else {
+        if raw.client_auth.is_some() {
+            let problem = Problem::error(Path::at("tls.client_auth"), "means nothing without `client_ca`");
+            report.add(problem.hint("name the authorities of clients' certificates: client_ca: clients.pem"));
+        }
+        return None;
+    };
+    let ca = readable(name, folder, Path::at("tls.client_ca"), report);
+    Some(ClientCertificates { ca, required: matches!(raw.client_auth, Some(RawClientAuth::Required)) })
 }
 
 /// `scheme://host[:port]` and nothing more.

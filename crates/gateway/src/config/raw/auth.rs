@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::super::Secret;
 use super::{Ordered, Time};
 
 /// Who may connect.
@@ -22,6 +23,8 @@ pub(crate) struct RawAuth {
     pub(crate) scope_implies: Option<Ordered<Vec<String>>>,
     /// Keys of machines without OAuth, as `weir apikey` prints them.
     pub(crate) api_keys: Option<Vec<RawApiKey>>,
+    /// Client certificates as credentials; `tls.client_ca` says whose.
+    pub(crate) mtls: Option<RawCertificates>,
 }
 
 /// Somebody whose tokens are good here.
@@ -32,6 +35,8 @@ pub(crate) struct RawIssuer {
     pub(crate) issuer: Option<String>,
     /// Where its keys are. Default: where its metadata says (RFC 8414, or OpenID discovery).
     pub(crate) jwks_uri: Option<String>,
+    /// Ask it about each token (RFC 7662) instead of checking signatures.
+    pub(crate) introspection: Option<RawIntrospection>,
     /// What it signs with: any of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA. Default RS256, PS256,
     /// ES256, EdDSA.
     pub(crate) algorithms: Option<Vec<String>>,
@@ -48,6 +53,42 @@ pub(crate) struct RawIssuer {
     pub(crate) claims: Option<Vec<String>>,
     /// Must be `true` for an issuer or keys by `http` from another machine: whoever is between can be anybody.
     pub(crate) allow_http: Option<bool>,
+}
+
+/// Where an issuer tells of tokens.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawIntrospection {
+    /// Its introspection endpoint.
+    pub(crate) url: Option<String>,
+    /// As whom weir asks.
+    pub(crate) client_id: Option<String>,
+    /// weir's password there. Keep it out of the file: `${WEIR_INTROSPECTION_SECRET}`.
+    pub(crate) client_secret: Option<Secret>,
+}
+
+/// How a client certificate names a principal.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawCertificates {
+    /// The part that names it. Default `cn`.
+    pub(crate) subject: Option<RawSubject>,
+    /// The groups of everybody with a certificate.
+    pub(crate) groups: Option<Vec<String>>,
+    /// What a certificate is good for.
+    pub(crate) scopes: Option<Vec<String>>,
+}
+
+/// A part of a certificate.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawSubject {
+    /// The common name.
+    Cn,
+    /// The one URI among the alternative names, such as a SPIFFE id.
+    Uri,
+    /// The one DNS name among the alternative names.
+    Dns,
 }
 
 /// A key of a machine. `weir apikey` makes one.

@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use http::Uri;
-use weir_policy::settings::{Algorithm, Issuer, KeysAt, Proof};
+use weir_policy::settings::{Algorithm, Issuer, KeysAt, Password, Proof};
 
-use super::super::super::raw::{RawAuth, RawIssuer};
+use super::super::super::raw::{RawAuth, RawIntrospection, RawIssuer};
 use super::super::super::report::{Path, Problem, Report};
 use super::arcs;
 
@@ -31,6 +31,11 @@ pub(super) fn check(section: &RawAuth, report: &mut Report) -> Vec<Issuer> {
             issuers.push(issuer);
         }
     }
+    let asked = issuers.iter().filter(|issuer| matches!(issuer.proof, Proof::Introspection { .. })).count();
+    if asked > 1 {
+        let problem = Problem::error(path, "has two with `introspection`: a token would be sent to the wrong one");
+        report.add(problem.hint("one issuer at most can be asked"));
+    }
     issuers
 }
 
@@ -47,10 +52,6 @@ fn one(raw: &RawIssuer, path: &Path, report: &mut Report) -> Option<Issuer> {
     if let Some(url) = &raw.jwks_uri {
         web(url, allow_http, &path.key("jwks_uri"), report);
     }
-    let max_lifetime = raw.max_lifetime.map_or(LIFETIME, |time| time.0);
-    if max_lifetime.is_zero() {
-        report.add(Problem::error(path.key("max_lifetime"), "must not be zero"));
-    }
     let split = |text: &String| text.split('.').map(str::to_owned).collect();
     let groups = match &raw.groups {
         None => vec![vec!["groups".to_owned()]],
@@ -58,16 +59,78 @@ fn one(raw: &RawIssuer, path: &Path, report: &mut Report) -> Option<Issuer> {
     };
     Some(Issuer {
         name: name.into(),
-        proof: Proof::Keys {
-            at: raw.jwks_uri.clone().map_or(KeysAt::Metadata, KeysAt::Url),
-            algorithms: algorithms(raw, path, report),
-            strict_type: raw.strict_type.unwrap_or(false),
-            max_lifetime,
+        proof: match &raw.introspection {
+            None => keys(raw, path, report),
+            Some(asked) => asking(raw, asked, path, report),
         },
         audiences: arcs(raw.audience.as_ref()),
         groups,
         claims: arcs(raw.claims.as_ref()),
     })
+}
+
+/// An issuer whose tokens are checked by its keys.
+fn keys(raw: &RawIssuer, path: &Path, report: &mut Report) -> Proof {
+    let max_lifetime = raw.max_lifetime.map_or(LIFETIME, |time| time.0);
+    if max_lifetime.is_zero() {
+        report.add(Problem::error(path.key("max_lifetime"), "must not be zero"));
+    }
+    Proof::Keys {
+        at: raw.jwks_uri.clone().map_or(KeysAt::Metadata, KeysAt::Url),
+        algorithms: algorithms(raw, path, report),
+        strict_type: raw.strict_type.unwrap_or(false),
+        max_lifetime,
+    }
+}
+
+/// An issuer that is asked.
+fn asking(raw: &RawIssuer, asked: &RawIntrospection, path: &Path, report: &mut Report) -> Proof {
+    for (key, given) in [
+        ("jwks_uri", raw.jwks_uri.is_some()),
+        ("algorithms", raw.algorithms.is_some()),
+        ("strict_type", raw.strict_type.is_some()),
+        ("max_lifetime", raw.max_lifetime.is_some()),
+    ] {
+        if given {
+            let problem =
+                Problem::error(path.key(key), "means nothing with `introspection`: the issuer checks its tokens");
+            report.add(problem);
+        }
+    }
+    let path = path.key("introspection");
+    let mut missing = |key: &str| {
+        if !report.blames(&path.key(key)) {
+            report.add(Problem::error(path.key(key), "is missing"));
+        }
+        String::new()
+    };
+    let url = asked.url.clone().unwrap_or_else(|| missing("url"));
+    let client_id = asked.client_id.clone().unwrap_or_else(|| missing("client_id"));
+    let secret = match &asked.client_secret {
+        Some(secret) => secret.expose().to_owned(),
+        None => missing("client_secret"),
+    };
+    if asked.url.is_some() {
+        web(&url, raw.allow_http.unwrap_or(false), &path.key("url"), report);
+    }
+    if asked.client_secret.is_some() && is_placeholder(&secret) {
+        let problem = Problem::error(path.key("client_secret"), "is a placeholder, not a secret");
+        report.add(problem.hint("take the one that the issuer gave for this client, from the environment"));
+    }
+    Proof::Introspection { url, client_id, client_secret: Password::new(secret) }
+}
+
+/// What stands in examples.
+fn is_placeholder(secret: &str) -> bool {
+    let lower = secret.to_ascii_lowercase();
+    let few = {
+        let mut seen: Vec<u8> = secret.bytes().collect();
+        seen.sort_unstable();
+        seen.chunk_by(|a, b| a == b).count() < 5
+    };
+    let words =
+        ["changeme", "change-me", "change_me", "placeholder", "example", "your-", "your_", "todo", "<", "password"];
+    few || secret.len() < 8 || lower == "secret" || words.iter().any(|word| lower.contains(word))
 }
 
 fn algorithms(raw: &RawIssuer, path: &Path, report: &mut Report) -> Vec<Algorithm> {

@@ -1,0 +1,51 @@
+//! What `auth` becomes.
+
+use std::time::Duration;
+
+use weir_policy::settings::{Algorithm, KeysAt, Proof, Settings};
+
+use super::*;
+
+#[test]
+fn r272_every_key_of_auth_arrives() {
+    let config = good(include_str!("full.yaml"));
+    let auth = &config.auth;
+    assert!(auth.required);
+    assert_eq!((auth.base.as_str(), auth.leeway), ("https://mcp.example.com", Duration::from_secs(10)));
+    let [one, two, three] = auth.issuers.as_slice() else { panic!("three issuers") };
+    let Proof::Keys { at, algorithms, strict_type, max_lifetime } = &one.proof else { panic!("keys") };
+    assert_eq!(&*one.name, "https://id.example.com/tenant");
+    assert_eq!((at, *strict_type, *max_lifetime), (&KeysAt::Metadata, true, Duration::from_secs(3600)));
+    assert_eq!(algorithms, &[Algorithm::Es256, Algorithm::EdDsa]);
+    assert_eq!((&*one.audiences[0], &*one.claims[0]), ("api://weir", "tenant"));
+    assert_eq!(one.groups, [vec!["groups".to_owned()], vec!["realm_access".to_owned(), "roles".to_owned()]]);
+    let Proof::Keys { at, algorithms, strict_type, .. } = &two.proof else { panic!("keys") };
+    assert_eq!(at, &KeysAt::Url("https://old.example.com/keys".to_owned()));
+    assert_eq!((algorithms.as_slice(), *strict_type), (&Algorithm::DEFAULT[..], false));
+    assert!(matches!(&three.proof, Proof::Introspection { client_id, .. } if client_id == "weir"));
+    assert!(!format!("{config:?}").contains("canary"), "secrets do not print");
+    let implied: Vec<&str> = auth.implied["admin"].iter().map(|scope| &**scope).collect();
+    assert_eq!(implied, ["read", "write"]);
+    assert_eq!((auth.api_keys[0].id.as_str(), &*auth.api_keys[0].subject), ("ci", "build"));
+    assert!(auth.api_keys[0].expires.is_some());
+    let oauth = config.front.oauth.unwrap();
+    assert_eq!(oauth.base, "https://mcp.example.com");
+    assert_eq!(oauth.servers.len(), 3);
+}
+
+#[test]
+fn r249_without_a_public_url_tokens_are_for_where_weir_listens() {
+    let auth = "auth: { mode: oauth, issuers: [{ issuer: \"https://id.example.com\" }] }";
+    let config = good(&format!("listen: 127.0.0.1:9000\n{auth}"));
+    assert_eq!(config.auth.base, "http://127.0.0.1:9000");
+    let config = good(&format!("public_url: https://MCP.Example.com/\n{auth}"));
+    assert_eq!(config.auth.base, "https://mcp.example.com");
+    assert_eq!(good("listen: 127.0.0.1:1").auth, Settings::open());
+}
+
+#[test]
+fn credentials_make_a_listener_on_every_address_legal() {
+    let auth =
+        "public_url: https://mcp.example.com\nauth: { mode: oauth, issuers: [{ issuer: \"https://id.example.com\" }] }";
+    good(&format!("listen: 0.0.0.0:8080\n{auth}"));
+}

@@ -1,0 +1,217 @@
+//! Keys: found, rotated, asked for in a storm, gone, and bad.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use weir_testkit::Signer;
+
+use super::stand::{ISSUER, Stand, settings};
+use crate::settings::KeysAt;
+
+fn keys_url() -> String {
+    format!("{ISSUER}/keys")
+}
+
+#[tokio::test(start_paused = true)]
+async fn r257_keys_are_found_by_metadata_or_by_their_url() {
+    let stand = Stand::new().await;
+    assert!(stand.subject(&stand.good()).await.is_ok());
+    assert_eq!(
+        stand.fetch.all(),
+        [
+            format!("{ISSUER}/.well-known/oauth-authorization-server"),
+            format!("{ISSUER}/.well-known/openid-configuration"),
+            keys_url(),
+        ]
+    );
+    let mut named = settings();
+    let crate::settings::Proof::Keys { at, .. } = &mut named.issuers[0].proof else { panic!() };
+    *at = KeysAt::Url(keys_url());
+    let stand = Stand::with(named, Signer::es256("key-1"));
+    stand.publish(&[stand.signer.jwk()]);
+    stand.settle().await;
+    assert!(stand.subject(&stand.good()).await.is_ok());
+    assert_eq!(stand.fetch.all(), [keys_url()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c14_a_new_key_is_fetched_once_and_its_first_token_is_good() {
+    let stand = Stand::new().await;
+    let old = stand.good();
+    assert!(stand.subject(&old).await.is_ok());
+    let new = Signer::es256("key-2");
+    stand.publish(&[new.jwk(), stand.signer.jwk()]);
+    stand.fetch.delay(Duration::from_millis(100));
+    let token = new.token(&stand.claims());
+    // Twenty at once wait for one fetch.
+    let mut asking = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let (credentials, token) = (stand.credentials.clone(), token.clone());
+        asking.spawn(async move {
+            let endpoint = weir_core::names::EndpointId::new("/mcp");
+            let evidence = weir_core::port::Evidence {
+                bearer: Some(weir_core::port::Secret::new(&token)),
+                ..weir_core::port::Evidence::none(std::net::Ipv4Addr::LOCALHOST.into(), &endpoint)
+            };
+            weir_core::port::Verifier::verify(&*credentials, &evidence).await.is_ok()
+        });
+    }
+    while let Some(known) = asking.join_next().await {
+        assert!(known.unwrap());
+    }
+    assert_eq!(stand.fetch.asked(&keys_url()), 2);
+    assert!(stand.subject(&stand.good()).await.is_ok(), "the old key is good while it is published");
+    // Taken out of the set it is good no longer, also for a token that was verified before.
+    stand.pass(30).await;
+    stand.publish(&[new.jwk()]);
+    let unknown = Signer::es256("key-9").token(&stand.claims());
+    assert_eq!(stand.reason(&unknown).await, "key");
+    assert_eq!(stand.reason(&old).await, "key");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c15_a_storm_of_unknown_keys_causes_one_fetch_in_thirty_seconds() {
+    let stand = Stand::new().await;
+    let signer = Signer::es256("forged");
+    let claims = json!({ "iss": ISSUER, "sub": "eve" });
+    let mut number = 0;
+    for second in 0..90 {
+        for _ in 0..50 {
+            number += 1;
+            let header = json!({ "alg": "ES256", "kid": format!("kid-{number}") });
+            assert_eq!(stand.reason(&signer.token_with(&header, &claims)).await, "key");
+        }
+        assert!(stand.fetch.asked(&keys_url()) <= 2 + second / 30, "in second {second}");
+        assert!(stand.subject(&stand.good()).await.is_ok());
+        stand.pass(1).await;
+    }
+    assert_eq!(stand.fetch.asked(&keys_url()), 4);
+    // A name that was found unknown causes none, even when there might be one.
+    let header = json!({ "alg": "ES256", "kid": "kid-1" });
+    stand.pass(60).await;
+    let before = stand.fetch.asked(&keys_url());
+    assert_eq!(stand.reason(&signer.token_with(&header, &claims)).await, "key");
+    assert_eq!(stand.fetch.asked(&keys_url()), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c15_a_client_that_breaks_off_does_not_break_off_the_fetch() {
+    let stand = Stand::new().await;
+    let new = Signer::es256("key-2");
+    stand.publish(&[new.jwk()]);
+    stand.fetch.delay(Duration::from_secs(1));
+    let token = new.token(&stand.claims());
+    let gone = tokio::time::timeout(Duration::from_millis(10), stand.subject(&token)).await;
+    assert!(gone.is_err());
+    stand.pass(2).await;
+    assert!(stand.subject(&token).await.is_ok());
+    assert_eq!(stand.fetch.asked(&keys_url()), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c17_a_provider_that_is_down_at_start_makes_weir_wait_and_not_die() {
+    let stand = Stand::with(settings(), Signer::es256("key-1"));
+    stand.settle().await;
+    assert!(!stand.credentials.is_ready());
+    assert_eq!(stand.reason(&stand.good()).await, "unavailable");
+    stand.pass(600).await;
+    assert!(!stand.credentials.is_ready());
+    let tries = stand.fetch.asked(&format!("{ISSUER}/.well-known/openid-configuration"));
+    assert!((8..40).contains(&tries), "{tries} tries in ten minutes");
+    stand.publish(&[stand.signer.jwk()]);
+    stand.pass(100).await;
+    assert!(stand.credentials.is_ready());
+    assert!(stand.subject(&stand.good()).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn c16_c17_the_last_good_keys_serve_for_a_day_and_not_longer() {
+    let stand = Stand::new().await;
+    for broken in [
+        (200, String::new()),
+        (200, "<html>".to_owned()),
+        (200, r#"{"keys":[]}"#.to_owned()),
+        (200, r#"{"keys":{}}"#.to_owned()),
+        (302, String::new()),
+        (500, String::new()),
+        (200, format!(r#"{{"keys":[],"pad":"{}"}}"#, "x".repeat(10 << 20))),
+    ] {
+        stand.fetch.put(&keys_url(), broken.0, broken.1);
+        stand.pass(3 * 3600).await;
+        assert!(stand.subject(&stand.good()).await.is_ok());
+    }
+    assert!(stand.credentials.is_ready());
+    stand.pass(4 * 3600).await;
+    assert_eq!(stand.reason(&stand.good()).await, "unavailable");
+    // The cooldown holds with nothing there, too.
+    let before = stand.fetch.asked(&keys_url());
+    for _ in 0..100 {
+        assert_eq!(stand.reason(&stand.good()).await, "unavailable");
+    }
+    assert!(stand.fetch.asked(&keys_url()) <= before + 1);
+    stand.publish(&[stand.signer.jwk()]);
+    stand.pass(100).await;
+    assert!(stand.subject(&stand.good()).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_are_refreshed_ahead_of_their_age_within_bounds() {
+    for (age, from, to) in [(0, 200, 300), (3600, 2500, 3200), (10 * 24 * 3600, 60_000, 77_000)] {
+        let stand = Stand::with(settings(), Signer::es256("key-1"));
+        stand.publish(&[stand.signer.jwk()]);
+        stand.fetch.max_age(Duration::from_secs(age));
+        stand.pass(from).await;
+        assert_eq!(stand.fetch.asked(&keys_url()), 1, "{age}");
+        stand.pass(to - from).await;
+        assert_eq!(stand.fetch.asked(&keys_url()), 2, "{age}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c16_bad_keys_are_left_out_of_a_set() {
+    let good = Signer::es256("key-1");
+    let with = |name: &str, value: Value| {
+        let mut key = good.jwk();
+        key[name] = value;
+        key
+    };
+    let weak =
+        json!({ "kty": "RSA", "kid": "key-1", "n": data_encoding::BASE64URL_NOPAD.encode(&[0xff; 128]), "e": "AQAB" });
+    for bad in [
+        with("use", json!("enc")),
+        with("key_ops", json!(["sign"])),
+        with("d", json!("AA")),
+        with("alg", json!("ES384")),
+        with("alg", json!("none")),
+        with("crv", json!("secp256k1")),
+        with("x", json!("AA")),
+        with("kid", json!(1)),
+        weak,
+        json!({ "kty": "oct", "kid": "key-1", "k": "c2VjcmV0" }),
+        json!({ "kty": "oct", "kid": "key-1", "alg": "ES256" }),
+        json!(7),
+        json!({}),
+    ] {
+        let stand = Stand::with(settings(), Signer::es256("key-2"));
+        stand.publish(&[bad.clone(), stand.signer.jwk()]);
+        stand.settle().await;
+        assert!(stand.subject(&stand.good()).await.is_ok(), "{bad}");
+        let token = good.token(&stand.claims());
+        assert_eq!(stand.reason(&token).await, "key", "{bad}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c11_a_clock_before_1970_or_far_off_refuses_and_does_not_panic() {
+    let stand = Stand::new().await;
+    let now = stand.now();
+    // What a token looks like to a clock that is ten minutes wrong, either way, and to one that is at zero.
+    for (iat, expected) in [(now - 600, "expired"), (now + 600, "not_yet"), (56 * 365 * 86_400 + now, "not_yet")] {
+        let token = stand.signer.token(&stand.claims_with(json!({ "iat": iat, "exp": iat + 300 })));
+        assert_eq!(stand.reason(&token).await, expected);
+    }
+    let before = std::time::UNIX_EPOCH - Duration::from_secs(1);
+    let all = json!({ "exp": now, "iat": now });
+    let times = crate::token::Times::read(all.as_object().unwrap()).unwrap();
+    assert_eq!(times.check(before, Duration::from_secs(30)), Err(crate::token::Reason::NotYet));
+}

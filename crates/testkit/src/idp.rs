@@ -1,0 +1,251 @@
+//! A tiny identity provider on loopback: metadata, keys, introspection, and tokens for whomever a test wants. It misbehaves
+//! as told, and counts who asks.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::signer::Signer;
+use crate::task::Owned;
+
+/// The largest request it reads.
+const MAX_BODY: usize = 1 << 20;
+
+/// A running provider. Dropping it, or [`Idp::stop`], closes every connection.
+#[derive(Debug)]
+pub struct Idp {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+    server: Option<Owned>,
+}
+
+/// What the provider answers instead of its keys.
+#[derive(Clone, Debug)]
+pub enum Misbehaviour {
+    /// This status, without a body.
+    Status(u16),
+    /// This text, as if it were a key set.
+    Body(String),
+    /// A redirect to this URL.
+    Redirect(String),
+    /// Nothing, ever.
+    Stall,
+}
+
+#[derive(Debug)]
+struct State {
+    signers: Vec<Arc<Signer>>,
+    /// What introspection says of a token, by its text.
+    opaque: Vec<(String, Value)>,
+    misbehaviour: Option<Misbehaviour>,
+    max_age: Option<u64>,
+    asked: Vec<String>,
+}
+
+impl Idp {
+    /// Starts with one ES256 key, `key-1`.
+    pub async fn start() -> Self {
+        let state = State {
+            signers: vec![Arc::new(Signer::es256("key-1"))],
+            opaque: Vec::new(),
+            misbehaviour: None,
+            max_age: None,
+            asked: Vec::new(),
+        };
+        let address = ([127, 0, 0, 1], 0).into();
+        let mut idp = Self { address, state: Arc::new(Mutex::new(state)), server: None };
+        idp.restart().await;
+        idp
+    }
+
+    /// Its name as an issuer.
+    pub fn issuer(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Where its keys are.
+    pub fn keys_url(&self) -> String {
+        format!("{}/keys", self.issuer())
+    }
+
+    /// Where it tells of opaque tokens; the client is `weir`, its secret `introspection-secret-0123456789`.
+    pub fn introspection_url(&self) -> String {
+        format!("{}/introspect", self.issuer())
+    }
+
+    /// Closes everything.
+    pub fn stop(&mut self) {
+        self.server = None;
+    }
+
+    /// Serves again, at the same address.
+    pub async fn restart(&mut self) {
+        self.server = None;
+        let listener = TcpListener::bind(self.address).await.expect("the provider has its address");
+        self.address = listener.local_addr().expect("a listener has an address");
+        self.server = Some(Owned::spawn(serve(listener, self.address, Arc::clone(&self.state))));
+    }
+
+    /// Signs with another key from now on; the old ones go from the set.
+    pub fn rotate(&self, signer: Signer) {
+        self.state().signers = vec![Arc::new(signer)];
+    }
+
+    /// Signs with another key from now on; the set has both.
+    pub fn add(&self, signer: Signer) {
+        self.state().signers.insert(0, Arc::new(signer));
+    }
+
+    /// The key it signs with.
+    pub fn signer(&self) -> Arc<Signer> {
+        Arc::clone(&self.state().signers[0])
+    }
+
+    /// Answers key requests otherwise; `None` behaves again.
+    pub fn misbehave(&self, how: Option<Misbehaviour>) {
+        self.state().misbehaviour = how;
+    }
+
+    /// Says how long its keys may be kept.
+    pub fn max_age(&self, age: Duration) {
+        self.state().max_age = Some(age.as_secs());
+    }
+
+    /// What introspection says of this token.
+    pub fn knows(&self, token: &str, answer: Value) {
+        self.state().opaque.push((token.to_owned(), answer));
+    }
+
+    /// How often this path was asked for.
+    pub fn asked(&self, path: &str) -> usize {
+        self.state().asked.iter().filter(|asked| *asked == path).count()
+    }
+
+    /// Good claims of `subject` for `audience`, for five minutes; a test changes what it likes.
+    pub fn claims(&self, subject: &str, audience: &str) -> Value {
+        let now = now();
+        json!({
+            "iss": self.issuer(), "sub": subject, "aud": audience, "iat": now, "exp": now + 300,
+            "client_id": "test-client", "scope": "read",
+        })
+    }
+
+    /// A good token of `subject` for `audience`.
+    pub fn token(&self, subject: &str, audience: &str) -> String {
+        self.signer().token(&self.claims(subject, audience))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+/// Seconds since 1970.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn serve(listener: TcpListener, address: SocketAddr, state: Arc<Mutex<State>>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => {
+                if let Ok((stream, _)) = accepted {
+                    connections.spawn(connection(stream, address, Arc::clone(&state)));
+                }
+            }
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, address: SocketAddr, state: Arc<Mutex<State>>) {
+    let service = service_fn(move |request| {
+        let state = Arc::clone(&state);
+        async move { Ok::<_, Infallible>(answer(&state, address, request).await) }
+    });
+    // How a connection ends is the client's business.
+    drop(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
+}
+
+async fn answer(state: &Mutex<State>, address: SocketAddr, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let path = request.uri().path().to_owned();
+    lock(state).asked.push(path.clone());
+    let base = format!("http://{address}");
+    match path.as_str() {
+        "/.well-known/openid-configuration" => json_answer(&json!({
+            "issuer": base, "jwks_uri": format!("{base}/keys"), "introspection_endpoint": format!("{base}/introspect"),
+        })),
+        "/keys" => keys(state).await,
+        "/introspect" => introspect(state, request).await,
+        _ => status(StatusCode::NOT_FOUND),
+    }
+}
+
+async fn keys(state: &Mutex<State>) -> Response<Full<Bytes>> {
+    let misbehaviour = lock(state).misbehaviour.clone();
+    match misbehaviour {
+        None => {
+            let state = lock(state);
+            let keys: Vec<Value> = state.signers.iter().map(|signer| signer.jwk()).collect();
+            let mut answer = json_answer(&json!({ "keys": keys }));
+            if let Some(age) = state.max_age {
+                let value = format!("max-age={age}").parse().expect("digits are a header value");
+                answer.headers_mut().insert(header::CACHE_CONTROL, value);
+            }
+            answer
+        }
+        Some(Misbehaviour::Status(code)) => status(StatusCode::from_u16(code).expect("a test has a real status")),
+        Some(Misbehaviour::Body(text)) => Response::new(Full::from(text)),
+        Some(Misbehaviour::Redirect(url)) => {
+            let mut answer = status(StatusCode::FOUND);
+            answer.headers_mut().insert(header::LOCATION, url.parse().expect("a test has a real URL"));
+            answer
+        }
+        Some(Misbehaviour::Stall) => std::future::pending().await,
+    }
+}
+
+/// RFC 7662, for the client `weir` only.
+async fn introspect(state: &Mutex<State>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let known = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let expected = data_encoding::BASE64.encode(b"weir:introspection-secret-0123456789");
+    if known != Some(&format!("Basic {expected}")) {
+        return status(StatusCode::UNAUTHORIZED);
+    }
+    let Ok(body) = Limited::new(request.into_body(), MAX_BODY).collect().await else {
+        return status(StatusCode::BAD_REQUEST);
+    };
+    let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+    let token = body.split('&').find_map(|pair| pair.strip_prefix("token=")).unwrap_or_default();
+    let state = lock(state);
+    let known = state.opaque.iter().find(|(text, _)| text == token);
+    json_answer(&known.map_or_else(|| json!({ "active": false }), |(_, answer)| answer.clone()))
+}
+
+fn json_answer(document: &Value) -> Response<Full<Bytes>> {
+    let mut answer = Response::new(Full::from(document.to_string()));
+    answer.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    answer
+}
+
+fn status(code: StatusCode) -> Response<Full<Bytes>> {
+    let mut answer = Response::new(Full::default());
+    *answer.status_mut() = code;
+    answer
+}

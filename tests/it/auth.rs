@@ -1,0 +1,79 @@
+//! Who gets in: the weir binary with an identity provider beside it, that behaves and misbehaves.
+
+mod credentials;
+mod metadata;
+mod provider;
+mod tokens;
+
+use http::{HeaderMap, Method};
+use serde_json::{Value, json};
+use weir_testkit::{Answer, Idp, Mockup, RawClient};
+
+use crate::harness::{Weir, free_port};
+
+/// weir with `auth: oauth` over one upstream with one tool.
+pub struct Guarded {
+    pub idp: Idp,
+    pub upstream: Mockup,
+    pub weir: Weir,
+}
+
+impl Guarded {
+    pub async fn start() -> Self {
+        Self::with(json!({})).await
+    }
+
+    /// With further keys under `auth`.
+    pub async fn with(more: Value) -> Self {
+        let idp = Idp::start().await;
+        let issuer = json!({ "issuer": idp.issuer() });
+        Self::over(idp, issuer, more).await
+    }
+
+    /// With this issuer.
+    pub async fn over(idp: Idp, issuer: Value, more: Value) -> Self {
+        let upstream = Mockup::dual().tools(1).start().await;
+        let mut auth = json!({ "mode": "oauth", "issuers": [issuer] });
+        for (name, value) in more.as_object().unwrap() {
+            auth[name] = value.clone();
+        }
+        let weir = Weir::with(json!({ "upstreams": { "one": { "url": upstream.url() } }, "auth": auth }));
+        Self { idp, upstream, weir }
+    }
+
+    /// A good token for the endpoint `/mcp`.
+    pub fn token(&self) -> String {
+        self.idp.token("ada", &self.weir.url("/mcp"))
+    }
+
+    /// A client that shows this.
+    pub fn client(&self, token: &str) -> RawClient {
+        bearer(&self.weir.url("/mcp"), token).modern()
+    }
+
+    /// Whether a call with this token gets through, and with which status it ends.
+    pub async fn status(&self, token: &str) -> u16 {
+        self.client(token).call("one__tool_0000", json!({ "n": 1 })).await.unwrap().status.as_u16()
+    }
+
+    /// The challenge that a refused client of `/mcp` gets.
+    pub fn challenge(&self, error: Option<&str>) -> String {
+        let error = error.map(|error| format!(", error=\"{error}\"")).unwrap_or_default();
+        let metadata = self.weir.url("/.well-known/oauth-protected-resource/mcp");
+        format!("Bearer realm=\"weir\"{error}, resource_metadata=\"{metadata}\"")
+    }
+}
+
+pub fn bearer(url: &str, token: &str) -> RawClient {
+    RawClient::new(url).with_header("authorization", &format!("Bearer {token}"))
+}
+
+/// A plain GET.
+pub async fn get(url: &str) -> Answer {
+    RawClient::new(url).send(Method::GET, HeaderMap::new(), "").await.unwrap().finish().await.unwrap()
+}
+
+/// An address where nobody listens.
+pub fn nowhere() -> String {
+    format!("http://127.0.0.1:{}", free_port())
+}

@@ -1,0 +1,65 @@
+//! Where clients are told to get tokens (RFC 9728), for everybody and without credentials.
+
+use http::{HeaderMap, HeaderValue, Method};
+use serde_json::{Value, json};
+use weir_testkit::RawClient;
+
+use super::{Guarded, get};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r237_r247_every_endpoint_has_its_metadata_and_nothing_else_is_open() {
+    let stage = Guarded::start().await;
+    for path in ["/mcp", "/mcp/one"] {
+        let answer = get(&stage.weir.url(&format!("/.well-known/oauth-protected-resource{path}"))).await;
+        assert_eq!((answer.status.as_u16(), answer.header("access-control-allow-origin")), (200, Some("*")));
+        let document: Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(document["resource"], stage.weir.url(path));
+        assert_eq!(document["authorization_servers"], json!([stage.idp.issuer()]));
+        assert_eq!(document["bearer_methods_supported"], json!(["header"]));
+        assert!(!String::from_utf8_lossy(&answer.body).contains("offline_access"));
+    }
+    // Two endpoints: a document without a path would be about neither.
+    assert_eq!(get(&stage.weir.url("/.well-known/oauth-protected-resource")).await.status, 404);
+    assert_eq!(get(&stage.weir.url("/.well-known/oauth-protected-resource/other")).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c26_c23_weir_issues_nothing_and_every_other_path_is_404() {
+    let stage = Guarded::start().await;
+    for path in
+        ["/", "/authorize", "/token", "/register", "/login", "/mcp/", "/mcp/two", "/healthz", "/metrics", "/admin"]
+    {
+        for method in [Method::GET, Method::POST] {
+            let sent = RawClient::new(&stage.weir.url(path)).send(method.clone(), HeaderMap::new(), "").await.unwrap();
+            assert_eq!(sent.finish().await.unwrap().status, 404, "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r253_clients_of_2025_03_26_find_the_authorization_server_from_weirs_origin() {
+    let stage = Guarded::start().await;
+    let answer = get(&stage.weir.url("/.well-known/oauth-authorization-server")).await;
+    assert_eq!(answer.status, 307);
+    let expected = format!("{}/.well-known/oauth-authorization-server", stage.idp.issuer());
+    assert_eq!(answer.header("location"), Some(&*expected));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r237_any_page_may_read_the_metadata_and_none_may_call() {
+    let stage = Guarded::start().await;
+    let mut headers = HeaderMap::new();
+    headers.insert("origin", HeaderValue::from_static("https://page.example.com"));
+    headers.insert("access-control-request-method", HeaderValue::from_static("GET"));
+    let metadata = RawClient::new(&stage.weir.url("/.well-known/oauth-protected-resource/mcp"));
+    for (method, status) in [(Method::OPTIONS, 204), (Method::GET, 200), (Method::POST, 405)] {
+        let answer = metadata.send(method, headers.clone(), "").await.unwrap().finish().await.unwrap();
+        assert_eq!(answer.status, status);
+    }
+    let endpoint = RawClient::new(&stage.weir.url("/mcp"));
+    let answer = endpoint.send(Method::POST, headers.clone(), "{}").await.unwrap().finish().await.unwrap();
+    assert_eq!(answer.status, 403);
+    headers.insert("host", HeaderValue::from_static("evil.example.com"));
+    let answer = metadata.send(Method::GET, headers, "").await.unwrap().finish().await.unwrap();
+    assert_eq!(answer.status, 403, "a foreign host is no host of ours here either");
+}
