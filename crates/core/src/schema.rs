@@ -136,4 +136,6 @@ pub(crate) fn verdict(schema: &Schema, bytes: &[u8]) -> Verdict {
 }
 
 #[cfg(test)]
+mod prove;
+#[cfg(test)]
 mod tests;

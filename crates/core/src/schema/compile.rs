@@ -56,6 +56,10 @@ impl Schema {
         if self.validator.is_valid(value) {
             return Verdict::Fits;
         }
+        if !self.shape.is_tellable(value) {
+            let text = "it does not match, and the schema has too many alternatives to say where";
+            return Verdict::Fails(vec![Mismatch::whole(text)]);
+        }
         let mismatches = collect(self.validator.iter_errors(value));
         if mismatches.is_empty() {
             Verdict::Fails(vec![Mismatch::whole("it does not match")])

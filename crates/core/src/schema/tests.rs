@@ -21,7 +21,7 @@ fn is_fit(schema: &Value, value: &Value) -> bool {
 }
 
 /// `depth` definitions, each of which holds a value against the next one twice, by `keyword`.
-fn doubling(depth: usize, keyword: &str) -> Value {
+pub(super) fn doubling(depth: usize, keyword: &str) -> Value {
     let mut defs = serde_json::Map::new();
     for at in 0..depth {
         let next = json!({ "$ref": format!("#/$defs/d{}", at + 1) });
@@ -98,6 +98,28 @@ fn b23_r121_schemas_that_expand_without_bound_are_not_used() {
     ] {
         assert_eq!(compile(&circle).unwrap_err(), Unusable::EndlessReference, "{circle}");
     }
+}
+
+#[test]
+fn b23_t11_what_is_wrong_is_told_of_a_few_alternatives_and_not_of_thousands() {
+    for keyword in ["anyOf", "oneOf"] {
+        let Verdict::Fails(few) = holds(&doubling(2, keyword), &json!(1)) else { panic!("it fits") };
+        assert!(few[0].expected.contains(keyword), "{few:?}");
+        let Verdict::Fails(many) = holds(&doubling(8, keyword), &json!(1)) else { panic!("it fits") };
+        assert_eq!(many.len(), 1);
+        assert!(many[0].expected.contains("too many alternatives"), "{many:?}");
+    }
+    // Without alternatives the errors come one by one, however many there are.
+    let Verdict::Fails(all) = holds(&doubling(8, "allOf"), &json!(1)) else { panic!("it fits") };
+    assert_eq!(all.len(), 5, "{all:?}");
+    // An honest schema with alternatives far from what is wrong: many values, none of them below these.
+    let honest = json!({
+        "properties": { "kind": { "anyOf": [{ "type": "string" }, { "type": "null" }] } },
+        "additionalProperties": { "type": "integer" },
+    });
+    let value: serde_json::Map<String, Value> = (0..1_000).map(|at| (format!("k{at}"), json!("no"))).collect();
+    let Verdict::Fails(found) = holds(&honest, &Value::Object(value)) else { panic!("it fits") };
+    assert!(found.iter().all(|mismatch| mismatch.pointer.starts_with("/k")), "{found:?}");
 }
 
 #[test]

@@ -18,6 +18,8 @@ pub(super) struct Node {
     pub(super) here: Vec<usize>,
     /// True if `unevaluated...` makes it look again.
     pub(super) again: bool,
+    /// True if saying what is wrong takes what is wrong with every one of its alternatives.
+    pub(super) gathers: bool,
     /// True if it holds every item against every other.
     pub(super) unique: bool,
     /// The member of this name.
@@ -118,7 +120,8 @@ impl<'a> Graph<'a> {
             }
             ("not" | "if" | "then" | "else", schema) => self.here(at, schema),
             ("allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {
-                schemas.iter().for_each(|schema| self.here(at, schema))
+                self.nodes[at].gathers |= keyword != "allOf";
+                schemas.iter().for_each(|schema| self.here(at, schema));
             }
             ("dependentSchemas" | "dependencies", Value::Object(map)) => {
                 map.values().filter(|value| !value.is_array()).for_each(|schema| self.here(at, schema));
