@@ -5,7 +5,7 @@ use weir_core::catalog::Item;
 use weir_core::reply::{Note, NoteKind};
 use weir_core::upstream::{Kinds, ListKind};
 use weir_wire::method::Method;
-use weir_wire::splice::{Edits, MetaEdits};
+use weir_wire::splice::{Block, Blocks, Edits, MetaEdits};
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{Revision, meta, scan};
 
@@ -33,16 +33,38 @@ pub fn complete(revision: Revision, method: Method, about: &About) -> Edits {
         edits.ensure("ttlMs", &b"0"[..]).ensure("cacheScope", &b"\"private\""[..])
     } else {
         let edits = Edits::new().observe(IS_ERROR).remove("resultType").remove("ttlMs").remove("cacheScope");
-        edits.meta(MetaEdits::new().drop_owned())
+        // Before 2026-07-28 structured content is an object.
+        edits.only_object("structuredContent").meta(MetaEdits::new().drop_owned())
     }
 }
 
-/// Takes structured content away that the revision does not have: before 2026-07-28 it is an object.
+/// What replaces the content blocks that the revision does not have by words; `None` where it has them all.
 #[must_use]
-pub fn structure(revision: Revision, result: &[u8], edits: Edits) -> Edits {
-    let foreign = !revision.has_any_structured_content()
-        && scan::find(result, "structuredContent").is_some_and(|range| !scan::is_object(&result[range]));
-    if foreign { edits.remove("structuredContent") } else { edits }
+pub fn blocks(revision: Revision) -> Option<Blocks> {
+    let foreign: &[&str] = match (revision.has_audio(), revision.has_resource_link()) {
+        (true, true) => return None,
+        (true, false) => &["resource_link"],
+        (false, _) => &["audio", "resource_link"],
+    };
+    Some(Blocks::replacing(foreign, told))
+}
+
+/// A content block in words.
+fn told(block: &Block) -> String {
+    match block.kind().as_deref() {
+        Some("resource_link") => {
+            let name = block.text("title").or_else(|| block.text("name")).unwrap_or_default();
+            let uri = block.text("uri").unwrap_or_default();
+            let about = block.text("description").map(|about| format!(": {about}")).unwrap_or_default();
+            format!("Resource link: {name} <{uri}>{about}")
+        }
+        Some(kind) => {
+            let form = block.text("mimeType").map(|form| format!(" ({form})")).unwrap_or_default();
+            format!("[{kind} content{form} was left out: this revision of the protocol has none]")
+        }
+        None => "[a content block was left out: it is too large to see whether this revision of the protocol has it]"
+            .to_owned(),
+    }
 }
 
 /// How an `input_required` result changes on its way to a modern client: its state, where it has one, becomes `sealed`.

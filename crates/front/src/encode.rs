@@ -138,11 +138,13 @@ impl Asked {
         };
         let edits = render::complete(self.revision, self.method, &self.about);
         match payload {
-            Payload::Whole(result) => match self.edited(&result, render::structure(self.revision, &result, edits)) {
+            Payload::Whole(result) => match self.edited(&result, edits) {
                 Ok(said) => Ready::Message(said),
                 Err(failure) => self.failed(&failure),
             },
-            Payload::Stream(source) => Ready::Stream(Box::new(stream::Results::new(&self.id, edits, source))),
+            Payload::Stream(source) => {
+                Ready::Stream(Box::new(stream::Results::new(&self.id, (render::blocks(self.revision), edits), source)))
+            }
         }
     }
 
@@ -162,9 +164,10 @@ impl Asked {
     }
 
     fn edited(&self, result: &Bytes, edits: Edits) -> Result<Said, Failure> {
-        // Upstream's messages are checked when they are read.
-        let (result, seen) = edits
-            .apply_checked(result)
+        let replaced = render::blocks(self.revision).map(|blocks| blocks.apply(result)).transpose();
+        // The upstream's messages are checked when they are read.
+        let edited = replaced.and_then(|replaced| edits.apply_checked(replaced.as_ref().unwrap_or(result)));
+        let (result, seen) = edited
             .map_err(|error| Failure::new(FailureKind::BadAnswer, "The server's result is malformed").because(error))?;
         let message = weir_wire::write::response(&self.id, &result);
         Ok(Said { status: StatusCode::OK, message, tally: Tally::of_result(seen.value(render::IS_ERROR)) })

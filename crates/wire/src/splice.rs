@@ -2,8 +2,9 @@
 //!
 //! A gateway changes a few members of a message and must leave the rest alone, byte for byte, whatever its size. [`Edits`] says what to
 //! change at the top level and inside `_meta`; [`Rewriter`] does it in bounded memory over chunks of any size; [`Edits::apply`] does it
-//! to a whole object at once. Nothing deeper is touched, and values are replaced, never interpreted.
+//! to a whole object at once. Nothing deeper is touched, and values are replaced, never interpreted; [`Blocks`] alone looks one level deeper.
 
+mod blocks;
 mod edits;
 mod passage;
 mod rewriter;
@@ -12,6 +13,7 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
+pub use blocks::{Block, Blocks};
 pub use edits::{Edits, MetaEdits};
 pub use rewriter::{Observed, Rewriter, SpliceError};
 

@@ -182,11 +182,15 @@ async fn r103_an_array_from_a_server_of_2025_03_26_is_taken_apart() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r129_r131_a_modern_servers_result_is_one_a_legacy_client_knows() {
     let list = json!({ "content": [{ "type": "text", "text": "[1,2]" }], "structuredContent": [1, 2] });
-    let audio = json!({ "content": [{ "type": "audio", "data": "aGk=", "mimeType": "audio/wav" }] });
-    let link = json!({ "content": [{ "type": "resource_link", "uri": "file:///c", "name": "c" }] });
+    let after = json!({ "type": "text", "text": "after" });
+    let sound = |data: &str| json!({ "content": [{ "type": "audio", "data": data, "mimeType": "audio/wav" }, after] });
+    let link = json!({ "content": [{ "type": "resource_link", "uri": "file:///c", "name": "c" }, after] });
+    let long = json!({ "content": [{ "type": "text", "text": "x".repeat(200_000) }], "structuredContent": [1, 2] });
     let upstream = Mockup::modern()
         .tool("list", Behaviour::result(list))
-        .tool("audio", Behaviour::result(audio))
+        .tool("audio", Behaviour::result(sound("aGk=")))
+        .tool("long_audio", Behaviour::result(sound(&"aGk=".repeat(100_000))))
+        .tool("long_list", Behaviour::result(long))
         .tool("link", Behaviour::result(link))
         .start()
         .await;
@@ -196,14 +200,21 @@ async fn r129_r131_a_modern_servers_result_is_one_a_legacy_client_knows() {
         let answer = client.call("one__list", json!({})).await;
         assert_eq!(answer.result().get("structuredContent").is_some(), revision.is_modern(), "{}", answer.last());
         assert_eq!(answer.text(), "[1,2]");
-        // The schema of the client's own revision decides whether these pass, see `Checked`.
-        for (tool, known) in [("audio", revision.has_audio()), ("link", revision.has_resource_link())] {
-            if !known {
-                continue;
-            }
+        // The schema of the client's own revision decides what passes, see `Checked`.
+        for (tool, known, told) in [
+            ("audio", revision.has_audio(), "audio/wav"),
+            ("long_audio", revision.has_audio(), "audio/wav"),
+            ("link", revision.has_resource_link(), "file:///c"),
+        ] {
             let answer = client.call(&format!("one__{tool}"), json!({})).await;
-            assert_eq!(answer.result()["content"].as_array().unwrap().len(), 1, "{}", answer.last());
+            let content = answer.result()["content"].as_array().unwrap();
+            assert_eq!((content.len(), &content[1]), (2, &after), "{}", answer.last());
+            let told = content[0]["type"] == "text" && answer.text().contains(told);
+            assert_eq!((content[0]["type"] != "text", told), (known, !known), "{revision:?} {tool}: {}", content[0]);
         }
+        let long = client.call("one__long_list", json!({})).await;
+        assert_eq!(long.result().get("structuredContent").is_some(), revision.is_modern(), "{revision:?}");
+        assert_eq!(long.text().len(), 200_000);
     }
 }
 

@@ -12,7 +12,7 @@ use weir_core::reply::PayloadSource;
 use weir_core::{Failure, FailureKind};
 use weir_era::render;
 use weir_wire::RequestId;
-use weir_wire::splice::{Edits, Rewriter};
+use weir_wire::splice::{Blocks, Edits, Rewriter, SpliceError};
 
 use crate::answer::Said;
 use crate::tally::{Counted, Later, Tally};
@@ -21,15 +21,20 @@ use crate::tally::{Counted, Later, Tally};
 pub(crate) struct Results {
     ready: VecDeque<Bytes>,
     source: Box<dyn PayloadSource>,
+    blocks: Option<Blocks>,
     rewriter: Option<Rewriter>,
     failed: bool,
     counted: Later,
 }
 
 impl Results {
-    pub(super) fn new(id: &RequestId, edits: Edits, source: Box<dyn PayloadSource>) -> Self {
+    pub(super) fn new(
+        id: &RequestId,
+        (blocks, edits): (Option<Blocks>, Edits),
+        source: Box<dyn PayloadSource>,
+    ) -> Self {
         let ready = VecDeque::from([weir_wire::write::response_head(id)]);
-        Self { ready, source, rewriter: Some(Rewriter::new(edits)), failed: false, counted: Later::new() }
+        Self { ready, source, blocks, rewriter: Some(Rewriter::new(edits)), failed: false, counted: Later::new() }
     }
 
     /// What the result counts as, once it is over.
@@ -55,7 +60,7 @@ impl Results {
             let chunk = ready!(self.source.poll_chunk(cx));
             let mut out: Vec<Bytes> = Vec::new();
             let fed = match chunk {
-                Some(Ok(chunk)) => rewriter.feed(&chunk, &mut out).map_err(broken),
+                Some(Ok(chunk)) => through(self.blocks.as_mut(), rewriter, &chunk, &mut out).map_err(broken),
                 Some(Err(failure)) => Err(failure),
                 None => match self.rewriter.take().map(Rewriter::finish) {
                     Some(Err(error)) => Err(broken(error)),
@@ -97,7 +102,20 @@ impl Results {
     }
 }
 
-fn broken(error: weir_wire::splice::SpliceError) -> Failure {
+/// The blocks first: what they leave is what the rewriter edits.
+fn through(
+    blocks: Option<&mut Blocks>,
+    rewriter: &mut Rewriter,
+    chunk: &Bytes,
+    out: &mut Vec<Bytes>,
+) -> Result<(), SpliceError> {
+    let Some(blocks) = blocks else { return rewriter.feed(chunk, out) };
+    let mut parts: Vec<Bytes> = Vec::new();
+    blocks.feed(chunk, &mut parts)?;
+    parts.iter().try_for_each(|part| rewriter.feed(part, out))
+}
+
+fn broken(error: SpliceError) -> Failure {
     Failure::new(FailureKind::BadAnswer, "The server's result is malformed").because(error)
 }
 

@@ -19,6 +19,7 @@ pub(super) enum Action {
     Replace(Bytes),
     Set(Bytes),
     Ensure(Bytes),
+    OnlyObject,
 }
 
 /// Changes of one JSON object. Values given must be JSON already. Naming a member twice: the first counts.
@@ -58,6 +59,12 @@ impl Edits {
     #[must_use]
     pub fn ensure(self, name: impl Into<Name>, value: impl Into<Bytes>) -> Self {
         self.with(name, Action::Ensure(value.into()))
+    }
+
+    /// Takes a member out unless its value is an object.
+    #[must_use]
+    pub fn only_object(self, name: impl Into<Name>) -> Self {
+        self.with(name, Action::OnlyObject)
     }
 
     /// Edits `_meta`.
@@ -119,7 +126,12 @@ impl Edits {
             }
             if let Some(nth) = self.members.iter().position(|(name, _)| member.key.eq_str(name)) {
                 let bit = 1_u64.checked_shl(u32::try_from(nth).ok()?)?;
-                if !matches!(self.members[nth].1, Action::Ensure(_)) || met & bit != 0 {
+                let stays = match self.members[nth].1 {
+                    Action::Ensure(_) => true,
+                    Action::OnlyObject => scan::is_object(&object[member.value.clone()]),
+                    Action::Remove | Action::Replace(_) | Action::Set(_) => false,
+                };
+                if !stays || met & bit != 0 {
                     return None;
                 }
                 met |= bit;

@@ -72,6 +72,8 @@ enum Plan {
     Keep,
     Replace(Bytes),
     Meta,
+    /// The member is still held: its first byte decides.
+    Object,
 }
 
 /// Edits one JSON object whose bytes come in chunks. The input must be UTF-8; this is not checked here.
@@ -167,6 +169,7 @@ impl Rewriter {
             Mode::Hold => {
                 // A key too long to be one of ours is decided before its end.
                 if self.held.extend(&port.chunk()[range]).is_break() {
+                    self.plan = Plan::Keep;
                     self.keep(port);
                 }
             }
@@ -239,6 +242,10 @@ impl Rewriter {
                 Action::Remove => drops = true,
                 Action::Replace(value) | Action::Set(value) => self.plan = Plan::Replace(value.clone()),
                 Action::Ensure(_) => {}
+                Action::OnlyObject => {
+                    self.plan = Plan::Object;
+                    return Ok(());
+                }
             }
         }
         self.keep_or_drop(drops, port);
@@ -267,6 +274,7 @@ impl Rewriter {
         }
         match std::mem::replace(&mut self.plan, Plan::Keep) {
             Plan::Keep => {}
+            Plan::Object => self.keep_or_drop(byte != b'{', port),
             Plan::Replace(value) => {
                 port.put(&value);
                 self.mode = Mode::Drop;
@@ -290,7 +298,7 @@ impl Rewriter {
         let missing = self.edits.members.iter().zip(&self.met).filter(|(_, met)| !**met);
         let values = missing.filter_map(|((name, action), _)| match action {
             Action::Set(value) | Action::Ensure(value) => Some((name.as_ref(), value.clone())),
-            Action::Remove | Action::Replace(_) => None,
+            Action::Remove | Action::Replace(_) | Action::OnlyObject => None,
         });
         let meta = Some(self.added_meta()).filter(|added| !self.meta_met && !added.is_empty());
         joined(values.chain(meta.map(|added| ("_meta", braced(&added)))))

@@ -50,6 +50,7 @@ enum Change {
     Replace(Value),
     Set(Value),
     Ensure(Value),
+    OnlyObject,
 }
 
 fn change() -> impl Strategy<Value = Change> {
@@ -58,6 +59,7 @@ fn change() -> impl Strategy<Value = Change> {
         Just(Change::Replace(json!(["replaced"]))),
         Just(Change::Set(json!("set"))),
         Just(Change::Ensure(json!({"ensured": 1}))),
+        Just(Change::OnlyObject),
     ]
 }
 
@@ -84,6 +86,7 @@ impl Plan {
             Change::Replace(value) => edits.replace(*name, text(value)),
             Change::Set(value) => edits.set(*name, text(value)),
             Change::Ensure(value) => edits.ensure(*name, text(value)),
+            Change::OnlyObject => edits.only_object(*name),
         });
         let Some((owned, drop, add)) = self.meta else { return edits };
         let mut changes = MetaEdits::new();
@@ -108,7 +111,8 @@ impl Plan {
                 Change::Replace(value) if there => drop(object.insert((*name).into(), value.clone())),
                 Change::Set(value) => drop(object.insert((*name).into(), value.clone())),
                 Change::Ensure(value) if !there => drop(object.insert((*name).into(), value.clone())),
-                Change::Replace(_) | Change::Ensure(_) => {}
+                Change::OnlyObject if !object.get(*name).is_some_and(Value::is_object) => drop(object.remove(*name)),
+                Change::Replace(_) | Change::Ensure(_) | Change::OnlyObject => {}
             }
         }
         let Some((owned, drop, add)) = self.meta else { return };
