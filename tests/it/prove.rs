@@ -1,15 +1,17 @@
 //! What takes long or measures time: left out by default, run by `cargo xtask prove` on a release build, one at a time.
 //! Two things are compared within one run; no absolute time is asserted but bounds far above any noise.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use weir_testkit::{Mockup, RawClient};
+use weir_testkit::{Faultd, Mockup, RawClient};
 use weir_wire::Revision;
 
-use crate::harness::Weir;
+use crate::harness::{Weir, soon};
 
 /// The 99th percentile of so many calls, one after the other.
 async fn p99(client: &RawClient, calls: usize) -> Duration {
@@ -30,6 +32,9 @@ async fn weir_over_one() -> (Mockup, Weir) {
     (upstream, weir)
 }
 
+/// Slow heads at once.
+const SLOW: usize = 5_000;
+
 /// Connections that send a head one byte at a time cost their own patience and nobody else's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures time"]
@@ -40,13 +45,24 @@ async fn a01_a02_slow_heads_do_not_slow_others() {
     let alone = p99(&client, 1000).await;
     let address = weir.url("").replace("http://", "");
     let mut slow = Vec::new();
-    for _ in 0..2000 {
+    for _ in 0..SLOW {
         let mut stream = TcpStream::connect(&address).await.unwrap();
         stream.write_all(b"POST /mcp HT").await.unwrap();
         slow.push(stream);
     }
-    let beside = p99(&client, 1000).await;
-    println!("p99 of a call: {alone:?} alone, {beside:?} beside 2,000 slow heads");
+    let drip = async {
+        // A byte more for each, over and over: a head that grows is still a slow one.
+        for round in 0.. {
+            let stream: &mut TcpStream = &mut slow[round % SLOW];
+            let _closed_already = stream.write_all(b"T").await;
+            tokio::time::sleep(Duration::from_micros(500)).await;
+        }
+    };
+    let beside = tokio::select! {
+        beside = p99(&client, 1000) => beside,
+        () = drip => unreachable!("it has no end"),
+    };
+    println!("p99 of a call: {alone:?} alone, {beside:?} beside {SLOW} heads that grow a byte at a time");
     assert!(beside < alone * 10 + Duration::from_millis(50), "{beside:?} against {alone:?}");
     // Each is closed once its time is over.
     for mut stream in slow {
@@ -54,6 +70,59 @@ async fn a01_a02_slow_heads_do_not_slow_others() {
         let closed = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut rest);
         tokio::time::timeout(Duration::from_secs(60), closed).await.unwrap().ok();
     }
+}
+
+/// An upstream that comes and goes is asked now and then, however often it is called, and costs its neighbour nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measures time"]
+async fn e14_a_flapping_upstream_is_probed_and_not_stormed() {
+    let (good, mut flaps) = (Mockup::modern().tools(1).start().await, Mockup::modern().tools(1).start().await);
+    let between = Faultd::start(flaps.address()).await;
+    let weir = Weir::over(json!({ "one": { "url": good.url() }, "flaps": { "url": between.url("/mcp") } }));
+    let client = RawClient::new(&weir.url("/mcp")).modern();
+    p99(&client, 200).await;
+    let alone = p99(&client, 1000).await;
+    let calls = Arc::new([const { AtomicUsize::new(0) }; 2]);
+    let stormers: Vec<_> = (0..4)
+        .map(|_| {
+            let (client, calls) = (client.clone(), calls.clone());
+            tokio::spawn(async move {
+                loop {
+                    let answer = client.call("flaps__tool_0000", json!({})).await.unwrap();
+                    let failed = answer.result()["isError"] == json!(true);
+                    calls[usize::from(failed)].fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    let connected = || between.connections();
+    let (before, begun) = (connected(), Instant::now());
+    let flapping = async {
+        for _ in 0..10 {
+            flaps.stop().await;
+            between.reset_all();
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            flaps.restart().await;
+            tokio::time::sleep(Duration::from_millis(700)).await;
+        }
+    };
+    let beside = async { (p99(&client, 1000).await, p99(&client, 1000).await) };
+    let ((), (first, second)) = tokio::join!(flapping, beside);
+    let (took, attempts) = (begun.elapsed(), connected() - before);
+    let [good_ones, failed] = [0, 1].map(|which| calls[which].load(Ordering::Relaxed));
+    stormers.iter().for_each(tokio::task::JoinHandle::abort);
+    println!("{good_ones} calls went well and {failed} failed in {took:?} of flapping, over {attempts} connections");
+    println!("p99 of a call to the neighbour: {alone:?} before, {first:?} and {second:?} meanwhile");
+    assert!(good_ones > 0 && failed > 0, "it served while it was there, and only then");
+    assert!(usize::try_from(attempts).unwrap() < (good_ones + failed) / 2, "calls do not each try it anew");
+    assert!(first.min(second) < alone * 10 + Duration::from_millis(50), "{first:?}, {second:?} against {alone:?}");
+    // Once it stays it is served again, without a restart of anything.
+    soon("it serves again", async {
+        while client.call("flaps__tool_0000", json!({})).await.unwrap().result()["isError"] == json!(true) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
 }
 
 /// Sessions that are opened and ended leave nothing behind.

@@ -34,6 +34,11 @@ enum Command {
     /// Measure weir; arguments go to the load generator
     Bench(bench::Options),
     /// Run the long proofs: timings, capacity, chaos, benchmarks
+    ///
+    /// Builds weir as it is released and runs the tests that are ignored otherwise, one at a time: slow heads (A01, A02),
+    /// sessions that come and go (D08), a flapping upstream (E14), lists beside a hanging one (T5b), the cost of hostile
+    /// schemas (T11). Each prints its figures and compares two things within its own run; no absolute time is asserted. The
+    /// benchmarks follow, unless the test runner is given filters.
     Prove(prove::Options),
 }
 

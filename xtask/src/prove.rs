@@ -1,4 +1,5 @@
 //! `cargo xtask prove`: what takes minutes or measures time: the tests that are ignored by default, then the benchmarks.
+//! Each prints its figures and compares two things within its own run, so that it means the same on any machine.
 
 use clap::Args;
 
