@@ -22,11 +22,12 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use weir_core::call::Call;
-use weir_core::catalog::Item;
+use weir_core::catalog::{Item, Tool};
 use weir_core::failure::Failure;
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{Clock, Counters, Entry, Limiter};
 use weir_core::principal::Principal;
+use weir_core::upstream::ListKind;
 
 use daily::{Due, Quotas};
 use places::Places;
@@ -80,8 +81,8 @@ impl Limits {
 
     /// Takes what a call costs of every rate it is under; gives the daily quotas it is under.
     fn charge(&self, rates: &Rates, errand: &Errand<'_>) -> Result<Vec<Due>, Failure> {
-        let Errand { principal, endpoint, upstream, native } = *errand;
-        let tool = rates.tools.iter().find(|tool| tool.pattern.matches(upstream, native));
+        let Errand { principal, endpoint, upstream, tool } = *errand;
+        let tool = tool.and_then(|native| rates.tools.iter().find(|tool| tool.pattern.matches(upstream, native)));
         let cost = tool.map_or(ONE, |tool| tool.cost);
         let own = rates.of(principal, endpoint).map(|limit| (limit, What::Calls, *principal.digest(), cost));
         let tools = tool.map(|tool| {
@@ -124,7 +125,8 @@ struct Errand<'a> {
     principal: &'a Principal,
     endpoint: &'a EndpointId,
     upstream: &'a UpstreamId,
-    native: &'a str,
+    /// The tool's own name, where it is of a tool and not of a prompt or resource.
+    tool: Option<&'a str>,
 }
 
 /// Takes `cost` of a limit's rate, where it has one.
@@ -153,8 +155,9 @@ impl Limiter for Limits {
     }
 
     fn call<'a>(&'a self, principal: &'a Principal, call: &'a Call, item: &'a Item) -> Result<Entry<'a>, Failure> {
-        let (upstream, native) = (&item.tool.upstream, &*item.tool.native);
-        self.admit(Errand { principal, endpoint: &call.endpoint, upstream, native })
+        let Tool { upstream, native, kind, .. } = &*item.tool;
+        let tool = matches!(kind, ListKind::Tools).then_some(&**native);
+        self.admit(Errand { principal, endpoint: &call.endpoint, upstream, tool })
     }
 }
 

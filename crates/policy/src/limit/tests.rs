@@ -50,8 +50,12 @@ impl World {
     }
 
     async fn call(&self, principal: &Principal, native: &str) -> Result<Permit, Failure> {
+        self.ask(principal, Some(native)).await
+    }
+
+    async fn ask(&self, principal: &Principal, tool: Option<&str>) -> Result<Permit, Failure> {
         let Self { endpoint, upstream, .. } = self;
-        match self.limits.admit(Errand { principal, endpoint, upstream, native })? {
+        match self.limits.admit(Errand { principal, endpoint, upstream, tool })? {
             Entry::Now(permit) => Ok(permit),
             Entry::Later(turn) => turn.await,
         }
@@ -185,6 +189,8 @@ async fn tools_have_a_budget_for_each_principal_or_one_for_all() {
     assert_eq!((world.calls(&one, "own").await, world.calls(&other, "own").await), (3, 3));
     assert_eq!((world.calls(&one, "all_of_us").await, world.calls(&other, "all_of_us").await), (4, 0));
     assert_eq!(world.calls(&one, "any").await, 9, "the first pattern that matches counts");
+    assert!(world.call(&one, "any").await.is_err());
+    assert!(world.ask(&one, None).await.is_ok(), "a prompt or a resource is no tool");
 }
 
 #[tokio::test]
