@@ -9,6 +9,7 @@
 mod abandoned;
 mod build;
 mod changes;
+mod dress;
 mod feed;
 mod ingest;
 mod keeper;

@@ -1,9 +1,11 @@
 //! Endpoints: the paths clients connect to, and what each shows.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::names::{EndpointId, Naming, UpstreamId};
 use crate::schema::Validation;
+use crate::toolset::Toolset;
 use crate::upstream::Deadlines;
 
 /// What one path shows.
@@ -17,6 +19,8 @@ pub struct Endpoint {
     pub page: PageSize,
     /// Time limits of calls through this path; the shorter of these and the tool's own hold.
     pub deadlines: Option<Deadlines>,
+    /// Which of the upstreams' tools, and how they are shown; `None`: all, as they are.
+    pub tools: Option<Arc<Toolset>>,
 }
 
 /// Aggregating or transparent.
@@ -76,6 +80,8 @@ pub struct UpstreamRules {
     pub grace: Duration,
     /// Guards of a walk over its pages.
     pub walk: WalkLimits,
+    /// Whether rules may believe what its tools say of themselves (R279).
+    pub trusted: bool,
 }
 
 /// What the operator says of one tool.
@@ -85,6 +91,8 @@ pub struct ToolRules {
     pub deadlines: Option<Deadlines>,
     /// Schema validation.
     pub validation: Option<Validation>,
+    /// Scopes a caller has to have.
+    pub scopes: Vec<Arc<str>>,
 }
 
 /// Guards against endless and giant lists (faults B18, B25).
@@ -113,6 +121,7 @@ impl Default for UpstreamRules {
             poll: Duration::from_secs(60),
             grace: Duration::from_secs(300),
             walk: WalkLimits::default(),
+            trusted: false,
         }
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::names::UpstreamId;
+use crate::upstream::ListKind;
 
 /// Why a request did not get a result. One word wide, because most results carry none.
 #[derive(Debug)]
@@ -143,6 +144,17 @@ impl Failure {
     #[must_use]
     pub fn unknown_resource(uri: &str) -> Self {
         Self::new(FailureKind::UnknownResource(shorten(uri)), "Resource not found")
+    }
+
+    /// The one answer to a name that nothing has, or that the sender may not see: there is no telling them apart.
+    #[must_use]
+    pub fn not_there(kind: ListKind, name: &str) -> Self {
+        match kind {
+            ListKind::Tools => Self::unknown_tool(name),
+            ListKind::Prompts => Self::unknown("prompt", name),
+            ListKind::Templates => Self::unknown("resource template", name),
+            ListKind::Resources => Self::unknown_resource(name),
+        }
     }
 
     /// The one answer to a cursor that does not open, is another's, or is too old.

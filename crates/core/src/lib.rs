@@ -21,6 +21,7 @@ pub mod schema;
 pub mod seal;
 pub mod telemetry;
 pub mod token;
+pub mod toolset;
 pub mod upstream;
 
 pub use admit::{Admitted, Authenticated, Gates, admit, authenticate};

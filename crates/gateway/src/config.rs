@@ -12,10 +12,12 @@ mod secret;
 mod tree;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::Endpoint;
 use weir_core::endpoint::UpstreamRules;
+use weir_policy::rules::Book;
 use weir_store::RecordCaps;
 
 pub use env::Environment;
@@ -49,6 +51,8 @@ pub struct Config {
     pub drain: Duration,
     /// How weir logs.
     pub log: LogPlan,
+    /// Who may see and call what.
+    pub rules: Arc<Book>,
 }
 
 /// One server: how to speak to it, and what the catalog and router know of it.

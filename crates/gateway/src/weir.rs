@@ -13,7 +13,8 @@ use weir_core::upstream::Upstream;
 use weir_core::{Catalog, Router};
 use weir_front::Front;
 use weir_policy::limit::Limits;
-use weir_policy::{AllowAll, LogAudit};
+use weir_policy::LogAudit;
+use weir_policy::rules::Rules;
 use weir_store::{MemoryBus, MemoryCounters, MemoryMailbox, MemoryRecords};
 use weir_upstream::Factory;
 
@@ -33,6 +34,7 @@ pub struct Weir {
     limits: Arc<Limits>,
     factory: Arc<Factory>,
     clients: Clients,
+    rules: Arc<Rules>,
     applied: Mutex<Applied>,
 }
 
@@ -89,7 +91,8 @@ impl Weir {
         let upstreams = build(&config, &[], &factory)?;
         let counters = Arc::new(MemoryCounters::new(clock.clone()));
         let limits = Arc::new(Limits::new(crate::limits::rates(&config), clock.clone(), counters));
-        let gates = Gates { authorizer: Arc::new(AllowAll), limiter: limits.clone(), audit: Arc::new(LogAudit) };
+        let rules = Arc::new(Rules::new(config.rules.clone()));
+        let gates = Gates { authorizer: rules.clone(), limiter: limits.clone(), audit: Arc::new(LogAudit) };
         let catalog = catalog(&config, (&clock, &random), &gates, &sealer);
         catalog.apply(topology(&config, &upstreams));
         let records = Arc::new(MemoryRecords::new(clock.clone(), config.sessions));
@@ -107,7 +110,7 @@ impl Weir {
             Ok((front, admin)) => {
                 ready.set(true);
                 let applied = Mutex::new(Applied { started: config.clone(), config, upstreams });
-                Ok(Self { front, admin, ready, catalog, records, limits, factory, clients, applied })
+                Ok(Self { front, admin, ready, catalog, records, limits, factory, clients, rules, applied })
             }
             Err(error) => {
                 catalog.shutdown().await;
@@ -167,6 +170,7 @@ impl Weir {
             count_reload("error");
             ReloadError::Front(front_reason(&error))
         })?;
+        self.rule(&config);
         self.catalog.apply(topology(&config, &upstreams));
         if let Err(error) = take() {
             // The certificates were good a moment ago; the old ones still serve.
@@ -183,6 +187,14 @@ impl Weir {
         applied.upstreams = upstreams;
         count_reload("ok");
         Ok(unmoved)
+    }
+
+    /// Puts the config's rules in force, and tells those whose lists are others now.
+    fn rule(&self, config: &Config) {
+        if *self.rules.book() != *config.rules {
+            self.rules.replace(config.rules.clone());
+            self.catalog.reconsider();
+        }
     }
 
     /// Ends in phases: not ready any more, no new connections, open streams told to go, calls drained until the

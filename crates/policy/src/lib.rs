@@ -11,6 +11,7 @@ mod jwks;
 pub mod limit;
 mod mtls;
 mod open;
+pub mod rules;
 pub mod settings;
 mod strict;
 mod token;

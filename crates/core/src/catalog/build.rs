@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::dress::dress;
 use super::feed::{Feed, Snapshot, State};
 use super::source::Source;
 use super::terms::{Rules, Terms};
@@ -14,6 +15,7 @@ use super::works::Works;
 use crate::capability::CapabilityClass;
 use crate::endpoint::{Endpoint, Mode, Prefix};
 use crate::names::{UpstreamId, uri};
+use crate::toolset::{Hints, Known};
 use crate::upstream::ListKind;
 
 /// The named items of one upstream on one endpoint, kept until its tools or rules change.
@@ -27,6 +29,8 @@ struct Segment {
 
 struct Entry {
     name: Arc<str>,
+    /// True if the operator chose the name: then no other tool gets it.
+    chosen: bool,
     /// The name to take where the first is taken.
     otherwise: Option<Arc<str>>,
     tool: Arc<Tool>,
@@ -154,8 +158,7 @@ impl Segments {
         {
             return known.clone();
         }
-        let entries: Arc<[Entry]> =
-            tools.iter().map(|tool| Entry::new(endpoint, tool, rules.of(&tool.native))).collect();
+        let entries: Arc<[Entry]> = tools.iter().filter_map(|tool| Entry::new(endpoint, tool, &rules)).collect();
         let mut parts: Vec<&[u8]> = Vec::with_capacity(entries.len() * 3);
         for entry in &*entries {
             parts.push(entry.name.as_bytes());
@@ -177,25 +180,45 @@ impl Segments {
 }
 
 impl Entry {
-    fn new(endpoint: &Endpoint, tool: &Arc<Tool>, terms: Arc<Terms>) -> Self {
-        let (name, otherwise) = match &endpoint.mode {
-            Mode::Transparent(_) => (tool.native.clone(), None),
-            Mode::Aggregate { prefix, .. } if matches!(tool.kind, ListKind::Resources | ListKind::Templates) => {
-                let exposed = Arc::from(uri::expose(&tool.upstream, &tool.native));
-                match prefix {
-                    Prefix::Always => (exposed, None),
-                    Prefix::None => (tool.native.clone(), Some(exposed)),
-                }
-            }
-            Mode::Aggregate { naming, prefix: Prefix::Always, .. } => {
-                (naming.expose(&tool.upstream, &tool.native).into(), None)
-            }
-            Mode::Aggregate { naming, prefix: Prefix::None, .. } => {
-                let bare = naming.bare(&tool.upstream, &tool.native).into();
-                (bare, Some(naming.expose(&tool.upstream, &tool.native).into()))
-            }
+    /// A tool as the endpoint shows it; `None` where it does not.
+    fn new(endpoint: &Endpoint, tool: &Arc<Tool>, rules: &Rules) -> Option<Self> {
+        let believed = if rules.given.trusted { tool.hints } else { Hints::default() };
+        let terms = rules.of(&tool.native);
+        let (name, otherwise) = names(endpoint, tool);
+        let Some(set) = endpoint.tools.as_ref().filter(|_| tool.kind == ListKind::Tools) else {
+            let terms = terms.on(&[], believed);
+            return Some(Self { name, chosen: false, otherwise, tool: tool.clone(), terms });
         };
-        Self { name, otherwise, tool: tool.clone(), terms }
+        let known: Vec<&str> = std::iter::once(&*name).chain(otherwise.as_deref()).collect();
+        let made = set.make(&Known { names: &known, home: &tool.home() })?;
+        let terms = terms.on(&made.scopes, made.hints.or(believed));
+        let same = made.description.is_none() && made.hints == Hints::default();
+        let tool = if same { tool.clone() } else { dress(tool, made.description.as_deref(), made.hints) };
+        Some(match made.alias {
+            Some(alias) => Self { name: alias, chosen: true, otherwise: None, tool, terms },
+            None => Self { name, chosen: false, otherwise, tool, terms },
+        })
+    }
+}
+
+/// The name a tool gets by the endpoint's rule, and the one to take where that is taken.
+pub(super) fn names(endpoint: &Endpoint, tool: &Tool) -> (Arc<str>, Option<Arc<str>>) {
+    match &endpoint.mode {
+        Mode::Transparent(_) => (tool.native.clone(), None),
+        Mode::Aggregate { prefix, .. } if matches!(tool.kind, ListKind::Resources | ListKind::Templates) => {
+            let exposed = Arc::from(uri::expose(&tool.upstream, &tool.native));
+            match prefix {
+                Prefix::Always => (exposed, None),
+                Prefix::None => (tool.native.clone(), Some(exposed)),
+            }
+        }
+        Mode::Aggregate { naming, prefix: Prefix::Always, .. } => {
+            (naming.expose(&tool.upstream, &tool.native).into(), None)
+        }
+        Mode::Aggregate { naming, prefix: Prefix::None, .. } => {
+            let bare = naming.bare(&tool.upstream, &tool.native).into();
+            (bare, Some(naming.expose(&tool.upstream, &tool.native).into()))
+        }
     }
 }
 
@@ -225,16 +248,22 @@ struct List {
     body: Arc<Body>,
 }
 
-/// Gives every entry its name, first come first served in config order, and reports those that get none.
+/// Gives every entry its name, first come first served in config order, and reports those that get none. A name that the
+/// operator chose is never another tool's: an upstream could take it otherwise.
 fn assemble(used: &[Segment]) -> List {
+    let entries = || used.iter().flat_map(|segment| segment.entries.iter());
+    let chosen: HashMap<&str, &Tool> =
+        entries().filter(|entry| entry.chosen).map(|entry| (&*entry.name, &*entry.tool)).collect();
     let count = used.iter().map(|segment| segment.entries.len()).sum();
     let mut items: Vec<Item> = Vec::with_capacity(count);
     let mut taken: HashMap<Arc<str>, u32> = HashMap::with_capacity(count);
     let mut collisions = Vec::new();
-    for entry in used.iter().flat_map(|segment| segment.entries.iter()) {
-        let name = std::iter::once(&entry.name).chain(&entry.otherwise).find(|name| !taken.contains_key(*name));
+    for entry in entries() {
+        let free = |name: &&Arc<str>| !taken.contains_key(*name) && (entry.chosen || !chosen.contains_key(&***name));
+        let name = std::iter::once(&entry.name).chain(&entry.otherwise).find(free);
         let Some(name) = name else {
-            let kept = items[taken[&entry.name] as usize].tool.upstream.clone();
+            let holder = taken.get(&entry.name).map(|at| &*items[*at as usize].tool);
+            let kept = holder.or_else(|| chosen.get(&*entry.name).copied()).unwrap_or(&entry.tool).upstream.clone();
             let (dropped, native) = (entry.tool.upstream.clone(), entry.tool.native.clone());
             collisions.push(Collision { exposed: entry.name.clone(), kept, dropped, native });
             continue;

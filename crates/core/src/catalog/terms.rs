@@ -5,15 +5,20 @@ use std::sync::Arc;
 
 use crate::endpoint::UpstreamRules;
 use crate::schema::Validation;
+use crate::toolset::Hints;
 use crate::upstream::Deadlines;
 
 /// What the operator says about the calls of one tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// Time limits.
     pub deadlines: Deadlines,
     /// Schema validation.
     pub validation: Validation,
+    /// Scopes a caller has to have, beside the endpoint's own; sorted, each once.
+    pub scopes: Arc<[Arc<str>]>,
+    /// What rules may believe of what the tool does: the operator's own word, and of a trusted upstream the tool's.
+    pub hints: Hints,
 }
 
 /// The rules of one upstream, ready for looking up.
@@ -26,14 +31,15 @@ pub(super) struct Rules {
 
 impl Rules {
     pub(super) fn new(given: UpstreamRules) -> Self {
-        let common = Terms { deadlines: given.deadlines, validation: given.validation };
+        let (deadlines, validation) = (given.deadlines, given.validation);
+        let common = Terms { deadlines, validation, scopes: Arc::new([]), hints: Hints::default() };
         let exceptions = given
             .tools
             .iter()
             .map(|(native, rules)| {
                 let deadlines = rules.deadlines.unwrap_or(common.deadlines);
                 let validation = rules.validation.unwrap_or(common.validation);
-                (native.clone(), Arc::new(Terms { deadlines, validation }))
+                (native.clone(), Arc::new(Terms { deadlines, validation, ..common.clone() }.taking(&rules.scopes)))
             })
             .collect();
         Self { given, common: Arc::new(common), exceptions }
@@ -41,5 +47,26 @@ impl Rules {
 
     pub(super) fn of(&self, native: &str) -> Arc<Terms> {
         self.exceptions.get(native).unwrap_or(&self.common).clone()
+    }
+}
+
+impl Terms {
+    /// The same, and these scopes too.
+    fn taking(mut self, more: &[Arc<str>]) -> Self {
+        if !more.is_empty() {
+            let mut all: Vec<_> = self.scopes.iter().chain(more).cloned().collect();
+            all.sort_unstable();
+            all.dedup();
+            self.scopes = all.into();
+        }
+        self
+    }
+
+    /// The same on an endpoint where more is said; shared where nothing is.
+    pub(super) fn on(self: Arc<Self>, scopes: &[Arc<str>], hints: Hints) -> Arc<Self> {
+        if scopes.is_empty() && hints == self.hints {
+            return self;
+        }
+        Arc::new(Self { hints, ..Self::clone(&self).taking(scopes) })
     }
 }

@@ -16,6 +16,7 @@ use super::view::Version;
 use crate::names::UpstreamId;
 use crate::schema::{Contract, Contracts};
 use crate::telemetry::instruments;
+use crate::toolset::Hints;
 use crate::upstream::ListKind;
 
 /// Characters of a tool's name that a metric label keeps.
@@ -35,6 +36,8 @@ pub struct Tool {
     pub name: Range<usize>,
     /// A digest of [`Self::raw`].
     pub digest: Version,
+    /// What it says of itself. Not to be believed, unless the operator trusts its upstream: see [`super::Terms::hints`].
+    pub hints: Hints,
     pub(crate) input: Contract,
     pub(crate) output: Contract,
     pub(crate) labels: Arc<[KeyValue]>,
@@ -62,6 +65,7 @@ pub(crate) struct Draft {
     name: Range<usize>,
     input: Option<Range<usize>>,
     output: Option<Range<usize>>,
+    annotations: Option<Range<usize>>,
 }
 
 impl Draft {
@@ -74,22 +78,24 @@ impl Draft {
         if !scan::is_object(&raw) {
             return Err(NotATool::Malformed);
         }
-        let (mut name, mut input, mut output) = (None, None, None);
+        let (mut name, mut input, mut output, mut annotations) = (None, None, None, None);
         for member in scan::members(&raw) {
             if member.key.eq_str(kind.key()) {
                 name = Some(member.value);
             } else if kind != ListKind::Tools {
-                // Only tools have schemas.
+                // Only tools have schemas, and annotations of this kind.
             } else if member.key.eq_str("inputSchema") {
                 input = Some(member.value);
             } else if member.key.eq_str("outputSchema") {
                 output = Some(member.value);
+            } else if member.key.eq_str("annotations") {
+                annotations = Some(member.value);
             }
         }
         let name = name.ok_or(NotATool::Name)?;
         let native = scan::string(&raw[name.clone()]).ok_or(NotATool::Name)?.into_owned();
         let digest = Version::of(&[&raw]);
-        Ok(Self { kind, native, raw, digest, name, input, output })
+        Ok(Self { kind, native, raw, digest, name, input, output, annotations })
     }
 
     /// Does the costly part: compiles the schemas. Not for the hot path.
@@ -102,6 +108,7 @@ impl Draft {
         ]);
         Tool {
             kind: self.kind,
+            hints: self.hints(),
             upstream: upstream.clone(),
             native: self.native.into(),
             raw: self.raw,
@@ -111,6 +118,38 @@ impl Draft {
             output,
             labels,
             completed: OnceLock::new(),
+        }
+    }
+
+    /// What another form of the same tool becomes: what was costly is not done again.
+    pub(crate) fn like(self, other: &Tool) -> Tool {
+        Tool {
+            kind: other.kind,
+            hints: self.hints(),
+            upstream: other.upstream.clone(),
+            native: other.native.clone(),
+            raw: self.raw,
+            name: self.name,
+            digest: self.digest,
+            input: other.input.clone(),
+            output: other.output.clone(),
+            labels: other.labels.clone(),
+            completed: OnceLock::new(),
+        }
+    }
+
+    fn hints(&self) -> Hints {
+        let Some(annotations) = self.annotations.clone().map(|at| &self.raw[at]) else { return Hints::default() };
+        let hint = |name: &str| match scan::find(annotations, name).map(|at| &annotations[at]) {
+            Some(b"true") => Some(true),
+            Some(b"false") => Some(false),
+            _ => None,
+        };
+        Hints {
+            read_only: hint("readOnlyHint"),
+            destructive: hint("destructiveHint"),
+            idempotent: hint("idempotentHint"),
+            open_world: hint("openWorldHint"),
         }
     }
 }
@@ -141,6 +180,7 @@ impl Tool {
             KeyValue::new("tool", ""),
         ]);
         Self {
+            hints: Hints::default(),
             kind: ListKind::Resources,
             upstream: upstream.clone(),
             native: uri.into(),

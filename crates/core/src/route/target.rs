@@ -52,10 +52,5 @@ fn reference(call: &Call) -> Result<(ListKind, Cow<'_, str>), Failure> {
 
 /// The one answer to a name that nothing has, or that the sender may not see: there is no telling them apart.
 pub(super) fn unknown(kind: ListKind, name: &str) -> Failure {
-    match kind {
-        ListKind::Tools => Failure::unknown_tool(name),
-        ListKind::Prompts => Failure::unknown("prompt", name),
-        ListKind::Templates => Failure::unknown("resource template", name),
-        ListKind::Resources => Failure::unknown_resource(name),
-    }
+    Failure::not_there(kind, name)
 }

@@ -135,7 +135,7 @@ async fn a_call_reaches_the_one_upstream_by_its_own_name_with_the_rules_of_the_t
     });
     let slow = Deadlines { idle: Duration::from_secs(1), ..Deadlines::CALL };
     let mut world = World::empty(CatalogSettings::default());
-    world.rules.tools = vec![("search".to_owned(), ToolRules { deadlines: Some(slow), validation: None })];
+    world.rules.tools = vec![("search".to_owned(), ToolRules { deadlines: Some(slow), ..ToolRules::default() })];
     world.show(&[&one, &two], Prefix::Always, 1000);
     let desk = Desk::of(world);
     let params = json!({ "name": "two__search", "arguments": { "q": 1 }, "odd": [1.50] });

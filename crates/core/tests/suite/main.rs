@@ -13,4 +13,5 @@ mod outages;
 mod reloads;
 mod results;
 mod support;
+mod toolsets;
 mod walks;

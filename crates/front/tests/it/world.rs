@@ -56,6 +56,7 @@ impl World {
             mode: Mode::Transparent(UpstreamId::new("script").unwrap()),
             page,
             deadlines: None,
+            tools: None,
         };
         let upstreams: Vec<(Arc<dyn weir_core::upstream::Upstream>, _)> =
             vec![(upstream.clone(), UpstreamRules::default())];

@@ -6,19 +6,25 @@ mod endpoints;
 mod limits;
 mod listen;
 mod mcp_servers;
+mod policy;
 mod rates;
 mod rules;
+mod toolsets;
 mod upstreams;
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::Endpoint;
 use weir_core::endpoint::Mode;
 use weir_core::names::{EndpointId, Naming, UpstreamId};
+use weir_policy::rules::{Book, Ruling, Sheet};
 
 use super::raw::{Raw, RawLog, RawLogFormat, RawTeam, Time};
 use super::report::{Path, Problem, Report};
 use super::{CatalogPlan, Config, LogFormat, LogPlan, UpstreamPlan};
+pub(crate) use policy::book;
 use rules::Defaults;
 
 /// Long enough for most calls, short enough for the grace period that process managers give (30 s is usual).
@@ -35,6 +41,10 @@ const EVERYTHING: &str = "/mcp";
 pub(crate) struct Part {
     pub(crate) upstreams: Vec<UpstreamPlan>,
     pub(crate) endpoints: Vec<Endpoint>,
+    /// What is ruled for them.
+    pub(crate) rulings: Vec<Ruling>,
+    /// Folders with its rules.
+    pub(crate) folders: Vec<PathBuf>,
 }
 
 /// What the main file says for all files.
@@ -43,6 +53,12 @@ pub(crate) struct Main {
     pub(crate) config: Config,
     pub(crate) defaults: Defaults,
     pub(crate) include: Option<String>,
+    /// Rules for all endpoints.
+    pub(crate) common: Vec<Sheet>,
+    /// What is ruled for single ones.
+    pub(crate) rulings: Vec<Ruling>,
+    /// Folders with rules.
+    pub(crate) folders: Vec<PathBuf>,
     /// True if the file lists its endpoints itself.
     pub(crate) own_endpoints: bool,
 }
@@ -62,7 +78,8 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, report: &mut Report) -> M
     let sessions = limits::sessions(raw.limits.as_ref(), report);
     let rates = rates::check(raw.rates, report);
     let own_endpoints = raw.endpoints.is_some();
-    let mut part = Part::default();
+    let common = policy::sheets(raw.policy.as_ref(), folder, &Path::at("policy"), report);
+    let mut part = Part { folders: policy::folders(raw.policy.iter(), folder), ..Part::default() };
     upstreams::check(raw.upstreams, &defaults, &[], &mut part, report);
     mcp_servers::check(raw.mcp_servers, &defaults, &[], &mut part, report);
     if let Some(endpoints) = raw.endpoints {
@@ -80,8 +97,11 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, report: &mut Report) -> M
         keys,
         drain: drain.unwrap_or(DRAIN),
         log,
+        // Made when all files are read.
+        rules: Arc::new(Book::default()),
     };
-    Main { config, defaults, include: raw.include, own_endpoints }
+    let (rulings, folders) = (part.rulings, part.folders);
+    Main { config, defaults, include: raw.include, common, rulings, folders, own_endpoints }
 }
 
 /// Checks a team's file against what stands already.
@@ -100,7 +120,13 @@ pub(crate) fn default_endpoints(upstreams: &[UpstreamPlan], defaults: &Defaults)
     let ids: Vec<UpstreamId> = upstreams.iter().map(|plan| plan.settings.id.clone()).collect();
     let everything =
         Mode::Aggregate { upstreams: ids.clone(), naming: defaults.naming.clone(), prefix: defaults.prefix };
-    let make = |path: &str, mode| Endpoint { id: EndpointId::new(path), mode, page: defaults.page, deadlines: None };
+    let make = |path: &str, mode| Endpoint {
+        id: EndpointId::new(path),
+        mode,
+        page: defaults.page,
+        deadlines: None,
+        tools: None,
+    };
     let alone = ids.into_iter().map(|id| make(&format!("{EVERYTHING}/{id}"), Mode::Transparent(id)));
     std::iter::once(make(EVERYTHING, everything)).chain(alone).collect()
 }

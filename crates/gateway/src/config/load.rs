@@ -45,13 +45,15 @@ pub struct Loader<'a> {
     environment: Environment<'a>,
     last_good: HashMap<PathBuf, String>,
     include: Option<PathBuf>,
+    /// Where rules are.
+    rules: Vec<PathBuf>,
 }
 
 impl<'a> Loader<'a> {
     /// Nothing is read yet.
     #[must_use]
     pub fn new(source: Source, environment: Environment<'a>) -> Self {
-        Self { source, environment, last_good: HashMap::new(), include: None }
+        Self { source, environment, last_good: HashMap::new(), include: None, rules: Vec::new() }
     }
 
     /// Another text from now on, where the config is no file.
@@ -59,14 +61,20 @@ impl<'a> Loader<'a> {
         self.source = source;
     }
 
-    /// The folders whose files matter: the main file's and the included one.
+    /// The folders whose files matter: the main file's, the included one, and those with rules.
     #[must_use]
     pub fn folders(&self) -> Vec<PathBuf> {
         let own = match &self.source {
             Source::File(file) => Some(folder_of(file)),
             Source::Text { .. } => None,
         };
-        own.into_iter().chain(self.include.clone()).collect()
+        let mut folders: Vec<PathBuf> = Vec::new();
+        for folder in own.into_iter().chain(self.include.clone()).chain(self.rules.iter().cloned()) {
+            if !folders.contains(&folder) {
+                folders.push(folder);
+            }
+        }
+        folders
     }
 
     /// Reads everything.
@@ -87,12 +95,20 @@ impl<'a> Loader<'a> {
         let mut main = check::main(raw, &folder, &mut report);
         let broken = report.has_errors();
         self.include = main.include.as_deref().map(|include| folder.join(include));
+        self.rules = std::mem::take(&mut main.folders);
         let mut teams = Report::default();
         if let Some(include) = self.include.clone() {
             self.teams(&include, &mut main, &mut report, &mut teams);
         }
         if !main.own_endpoints && main.config.endpoints.is_empty() {
             main.config.endpoints = check::default_endpoints(&main.config.upstreams, &main.defaults);
+        }
+        let (common, rulings) = (std::mem::take(&mut main.common), std::mem::take(&mut main.rulings));
+        main.config.rules = check::book(&main.config, common, rulings);
+        if let Some(oauth) = &mut main.config.front.oauth {
+            let scopes =
+                |endpoint: &weir_core::Endpoint| (endpoint.id.clone(), main.config.rules.scopes(&endpoint.id).to_vec());
+            oauth.scopes = main.config.endpoints.iter().map(scopes).collect();
         }
         let broken = broken || report.has_errors();
         if !broken {
@@ -111,7 +127,8 @@ impl<'a> Loader<'a> {
         };
         self.last_good.retain(|file, _| files.contains(file));
         for file in files {
-            let standing = Part { upstreams: main.config.upstreams.clone(), endpoints: main.config.endpoints.clone() };
+            let (upstreams, endpoints) = (main.config.upstreams.clone(), main.config.endpoints.clone());
+            let standing = Part { upstreams, endpoints, ..Part::default() };
             let mut own = Report::default();
             let text = read(&file);
             let part = match &text {
@@ -138,6 +155,8 @@ impl<'a> Loader<'a> {
             teams.append(own);
             main.config.upstreams.extend(part.upstreams);
             main.config.endpoints.extend(part.endpoints);
+            main.rulings.extend(part.rulings);
+            self.rules.extend(part.folders);
         }
     }
 
@@ -181,7 +200,7 @@ fn ignore_unknown(tree: &mut Node, report: &mut Report) {
     }
 }
 
-fn folder_of(file: &FilePath) -> PathBuf {
+pub(super) fn folder_of(file: &FilePath) -> PathBuf {
     match file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
         _ => PathBuf::from("."),
@@ -208,7 +227,7 @@ fn files_in(folder: &FilePath) -> Result<Vec<PathBuf>, String> {
 }
 
 /// Reads a file, but never more of it than a config may have.
-fn read(file: &FilePath) -> Result<String, Problem> {
+pub(super) fn read(file: &FilePath) -> Result<String, Problem> {
     let problem = |message: String| Problem::error(Path::root(), message);
     let mut bytes = Vec::new();
     File::open(file)

@@ -4,7 +4,9 @@ mod auth;
 mod endpoint;
 mod limits;
 mod ordered;
+mod policy;
 mod rates;
+mod toolsets;
 mod units;
 mod upstream;
 
@@ -12,7 +14,9 @@ pub(crate) use auth::{RawApiKey, RawAuth, RawCertificates, RawIntrospection, Raw
 pub(crate) use endpoint::{RawAlphabet, RawEndpoint, RawNaming, RawPage, RawPrefix};
 pub(crate) use limits::RawLimits;
 pub(crate) use ordered::Ordered;
+pub(crate) use policy::RawPolicy;
 pub(crate) use rates::{Frequency, RawConcurrency, RawLimit, RawRate, RawRates, RawToolLimit, RawUncounted};
+pub(crate) use toolsets::{RawHints, RawToolset, RawTrust};
 pub(crate) use units::{Size, Time};
 pub(crate) use upstream::{
     RawCheck, RawDeadlines, RawMcpServer, RawProtocol, RawSession, RawUpstream, RawUpstreamLimits, RawValidation,
@@ -53,6 +57,8 @@ pub(crate) struct Raw {
     pub(crate) endpoints: Option<Ordered<RawEndpoint>>,
     /// Who may connect.
     pub(crate) auth: Option<RawAuth>,
+    /// Rules about who may see and call what. Absent: everybody who is let in sees and calls everything.
+    pub(crate) policy: Option<RawPolicy>,
     /// Browser access from other origins.
     pub(crate) cors: Option<RawCors>,
     /// Further names clients may use in `Host`: `name` or `name:port`.

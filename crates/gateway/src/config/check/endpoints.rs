@@ -11,6 +11,7 @@ use super::super::raw::{Ordered, RawEndpoint};
 use super::super::report::{Path, Problem, Report};
 use super::Part;
 use super::rules::{self, Defaults};
+use super::{policy, toolsets};
 
 /// What an endpoint does not say, the upstream says alone.
 const UNBOUNDED: Deadlines = Deadlines { connect: Duration::MAX, idle: Duration::MAX, hard: Duration::MAX };
@@ -32,6 +33,8 @@ pub(super) fn check(
                 .hint("leave it out for /mcp with all upstreams"),
         );
     }
+    let own = raw.0.iter().filter_map(|(_, raw)| raw.policy.as_ref());
+    part.folders.extend(policy::folders(own, &defaults.folder));
     for (text, raw) in raw.0 {
         let path = Path::at("endpoints").key(&text);
         if let Err(message) = legal(&text) {
@@ -43,6 +46,7 @@ pub(super) fn check(
             continue;
         }
         if let Some(endpoint) = one(&text, &raw, defaults, (standing, part), report) {
+            part.rulings.push(policy::ruling(&raw, &endpoint, &defaults.folder, report));
             part.endpoints.push(endpoint);
         }
     }
@@ -59,8 +63,13 @@ fn one(
     let page = rules::page(raw.page.as_ref(), defaults.page, &path.key("page"), report);
     let deadlines =
         raw.deadlines.as_ref().map(|own| rules::deadlines(Some(own), UNBOUNDED, &path.key("deadlines"), report));
-    let mode = mode(raw, defaults, files, &path, report)?;
-    Some(Endpoint { id: EndpointId::new(text), mode, page, deadlines })
+    let mode = mode(raw, defaults, files, &path, report);
+    let naming = match &mode {
+        Some(Mode::Aggregate { naming, .. }) => naming,
+        _ => &defaults.naming,
+    };
+    let tools = toolsets::check(raw.tools.as_ref(), naming, &path, report);
+    Some(Endpoint { id: EndpointId::new(text), mode: mode?, page, deadlines, tools })
 }
 
 fn mode(

@@ -7,11 +7,11 @@ use weir_upstream::{
     Bounds, HttpSettings, Protocol, SecretHeader, SecretText, Settings, Sharing, StdioSettings, Transport,
 };
 
-use super::super::raw::{Ordered, RawProtocol, RawSession, RawUpstream, RawUpstreamLimits, Size, Time};
+use super::super::raw::{Ordered, RawProtocol, RawSession, RawTrust, RawUpstream, RawUpstreamLimits, Size, Time};
 use super::super::report::{Path, Problem, Report};
 use super::super::{Secret, UpstreamPlan};
 use super::rules::{self, Defaults};
-use super::{Part, mcp_servers};
+use super::{Part, mcp_servers, toolsets};
 
 /// Headers that weir writes itself.
 const OWN_HEADERS: [&str; 12] = [
@@ -104,10 +104,12 @@ fn upstream_rules(raw: &RawUpstream, defaults: &Defaults, path: &Path, report: &
     let validation = rules::validation(raw.validation.as_ref(), defaults.validation);
     let mut tools = Vec::new();
     for (name, tool) in raw.tools.iter().flat_map(|tools| &tools.0) {
-        let path = path.key("tools").key(name).key("deadlines");
-        let own = tool.deadlines.as_ref().map(|own| rules::deadlines(Some(own), deadlines, &path, report));
+        let path = path.key("tools").key(name);
+        let limits = path.key("deadlines");
+        let own = tool.deadlines.as_ref().map(|own| rules::deadlines(Some(own), deadlines, &limits, report));
         let checks = tool.validation.as_ref().map(|own| rules::validation(Some(own), validation));
-        tools.push((name.clone(), ToolRules { deadlines: own, validation: checks }));
+        let scopes = toolsets::scopes(tool.scopes.as_deref().unwrap_or_default(), &path.key("scopes"), report);
+        tools.push((name.clone(), ToolRules { deadlines: own, validation: checks, scopes }));
     }
     if raw.poll.is_some_and(|Time(time)| time.as_millis() < 1000) {
         report.add(Problem::error(path.key("poll"), "must be at least 1s"));
@@ -127,6 +129,7 @@ fn upstream_rules(raw: &RawUpstream, defaults: &Defaults, path: &Path, report: &
         poll: raw.poll.map_or(usual.poll, |Time(time)| time),
         grace: raw.grace.map_or(usual.grace, |Time(time)| time),
         walk,
+        trusted: matches!(raw.trust, Some(RawTrust::Trusted)),
     }
 }
 

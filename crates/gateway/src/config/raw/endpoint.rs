@@ -19,6 +19,12 @@ pub(crate) struct RawEndpoint {
     pub(crate) naming: Option<RawNaming>,
     /// Time limits of calls through this path: the shorter of these and the tool's own hold.
     pub(crate) deadlines: Option<super::RawDeadlines>,
+    /// Which tools it has, and how it shows them.
+    pub(crate) tools: Option<super::RawToolset>,
+    /// Scopes everybody who comes here has to have.
+    pub(crate) scopes: Option<Vec<String>>,
+    /// Rules for this path, beside the common ones.
+    pub(crate) policy: Option<super::RawPolicy>,
 }
 
 /// How lists are cut into pages.

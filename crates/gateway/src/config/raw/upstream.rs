@@ -43,6 +43,8 @@ pub(crate) struct RawUpstream {
     pub(crate) poll: Option<Time>,
     /// How long its tools stay listed while it is down. Default `5m`.
     pub(crate) grace: Option<Time>,
+    /// Whether rules may believe what its tools say of themselves. Default `untrusted`.
+    pub(crate) trust: Option<super::RawTrust>,
     /// Guards against endless lists.
     pub(crate) walk: Option<RawWalk>,
     /// What it may make weir hold.
@@ -115,6 +117,8 @@ pub(crate) struct RawTool {
     pub(crate) deadlines: Option<RawDeadlines>,
     /// Schema validation.
     pub(crate) validation: Option<RawValidation>,
+    /// Scopes a caller has to have, on every endpoint.
+    pub(crate) scopes: Option<Vec<String>>,
 }
 
 /// Guards against endless lists.

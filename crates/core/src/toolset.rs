@@ -1,0 +1,236 @@
+//! What an endpoint shows of its upstreams' tools, and how: the operator's choice, by name.
+//!
+//! It is a choice, not a permission: everybody sees the same. Scopes are written here because they hang on names too;
+//! who has them is the authorizer's business.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::catalog::Tool;
+
+/// Which tools an endpoint has, and what it says of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Toolset {
+    /// Only these; empty: all.
+    pub include: Vec<Pattern>,
+    /// Not these, whatever `include` says.
+    pub exclude: Vec<Pattern>,
+    /// Other names. No two are equal; the pattern is a plain name.
+    pub aliases: Vec<(Pattern, Arc<str>)>,
+    /// Other descriptions. The pattern is a plain name.
+    pub descriptions: Vec<(Pattern, Arc<str>)>,
+    /// The operator's own word on what tools do; of two, each hint of the later counts.
+    pub hints: Vec<(Pattern, Hints)>,
+    /// Scopes a caller has to have. A tool takes those of all patterns that fit it.
+    pub scopes: Vec<(Pattern, Vec<Arc<str>>)>,
+}
+
+/// What a tool is said to do: the tool annotations of the protocol. Nothing said is `None`, whatever the protocol's
+/// default is. Source: schema 2025-03-26 and later, `ToolAnnotations`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Hints {
+    /// It changes nothing.
+    pub read_only: Option<bool>,
+    /// It may destroy something.
+    pub destructive: Option<bool>,
+    /// Calling it again changes nothing more.
+    pub idempotent: Option<bool>,
+    /// It reaches out to things beyond its server.
+    pub open_world: Option<bool>,
+}
+
+/// A name, in which `*` stands for any text and `?` for any one character.
+///
+/// It is held against the name that a tool would have on the endpoint without an alias, and against `upstream/tool` with
+/// the upstream's own name for it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Pattern(Arc<str>);
+
+/// The names of a tool that patterns are held against.
+pub(crate) struct Known<'a> {
+    /// What the endpoint could call it.
+    pub(crate) names: &'a [&'a str],
+    /// `upstream/tool`.
+    pub(crate) home: &'a str,
+}
+
+/// What a toolset makes of one tool.
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    pub(crate) alias: Option<Arc<str>>,
+    pub(crate) description: Option<Arc<str>>,
+    pub(crate) hints: Hints,
+    pub(crate) scopes: Vec<Arc<str>>,
+}
+
+impl Toolset {
+    /// What becomes of a tool; `None`: the endpoint does not have it.
+    pub(crate) fn make(&self, known: &Known<'_>) -> Option<Made> {
+        let fits = |pattern: &Pattern| known.names.iter().chain([&known.home]).any(|name| pattern.fits(name));
+        if self.exclude.iter().any(fits) || !(self.include.is_empty() || self.include.iter().any(fits)) {
+            return None;
+        }
+        let first =
+            |list: &[(Pattern, Arc<str>)]| list.iter().find(|(pattern, _)| fits(pattern)).map(|(_, text)| text.clone());
+        let hints = self.hints.iter().filter(|(pattern, _)| fits(pattern));
+        let scopes = self.scopes.iter().filter(|(pattern, _)| fits(pattern));
+        Some(Made {
+            alias: first(&self.aliases),
+            description: first(&self.descriptions),
+            hints: hints.fold(Hints::default(), |all, (_, own)| own.or(all)),
+            scopes: scopes.flat_map(|(_, scopes)| scopes.iter().cloned()).collect(),
+        })
+    }
+}
+
+impl Hints {
+    /// These, and where they say nothing, the others.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            read_only: self.read_only.or(other.read_only),
+            destructive: self.destructive.or(other.destructive),
+            idempotent: self.idempotent.or(other.idempotent),
+            open_world: self.open_world.or(other.open_world),
+        }
+    }
+
+    /// Each by its name in the protocol.
+    #[must_use]
+    pub fn named(self) -> [(&'static str, Option<bool>); 4] {
+        [
+            ("readOnlyHint", self.read_only),
+            ("destructiveHint", self.destructive),
+            ("idempotentHint", self.idempotent),
+            ("openWorldHint", self.open_world),
+        ]
+    }
+}
+
+impl Pattern {
+    /// Every text is a pattern.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// True if only one name fits.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        !self.0.contains(['*', '?'])
+    }
+
+    /// Whether a name fits. Never worse than the product of both lengths.
+    #[must_use]
+    pub fn fits(&self, name: &str) -> bool {
+        let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
+        let (mut p, mut n) = (0, 0);
+        // Where the last star stood, and how far into the name it reaches so far.
+        let mut star: Option<(usize, usize)> = None;
+        while n < name.len() {
+            match pattern.get(p) {
+                Some(b'*') => {
+                    star = Some((p + 1, n));
+                    p += 1;
+                }
+                Some(b'?') => {
+                    p += 1;
+                    n = next(name, n);
+                }
+                Some(byte) if *byte == name[n] => {
+                    p += 1;
+                    n += 1;
+                }
+                _ => match star {
+                    Some((behind, reached)) => {
+                        star = Some((behind, reached + 1));
+                        (p, n) = (behind, reached + 1);
+                    }
+                    None => return false,
+                },
+            }
+        }
+        pattern[p..].iter().all(|byte| *byte == b'*')
+    }
+}
+
+/// Where the next character begins.
+fn next(name: &[u8], at: usize) -> usize {
+    let behind = name[at + 1..].iter().position(|byte| byte & 0xc0 != 0x80);
+    behind.map_or(name.len(), |more| at + 1 + more)
+}
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Tool {
+    /// `upstream/tool`: what a tool is called where names have to be unique and independent of endpoints. An upstream's id
+    /// has no `/`, so it can be read in one way only.
+    #[must_use]
+    pub fn home(&self) -> String {
+        format!("{}/{}", self.upstream, self.native)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_fit_whole_names() {
+        let table = [
+            ("*", "", true),
+            ("*", "anything", true),
+            ("", "", true),
+            ("", "a", false),
+            ("files__*", "files__read", true),
+            ("files__*", "other__files__read", false),
+            ("*delete*", "files__delete_all", true),
+            ("*delete*", "files__read", false),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("a?c", "aéc", true),
+            ("a*b*c", "a--b--b--c", true),
+            ("a*b*c", "a--c--b", false),
+            ("files/read", "files/read", true),
+            ("Files", "files", false),
+        ];
+        for (pattern, name, fits) in table {
+            assert_eq!(Pattern::new(pattern).fits(name), fits, "{pattern} and {name}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_made_to_be_slow_is_not() {
+        let pattern = Pattern::new(&format!("{}b", "a*".repeat(60)));
+        assert!(!pattern.fits(&"a".repeat(2000)));
+    }
+
+    #[test]
+    fn exclusion_wins_and_scopes_add_up() {
+        let scope = |text: &str| vec![Arc::from(text)];
+        let set = Toolset {
+            include: vec![Pattern::new("files__*")],
+            exclude: vec![Pattern::new("files/delete*")],
+            scopes: vec![(Pattern::new("*"), scope("a")), (Pattern::new("*__write"), scope("b"))],
+            ..Toolset::default()
+        };
+        let make = |native: &str| {
+            let (name, home) = (format!("files__{native}"), format!("files/{native}"));
+            set.make(&Known { names: &[&name], home: &home }).map(|made| made.scopes)
+        };
+        assert_eq!(make("write"), Some(vec!["a".into(), "b".into()]));
+        assert_eq!(make("read"), Some(vec!["a".into()]));
+        assert_eq!(make("delete_all"), None);
+        assert_eq!(set.make(&Known { names: &["other__x"], home: "other/x" }).map(|made| made.scopes), None);
+    }
+}

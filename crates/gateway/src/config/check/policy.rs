@@ -1,0 +1,113 @@
+//! `policy:`, common and of endpoints: rules are read and checked with everything else, each file once.
+
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::Arc;
+
+use weir_core::Endpoint;
+use weir_core::endpoint::Mode;
+use weir_policy::rules::{Book, Complaint, Ruling, Sheet};
+
+use super::super::raw::{RawEndpoint, RawPolicy};
+use super::super::report::{Path, Problem, Report, Severity};
+use super::super::{Config, load};
+use super::toolsets;
+
+/// The folders whose files hold rules, whether they can be read or not: so that a repaired one is seen.
+pub(super) fn folders<'a>(all: impl Iterator<Item = &'a RawPolicy>, folder: &FilePath) -> Vec<PathBuf> {
+    let files = all.flat_map(|raw| raw.files.iter().flatten());
+    let mut folders: Vec<_> = files.map(|name| load::folder_of(&folder.join(name))).collect();
+    folders.sort();
+    folders.dedup();
+    folders
+}
+
+/// The rules of one `policy:`.
+pub(super) fn sheets(raw: Option<&RawPolicy>, folder: &FilePath, path: &Path, report: &mut Report) -> Vec<Sheet> {
+    let Some(raw) = raw else { return Vec::new() };
+    let files = raw.files.as_deref().unwrap_or_default();
+    if raw.inline.is_none() && files.is_empty() && !report.blames(path) {
+        let problem = Problem::error(path.clone(), "has no rules, and without a rule nothing is allowed");
+        report.add(problem.hint("name `files`, write `inline` rules, or leave `policy` out to allow everything"));
+    }
+    let mut sheets = Vec::new();
+    for (n, name) in files.iter().enumerate() {
+        let path = path.key("files").key(n);
+        let file = folder.join(name);
+        match load::read(&file) {
+            Err(problem) => report.add(Problem { path, ..problem }),
+            Ok(text) => {
+                let found = Sheet::read(name, &text, 1);
+                sheets.extend(take(found, &path, Some(&file), report));
+            }
+        }
+    }
+    if let Some(text) = &raw.inline {
+        let path = path.key("inline");
+        // Where the text stands in the file is not known here: its rules are named by their place in it.
+        sheets.extend(take(Sheet::read(&path.to_string(), text, 1), &path, None, report));
+    }
+    sheets
+}
+
+/// What is ruled for one endpoint; whether its tools take scopes is seen when all upstreams are known.
+pub(super) fn ruling(raw: &RawEndpoint, endpoint: &Endpoint, folder: &FilePath, report: &mut Report) -> Ruling {
+    let path = Path::at("endpoints").key(&endpoint.id);
+    let scopes = toolsets::scopes(raw.scopes.as_deref().unwrap_or_default(), &path.key("scopes"), report);
+    let sheets = sheets(raw.policy.as_ref(), folder, &path.key("policy"), report);
+    Ruling { endpoint: endpoint.id.clone(), scopes, scoped: false, sheets }
+}
+
+/// The book of the whole config: with the rulings of all files, and one for every endpoint whose tools take scopes.
+pub(crate) fn book(config: &Config, common: Vec<Sheet>, rulings: Vec<Ruling>) -> Arc<Book> {
+    let all = config.endpoints.iter().filter_map(|endpoint| {
+        let given = rulings.iter().find(|ruling| ruling.endpoint == endpoint.id).cloned();
+        let ruling = given.unwrap_or_else(|| Ruling {
+            endpoint: endpoint.id.clone(),
+            scopes: Vec::new(),
+            scoped: false,
+            sheets: Vec::new(),
+        });
+        let ruling = Ruling { scoped: is_scoped(config, endpoint), ..ruling };
+        (ruling.scoped || !ruling.scopes.is_empty() || !ruling.sheets.is_empty()).then_some(ruling)
+    });
+    Arc::new(Book::new(common, all.collect()))
+}
+
+/// Whether some tool that the endpoint may show takes scopes.
+fn is_scoped(config: &Config, endpoint: &Endpoint) -> bool {
+    let shows = |id| match &endpoint.mode {
+        Mode::Aggregate { upstreams, .. } => upstreams.contains(id),
+        Mode::Transparent(one) => one == id,
+    };
+    let mut upstreams = config.upstreams.iter().filter(|plan| shows(&plan.settings.id));
+    endpoint.tools.as_ref().is_some_and(|set| !set.scopes.is_empty())
+        || upstreams.any(|plan| plan.rules.tools.iter().any(|(_, tool)| !tool.scopes.is_empty()))
+}
+
+fn take(
+    found: Result<(Sheet, Vec<Complaint>), Vec<Complaint>>,
+    path: &Path,
+    file: Option<&FilePath>,
+    report: &mut Report,
+) -> Option<Sheet> {
+    let (sheet, complaints) = match found {
+        Ok((sheet, doubts)) => (Some(sheet), doubts),
+        Err(wrong) => (None, wrong),
+    };
+    for complaint in complaints {
+        report.add(problem(complaint, path, file));
+    }
+    sheet
+}
+
+fn problem(complaint: Complaint, path: &Path, file: Option<&FilePath>) -> Problem {
+    let Complaint { line, message, hint, harmless } = complaint;
+    let severity = if harmless { Severity::Warning } else { Severity::Error };
+    let problem = Problem { severity, hint, ..Problem::error(path.clone(), "") };
+    match (file, line) {
+        // In its own file a complaint has its own line.
+        (Some(file), line) => Problem { file: file.display().to_string(), line, message, ..problem },
+        (None, Some(line)) => Problem { message: format!("line {line} of it: {message}"), ..problem },
+        (None, None) => Problem { message, ..problem },
+    }
+}

@@ -1,0 +1,187 @@
+//! A call's arguments as rules see them: JSON pointers and texts, read once from the very bytes that go to the upstream.
+//!
+//! Numbers have one form (`1`, not `1.0` or `1e0`), so that a rule cannot be stepped around by writing one in another way.
+//! What cannot be read without doubt is refused: the upstream might read it as something else.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+
+/// Values that rules may be held against in one call.
+const MOST: usize = 1024;
+/// Bytes of their pointers and texts.
+const BYTES: usize = 256 << 10;
+/// Objects and arrays within each other.
+const DEPTH: usize = 32;
+
+/// The scalars of `json` by their pointers (RFC 6901).
+///
+/// # Errors
+/// For people: beyond a bound, a key twice in one object, or no JSON object.
+pub(super) fn scalars(json: &[u8]) -> Result<Vec<(String, String)>, String> {
+    let mut found = Found { values: Vec::new(), bytes: 0 };
+    let mut pointer = String::new();
+    let mut reader = serde_json::Deserializer::from_slice(json);
+    let seed = Seed { found: &mut found, pointer: &mut pointer, depth: 0 };
+    seed.deserialize(&mut reader).and_then(|()| reader.end()).map_err(|error| {
+        let text = error.to_string();
+        // The place is said in bytes of a client's text, which helps nobody.
+        text.split(" at line ").next().unwrap_or_default().to_owned()
+    })?;
+    Ok(found.values)
+}
+
+struct Found {
+    values: Vec<(String, String)>,
+    bytes: usize,
+}
+
+struct Seed<'a> {
+    found: &'a mut Found,
+    pointer: &'a mut String,
+    depth: usize,
+}
+
+impl Seed<'_> {
+    fn keep<E: serde::de::Error>(self, text: String) -> Result<(), E> {
+        self.found.bytes += self.pointer.len() + text.len();
+        if self.found.values.len() >= MOST || self.found.bytes > BYTES {
+            return Err(E::custom(format_args!("the arguments are more than {MOST} values or {} KiB", BYTES >> 10)));
+        }
+        self.found.values.push((self.pointer.clone(), text));
+        Ok(())
+    }
+
+    fn deeper<E: serde::de::Error>(&self) -> Result<usize, E> {
+        match self.depth < DEPTH {
+            true => Ok(self.depth + 1),
+            false => Err(E::custom(format_args!("the arguments are nested more than {DEPTH} deep"))),
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Seed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Seed<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<(), E> {
+        self.keep("null".to_owned())
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
+        self.keep(value.to_string())
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<(), E> {
+        self.keep(value.to_string())
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
+        self.keep(value.to_string())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
+        // Up to here a float holds every integer; `{}` writes neither an exponent nor `.0`, and -0 is 0.
+        let value = if value == 0.0 { 0.0 } else { value };
+        self.keep(format!("{value}"))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
+        self.keep(value.to_owned())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        let (depth, before) = (self.deeper()?, self.pointer.len());
+        for at in 0usize.. {
+            self.pointer.push_str(&format!("/{at}"));
+            let seed = Seed { found: &mut *self.found, pointer: &mut *self.pointer, depth };
+            let more = items.next_element_seed(seed)?;
+            self.pointer.truncate(before);
+            if more.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        let (depth, before) = (self.deeper()?, self.pointer.len());
+        let mut keys: HashSet<String> = HashSet::new();
+        while let Some(key) = members.next_key::<String>()? {
+            self.pointer.push('/');
+            self.pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
+            if !keys.insert(key) {
+                return Err(A::Error::custom("an object in the arguments has the same key twice"));
+            }
+            members.next_value_seed(Seed { found: &mut *self.found, pointer: &mut *self.pointer, depth })?;
+            self.pointer.truncate(before);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    fn text(json: &str) -> String {
+        let values = scalars(json.as_bytes()).unwrap();
+        values.iter().map(|(pointer, text)| format!("{pointer}={text}")).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn scalars_stand_under_their_pointers() {
+        assert_eq!(
+            text(r#"{"a":"x","b":{"c":[true,null,{"d":7}]},"e":{},"f":[]}"#),
+            "/a=x /b/c/0=true /b/c/1=null /b/c/2/d=7"
+        );
+        assert_eq!(text(r#"{"a/b":{"~":1},"":2}"#), "/a~1b/~0=1 /=2");
+        assert_eq!(text("{}"), "");
+    }
+
+    #[test]
+    fn a_number_has_one_form() {
+        assert_eq!(text(r#"{"a":1,"b":1.0,"c":1e0,"d":10E-1,"e":-0.0,"f":0}"#), "/a=1 /b=1 /c=1 /d=1 /e=0 /f=0");
+        assert_eq!(
+            text(r#"{"a":18446744073709551615,"b":-9223372036854775808}"#),
+            "/a=18446744073709551615 /b=-9223372036854775808"
+        );
+        assert_eq!(text(r#"{"a":0.5,"b":5e-1,"c":1e21}"#), "/a=0.5 /b=0.5 /c=1000000000000000000000");
+    }
+
+    #[test]
+    fn what_is_in_doubt_or_too_much_is_refused() {
+        let deep = format!("{}1{}", "{\"a\":".repeat(40), "}".repeat(40));
+        let many = format!("{{\"a\":[{}1]}}", "1,".repeat(MOST));
+        let long = format!("{{\"a\":\"{}\"}}", "x".repeat(BYTES));
+        let table = [
+            (r#"{"a":1,"a":2}"#, "same key twice"),
+            (r#"{"a":1,"\u0061":2}"#, "same key twice"),
+            (r#"{"a":{"b":1},"a":{}}"#, "same key twice"),
+            (deep.as_str(), "nested"),
+            (many.as_str(), "more than"),
+            (long.as_str(), "more than"),
+            (r#"{"a":1e999}"#, "range"),
+            (r#"{"a":"\ud800"}"#, "hex escape"),
+            ("{", "EOF"),
+            ("{} {}", "trailing"),
+        ];
+        for (json, why) in table {
+            let error = scalars(json.as_bytes()).unwrap_err();
+            assert!(error.contains(why), "{json:.40}: {error}");
+        }
+    }
+}

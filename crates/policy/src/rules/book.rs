@@ -1,0 +1,157 @@
+//! All that the operator ruled, for all endpoints: immutable, made when the config is loaded.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use quick_cache::sync::Cache;
+use sha2::{Digest, Sha256};
+use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::port::Audience;
+use weir_core::principal::Principal;
+use weir_core::toolset::Hints;
+use weir_core::upstream::ListKind;
+
+use super::Target;
+use super::facts;
+use super::index::Index;
+use super::judge::Case;
+use super::reads::Reads;
+use super::sheet::Sheet;
+
+/// Decisions kept. Each is a few hundred bytes; where a rule looks at arguments, a few thousand.
+const KEPT: usize = 16_384;
+
+/// What is ruled for one endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ruling {
+    /// Which.
+    pub endpoint: EndpointId,
+    /// Scopes everybody who comes here has to have.
+    pub scopes: Vec<Arc<str>>,
+    /// True if tools of it take scopes of their own.
+    pub scoped: bool,
+    /// Rules for it, beside the common ones.
+    pub sheets: Vec<Sheet>,
+}
+
+/// The operator's rules. Two are equal if they were made of the same.
+pub struct Book {
+    digest: [u8; 32],
+    common: Vec<Sheet>,
+    rulings: Vec<Ruling>,
+    desks: HashMap<EndpointId, Desk>,
+    /// For endpoints that nothing is ruled for.
+    rest: Desk,
+}
+
+/// What holds on one endpoint.
+pub(super) struct Desk {
+    pub(super) scopes: Arc<[Arc<str>]>,
+    pub(super) index: Index,
+    /// What tells two principals apart here; `None`: nothing does.
+    reads: Option<Reads>,
+    seed: Sha256,
+    cases: Cache<Key, Arc<Case>>,
+}
+
+/// What a decision hangs on, for those of one audience.
+type Key = (Audience, ListKind, UpstreamId, Arc<str>, Arc<str>, Hints);
+
+impl Book {
+    /// Puts rules together: `common` ones hold everywhere. No rules at all allow everything.
+    #[must_use]
+    pub fn new(common: Vec<Sheet>, rulings: Vec<Ruling>) -> Self {
+        let mut hash = Sha256::new();
+        common.iter().for_each(|sheet| hash.update(sheet.digest()));
+        for ruling in &rulings {
+            hash.update([0]);
+            for text in std::iter::once(ruling.endpoint.as_str()).chain(ruling.scopes.iter().map(|scope| &**scope)) {
+                hash.update((text.len() as u64).to_be_bytes());
+                hash.update(text.as_bytes());
+            }
+            hash.update([1, u8::from(ruling.scoped)]);
+            ruling.sheets.iter().for_each(|sheet| hash.update(sheet.digest()));
+        }
+        let digest: [u8; 32] = hash.finalize().into();
+        let desk = |ruling: Option<&Ruling>| Desk::new(&digest, &common, ruling);
+        let desks = rulings.iter().map(|ruling| (ruling.endpoint.clone(), desk(Some(ruling)))).collect();
+        let rest = desk(None);
+        Self { digest, common, rulings, desks, rest }
+    }
+
+    /// The scopes that everybody on an endpoint has to have.
+    #[must_use]
+    pub fn scopes(&self, endpoint: &EndpointId) -> &[Arc<str>] {
+        &self.desk(endpoint).scopes
+    }
+
+    /// True where rules decide about an endpoint's tools.
+    #[must_use]
+    pub fn decides(&self, endpoint: &EndpointId) -> bool {
+        !self.desk(endpoint).index.is_empty()
+    }
+
+    pub(super) fn desk(&self, endpoint: &EndpointId) -> &Desk {
+        self.desks.get(endpoint).unwrap_or(&self.rest)
+    }
+}
+
+impl Desk {
+    fn new(book: &[u8; 32], common: &[Sheet], ruling: Option<&Ruling>) -> Self {
+        let own = ruling.map(|ruling| ruling.sheets.as_slice()).unwrap_or_default();
+        let index = Index::of(common.iter().chain(own).flat_map(|sheet| sheet.rules.iter()));
+        let scoped = ruling.is_some_and(|ruling| ruling.scoped);
+        let reads = index.reads.and(Reads { scopes: scoped, ..Reads::default() });
+        let mut seed = Sha256::new();
+        seed.update(book);
+        Self {
+            scopes: ruling.map(|ruling| ruling.scopes.as_slice()).unwrap_or_default().into(),
+            reads: (scoped || !index.is_empty()).then_some(reads),
+            index,
+            seed,
+            cases: Cache::new(KEPT),
+        }
+    }
+
+    /// `endpoint` is part of the name, because one desk may serve several.
+    pub(super) fn audience(&self, principal: &Principal, endpoint: &EndpointId) -> Option<Audience> {
+        self.reads.map(|reads| facts::audience(&self.seed, endpoint, principal, reads))
+    }
+
+    /// The case of a principal and a tool; `None` where no rule decides.
+    pub(super) fn case(&self, principal: &Principal, target: &Target<'_>) -> Option<Arc<Case>> {
+        if self.index.is_empty() {
+            return None;
+        }
+        let audience = self.audience(principal, target.endpoint)?;
+        let Target { kind, upstream, native, name, hints, .. } = *target;
+        let key = (audience, kind, upstream.clone(), native.clone(), name.clone(), hints);
+        if let Some(known) = self.cases.get(&key) {
+            return Some(known);
+        }
+        let case = Arc::new(Case::new(&self.index, principal, target));
+        self.cases.insert(key, case.clone());
+        Some(case)
+    }
+}
+
+impl Default for Book {
+    fn default() -> Self {
+        Self::new(Vec::new(), Vec::new())
+    }
+}
+
+impl PartialEq for Book {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl Eq for Book {}
+
+impl fmt::Debug for Book {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Book").field("common", &self.common).field("rulings", &self.rulings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,74 @@
+//! Which rules concern a decision: found by what stands in their scope, not by asking each of them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cedar_policy::EntityUid;
+
+use super::reads::Reads;
+use super::sheet::Rule;
+
+/// The rules of one endpoint, common ones and its own.
+#[derive(Default)]
+pub(super) struct Index {
+    rules: Vec<Arc<Rule>>,
+    see: Table,
+    call: Table,
+    /// What any of them looks at.
+    pub(super) reads: Reads,
+}
+
+/// Places of rules, by the principal or group they are about and then by the tool, upstream or endpoint.
+type Table = HashMap<Option<EntityUid>, HashMap<Option<EntityUid>, Vec<u32>>>;
+
+/// What is to be decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deed {
+    See,
+    Call,
+}
+
+impl Index {
+    pub(super) fn of<'a>(rules: impl Iterator<Item = &'a Arc<Rule>>) -> Self {
+        let mut index = Self::default();
+        for (at, rule) in (0..).zip(rules) {
+            let tables = [(rule.sees, &mut index.see), (rule.calls, &mut index.call)];
+            for (_, table) in tables.into_iter().filter(|(concerns, _)| *concerns) {
+                let about = table.entry(rule.principal.clone()).or_default();
+                about.entry(rule.resource.clone()).or_default().push(at);
+            }
+            index.reads = index.reads.and(rule.reads);
+            index.rules.push(rule.clone());
+        }
+        index
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    pub(super) fn rule(&self, at: u32) -> &Arc<Rule> {
+        &self.rules[at as usize]
+    }
+
+    /// The rules whose scope fits, in the order they were written. `principals` are the principal's own id and its groups,
+    /// `resources` the tool's own and what it is in.
+    pub(super) fn concerned(&self, deed: Deed, principals: &[EntityUid], resources: &[EntityUid]) -> Vec<u32> {
+        let table = match deed {
+            Deed::See => &self.see,
+            Deed::Call => &self.call,
+        };
+        let of = |ids: &[EntityUid]| std::iter::once(None).chain(ids.iter().cloned().map(Some)).collect::<Vec<_>>();
+        let resources = of(resources);
+        let mut found: Vec<u32> = of(principals)
+            .iter()
+            .filter_map(|principal| table.get(principal))
+            .flat_map(|about| resources.iter().filter_map(|resource| about.get(resource)))
+            .flatten()
+            .copied()
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+}

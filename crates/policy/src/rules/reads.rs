@@ -1,0 +1,201 @@
+//! What a rule looks at: found in its parsed form, so that whoever looks the same to all rules is one audience.
+//!
+//! Whatever is not known here is taken for a look at everything: that costs memory, never a wrong answer.
+
+use serde_json::Value;
+
+use super::vocabulary::{ACTOR, ANONYMOUS, CLIENT, GROUPS, ISSUER, SCOPES, SUBJECT};
+
+/// What of a principal and a call some rules look at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reads {
+    pub(super) issuer: bool,
+    pub(super) subject: bool,
+    pub(super) scopes: bool,
+    pub(super) groups: bool,
+    pub(super) client: bool,
+    pub(super) actor: bool,
+    pub(super) claims: bool,
+    /// The arguments: then a decision is good for one call only.
+    pub(super) context: bool,
+}
+
+impl Reads {
+    const WHO: Self = Self {
+        issuer: true,
+        subject: true,
+        scopes: false,
+        groups: false,
+        client: false,
+        actor: false,
+        claims: false,
+        context: false,
+    };
+    const PRINCIPAL: Self = Self { scopes: true, groups: true, client: true, actor: true, claims: true, ..Self::WHO };
+
+    /// What a policy looks at, by its JSON form.
+    pub(super) fn of(policy: &Value) -> Self {
+        let mut reads = Self::scope(&policy["principal"]);
+        // Conditions are the rest; annotations are texts and look at nothing.
+        reads.look(&policy["conditions"]);
+        reads
+    }
+
+    /// Both.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            issuer: self.issuer | other.issuer,
+            subject: self.subject | other.subject,
+            scopes: self.scopes | other.scopes,
+            groups: self.groups | other.groups,
+            client: self.client | other.client,
+            actor: self.actor | other.actor,
+            claims: self.claims | other.claims,
+            context: self.context | other.context,
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        *self = self.and(other);
+    }
+
+    fn scope(principal: &Value) -> Self {
+        let op = principal["op"].as_str().unwrap_or_default();
+        let target = principal.get("entity").or_else(|| principal.get("in").map(|within| &within["entity"]));
+        match (op, target) {
+            ("All", None) | ("is", None) => Self::default(),
+            ("in" | "is", Some(entity)) if entity["type"] == "Group" => Self { groups: true, ..Self::default() },
+            ("==", Some(_)) => Self::WHO,
+            _ => Self::PRINCIPAL,
+        }
+    }
+
+    fn look(&mut self, node: &Value) {
+        match node {
+            Value::Array(items) => items.iter().for_each(|item| self.look(item)),
+            Value::Object(members) => {
+                for (operator, operands) in members {
+                    if !self.knows(operator, operands) {
+                        self.look(operands);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The forms in which a part of a variable is looked at; true where that is all of it.
+    fn knows(&mut self, operator: &str, operands: &Value) -> bool {
+        let on = |side: &str| operands[side]["Var"].as_str();
+        match (operator, on("left"), &operands["attr"]) {
+            // A literal has no variables, whatever its text says.
+            ("Value", ..) => true,
+            ("Var", ..) => {
+                match operands.as_str() {
+                    Some("resource" | "action") => {}
+                    Some("context") => self.context = true,
+                    _ => self.add(Self::PRINCIPAL),
+                }
+                true
+            }
+            ("." | "has", Some("principal"), Value::String(attribute)) => {
+                self.attribute(attribute);
+                true
+            }
+            ("hasTag" | "getTag", Some("principal"), _) => {
+                self.claims = true;
+                self.look(&operands["right"]);
+                true
+            }
+            ("in", Some("principal"), _) => {
+                self.add(Self { groups: true, ..Self::WHO });
+                self.look(&operands["right"]);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn attribute(&mut self, name: &str) {
+        match name {
+            // Part of every audience.
+            ANONYMOUS => {}
+            ISSUER => self.issuer = true,
+            SUBJECT => self.subject = true,
+            SCOPES => self.scopes = true,
+            GROUPS => self.groups = true,
+            CLIENT => self.client = true,
+            ACTOR => self.actor = true,
+            _ => self.add(Self::PRINCIPAL),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use cedar_policy::Policy;
+
+    use super::*;
+
+    fn reads(text: &str) -> Reads {
+        Reads::of(&Policy::parse(None, text).unwrap().to_json().unwrap())
+    }
+
+    #[test]
+    fn what_a_rule_looks_at_is_found_and_what_is_not_known_is_everything() {
+        let none = Reads::default();
+        let who = Reads::WHO;
+        let table = [
+            ("permit(principal, action, resource);", none),
+            ("permit(principal is Principal, action, resource) when { resource.name == \"principal\" };", none),
+            ("@reason(\"principal\") permit(principal, action, resource);", none),
+            ("permit(principal in Group::\"g\", action, resource);", Reads { groups: true, ..none }),
+            ("permit(principal is Principal in Group::\"g\", action, resource);", Reads { groups: true, ..none }),
+            ("permit(principal == Principal::\"a b\", action, resource);", who),
+            ("permit(principal, action, resource) when { principal.anonymous };", none),
+            (
+                "permit(principal, action, resource) when { principal.subject == \"x\" };",
+                Reads { subject: true, ..none },
+            ),
+            (
+                "permit(principal, action, resource) unless { principal.issuer like \"x*\" };",
+                Reads { issuer: true, ..none },
+            ),
+            (
+                "permit(principal, action, resource) when { principal has client && principal.client == \"x\" };",
+                Reads { client: true, ..none },
+            ),
+            (
+                "permit(principal, action, resource) when { principal.scopes.contains(\"a\") };",
+                Reads { scopes: true, ..none },
+            ),
+            (
+                "permit(principal, action, resource) when { principal.hasTag(\"t\") && principal.getTag(\"t\") == \"x\" };",
+                Reads { claims: true, ..none },
+            ),
+            ("permit(principal, action, resource) when { principal in Group::\"g\" };", Reads { groups: true, ..who }),
+            ("permit(principal, action, resource) when { principal == Principal::\"a b\" };", Reads::PRINCIPAL),
+            (
+                "permit(principal, action, resource) when { (if true then principal else principal).subject == \"x\" };",
+                Reads::PRINCIPAL,
+            ),
+            ("permit(principal, action, resource) when { [principal].contains(principal) };", Reads::PRINCIPAL),
+            (
+                "permit(principal, action, resource) when { {x: principal.actor} == {x: \"y\"} };",
+                Reads { actor: true, ..none },
+            ),
+            (
+                "permit(principal, action, resource) when { context.arguments.hasTag(\"/a\") };",
+                Reads { context: true, ..none },
+            ),
+            (
+                "permit(principal, action, resource) when { principal.hasTag(context.arguments.getTag(\"/a\")) };",
+                Reads { context: true, claims: true, ..none },
+            ),
+        ];
+        for (text, expected) in table {
+            assert_eq!(reads(text), expected, "{text}");
+        }
+    }
+}

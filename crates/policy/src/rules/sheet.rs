@@ -1,0 +1,282 @@
+//! A text with rules: parsed, checked against the schema, and taken apart into single rules.
+
+use std::fmt;
+use std::sync::Arc;
+
+use cedar_policy::{
+    ActionConstraint, EntityUid, Policy, PolicyId, PolicySet, PrincipalConstraint, ResourceConstraint, ValidationMode,
+    Validator,
+};
+use miette::Diagnostic;
+use sha2::{Digest, Sha256};
+
+use super::reads::Reads;
+use super::vocabulary::{SCHEMA, Type};
+
+/// Rules of one text; more is a text that was not meant.
+const MOST: usize = 10_000;
+
+/// The rules of one text. Two are equal if their texts and names are.
+#[derive(Clone)]
+pub struct Sheet {
+    digest: [u8; 32],
+    pub(super) rules: Arc<[Arc<Rule>]>,
+}
+
+/// Something wrong with a text, or doubtful.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Complaint {
+    /// The line in the text, from 1, where it is known.
+    pub line: Option<u32>,
+    /// What, for people.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// True if the rules hold all the same.
+    pub harmless: bool,
+}
+
+/// One rule, ready to be asked.
+pub(super) struct Rule {
+    /// Its `@id`, or the text's name and its line.
+    pub(super) id: Arc<str>,
+    /// A set of this rule alone: so a decision needs no set of its own for those rules that concern it.
+    pub(super) set: PolicySet,
+    /// What a client is told where this rule forbids: its `@reason`.
+    pub(super) reason: Option<Arc<str>>,
+    pub(super) sees: bool,
+    pub(super) calls: bool,
+    /// The principal or group that it is about; `None`: any.
+    pub(super) principal: Option<EntityUid>,
+    /// The tool, upstream or endpoint that it is about; `None`: any.
+    pub(super) resource: Option<EntityUid>,
+    pub(super) reads: Reads,
+}
+
+impl Sheet {
+    /// Reads a text. `name` is what ids of its rules begin with; `first` the line its first line stands on, from 1.
+    /// Complaints beside the rules are harmless ones.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn read(name: &str, text: &str, first: u32) -> Result<(Self, Vec<Complaint>), Vec<Complaint>> {
+        let text = Text { name, text, first };
+        let policies: PolicySet = text.text.parse().map_err(|errors: cedar_policy::ParseErrors| {
+            errors.iter().map(|error| text.complaint(error)).collect::<Vec<_>>()
+        })?;
+        if policies.num_of_policies() > MOST {
+            return Err(vec![text.whole(format!("more than {MOST} rules"))]);
+        }
+        if policies.num_of_templates() > 0 {
+            return Err(vec![
+                text.whole("a rule with `?principal` or `?resource` is a template, and nothing fills it in"),
+            ]);
+        }
+        let result = Validator::new(SCHEMA.clone()).validate(&policies, ValidationMode::Strict);
+        let mut wrong: Vec<Complaint> = result.validation_errors().map(|error| text.complaint(error)).collect();
+        let doubts = result
+            .validation_warnings()
+            .map(|warning| Complaint { harmless: true, ..text.complaint(warning) })
+            .collect();
+        let lines = text.lines_of_rules(&policies);
+        let mut rules = Vec::with_capacity(lines.len());
+        for (policy, line) in lines {
+            match Rule::of(&text, policy, line) {
+                Ok(rule) => rules.push(Arc::new(rule)),
+                Err(complaint) => wrong.push(complaint),
+            }
+        }
+        if !wrong.is_empty() {
+            return Err(wrong);
+        }
+        let mut hash = Sha256::new();
+        for part in [name, text.text] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part.as_bytes());
+        }
+        hash.update(first.to_be_bytes());
+        Ok((Self { digest: hash.finalize().into(), rules: rules.into() }, doubts))
+    }
+
+    /// Names the text and what it is called.
+    #[must_use]
+    pub fn digest(&self) -> &[u8; 32] {
+        &self.digest
+    }
+}
+
+impl PartialEq for Sheet {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl Eq for Sheet {}
+
+impl fmt::Debug for Sheet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sheet({} rules)", self.rules.len())
+    }
+}
+
+impl Rule {
+    fn of(text: &Text<'_>, policy: &Policy, line: Option<u32>) -> Result<Self, Complaint> {
+        let bug =
+            |what: &dyn fmt::Display| Complaint { line, ..text.whole(format!("this rule cannot be used: {what}")) };
+        let form = policy.to_json().map_err(|error| bug(&error))?;
+        let name = policy.annotation("id").map_or_else(
+            || line.map_or_else(|| format!("{}#{}", text.name, policy.id()), |line| format!("{}:{line}", text.name)),
+            str::to_owned,
+        );
+        let (sees, calls) = actions(&policy.action_constraint());
+        let set = PolicySet::from_policies([policy.new_id(PolicyId::new(&name))]).map_err(|error| bug(&error))?;
+        Ok(Self {
+            id: name.into(),
+            set,
+            reason: policy.annotation("reason").map(Into::into),
+            sees,
+            calls,
+            principal: match policy.principal_constraint() {
+                PrincipalConstraint::Any | PrincipalConstraint::Is(_) => None,
+                PrincipalConstraint::In(id) | PrincipalConstraint::Eq(id) | PrincipalConstraint::IsIn(_, id) => {
+                    Some(id)
+                }
+            },
+            resource: match policy.resource_constraint() {
+                ResourceConstraint::Any | ResourceConstraint::Is(_) => None,
+                ResourceConstraint::In(id) | ResourceConstraint::Eq(id) | ResourceConstraint::IsIn(_, id) => Some(id),
+            },
+            reads: Reads::of(&form),
+        })
+    }
+}
+
+fn actions(constraint: &ActionConstraint) -> (bool, bool) {
+    let (see, call) = (Type::Action.id("see"), Type::Action.id("call"));
+    match constraint {
+        ActionConstraint::Any => (true, true),
+        ActionConstraint::In(ids) => (ids.contains(&see), ids.contains(&call)),
+        ActionConstraint::Eq(id) => (*id == see, *id == call),
+    }
+}
+
+struct Text<'a> {
+    name: &'a str,
+    text: &'a str,
+    first: u32,
+}
+
+impl Text<'_> {
+    fn whole(&self, message: impl Into<String>) -> Complaint {
+        Complaint { line: None, message: message.into(), hint: None, harmless: false }
+    }
+
+    fn complaint(&self, error: &dyn Diagnostic) -> Complaint {
+        let label = error.labels().and_then(|mut labels| labels.next());
+        let message = error.to_string();
+        // A rule's own number means nothing to its writer; the line does.
+        let own = message.split_once(", ").filter(|(head, _)| head.starts_with("for policy `policy"));
+        let mut message = own.map(|(_, rest)| rest.to_owned()).unwrap_or(message);
+        if let Some(about) = label.as_ref().and_then(|label| label.label()).filter(|about| !message.contains(about)) {
+            message = format!("{message}: {about}");
+        }
+        Complaint {
+            line: label.map(|label| self.line(label.offset())),
+            message: message.replace('\n', " "),
+            hint: error.help().map(|help| help.to_string().replace('\n', " ")),
+            harmless: false,
+        }
+    }
+
+    fn line(&self, offset: usize) -> u32 {
+        let before = &self.text.as_bytes()[..offset.min(self.text.len())];
+        let lines = before.iter().filter(|byte| **byte == b'\n').count();
+        self.first.saturating_add(u32::try_from(lines).unwrap_or(u32::MAX))
+    }
+
+    /// Every rule with the line it begins on. The parser numbers rules in the order of the text, and writes their own text
+    /// again as it stood.
+    fn lines_of_rules<'a>(&self, policies: &'a PolicySet) -> Vec<(&'a Policy, Option<u32>)> {
+        let number = |policy: &Policy| {
+            let id: &str = policy.id().as_ref();
+            id.strip_prefix("policy").and_then(|number| number.parse::<usize>().ok()).unwrap_or(usize::MAX)
+        };
+        let mut sorted: Vec<_> = policies.policies().collect();
+        sorted.sort_by_key(|policy| number(policy));
+        let mut at = 0;
+        let place = |policy: &'a Policy| {
+            let own = policy.to_cedar().unwrap_or_default();
+            let found = self.text[at..].find(&own).filter(|_| !own.is_empty());
+            if let Some(found) = found {
+                at += found + own.len();
+            }
+            (policy, found.map(|_| self.line(at - own.len())))
+        };
+        sorted.into_iter().map(place).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    fn read(text: &str) -> Result<(Sheet, Vec<Complaint>), Vec<Complaint>> {
+        Sheet::read("main.cedar", text, 1)
+    }
+
+    #[test]
+    fn rules_are_named_by_their_id_or_line() {
+        let text = "// first\npermit(principal, action, resource);\n\n@id(\"no-deletes\")\nforbid(principal, action == Action::\"call\",\n  resource) when { resource.name like \"*delete*\" };\n  permit(principal,action,resource);";
+        let (sheet, doubts) = read(text).unwrap();
+        let ids: Vec<&str> = sheet.rules.iter().map(|rule| &*rule.id).collect();
+        assert_eq!(ids, ["main.cedar:2", "no-deletes", "main.cedar:7"]);
+        assert_eq!(doubts, []);
+        let deeds: Vec<_> = sheet.rules.iter().map(|rule| (rule.sees, rule.calls)).collect();
+        assert_eq!(deeds, [(true, true), (false, true), (true, true)]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        let table = [
+            ("permit(principal, action, resource)\n", 1, "unexpected end of input"),
+            (
+                "permit(principal, action, resource);\n\npermit(principal, action, resource) when { resource.nmae == \"x\" };",
+                3,
+                "nmae",
+            ),
+            ("\npermit(principal in User::\"x\", action, resource);", 2, "User"),
+            ("permit(principal, action == Action::\"list\", resource);", 1, "list"),
+            ("permit(principal, action, resource) when { context.arguments.hasTag(\"/a\") };", 1, "arguments"),
+            (
+                "permit(principal, action == Action::\"call\", resource) when { context.arguments.getTag(\"/a\") == \"x\" };",
+                1,
+                "tag",
+            ),
+            ("permit(principal, action, resource) when { resource.readOnlyHint };", 1, "readOnlyHint"),
+            ("permit(principal, action, resource) when { principal.subject == 1 };", 1, "type"),
+        ];
+        for (text, line, part) in table {
+            let wrong = read(text).unwrap_err();
+            assert_eq!(wrong[0].line, Some(line), "{text}: {wrong:?}");
+            assert!(wrong[0].message.contains(part), "{text}: {wrong:?}");
+            assert!(!wrong[0].message.contains("policy0"), "{wrong:?}");
+        }
+        let all = read(
+            "permit(principal, action, resource) when { resource.a };\npermit(principal, action, resource) when { resource.b };",
+        );
+        assert_eq!(all.unwrap_err().len(), 2, "all of it is said at once");
+    }
+
+    #[test]
+    fn templates_are_refused() {
+        let wrong = read("permit(principal == ?principal, action, resource);").unwrap_err();
+        assert!(wrong[0].message.contains("template"), "{wrong:?}");
+    }
+
+    #[test]
+    fn a_rule_that_never_fits_is_doubtful() {
+        let (_, doubts) = read("permit(principal, action, resource) when { false };").unwrap();
+        assert!(doubts.len() == 1 && doubts[0].harmless, "{doubts:?}");
+    }
+}

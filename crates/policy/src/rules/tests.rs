@@ -1,0 +1,511 @@
+//! Decisions as a table, against a plain reading of the same rules, and with everything going wrong.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+use std::cell::Cell;
+use std::net::Ipv4Addr;
+
+use bytes::Bytes;
+use cedar_policy::{
+    Authorizer as Cedar, Context, Decision, Entities, Entity, PolicySet, Request, RestrictedExpression,
+};
+use proptest::prelude::*;
+use weir_core::authenticate;
+use weir_core::port::{Evidence, Fut, Verifier};
+use weir_core::principal::{Identity, Subject};
+
+use super::vocabulary::{ARGUMENTS, SCHEMA, Type};
+use super::*;
+
+thread_local!(static TRIPPED: Cell<bool> = const { Cell::new(false) });
+
+/// Where the engine is asked: panics if the test wants it.
+pub(super) fn trip() {
+    assert!(!TRIPPED.get(), "the engine panics");
+}
+
+struct Is(Identity);
+
+impl Verifier for Is {
+    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
+        Box::pin(std::future::ready(Ok(self.0.clone())))
+    }
+}
+
+fn principal(identity: Identity) -> Principal {
+    let endpoint = EndpointId::new("/mcp");
+    let evidence = Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(authenticate(&Is(identity), &evidence, ())).unwrap().into_parts().0
+}
+
+fn person(name: &str, groups: &[&str], scopes: &[&str]) -> Principal {
+    let all = |texts: &[&str]| texts.iter().map(|text| Arc::from(*text)).collect::<Vec<Arc<str>>>().into();
+    let mut subject = Subject::new("https://id.example.com", name);
+    (subject.groups, subject.scopes) = (all(groups), all(scopes));
+    subject.claims = Arc::new([("team".into(), name.into())]);
+    principal(Identity::Subject(Arc::new(subject)))
+}
+
+/// A tool that is not in any catalog.
+#[derive(Debug)]
+struct Thing {
+    kind: ListKind,
+    endpoint: EndpointId,
+    upstream: UpstreamId,
+    native: Arc<str>,
+    name: Arc<str>,
+    hints: Hints,
+    scopes: Vec<Arc<str>>,
+}
+
+impl Thing {
+    fn new(home: &str) -> Self {
+        let (upstream, native) = home.split_once('/').unwrap();
+        Self {
+            kind: ListKind::Tools,
+            endpoint: EndpointId::new("/mcp"),
+            upstream: UpstreamId::new(upstream).unwrap(),
+            native: native.into(),
+            name: format!("{upstream}__{native}").into(),
+            hints: Hints::default(),
+            scopes: Vec::new(),
+        }
+    }
+
+    fn target(&self) -> Target<'_> {
+        let Self { kind, endpoint, upstream, native, name, hints, scopes } = self;
+        Target { kind: *kind, endpoint, upstream, native, name, hints: *hints, scopes }
+    }
+}
+
+fn rules(text: &str) -> Rules {
+    let (sheet, _) = Sheet::read("test", text, 1).unwrap();
+    Rules::new(Arc::new(Book::new(vec![sheet], Vec::new())))
+}
+
+fn ruled(text: &str, endpoint: &str, own: &str) -> Rules {
+    let sheet = |text| Sheet::read("test", text, 1).unwrap().0;
+    let ruling =
+        Ruling { endpoint: EndpointId::new(endpoint), scopes: Vec::new(), scoped: false, sheets: vec![sheet(own)] };
+    Rules::new(Arc::new(Book::new(vec![sheet(text)], vec![ruling])))
+}
+
+fn call(rules: &Rules, who: &Principal, thing: &Thing, arguments: &str) -> Result<Verdict, Failure> {
+    let arguments = Bytes::copy_from_slice(arguments.as_bytes());
+    rules.calls(who, &thing.target(), || Ok(Some(arguments)))
+}
+
+/// `seen`, `hidden` or the scopes; then what a call gets.
+fn fate(rules: &Rules, who: &Principal, thing: &Thing) -> (String, &'static str) {
+    let sight = match rules.sees(who, &thing.target()) {
+        Sight::Seen => "seen".to_owned(),
+        Sight::Hidden => "hidden".to_owned(),
+        Sight::Scopes(scopes) => scopes.join(" "),
+    };
+    (sight, call(rules, who, thing, "{}").map_or_else(|failure| failure.reason(), |_| "made"))
+}
+
+const RULES: &str = r#"
+    permit(principal in Group::"staff", action, resource) when { resource has readOnlyHint && resource.readOnlyHint };
+    permit(principal in Group::"admins", action, resource);
+    permit(principal, action, resource == Tool::"clock/time");
+    permit(principal in Group::"staff", action == Action::"see", resource in Upstream::"files");
+    permit(principal == Principal::"https://id.example.com carol", action == Action::"call", resource);
+    permit(principal, action, resource) when { principal.hasTag("team") && principal.getTag("team") == "red" };
+    @id("no-prod") @reason("production is read by hand only")
+    forbid(principal, action == Action::"call", resource in Upstream::"prod");
+"#;
+
+#[test]
+fn c21_r115_roles_and_tools_lists_and_calls_agree() {
+    let rules = rules(RULES);
+    let people = [
+        person("alice", &["admins"], &[]),
+        person("bob", &["staff"], &[]),
+        person("carol", &[], &[]),
+        person("red", &[], &[]),
+        principal(Identity::Anonymous),
+    ];
+    let mut read = Thing::new("files/read");
+    read.hints.read_only = Some(true);
+    let things = [read, Thing::new("files/write"), Thing::new("clock/time"), Thing::new("prod/query")];
+    let expected = [
+        // read, write, time, prod
+        ["seen made", "seen made", "seen made", "seen denied"],
+        ["seen made", "seen denied", "seen made", "hidden invalid_params"],
+        // May call, but not see: so neither.
+        ["hidden invalid_params", "hidden invalid_params", "seen made", "hidden invalid_params"],
+        ["seen made", "seen made", "seen made", "seen denied"],
+        ["hidden invalid_params", "hidden invalid_params", "seen made", "hidden invalid_params"],
+    ];
+    for (who, row) in people.iter().zip(expected) {
+        for (thing, wanted) in things.iter().zip(row) {
+            let (sight, end) = fate(&rules, who, thing);
+            assert_eq!(format!("{sight} {end}"), wanted, "{who} and {}", thing.name);
+            // Once more, now from what was kept.
+            assert_eq!(fate(&rules, who, thing), (sight, end));
+        }
+    }
+    let refusal = call(&rules, &people[0], &things[3], "{}").unwrap_err();
+    assert_eq!(refusal.message(), "A rule forbids this call: production is read by hand only");
+    let verdict = call(&rules, &people[0], &things[2], "{}").unwrap();
+    assert_eq!(verdict.rules.iter().map(|id| &**id).collect::<Vec<_>>(), ["test:3", "test:4"]);
+    let hidden = call(&rules, &people[2], &things[1], "{}").unwrap_err();
+    assert_eq!(hidden.message(), Failure::unknown_tool("files__write").message());
+}
+
+#[test]
+fn r279_annotations_count_only_where_the_operator_believes_them() {
+    let rules = rules(
+        "permit(principal, action, resource) when { resource has destructiveHint && !resource.destructiveHint };",
+    );
+    let who = person("alice", &[], &[]);
+    let mut thing = Thing::new("files/read");
+    assert_eq!(fate(&rules, &who, &thing).0, "hidden");
+    thing.hints.destructive = Some(false);
+    assert_eq!(fate(&rules, &who, &thing).0, "seen");
+    thing.hints.destructive = Some(true);
+    assert_eq!(fate(&rules, &who, &thing).0, "hidden");
+}
+
+#[test]
+fn no_rules_allow_everything_and_one_rule_denies_what_it_does_not_permit() {
+    let (who, thing) = (principal(Identity::Anonymous), Thing::new("files/read"));
+    assert_eq!(fate(&Rules::default(), &who, &thing), ("seen".to_owned(), "made"));
+    assert_eq!(Rules::default().audience(&who, &thing.endpoint), None);
+    let rules = rules("forbid(principal, action, resource in Upstream::\"other\");");
+    assert_eq!(fate(&rules, &who, &thing), ("hidden".to_owned(), "invalid_params"));
+}
+
+#[test]
+fn r115_prompts_and_resources_are_decided_like_tools_and_apart_from_them() {
+    let rules = rules(
+        r#"permit(principal, action, resource is Tool in Upstream::"files");
+           permit(principal, action, resource is Resource) when { resource.native like "file:///srv/*" };
+           permit(principal, action, resource == Prompt::"files/read");"#,
+    );
+    let who = person("alice", &[], &[]);
+    let sight = |kind, home: &str| fate(&rules, &who, &Thing { kind, ..Thing::new(home) });
+    let (seen, hidden) = (("seen".to_owned(), "made"), ("hidden".to_owned(), "invalid_params"));
+    assert_eq!(sight(ListKind::Tools, "files/x"), seen);
+    assert_eq!(sight(ListKind::Prompts, "files/read"), seen);
+    assert_eq!(sight(ListKind::Prompts, "files/x"), hidden);
+    assert_eq!(sight(ListKind::Templates, "files/x"), hidden);
+    assert_eq!(sight(ListKind::Resources, "web/file:///srv/a"), seen);
+    assert_eq!(sight(ListKind::Resources, "web/file:///etc/a"), hidden);
+}
+
+#[test]
+fn rules_of_an_endpoint_hold_there_alone_and_common_ones_everywhere() {
+    let rules = ruled(
+        "forbid(principal, action, resource) when { resource.native == \"drop\" };",
+        "/mcp",
+        "permit(principal, action, resource);",
+    );
+    let who = person("alice", &[], &[]);
+    let mut thing = Thing::new("files/read");
+    assert_eq!(fate(&rules, &who, &thing).0, "seen");
+    thing.endpoint = EndpointId::new("/other");
+    assert_eq!(fate(&rules, &who, &thing).0, "hidden");
+    assert_eq!(fate(&rules, &who, &Thing::new("files/drop")).0, "hidden");
+    assert_ne!(
+        rules.audience(&who, &EndpointId::new("/mcp")),
+        rules.audience(&who, &EndpointId::new("/other")),
+        "a cursor of one endpoint is none of the other"
+    );
+}
+
+#[test]
+fn c21_scopes_hide_in_lists_and_step_up_on_calls() {
+    let scope = |text: &str| Arc::<str>::from(text);
+    let ruling = Ruling {
+        endpoint: EndpointId::new("/mcp"),
+        scopes: vec![scope("mcp")],
+        scoped: true,
+        sheets: vec![Sheet::read("test", "forbid(principal, action, resource) when { resource.native == \"drop\" }; permit(principal, action, resource);", 1).unwrap().0],
+    };
+    let rules = Rules::new(Arc::new(Book::new(Vec::new(), vec![ruling])));
+    let mut thing = Thing::new("files/write");
+    thing.scopes = vec![scope("files:write")];
+    let (full, half, none) =
+        (person("a", &[], &["files:write", "mcp"]), person("b", &[], &["mcp"]), person("c", &[], &[]));
+    assert_eq!(fate(&rules, &full, &thing), ("seen".to_owned(), "made"));
+    assert_eq!(fate(&rules, &half, &thing), ("files:write mcp".to_owned(), "insufficient_scope"));
+    let refusal = rules.may_enter(&none, &thing.endpoint).unwrap_err();
+    assert_eq!(refusal.kind(), &FailureKind::InsufficientScope(Arc::new([scope("mcp")])));
+    assert!(rules.may_enter(&half, &thing.endpoint).is_ok());
+    // What a rule hides is not betrayed by a scope.
+    thing.native = "drop".into();
+    assert_eq!(fate(&rules, &half, &thing), ("hidden".to_owned(), "invalid_params"));
+    assert_ne!(rules.audience(&full, &thing.endpoint), rules.audience(&half, &thing.endpoint));
+    let opinion = rules.opinion(&none, &thing.target(), None);
+    assert_eq!((opinion.lacks_for_endpoint.len(), opinion.lacks_for_tool.len()), (1, 1));
+    assert!(matches!(opinion.see, Some(Outcome::Forbidden { .. })));
+}
+
+#[test]
+fn arguments_decide_calls_and_what_cannot_be_read_is_refused() {
+    let rules = rules(
+        r#"permit(principal, action == Action::"see", resource);
+           permit(principal, action == Action::"call", resource) when {
+               context.arguments.hasTag("/path") && context.arguments.getTag("/path") like "/srv/*" };
+           forbid(principal, action == Action::"call", resource) when {
+               context.arguments.hasTag("/n") && context.arguments.getTag("/n") == "1" };"#,
+    );
+    let (who, thing) = (person("alice", &[], &[]), Thing::new("files/read"));
+    let end = |arguments: &str| {
+        call(&rules, &who, &thing, arguments).map_or_else(|f| f.message().to_owned(), |_| "made".to_owned())
+    };
+    assert_eq!(end(r#"{"path":"/srv/a"}"#), "made");
+    assert_eq!(end(r#"{"p\u0061th":"/srv/a"}"#), "made");
+    for refused in [r#"{"path":"/etc/x"}"#, "{}", r#"{"a":{"path":"/srv/a"}}"#, r#"{"path":["/srv/a"]}"#] {
+        assert!(end(refused).starts_with("No rule allows"), "{refused}");
+    }
+    for one in ["1", "1.0", "10e-1", "\"1\""] {
+        assert!(end(&format!(r#"{{"path":"/srv/a","n":{one}}}"#)).starts_with("A rule forbids"), "{one}");
+    }
+    let doubtful = end(r#"{"path":"/etc/x","path":"/srv/a"}"#);
+    assert!(doubtful.ends_with("an object in the arguments has the same key twice"), "{doubtful}");
+    assert!(end(&format!("{{\"path\":\"/srv/{}\"}}", "x".repeat(300_000))).contains("more than"));
+    let none = rules.calls(&who, &thing.target(), || Ok(None));
+    assert!(none.is_err(), "a call without arguments has none to show");
+}
+
+#[test]
+fn c22_an_evaluation_error_denies() {
+    // The sum is larger than a number can be: no check at load can see that.
+    let broken = r#"permit(principal, action, resource);
+        permit(principal, action, resource) when { 9223372036854775807 + 1 == 0 };"#;
+    let rules = rules(broken);
+    let (who, thing) = (person("alice", &[], &[]), Thing::new("files/read"));
+    assert_eq!(fate(&rules, &who, &thing), ("hidden".to_owned(), "invalid_params"));
+    assert!(matches!(rules.opinion(&who, &thing.target(), None).call, Some(Outcome::Undecided(_))));
+    let calls_only = rules_text_for_calls();
+    assert_eq!(fate(&calls_only, &who, &thing), ("seen".to_owned(), "denied"));
+}
+
+fn rules_text_for_calls() -> Rules {
+    rules(
+        r#"permit(principal, action, resource);
+           forbid(principal, action == Action::"call", resource) when { 9223372036854775807 * 2 == 0 };"#,
+    )
+}
+
+#[test]
+fn c22_a_panic_of_the_engine_denies() {
+    let rules = rules("permit(principal, action, resource);");
+    let (who, thing) = (person("alice", &[], &[]), Thing::new("files/read"));
+    TRIPPED.set(true);
+    assert_eq!(fate(&rules, &who, &thing), ("hidden".to_owned(), "invalid_params"));
+    assert!(matches!(rules.opinion(&who, &thing.target(), None).see, Some(Outcome::Undecided(_))));
+    TRIPPED.set(false);
+    assert_eq!(fate(&rules, &who, &thing), ("seen".to_owned(), "made"), "nothing is left of it");
+    let open = self::rules(
+        r#"permit(principal, action == Action::"see", resource);
+        permit(principal, action == Action::"call", resource) unless { context.arguments.hasTag("/x") };"#,
+    );
+    assert_eq!(fate(&open, &who, &thing), ("seen".to_owned(), "made"));
+    TRIPPED.set(true);
+    assert_eq!(fate(&open, &who, &thing), ("seen".to_owned(), "denied"));
+    TRIPPED.set(false);
+}
+
+#[test]
+fn a_replaced_book_holds_at_once_and_equal_books_are_equal() {
+    let rules = rules("permit(principal, action, resource);");
+    let (who, thing) = (person("alice", &[], &[]), Thing::new("files/read"));
+    let before = rules.audience(&who, &thing.endpoint);
+    assert_eq!(fate(&rules, &who, &thing).0, "seen");
+    let other = self::rules("forbid(principal, action, resource);").book();
+    assert_ne!(*rules.book(), *other);
+    rules.replace(other);
+    assert_eq!(fate(&rules, &who, &thing).0, "hidden");
+    assert_ne!(rules.audience(&who, &thing.endpoint), before);
+    let again = self::rules("permit(principal, action, resource);");
+    assert_eq!(again.audience(&who, &thing.endpoint), before, "a replica with the same rules has the same audiences");
+}
+
+#[test]
+fn d14_only_what_rules_look_at_tells_principals_apart() {
+    let endpoint = EndpointId::new("/mcp");
+    let by_group = rules("permit(principal in Group::\"staff\", action, resource);");
+    let of = |rules: &Rules, who: &Principal| rules.audience(who, &endpoint).unwrap();
+    let (alice, bob) = (person("alice", &["staff", "x"], &["s"]), person("bob", &["x", "staff"], &[]));
+    assert_eq!(of(&by_group, &alice), of(&by_group, &bob));
+    assert_ne!(of(&by_group, &alice), of(&by_group, &person("eve", &["x"], &[])));
+    assert_ne!(of(&by_group, &person("n", &[], &[])), of(&by_group, &principal(Identity::Anonymous)));
+    let by_name = rules("permit(principal, action, resource) when { principal.subject == \"alice\" };");
+    assert_ne!(of(&by_name, &alice), of(&by_name, &bob));
+    // No two sets of texts pass for one another.
+    assert_ne!(of(&by_group, &person("a", &["ab", "c"], &[])), of(&by_group, &person("a", &["a", "bc"], &[])));
+}
+
+#[test]
+fn principals_of_two_issuers_never_share_an_id() {
+    let one = principal(Identity::subject("https://a", "b c"));
+    let two = principal(Identity::subject("https://a b", "c"));
+    assert_ne!(facts::principal_id(&one), facts::principal_id(&two));
+    assert_ne!(
+        facts::principal_id(&principal(Identity::subject("", "anonymous"))),
+        facts::principal_id(&principal(Identity::Anonymous))
+    );
+}
+
+#[test]
+fn entities_are_as_the_schema_says() {
+    let mut subject = Subject::new("i", "s");
+    (subject.client, subject.actor) = (Some("c".into()), Some("a".into()));
+    (subject.groups, subject.scopes) = (Arc::new(["g".into(), "g".into()]), Arc::new(["x".into(), "x".into()]));
+    subject.claims = Arc::new([("k".into(), "1".into()), ("k".into(), "2".into())]);
+    let mut thing = Thing::new("files/read");
+    thing.hints =
+        Hints { read_only: Some(true), destructive: Some(false), idempotent: Some(true), open_world: Some(false) };
+    for who in [principal(Identity::Subject(Arc::new(subject))), principal(Identity::Anonymous)] {
+        for kind in ListKind::ALL {
+            thing.kind = kind;
+            let entities = [facts::principal(&who).unwrap(), facts::tool(&thing.target()).unwrap()];
+            Entities::from_entities(entities, Some(&SCHEMA)).unwrap();
+        }
+    }
+}
+
+/// Run with `UPDATE=1` to write the file anew.
+#[test]
+fn the_checked_in_schema_is_current() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policy.cedarschema");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(file, schema()).unwrap();
+    }
+    let checked_in = std::fs::read_to_string(file).unwrap();
+    assert_eq!(checked_in, schema(), "run this test with UPDATE=1 and review the difference");
+}
+
+/// The same question put to Cedar in the plain way: all rules at once, nothing indexed and nothing kept.
+fn plainly(text: &str, who: &Principal, thing: &Thing, action: &str, arguments: &str) -> bool {
+    let policies: PolicySet = text.parse().unwrap();
+    let scalars = super::arguments::scalars(arguments.as_bytes()).unwrap();
+    let tags = scalars.into_iter().map(|(k, v)| (k, RestrictedExpression::new_string(v)));
+    let id = Type::Arguments.id("a");
+    let entities = [
+        facts::principal(who).unwrap(),
+        facts::tool(&thing.target()).unwrap(),
+        Entity::new_with_tags(id.clone(), [], [], tags).unwrap(),
+    ];
+    let entities = Entities::from_entities(entities, None).unwrap();
+    let context = match action {
+        "call" => Context::from_pairs([(ARGUMENTS.to_owned(), RestrictedExpression::new_entity_uid(id))]).unwrap(),
+        _ => Context::empty(),
+    };
+    let [tool, ..] = facts::tool_ids(&thing.target());
+    let request =
+        Request::new(facts::principal_id(who), Type::Action.id(action), tool, context, Some(&SCHEMA)).unwrap();
+    let response = Cedar::new().is_authorized(&request, &policies, &entities);
+    response.decision() == Decision::Allow && response.diagnostics().errors().next().is_none()
+}
+
+fn any_rule() -> impl Strategy<Value = String> {
+    let effect = prop::sample::select(vec!["permit", "permit", "permit", "forbid"]);
+    let who = prop::sample::select(vec![
+        "principal",
+        "principal",
+        "principal in Group::\"a\"",
+        "principal in Group::\"b\"",
+        "principal is Principal in Group::\"b\"",
+        "principal == Principal::\"https://id.example.com ann\"",
+        "principal == Principal::\"anonymous\"",
+    ]);
+    let tool = prop::sample::select(vec![
+        "resource",
+        "resource",
+        "resource in Upstream::\"one\"",
+        "resource in Endpoint::\"/mcp\"",
+        "resource == Tool::\"one/x\"",
+        "resource == Tool::\"two/y\"",
+        "resource is Tool in Upstream::\"two\"",
+    ]);
+    let either = prop::sample::select(vec![
+        "",
+        "",
+        "when { principal.scopes.contains(\"s\") }",
+        "unless { principal.anonymous }",
+        "when { resource has readOnlyHint && resource.readOnlyHint }",
+        "when { principal.subject == \"ann\" }",
+        "unless { principal.hasTag(\"team\") && principal.getTag(\"team\") == \"ben\" }",
+        "when { principal in Group::\"a\" || resource.native == \"y\" }",
+        "when { principal has client }",
+        "when { 9223372036854775807 + (if principal.groups.contains(\"b\") then 1 else 0) > 0 }",
+    ]);
+    let calls = prop::sample::select(vec![
+        "when { context.arguments.hasTag(\"/p\") }",
+        "unless { context.arguments.hasTag(\"/p\") && context.arguments.getTag(\"/p\") == \"1\" }",
+    ]);
+    let scope = (effect, who, tool);
+    prop_oneof![
+        3 => (scope.clone(), prop::sample::select(vec!["action", "action == Action::\"see\"", "action in [Action::\"call\"]"]), either)
+            .prop_map(|((effect, who, tool), action, when)| format!("{effect}({who}, {action}, {tool}) {when};")),
+        1 => (scope, calls).prop_map(|((effect, who, tool), when)| format!("{effect}({who}, action == Action::\"call\", {tool}) {when};")),
+    ]
+}
+
+fn any_person() -> impl Strategy<Value = Principal> {
+    let name = prop::sample::select(vec!["ann", "ben", "eve"]);
+    let groups = prop::sample::subsequence(vec!["a", "b", "c"], 0..=3);
+    let scopes = prop::sample::subsequence(vec!["s", "t"], 0..=2);
+    prop_oneof![
+        8 => (name, groups, scopes).prop_map(|(name, groups, scopes)| person(name, &groups, &scopes)),
+        1 => Just(principal(Identity::Anonymous)),
+    ]
+}
+
+fn any_thing() -> impl Strategy<Value = Thing> {
+    let home = prop::sample::select(vec!["one/x", "one/y", "two/x", "two/y"]);
+    (home, prop::option::of(any::<bool>()), prop::bool::ANY, prop::bool::ANY).prop_map(
+        |(home, read_only, scoped, other)| {
+            let mut thing = Thing::new(home);
+            thing.hints.read_only = read_only;
+            if scoped {
+                thing.scopes = vec!["s".into()];
+            }
+            if other {
+                thing.endpoint = EndpointId::new("/other");
+            }
+            thing
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    /// What is indexed, shared and kept answers as the plain engine does, whoever asked before; and a tool is listed
+    /// exactly if a call of it is not answered as one of a tool that does not exist.
+    #[test]
+    fn d14_a_kept_answer_is_the_answer_and_a_listed_tool_is_a_known_one(
+        texts in prop::collection::vec(any_rule(), 0..8),
+        people in prop::collection::vec(any_person(), 1..6),
+        things in prop::collection::vec(any_thing(), 1..6),
+        arguments in prop::sample::select(vec!["{}", r#"{"p":1}"#, r#"{"p":"2"}"#]),
+    ) {
+        let text = texts.join("\n");
+        let rules = match text.is_empty() {
+            true => Rules::default(),
+            false => rules(&text),
+        };
+        for who in &people {
+            for thing in &things {
+                let ask = |action| text.is_empty() || plainly(&text, who, thing, action, arguments);
+                let scoped = lacking(who, &thing.scopes).is_empty();
+                let (see, may) = (ask("see"), ask("call"));
+                let sight = rules.sees(who, &thing.target());
+                let called = call(&rules, who, thing, arguments).map_or_else(|failure| failure.reason(), |_| "made");
+                let (sight, wanted) = match (see, scoped, may) {
+                    (false, ..) => (sight == Sight::Hidden, "invalid_params"),
+                    (true, false, _) => (matches!(sight, Sight::Scopes(_)), "insufficient_scope"),
+                    (true, true, false) => (sight == Sight::Seen, "denied"),
+                    (true, true, true) => (sight == Sight::Seen, "made"),
+                };
+                prop_assert!(sight, "{} {:?} {}", who, thing.target(), text);
+                prop_assert_eq!(called, wanted, "{} {:?} {}", who, thing.target(), text);
+            }
+        }
+    }
+}
