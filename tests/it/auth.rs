@@ -9,7 +9,7 @@ use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 use weir_testkit::{Answer, Idp, Mockup, RawClient};
 
-use crate::harness::{Weir, free_port};
+use crate::harness::Weir;
 
 /// weir with `auth: oauth` over one upstream with one tool.
 pub struct Guarded {
@@ -71,9 +71,4 @@ pub fn bearer(url: &str, token: &str) -> RawClient {
 /// A plain GET.
 pub async fn get(url: &str) -> Answer {
     RawClient::new(url).send(Method::GET, HeaderMap::new(), "").await.unwrap().finish().await.unwrap()
-}
-
-/// An address where nobody listens.
-pub fn nowhere() -> String {
-    format!("http://127.0.0.1:{}", free_port())
 }

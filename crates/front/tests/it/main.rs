@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod certified;
 mod drains;
 mod failing;
 mod foreign_ids;

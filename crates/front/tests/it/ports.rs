@@ -20,7 +20,7 @@ use weir_core::principal::Identity;
 use weir_core::{Call, EndpointId, Failure, FailureKind, Principal};
 
 /// A token is its bearer's name. `at ADDRESS` is good from that address alone; `panic` is a bug in the verifier; no token is
-/// nobody, where nobody may come.
+/// nobody, where nobody may come, or whoever has a certificate.
 pub(crate) struct Names {
     pub(crate) anonymous: bool,
 }
@@ -35,6 +35,7 @@ impl Verifier for Names {
                 }
                 Some(name) => Ok(Identity::subject("test", name)),
                 None if self.anonymous => Ok(Identity::Anonymous),
+                None if evidence.certificate.is_some() => Ok(Identity::subject("mtls", "whoever")),
                 None => Err(Failure::new(FailureKind::Unauthenticated(Denial::Missing), "who are you")),
             }
         })

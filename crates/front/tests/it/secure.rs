@@ -19,17 +19,17 @@ use weir_front::settings::TlsFiles;
 use crate::world::{World, settings};
 
 /// A folder with a certificate and its key in it, removed with this.
-struct Files(TlsFiles);
+pub(crate) struct Files(pub(crate) TlsFiles);
 
 impl Files {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("weir-front-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         Self(TlsFiles { cert: folder.join("cert.pem"), key: folder.join("key.pem"), clients: None })
     }
 
     /// Writes a new certificate for `localhost`.
-    fn write(&self) -> CertificateDer<'static> {
+    pub(crate) fn write(&self) -> CertificateDer<'static> {
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         std::fs::write(&self.0.cert, cert.pem()).unwrap();
         std::fs::write(&self.0.key, signing_key.serialize_pem()).unwrap();
@@ -64,7 +64,7 @@ async fn connect(
 }
 
 /// Asks for the list of tools over a connection that is there.
-async fn list(world: &World, stream: TlsStream<TcpStream>) -> (http::Version, Value) {
+pub(crate) async fn list(world: &World, stream: TlsStream<TcpStream>) -> (http::Version, Value) {
     let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let (headers, message) = world.client().modern().envelope("tools/list", json!({}));
     let body = Full::new(bytes::Bytes::from(message.to_string()));

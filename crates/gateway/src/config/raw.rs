@@ -10,7 +10,7 @@ mod toolsets;
 mod units;
 mod upstream;
 
-pub(crate) use auth::{RawApiKey, RawAuth, RawCertificates, RawIntrospection, RawIssuer, RawSubject};
+pub(crate) use auth::{RawApiKey, RawAuth, RawIntrospection, RawIssuer, RawSubject};
 pub(crate) use endpoint::{RawAlphabet, RawEndpoint, RawNaming, RawPage, RawPrefix};
 pub(crate) use limits::RawLimits;
 pub(crate) use ordered::Ordered;

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod attacks;
+mod forged;
 mod keys;
 mod stand;
 

@@ -73,11 +73,9 @@ impl Sheet {
             ]);
         }
         let result = Validator::new(SCHEMA.clone()).validate(&policies, ValidationMode::Strict);
-        let mut wrong: Vec<Complaint> = result.validation_errors().map(|error| text.complaint(error)).collect();
-        let doubts = result
-            .validation_warnings()
-            .map(|warning| Complaint { harmless: true, ..text.complaint(warning) })
-            .collect();
+        let mut wrong = text.complaints(result.validation_errors().map(|error| error as &dyn Diagnostic));
+        let doubts = text.complaints(result.validation_warnings().map(|warning| warning as &dyn Diagnostic));
+        let doubts = doubts.into_iter().map(|doubt| Complaint { harmless: true, ..doubt }).collect();
         let lines = text.lines_of_rules(&policies);
         let mut rules = Vec::with_capacity(lines.len());
         for (policy, line) in lines {
@@ -169,6 +167,15 @@ struct Text<'a> {
 impl Text<'_> {
     fn whole(&self, message: impl Into<String>) -> Complaint {
         Complaint { line: None, message: message.into(), hint: None, harmless: false }
+    }
+
+    /// In the order of the text. A rule is checked for tools, prompts and resources: what is wrong at one place is said once.
+    fn complaints<'a>(&self, errors: impl Iterator<Item = &'a dyn Diagnostic>) -> Vec<Complaint> {
+        let place = |error: &dyn Diagnostic| Some(error.labels()?.next()?.offset());
+        let mut all: Vec<_> = errors.map(|error| (place(error), error.to_string(), error)).collect();
+        all.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        all.dedup_by(|a, b| a.0.is_some() && a.0 == b.0);
+        all.into_iter().map(|(_, _, error)| self.complaint(error)).collect()
     }
 
     fn complaint(&self, error: &dyn Diagnostic) -> Complaint {

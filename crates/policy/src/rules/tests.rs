@@ -187,12 +187,13 @@ fn r115_prompts_and_resources_are_decided_like_tools_and_apart_from_them() {
     let who = person("alice", &[], &[]);
     let sight = |kind, home: &str| fate(&rules, &who, &Thing { kind, ..Thing::new(home) });
     let (seen, hidden) = (("seen".to_owned(), "made"), ("hidden".to_owned(), "invalid_params"));
+    let gone = ("hidden".to_owned(), "unknown_resource");
     assert_eq!(sight(ListKind::Tools, "files/x"), seen);
     assert_eq!(sight(ListKind::Prompts, "files/read"), seen);
     assert_eq!(sight(ListKind::Prompts, "files/x"), hidden);
     assert_eq!(sight(ListKind::Templates, "files/x"), hidden);
     assert_eq!(sight(ListKind::Resources, "web/file:///srv/a"), seen);
-    assert_eq!(sight(ListKind::Resources, "web/file:///etc/a"), hidden);
+    assert_eq!(sight(ListKind::Resources, "web/file:///etc/a"), gone);
 }
 
 #[test]
@@ -498,7 +499,7 @@ proptest! {
                 let sight = rules.sees(who, &thing.target());
                 let called = call(&rules, who, thing, arguments).map_or_else(|failure| failure.reason(), |_| "made");
                 let (sight, wanted) = match (see, scoped, may) {
-                    (false, ..) => (sight == Sight::Hidden, "invalid_params"),
+                    (false, ..) => (sight == Sight::Hidden, Failure::not_there(thing.kind, "x").reason()),
                     (true, false, _) => (matches!(sight, Sight::Scopes(_)), "insufficient_scope"),
                     (true, true, false) => (sight == Sight::Seen, "denied"),
                     (true, true, true) => (sight == Sight::Seen, "made"),

@@ -1,0 +1,123 @@
+//! Client certificates: asked for, checked against their authority, and handed to the verifier.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::json;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use weir_front::settings::ClientCertificates;
+
+use crate::secure::{Files, list};
+use crate::world::{World, settings};
+
+/// An authority that issues certificates.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+/// A client's certificate and its key.
+type Shown = (CertificateDer<'static>, PrivateKeyDer<'static>);
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { issuer: Issuer::new(params, key), pem }
+    }
+
+    fn issue(&self) -> Shown {
+        let params = CertificateParams::new(vec!["build.example.com".to_owned()]).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        (certificate.der().clone(), PrivateKeyDer::try_from(key.serialize_der()).unwrap())
+    }
+}
+
+async fn connect(
+    world: &World,
+    root: &CertificateDer<'static>,
+    shown: Option<&Shown>,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(root.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let config = match shown {
+        None => config.with_no_client_auth(),
+        Some((certificate, key)) => config.with_client_auth_cert(vec![certificate.clone()], key.clone_key()).unwrap(),
+    };
+    let stream = TcpStream::connect(world.front.local_addr()).await?;
+    TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), stream).await
+}
+
+/// Whether a request on a connection with this certificate is answered, and how.
+async fn status(world: &World, root: &CertificateDer<'static>, shown: Option<&Shown>) -> Option<u16> {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    // In TLS 1.3 a client hears of a refusal only when it reads.
+    let mut stream = connect(world, root, shown).await.ok()?;
+    let (_, message) = world.client().modern().envelope("tools/list", json!({}));
+    let body = message.to_string();
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n\
+         Accept: application/json, text/event-stream\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.ok()?;
+    answer.split(' ').nth(1)?.parse().ok()
+}
+
+fn with_clients(files: &Files, authority: &Authority, required: bool) -> (weir_front::Settings, PathBuf) {
+    let ca = files.0.cert.with_file_name("ca.pem");
+    std::fs::write(&ca, &authority.pem).unwrap();
+    let mut settings = settings();
+    let clients = Some(ClientCertificates { ca: ca.clone(), required });
+    settings.tls = Some(weir_front::settings::TlsFiles { clients, ..files.0.clone() });
+    (settings, ca)
+}
+
+#[tokio::test]
+async fn a_certificate_of_the_authority_is_a_credential_and_no_other_is() {
+    let (files, authority) = (Files::new("certified"), Authority::new());
+    let root = files.write();
+    let own = authority.issue();
+    let foreign = Authority::new().issue();
+    let (optional, _) = with_clients(&files, &authority, false);
+    let world = World::locked(optional).await;
+    assert_eq!(status(&world, &root, None).await, Some(401));
+    assert_eq!(status(&world, &root, Some(&foreign)).await, None, "the handshake fails");
+    let stream = connect(&world, &root, Some(&own)).await.unwrap();
+    assert_eq!(list(&world, stream).await.1["result"]["tools"].as_array().unwrap().len(), 4);
+}
+
+#[tokio::test]
+async fn where_a_certificate_is_required_a_connection_without_one_is_refused() {
+    let (files, authority) = (Files::new("required"), Authority::new());
+    let root = files.write();
+    let own = authority.issue();
+    let (required, ca) = with_clients(&files, &authority, true);
+    let world = World::locked(required.clone()).await;
+    assert_eq!(status(&world, &root, None).await, None);
+    assert!(status(&world, &root, Some(&own)).await.is_some());
+    // Another authority counts from a reload on, for connections from then on; a broken file changes nothing.
+    let next = Authority::new();
+    std::fs::write(&ca, "nothing").unwrap();
+    assert!(world.front.reload(required.clone()).unwrap_err().to_string().contains("ca.pem"));
+    assert!(status(&world, &root, Some(&own)).await.is_some());
+    std::fs::write(&ca, &next.pem).unwrap();
+    world.front.reload(required).unwrap();
+    assert_eq!(status(&world, &root, Some(&own)).await, None);
+    assert!(status(&world, &root, Some(&next.issue())).await.is_some());
+}
