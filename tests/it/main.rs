@@ -16,5 +16,6 @@ mod harness;
 mod life;
 mod limits;
 mod matrix;
+mod outbound;
 mod pain;
 mod prove;

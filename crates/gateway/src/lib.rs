@@ -11,6 +11,7 @@ mod docs;
 pub mod fuzzing;
 mod limits;
 mod login;
+mod outbound;
 mod quickstart;
 mod reload;
 mod serve;

@@ -21,6 +21,7 @@ use weir_upstream::Factory;
 use crate::admin::{Admin, Ready};
 use crate::clients::Clients;
 use crate::config::{Config, Loader, Report, Source, UpstreamPlan};
+use crate::outbound;
 use crate::system::{SystemClock, SystemRandom};
 use crate::telemetry::Metrics;
 
@@ -165,7 +166,7 @@ impl Weir {
         let upstreams = build(&config, &applied.upstreams, &self.factory).inspect_err(|_| count_reload("error"))?;
         // Front first: it refuses bad certificates, and until then nothing has changed. It serves the endpoints that the
         // catalog has, so it is asked once more when these are the new ones.
-        let take = || self.front.reload(config.front.clone());
+        let take = || self.front.reload(outbound::front(&config));
         take().map_err(|error| {
             count_reload("error");
             ReloadError::Front(front_reason(&error))
@@ -279,7 +280,7 @@ async fn front(
     };
     let listen = config.front.listen;
     let failed = |error| StartError::Listen { address: listen, operators: false, why: front_reason(&error) };
-    Front::bind(config.front.clone(), ports, router, catalog.clone(), sealer).await.map_err(failed)
+    Front::bind(outbound::front(config), ports, router, catalog.clone(), sealer).await.map_err(failed)
 }
 
 async fn start_admin(address: SocketAddr, metrics: Metrics, ready: Ready) -> Result<Admin, StartError> {

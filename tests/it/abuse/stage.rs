@@ -78,12 +78,12 @@ impl Stage {
     }
 
     pub fn modern(&self) -> RawClient {
-        self.bare().modern()
+        self.bare().with_canaries().modern()
     }
 
     /// A legacy client with a session.
     pub async fn legacy(&self, revision: Revision) -> RawClient {
-        self.bare().legacy(revision).initialize().await.unwrap()
+        self.bare().with_canaries().legacy(revision).initialize().await.unwrap()
     }
 
     /// A good modern request, for a test to spoil.

@@ -27,9 +27,9 @@ impl Checked {
     pub async fn with_capabilities(url: &str, revision: Revision, capabilities: Value) -> Self {
         let modern = Modern { capabilities: capabilities.clone(), ..Modern::default() };
         if revision.is_modern() {
-            return Self { raw: RawClient::new(url).modern_with(modern.clone()), revision, modern };
+            return Self { raw: RawClient::new(url).with_canaries().modern_with(modern.clone()), revision, modern };
         }
-        let opening = RawClient::new(url).legacy(revision).initialize_with(capabilities);
+        let opening = RawClient::new(url).with_canaries().legacy(revision).initialize_with(capabilities);
         let (raw, answer) = soon("initialize", opening).await.unwrap();
         for message in &answer.messages {
             hold(revision, "initialize", message);

@@ -6,6 +6,7 @@ mod endpoints;
 mod limits;
 mod listen;
 mod mcp_servers;
+mod outbound;
 mod policy;
 mod rates;
 mod rules;

@@ -4,6 +4,7 @@ mod auth;
 mod endpoint;
 mod limits;
 mod ordered;
+mod outbound;
 mod policy;
 mod rates;
 mod toolsets;
@@ -14,6 +15,7 @@ pub(crate) use auth::{RawApiKey, RawAuth, RawIntrospection, RawIssuer, RawSubjec
 pub(crate) use endpoint::{RawAlphabet, RawEndpoint, RawNaming, RawPage, RawPrefix};
 pub(crate) use limits::RawLimits;
 pub(crate) use ordered::Ordered;
+pub(crate) use outbound::{RawOutbound, RawOutboundMode, RawSecretPlace, RawSubjectToken};
 pub(crate) use policy::RawPolicy;
 pub(crate) use rates::{Frequency, RawConcurrency, RawLimit, RawRate, RawRates, RawToolLimit, RawUncounted};
 pub(crate) use toolsets::{RawHints, RawToolset, RawTrust};

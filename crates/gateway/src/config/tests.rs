@@ -7,6 +7,7 @@ use super::*;
 mod auth;
 mod includes;
 mod messages;
+mod outbound;
 mod settings;
 
 fn environment(name: &str) -> Option<String> {

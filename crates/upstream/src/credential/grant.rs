@@ -106,8 +106,7 @@ impl Grant {
         let mut known = self.place.lock().await;
         let now = self.site.now();
         let good_for = if challenge.is_some() { JUST_NOW } else { FRESH };
-        if let Some((place, found)) = known.as_ref().filter(|(_, found)| now < *found + good_for) {
-            let _ = found;
+        if let Some((place, _)) = known.as_ref().filter(|(_, found)| now < *found + good_for) {
             return Ok(place.clone());
         }
         let asked;

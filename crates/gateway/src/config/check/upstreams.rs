@@ -10,8 +10,9 @@ use weir_upstream::{
 use super::super::raw::{Ordered, RawProtocol, RawSession, RawTrust, RawUpstream, RawUpstreamLimits, Size, Time};
 use super::super::report::{Path, Problem, Report};
 use super::super::{Secret, UpstreamPlan};
+use super::outbound::Beside;
 use super::rules::{self, Defaults};
-use super::{Part, mcp_servers, toolsets};
+use super::{Part, mcp_servers, outbound, toolsets};
 
 /// Headers that weir writes itself.
 const OWN_HEADERS: [&str; 12] = [
@@ -208,11 +209,18 @@ fn http(raw: RawUpstream, folder: &std::path::Path, path: &Path, report: &mut Re
         let problem = Problem::error(path.key("url"), "has a user or password in it");
         report.add(problem.hint("write headers: { Authorization: \"Basic ${CREDENTIALS}\" }"));
     }
+    let beside = Beside {
+        headers: !headers.is_empty(),
+        authorization: headers.iter().any(|(name, _)| name == http::header::AUTHORIZATION),
+        shared: matches!(raw.session, Some(RawSession::Shared)),
+        in_the_clear: url.scheme_str() == Some("http") && !outbound::is_here(&url),
+    };
+    let auth = outbound::check(raw.auth, beside, &path.key("auth"), report);
     let h2c = raw.h2c.unwrap_or(false);
     if h2c && url.scheme_str() == Some("https") {
         report.add(Problem::error(path.key("h2c"), "is for http URLs; over TLS, HTTP/2 is agreed on by itself"));
     }
-    Some(HttpSettings { url, headers, auth: None, ca_file, h2c })
+    Some(HttpSettings { url, headers, auth, ca_file, h2c })
 }
 
 fn headers(raw: Option<Ordered<Secret>>, path: &Path, report: &mut Report) -> Vec<(HeaderName, SecretHeader)> {
@@ -232,7 +240,12 @@ fn headers(raw: Option<Ordered<Secret>>, path: &Path, report: &mut Report) -> Ve
 }
 
 fn stdio(raw: RawUpstream, folder: &std::path::Path, path: &Path, report: &mut Report) -> Option<StdioSettings> {
-    let keys = [("headers", raw.headers.is_some()), ("ca_file", raw.ca_file.is_some()), ("h2c", raw.h2c.is_some())];
+    let keys = [
+        ("headers", raw.headers.is_some()),
+        ("auth", raw.auth.is_some()),
+        ("ca_file", raw.ca_file.is_some()),
+        ("h2c", raw.h2c.is_some()),
+    ];
     misplaced(&keys, "a server that weir starts", path, report);
     let command = raw.command?;
     if command.is_empty() {

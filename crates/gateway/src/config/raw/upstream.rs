@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::Ordered;
 use super::units::{Size, Time};
+use super::{Ordered, RawOutbound};
 use crate::config::Secret;
 
 /// A server behind weir: either `url` or `command`.
@@ -29,6 +29,8 @@ pub(crate) struct RawUpstream {
     pub(crate) session: Option<RawSession>,
     /// Headers on every request to it. Keep secrets out of the file: `Bearer ${TOKEN}`.
     pub(crate) headers: Option<Ordered<Secret>>,
+    /// OAuth tokens on every request to it: weir's own, or its callers' by exchange.
+    pub(crate) auth: Option<RawOutbound>,
     /// A PEM file with further root certificates for it.
     pub(crate) ca_file: Option<String>,
     /// HTTP/2 without TLS, for an `http` URL.

@@ -1,0 +1,170 @@
+//! `upstreams.<id>.auth`.
+
+use weir_upstream::{Authority, ClientAuth, Exchange, OAuth, SecretText};
+
+use super::super::raw::{RawOutbound, RawOutboundMode, RawSecretPlace, RawSubjectToken};
+use super::super::report::{Path, Problem, Report};
+
+const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
+/// More scopes than any token has.
+const MOST_SCOPES: usize = 64;
+
+/// What stands beside `auth` and has to agree with it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beside {
+    /// Whether there are `headers` at all.
+    pub(super) headers: bool,
+    /// Whether `Authorization` is one of them.
+    pub(super) authorization: bool,
+    /// Whether sessions are said to be shared.
+    pub(super) shared: bool,
+    /// Whether the server is reached over clear text beyond this machine.
+    pub(super) in_the_clear: bool,
+}
+
+/// The OAuth client of an upstream, if it has one.
+pub(super) fn check(raw: Option<RawOutbound>, beside: Beside, path: &Path, report: &mut Report) -> Option<Box<OAuth>> {
+    let raw = raw?;
+    let mode = raw.mode.unwrap_or(RawOutboundMode::None);
+    let is_oauth = matches!(mode, RawOutboundMode::ClientCredentials | RawOutboundMode::TokenExchange);
+    misplaced(&raw, mode, path, report);
+    if mode == RawOutboundMode::Headers && !beside.headers {
+        let problem = Problem::error(path.key("mode"), "is `headers`, and there are none");
+        report.add(problem.hint("write headers: { Authorization: \"Bearer ${TOKEN}\" }"));
+    }
+    if !is_oauth {
+        return None;
+    }
+    agree(mode, beside, path, report);
+    let authority = authority(raw.issuer, raw.token_endpoint, path, report);
+    let client_id = required(raw.client_id.filter(|id| !id.is_empty()), "client_id", path, report);
+    let client_secret = raw.client_secret.filter(|secret| !secret.expose().is_empty());
+    let client_secret = required(client_secret, "client_secret", path, report);
+    let scopes = scopes(raw.scopes, &path.key("scopes"), report);
+    let step_up = self::scopes(raw.step_up, &path.key("step_up"), report);
+    let exchange = (mode == RawOutboundMode::TokenExchange).then(|| Exchange {
+        audience: raw.audience,
+        subject_type: match raw.subject_token {
+            None | Some(RawSubjectToken::AccessToken) => Exchange::ACCESS_TOKEN.to_owned(),
+            Some(RawSubjectToken::Jwt) => JWT.to_owned(),
+        },
+    });
+    Some(Box::new(OAuth {
+        authority: authority?,
+        client_id: client_id?,
+        client_secret: SecretText::new(client_secret?.expose()),
+        client_auth: match raw.client_auth {
+            None => ClientAuth::Discovered,
+            Some(RawSecretPlace::Basic) => ClientAuth::Basic,
+            Some(RawSecretPlace::Post) => ClientAuth::Post,
+        },
+        scopes,
+        step_up,
+        resource: raw.resource,
+        exchange,
+    }))
+}
+
+/// Keys that mean nothing in a mode.
+fn misplaced(raw: &RawOutbound, mode: RawOutboundMode, path: &Path, report: &mut Report) {
+    let oauth = [
+        ("issuer", raw.issuer.is_some()),
+        ("token_endpoint", raw.token_endpoint.is_some()),
+        ("client_id", raw.client_id.is_some()),
+        ("client_secret", raw.client_secret.is_some()),
+        ("client_auth", raw.client_auth.is_some()),
+        ("scopes", raw.scopes.is_some()),
+        ("step_up", raw.step_up.is_some()),
+        ("resource", raw.resource.is_some()),
+    ];
+    let exchange = [("audience", raw.audience.is_some()), ("subject_token", raw.subject_token.is_some())];
+    let (meant, word): (&[&[(&str, bool)]], _) = match mode {
+        RawOutboundMode::None => (&[&oauth, &exchange], "none"),
+        RawOutboundMode::Headers => (&[&oauth, &exchange], "headers"),
+        RawOutboundMode::ClientCredentials => (&[&exchange], "client_credentials"),
+        RawOutboundMode::TokenExchange => (&[], "token_exchange"),
+    };
+    for (key, present) in meant.iter().copied().flatten() {
+        if *present {
+            report.add(Problem::error(path.key(key), format!("means nothing with `mode: {word}`")));
+        }
+    }
+}
+
+/// What must not stand beside tokens.
+fn agree(mode: RawOutboundMode, beside: Beside, path: &Path, report: &mut Report) {
+    if beside.authorization {
+        let problem = Problem::error(path.key("mode"), "and `headers.Authorization` both write the same header");
+        report.add(problem.hint("remove one of them"));
+    }
+    if mode == RawOutboundMode::TokenExchange && beside.shared {
+        let problem = Problem::error(path.key("mode"), "is `token_exchange`, and `session: shared` would mix callers");
+        report.add(problem.hint("remove `session`"));
+    }
+    if beside.in_the_clear {
+        let problem = Problem::warning(path.key("mode"), "sends tokens over a connection without encryption");
+        report.add(problem.hint("give the server an https URL"));
+    }
+}
+
+fn authority(issuer: Option<String>, endpoint: Option<String>, path: &Path, report: &mut Report) -> Option<Authority> {
+    match (issuer, endpoint) {
+        (Some(issuer), None) => url(&issuer, &path.key("issuer"), report).then_some(Authority::Issuer(issuer)),
+        (None, Some(endpoint)) => {
+            url(&endpoint, &path.key("token_endpoint"), report).then_some(Authority::TokenEndpoint(endpoint))
+        }
+        (Some(_), Some(_)) => {
+            report.add(Problem::error(path.clone(), "has both `issuer` and `token_endpoint`").hint("keep `issuer`"));
+            None
+        }
+        (None, None) => {
+            let problem = Problem::error(path.clone(), "does not say who gives tokens");
+            report.add(problem.hint("write issuer: https://id.example.com"));
+            None
+        }
+    }
+}
+
+/// True for `https`, and for `http` on this machine (R272): secrets go there.
+fn url(text: &str, path: &Path, report: &mut Report) -> bool {
+    let url = text.parse::<http::Uri>().ok().filter(|url| url.host().is_some_and(|host| !host.is_empty()));
+    let Some(url) = url.filter(|url| matches!(url.scheme_str(), Some("http" | "https"))) else {
+        // The text may hold a secret from the environment, so it is not repeated.
+        report.add(Problem::error(path.clone(), "is no https URL").hint("write https://host"));
+        return false;
+    };
+    if url.authority().is_some_and(|authority| authority.as_str().contains('@')) || text.contains('#') {
+        report.add(Problem::error(path.clone(), "must have no user, password or fragment"));
+        return false;
+    }
+    if url.scheme_str() == Some("http") && !is_here(&url) {
+        report.add(Problem::error(path.clone(), "is not https").hint("http is for loopback only: secrets go there"));
+        return false;
+    }
+    true
+}
+
+/// True if a URL is one of this machine's.
+pub(super) fn is_here(url: &http::Uri) -> bool {
+    let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn required<T>(value: Option<T>, key: &str, path: &Path, report: &mut Report) -> Option<T> {
+    if value.is_none() && !report.blames(&path.key(key)) {
+        report.add(Problem::error(path.key(key), "is missing or empty"));
+    }
+    value
+}
+
+/// Scope tokens (RFC 6749, 3.3).
+fn scopes(raw: Option<Vec<String>>, path: &Path, report: &mut Report) -> Vec<String> {
+    let raw = raw.unwrap_or_default();
+    let is_scope = |text: &String| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\'))
+    };
+    if raw.len() > MOST_SCOPES || !raw.iter().all(is_scope) {
+        report.add(Problem::error(path.clone(), "has a text that is no scope").hint("write one scope an item"));
+    }
+    raw
+}

@@ -1,0 +1,72 @@
+//! `auth` of upstreams.
+
+use weir_upstream::{Authority, ClientAuth, Exchange, OAuth, Transport};
+
+use super::*;
+
+fn auth(text: &str) -> OAuth {
+    let config = good(text);
+    let Transport::Http(http) = &config.upstreams[0].settings.transport else { panic!("it has a URL") };
+    *http.auth.clone().unwrap()
+}
+
+#[test]
+fn r255_an_oauth_client_can_be_said_in_full() {
+    let auth = auth(
+        r#"upstreams: { a: { url: "https://a.example/mcp", auth: { mode: token_exchange, issuer: "https://id.example.com/t",
+            client_id: weir, client_secret: "${TOKEN}", client_auth: post, scopes: [a], step_up: [b], resource: "urn:a",
+            audience: c, subject_token: jwt } } }"#,
+    );
+    assert_eq!(auth.authority, Authority::Issuer("https://id.example.com/t".to_owned()));
+    assert_eq!((auth.client_id.as_str(), auth.client_auth), ("weir", ClientAuth::Post));
+    assert_eq!((auth.scopes, auth.step_up), (vec!["a".to_owned()], vec!["b".to_owned()]));
+    assert_eq!(auth.resource.as_deref(), Some("urn:a"));
+    let jwt = "urn:ietf:params:oauth:token-type:jwt".to_owned();
+    assert_eq!(auth.exchange, Some(Exchange { audience: Some("c".to_owned()), subject_type: jwt }));
+    assert!(!format!("{:?}", auth.client_secret).contains("canary"));
+}
+
+#[test]
+fn r272_secrets_go_over_https_or_stay_on_this_machine() {
+    let text = |url: &str| {
+        format!(
+            "upstreams: {{ a: {{ url: \"https://a.example/\", auth: {{ mode: client_credentials, token_endpoint: \"{url}\", client_id: w, client_secret: s }} }} }}"
+        )
+    };
+    for url in [
+        "https://id.example.com/token",
+        "https://10.0.0.1/t",
+        "http://127.0.0.1:1/t",
+        "http://[::1]:1/t",
+        "http://localhost/t",
+    ] {
+        let usual = auth(&text(url));
+        assert_eq!(
+            (usual.authority, usual.client_auth),
+            (Authority::TokenEndpoint(url.to_owned()), ClientAuth::Discovered)
+        );
+        assert_eq!(usual.exchange, None);
+    }
+    for url in [
+        "http://id.example.com/token",
+        "http://10.0.0.1/t",
+        "javascript:x",
+        "ftp://a/",
+        "https://a/#b",
+        "https:///x",
+        "http://127.0.0.1.example.com/",
+    ] {
+        assert!(load(&text(url)).config.is_none(), "{url}");
+    }
+}
+
+#[test]
+fn c20_tokens_of_callers_are_kept_only_where_they_are_exchanged() {
+    let text = |mode: &str| {
+        format!(
+            "upstreams: {{ a: {{ url: \"https://a.example/\", auth: {{ mode: {mode}, issuer: \"https://id.example.com\", client_id: w, client_secret: s }} }} }}"
+        )
+    };
+    assert!(crate::outbound::front(&good(&text("token_exchange"))).keep_tokens);
+    assert!(!crate::outbound::front(&good(&text("client_credentials"))).keep_tokens);
+}

@@ -1,0 +1,15 @@
+//! What the client side has to do for the server side's sake.
+
+use weir_upstream::Transport;
+
+use crate::config::Config;
+
+/// The client side's settings: callers' tokens are kept only where some upstream is called in their names.
+pub(crate) fn front(config: &Config) -> weir_front::Settings {
+    let exchanges = |transport: &Transport| match transport {
+        Transport::Http(http) => http.auth.as_ref().is_some_and(|auth| auth.exchange.is_some()),
+        Transport::Stdio(_) => false,
+    };
+    let keep_tokens = config.upstreams.iter().any(|plan| exchanges(&plan.settings.transport));
+    weir_front::Settings { keep_tokens, ..config.front.clone() }
+}
