@@ -131,9 +131,10 @@ fn clients(files: &TlsFiles, provider: &Arc<CryptoProvider>) -> Result<Clients, 
 }
 
 fn certified(files: &TlsFiles, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
+    let chain = chain(&files.cert)?;
     let text = std::fs::read(&files.key).map_err(|error| unreadable(&files.key, error))?;
     let key = PrivateKeyDer::from_pem_slice(&text).map_err(|error| unreadable(&files.key, error))?;
-    Ok(CertifiedKey::from_der(chain(&files.cert)?, key, provider)?)
+    Ok(CertifiedKey::from_der(chain, key, provider)?)
 }
 
 #[cfg(test)]
