@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     fn well_known(endpoints: &[&str], servers: &[&str]) -> WellKnown {
-        let ids: Vec<EndpointId> = endpoints.iter().map(|path| EndpointId::new(*path)).collect();
+        let ids: Vec<EndpointId> = endpoints.iter().map(|path| EndpointId::new(path)).collect();
         let oauth = OAuth {
             base: "https://mcp.example.com".to_owned(),
             servers: servers.iter().map(|server| (*server).to_owned()).collect(),

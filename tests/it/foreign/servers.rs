@@ -75,7 +75,7 @@ fn r119_content_meta_and_structure_pass_unchanged() {
     assert_eq!(drawn["content"][0]["annotations"], json!({ "audience": ["user"], "priority": 0.5 }));
     assert_eq!(drawn["content"][1]["type"], "image");
     assert_eq!(drawn["content"][1]["mimeType"], "image/png");
-    assert_eq!(drawn["content"][2]["uri"], "zoo://animals/cat");
+    assert_eq!(drawn["content"][2]["uri"], "zoo+zoo://animals/cat", "a client may ask weir for it");
     assert_eq!(drawn["_meta"]["example.org/brush"], "thin");
     let weighed = weir.call("/mcp", "zoo__weigh", &json!({ "animal": "elephant" }));
     assert_eq!(weighed["structuredContent"], json!({ "animal": "elephant", "weight": 5400, "unit": "kg" }));

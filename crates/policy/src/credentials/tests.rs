@@ -27,7 +27,8 @@ async fn r240_a_good_token_names_its_subject_and_what_it_is_good_for() {
     assert_eq!(claims, [("tenant", "t1"), ("level", "3")]);
     assert!(subject.by_token);
     let end = subject.expires.unwrap().duration_since(stand.wall()).unwrap().as_secs();
-    assert_eq!(end, 300 + 30, "the leeway counts for streams as it does for requests");
+    // A token counts in whole seconds, the clock in parts of them.
+    assert!((329..=330).contains(&end), "the leeway counts for streams as it does for requests: {end}");
 }
 
 #[tokio::test(start_paused = true)]
