@@ -120,7 +120,7 @@ async fn g02_a_reload_is_a_change_and_a_call_in_flight_ends_well() {
     let weir = weir_over(&[("old", &old), ("kept", &kept)]);
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     let legacy = Checked::open(&weir.url("/mcp"), Revision::NEWEST_LEGACY).await;
-    assert_eq!(client.names().await, ["kept__tool_0000", "old__slow"]);
+    assert_eq!(client.names().await, ["old__slow", "kept__tool_0000"]);
     let mut streams = [client.changes().await, legacy.changes().await];
     let mut call = client.start_call("old__slow", json!({ "n": 1 }), Some(&json!(1))).await;
     assert_eq!(call.next().await.unwrap()["method"], "notifications/progress");
