@@ -2,11 +2,13 @@
 //! cancel goes through them, so that replicas can share them later.
 
 mod decide;
+mod post;
 
 pub use decide::{
     Action, Attempt, Audience, Audit, Authorizer, Decision, Ended, Entrance, Entry, Evidence, Limiter, Permit, Secret,
     Sight, Verdict, Verifier,
 };
+pub use post::Post;
 
 use std::future::Future;
 use std::pin::Pin;

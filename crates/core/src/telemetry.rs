@@ -55,6 +55,12 @@ instruments! {
     validation_failures: Counter<u64> = u64_counter("weir.validation.failures", "{value}", "Values that did not match a tool's schema, by upstream, side and action"),
     schemas_unchecked: Counter<u64> = u64_counter("weir.validation.unchecked", "{schema}", "Tool schemas that are invalid or too costly to check, by upstream"),
     config_reloads: Counter<u64> = u64_counter("weir.config.reloads", "{reload}", "Config reloads, by result"),
+    audit_records: Counter<u64> = u64_counter("weir.audit.records", "{record}", "Audit records kept, by kind"),
+    audit_dropped: Counter<u64> = u64_counter("weir.audit.dropped", "{record}", "Audit records that a sink did not get, by sink"),
+    audit_refused: Counter<u64> = u64_counter("weir.audit.refused", "{call}", "Calls refused because no audit record of them could be kept"),
+    audit_queue: Gauge<u64> = u64_gauge("weir.audit.queue", "{record}", "Audit records waiting to be written"),
+    audit_failing: Gauge<u64> = u64_gauge("weir.audit.failing", "{sink}", "1 while audit records cannot be written, 0 while they can"),
+    audit_sync: Histogram<f64> = f64_histogram("weir.audit.sync", "s", "Time until the disk has audit records for good"),
     unexpected_responses: Counter<u64> = u64_counter("weir.unexpected_responses", "{message}", "Responses from clients to nothing weir asked"),
     panics: Counter<u64> = u64_counter("weir.panics", "{panic}", "Requests that ended by a bug"),
 }

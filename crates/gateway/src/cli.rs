@@ -1,6 +1,7 @@
 //! The commands of `weir`, as a person types them.
 
 mod apikey;
+mod audit;
 mod call;
 mod check;
 mod login;
@@ -86,6 +87,11 @@ enum Command {
         /// The server's URL
         url: String,
     },
+    /// Audit records
+    Audit {
+        #[command(subcommand)]
+        command: audit::Command,
+    },
     /// Print the JSON Schema of the config, for editors
     Schema,
     /// Print a fresh sealing key for the config's `keys`
@@ -150,6 +156,7 @@ pub async fn run() -> ExitCode {
         Command::Login(options) => login::login(options).await,
         Command::Logout { url } => login::logout(&url).await,
         Command::Schema => print(&schema()),
+        Command::Audit { command } => audit::run(command),
         Command::Keygen => print(&keygen()),
         Command::Apikey { subject } => print(&apikey::apikey(&subject)),
         Command::Docs { page: Page::Errors } => print(&crate::docs::errors()),

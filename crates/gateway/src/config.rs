@@ -1,6 +1,7 @@
 //! The config file, from text to settings: raw (as written) -> checked (all that is wrong, at once, with path, line and
 //! hint) -> the settings of each crate. Nothing outside this module knows the file's format.
 
+mod audit;
 mod check;
 mod decode;
 mod env;
@@ -20,6 +21,7 @@ use weir_core::endpoint::UpstreamRules;
 use weir_policy::rules::Book;
 use weir_store::RecordCaps;
 
+pub use audit::{AuditPlan, FilePlan};
 pub use env::Environment;
 pub use load::{Loader, Outcome, Source};
 pub use report::{Path, Problem, Report, Severity};
@@ -53,6 +55,8 @@ pub struct Config {
     pub log: LogPlan,
     /// Who may see and call what.
     pub rules: Arc<Book>,
+    /// How it is kept who did what; `None`: in the log alone.
+    pub audit: Option<AuditPlan>,
 }
 
 /// One server: how to speak to it, and what the catalog and router know of it.

@@ -3,6 +3,7 @@
 //! It puts the other crates together and holds no logic of the protocol: it never parses JSON-RPC by itself.
 
 pub mod admin;
+mod audit;
 pub mod cli;
 mod client;
 mod clients;
@@ -19,4 +20,5 @@ mod system;
 pub mod telemetry;
 mod weir;
 
+pub use audit::AuditError;
 pub use weir::{ReloadError, StartError, Weir};

@@ -27,7 +27,8 @@ pub(crate) async fn quickstart(listen: Option<SocketAddr>, log: Option<&str>) ->
         return ExitCode::from(CANNOT_START);
     }
     telemetry::hook_panics();
-    match run(listen).await {
+    // Boxed: a whole gateway goes through it by value.
+    match Box::pin(run(listen)).await {
         Ok(code) => code,
         Err(error) => {
             eprintln!("weir: cannot start: {error:#}");

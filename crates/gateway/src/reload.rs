@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use crate::config::{Config, Loader, Report, Severity};
-use crate::weir::{Weir, count_reload};
+use crate::weir::Weir;
 
 /// Quiet for this long after the last event, so that a half-written file is rarely read.
 const DEBOUNCE: Duration = Duration::from_millis(250);
@@ -73,7 +73,7 @@ impl<'a> Follower<'a> {
         }
         match outcome.config {
             None if news => {
-                count_reload("error");
+                weir.refused_reload(&"the config has errors");
                 tracing::error!("the config has errors: nothing was changed");
             }
             None => {}

@@ -6,19 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use weir_core::admit::Gates;
 use weir_core::catalog::{CatalogPorts, CatalogSettings, Topology};
-use weir_core::port::{Clock, Random};
+use weir_core::port::{Action, Clock, Random};
 use weir_core::seal::{Key, Sealer};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::Upstream;
 use weir_core::{Catalog, Router};
 use weir_front::Front;
-use weir_policy::LogAudit;
 use weir_policy::limit::Limits;
 use weir_policy::rules::Rules;
 use weir_store::{MemoryBus, MemoryCounters, MemoryMailbox, MemoryRecords};
 use weir_upstream::Factory;
 
 use crate::admin::{Admin, Ready};
+use crate::audit::{AuditError, Auditing};
 use crate::clients::Clients;
 use crate::config::{Config, Loader, Report, Source, UpstreamPlan};
 use crate::outbound;
@@ -36,6 +36,7 @@ pub struct Weir {
     factory: Arc<Factory>,
     clients: Clients,
     rules: Arc<Rules>,
+    auditing: Auditing,
     applied: Mutex<Applied>,
 }
 
@@ -69,6 +70,9 @@ pub enum StartError {
     /// An upstream cannot be made of its settings.
     #[error(transparent)]
     Upstream(#[from] weir_upstream::BuildError),
+    /// Records of who did what cannot be kept.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     /// Metrics cannot be exported.
     #[error("metrics cannot be exported: {0}")]
     Metrics(String),
@@ -81,6 +85,11 @@ impl Weir {
     /// # Errors
     /// [`StartError`]: nothing runs then.
     pub async fn start(config: Config) -> Result<Self, StartError> {
+        // Boxed: it happens once, and whoever waits for it must not make room for all of it.
+        Box::pin(Self::assemble(config)).await
+    }
+
+    async fn assemble(config: Config) -> Result<Self, StartError> {
         let metrics = Metrics::install().map_err(StartError::Metrics)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let random: Arc<dyn Random> = Arc::new(SystemRandom);
@@ -93,7 +102,9 @@ impl Weir {
         let counters = Arc::new(MemoryCounters::new(clock.clone()));
         let limits = Arc::new(Limits::new(crate::limits::rates(&config), clock.clone(), counters));
         let rules = Arc::new(Rules::new(config.rules.clone()));
-        let gates = Gates { authorizer: rules.clone(), limiter: limits.clone(), audit: Arc::new(LogAudit) };
+        let auditing = Auditing::start(config.audit.as_ref(), clock.clone(), &factory)?;
+        auditing.begun().await;
+        let gates = Gates { authorizer: rules.clone(), limiter: limits.clone(), audit: auditing.port() };
         let catalog = catalog(&config, (&clock, &random), &gates, &sealer);
         catalog.apply(topology(&config, &upstreams));
         let records = Arc::new(MemoryRecords::new(clock.clone(), config.sessions));
@@ -111,10 +122,11 @@ impl Weir {
             Ok((front, admin)) => {
                 ready.set(true);
                 let applied = Mutex::new(Applied { started: config.clone(), config, upstreams });
-                Ok(Self { front, admin, ready, catalog, records, limits, factory, clients, rules, applied })
+                Ok(Self { front, admin, ready, catalog, records, limits, factory, clients, rules, auditing, applied })
             }
             Err(error) => {
                 catalog.shutdown().await;
+                auditing.shutdown().await;
                 Err(error)
             }
         }
@@ -133,7 +145,7 @@ impl Weir {
     /// # Errors
     /// As [`Weir::reload`], and what is wrong with the config.
     pub fn reload_from(&self, source: Source) -> Result<Vec<&'static str>, ReloadError> {
-        let config = load(source).inspect_err(|_| count_reload("error")).map_err(ReloadError::Config)?;
+        let config = load(source).map_err(ReloadError::Config).inspect_err(|error| self.refused_reload(error))?;
         self.reload(config)
     }
 
@@ -162,15 +174,32 @@ impl Weir {
     /// # Errors
     /// An upstream cannot be made of its settings; nothing has changed then.
     pub fn reload(&self, config: Config) -> Result<Vec<&'static str>, ReloadError> {
+        let detail = format!("{} upstreams, {} endpoints", config.upstreams.len(), config.endpoints.len());
+        let unmoved = self.apply(config).inspect_err(|error| self.refused_reload(error))?;
+        count_reload("ok");
+        self.operated("reload", &detail, true);
+        Ok(unmoved)
+    }
+
+    /// Counts and records that a config was not taken.
+    pub(crate) fn refused_reload(&self, why: &dyn fmt::Display) {
+        count_reload("error");
+        self.operated("reload", &why.to_string(), false);
+    }
+
+    fn operated(&self, what: &str, detail: &str, done: bool) {
+        self.auditing.port().operated(&Action { who: "config", what, detail, done });
+    }
+
+    fn apply(&self, config: Config) -> Result<Vec<&'static str>, ReloadError> {
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
-        let upstreams = build(&config, &applied.upstreams, &self.factory).inspect_err(|_| count_reload("error"))?;
+        let upstreams = build(&config, &applied.upstreams, &self.factory)?;
+        let audit = self.auditing.prepare(config.audit.as_ref(), &self.factory)?;
         // Front first: it refuses bad certificates, and until then nothing has changed. It serves the endpoints that the
         // catalog has, so it is asked once more when these are the new ones.
         let take = || self.front.reload(outbound::front(&config));
-        take().map_err(|error| {
-            count_reload("error");
-            ReloadError::Front(front_reason(&error))
-        })?;
+        take().map_err(|error| ReloadError::Front(front_reason(&error)))?;
+        self.auditing.take(audit)?;
         self.rule(&config);
         self.catalog.apply(topology(&config, &upstreams));
         if let Err(error) = take() {
@@ -186,7 +215,6 @@ impl Weir {
         let unmoved = unmoved(&applied.started, &config);
         applied.config = config;
         applied.upstreams = upstreams;
-        count_reload("ok");
         Ok(unmoved)
     }
 
@@ -209,6 +237,8 @@ impl Weir {
         if let Some(admin) = self.admin {
             admin.shutdown().await;
         }
+        // Last, so that all that happened before is on record.
+        self.auditing.shutdown().await;
     }
 }
 
@@ -227,13 +257,16 @@ pub enum ReloadError {
     /// An upstream cannot be made of its settings.
     #[error(transparent)]
     Upstream(#[from] weir_upstream::BuildError),
+    /// Records of who did what cannot be kept.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     /// The client side cannot take its settings.
     #[error("{0}")]
     Front(String),
 }
 
 /// Counts a reload in the metrics: `ok` or `error`.
-pub(crate) fn count_reload(result: &'static str) {
+fn count_reload(result: &'static str) {
     instruments().config_reloads.add(1, &[opentelemetry::KeyValue::new("result", result)]);
 }
 
@@ -318,6 +351,7 @@ fn sealer(config: &Config, random: &dyn Random) -> Sealer {
 
 /// What changed in the file and cannot change in the running process.
 fn unmoved(old: &Config, new: &Config) -> Vec<&'static str> {
+    let queue = |config: &Config| config.audit.as_ref().map(|plan| plan.queue);
     [
         ("listen", old.front.listen != new.front.listen),
         ("limits.backlog", old.front.limits.backlog != new.front.limits.backlog),
@@ -325,6 +359,7 @@ fn unmoved(old: &Config, new: &Config) -> Vec<&'static str> {
         ("admin.listen", old.admin != new.admin),
         ("keys", old.keys != new.keys),
         ("log", old.log != new.log),
+        ("audit.queue", queue(old).zip(queue(new)).is_some_and(|(old, new)| old != new)),
         ("first_list_wait or change_window", old.catalog != new.catalog),
     ]
     .into_iter()

@@ -7,10 +7,10 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 /// Requirements by number.
-const REQUIREMENTS: [RangeInclusive<u16>; 5] = [1..=123, 140..=165, 194..=204, 207..=219, 282..=282];
+const REQUIREMENTS: [RangeInclusive<u16>; 5] = [1..=123, 140..=165, 194..=204, 207..=219, 282..=283];
 
 /// Rows of the fault matrix by letter and number.
-const FAULTS: [(char, RangeInclusive<u16>); 11] = [
+const FAULTS: [(char, RangeInclusive<u16>); 13] = [
     ('a', 1..=9),
     ('a', 17..=26),
     ('b', 1..=25),
@@ -20,8 +20,10 @@ const FAULTS: [(char, RangeInclusive<u16>); 11] = [
     ('e', 22..=22),
     ('f', 1..=2),
     ('f', 9..=9),
-    ('f', 12..=12),
+    ('f', 12..=15),
+    ('f', 18..=18),
     ('g', 1..=5),
+    ('g', 10..=10),
 ];
 
 /// Requirements that wait for a part of weir that is not there yet.

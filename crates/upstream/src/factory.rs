@@ -7,12 +7,13 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderValue;
 use weir_core::Failure;
 use weir_core::names::UpstreamId;
-use weir_core::port::{Ask, Clock, Fetch, Fetched, Fut, Random};
-use weir_core::upstream::Upstream;
+use weir_core::port::{Ask, Clock, Fetch, Fetched, Fut, Post, Random};
+use weir_core::upstream::{Deadlines, Upstream};
 use weir_wire::write::ObjectWriter;
 
 use crate::credential::Credentials;
 use crate::fetch::Fetcher;
+use crate::post::Poster;
 use crate::server::{Line, Server};
 use crate::settings::{HttpSettings, Settings, Transport};
 use crate::site::Site;
@@ -93,6 +94,14 @@ impl Factory {
             }
         };
         Ok(Arc::new(Server::new(site, line)))
+    }
+
+    /// Makes what posts documents to the URL of `settings`. Opens nothing before the first.
+    ///
+    /// # Errors
+    /// The certificate file in the settings is not usable.
+    pub fn poster(&self, settings: &HttpSettings) -> Result<Arc<dyn Post>, TlsError> {
+        Ok(Arc::new(Poster(self.http(settings, Deadlines::LIST.connect)?)))
     }
 
     fn http(&self, settings: &HttpSettings, connect: Duration) -> Result<Http, TlsError> {

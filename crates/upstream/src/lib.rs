@@ -15,6 +15,7 @@ mod guard;
 mod judgment;
 mod listing;
 mod pace;
+mod post;
 mod refusal;
 mod server;
 mod settings;

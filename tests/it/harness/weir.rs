@@ -25,20 +25,26 @@ impl Weir {
 
     /// Starts weir with this config; `listen` and `admin` are added.
     pub fn with(config: Value) -> Self {
-        Self::until(config, "/readyz")
+        Self::until(&[], config, "/readyz")
     }
 
     /// The same, but waits only until it is alive: something that it needs is missing.
     pub fn unready(config: Value) -> Self {
-        Self::until(config, "/healthz")
+        Self::until(&[], config, "/healthz")
     }
 
-    fn until(config: Value, page: &str) -> Self {
+    /// The same as [`Self::with`], started by another program that is given weir's command line.
+    pub fn within(wrapper: &[&str], config: Value) -> Self {
+        Self::until(wrapper, config, "/readyz")
+    }
+
+    fn until(wrapper: &[&str], config: Value, page: &str) -> Self {
         // Between finding a free port and weir's taking it another test may take it.
-        (0..5).find_map(|_| Self::start(config.clone(), page)).unwrap_or_else(|| panic!("no port stayed free"))
+        let mut tries = (0..5).map(|_| Self::start(wrapper, config.clone(), page));
+        tries.find_map(|weir| weir).unwrap_or_else(|| panic!("no port stayed free"))
     }
 
-    fn start(mut config: Value, page: &str) -> Option<Self> {
+    fn start(wrapper: &[&str], mut config: Value, page: &str) -> Option<Self> {
         // Held at the same time, so that they differ.
         let held = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let [port, admin] = held.map(|listener| listener.local_addr().unwrap().port());
@@ -47,7 +53,15 @@ impl Weir {
         let folder = fresh_folder();
         let file = folder.join("weir.json");
         std::fs::write(&file, config.to_string()).unwrap();
-        let mut command = Command::new(binary());
+        let weir = binary();
+        let mut command = match wrapper {
+            [] => Command::new(weir),
+            [program, rest @ ..] => {
+                let mut command = Command::new(program);
+                command.args(rest).arg(weir);
+                command
+            }
+        };
         command.arg("serve").arg("--config").arg(&file).env("RUST_LOG", "warn,weir=debug");
         // What a child of weir's must never see.
         command.env("WEIR_TEST_SECRET", "CANARY-of-weirs-own-environment");

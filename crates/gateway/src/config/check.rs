@@ -1,6 +1,7 @@
 //! What is wrong with a config: one function a section, none of them stops at its first complaint.
 
 mod access;
+mod audit;
 mod auth;
 mod endpoints;
 mod limits;
@@ -78,6 +79,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, report: &mut Report) -> M
         (catalog(&raw, report), log(raw.log.as_ref(), report), positive(raw.drain, "drain", report));
     let sessions = limits::sessions(raw.limits.as_ref(), report);
     let rates = rates::check(raw.rates, report);
+    let audit = audit::check(raw.audit, folder, report);
     let own_endpoints = raw.endpoints.is_some();
     let common = policy::sheets(raw.policy.as_ref(), folder, &Path::at("policy"), report);
     let mut part = Part { folders: policy::folders(raw.policy.iter(), folder), ..Part::default() };
@@ -100,6 +102,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, report: &mut Report) -> M
         log,
         // Made when all files are read.
         rules: Arc::new(Book::default()),
+        audit,
     };
     let (rulings, folders) = (part.rulings, part.folders);
     Main { config, defaults, include: raw.include, common, rulings, folders, own_endpoints }

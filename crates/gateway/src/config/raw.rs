@@ -1,5 +1,6 @@
 //! The config as it is written: every key optional, nothing judged yet. The JSON Schema is made from these types.
 
+mod audit;
 mod auth;
 mod endpoint;
 mod limits;
@@ -11,6 +12,7 @@ mod toolsets;
 mod units;
 mod upstream;
 
+pub(crate) use audit::{RawArguments, RawAudit, RawAuditFile, RawOnFailure, RawOtlp, RawRotate};
 pub(crate) use auth::{RawApiKey, RawAuth, RawIntrospection, RawIssuer, RawSubject};
 pub(crate) use endpoint::{RawAlphabet, RawEndpoint, RawNaming, RawPage, RawPrefix};
 pub(crate) use limits::RawLimits;
@@ -87,6 +89,8 @@ pub(crate) struct Raw {
     pub(crate) limits: Option<RawLimits>,
     /// How often clients may come.
     pub(crate) rates: Option<RawRates>,
+    /// The record of who did what.
+    pub(crate) audit: Option<RawAudit>,
 }
 
 /// A team's file in the `include` folder.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::*;
 
+mod audit;
 mod auth;
 mod includes;
 mod messages;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
 use weir_core::Principal;
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::Verdict;
@@ -225,6 +226,13 @@ impl Made {
 }
 
 impl Life {
+    /// What is to be said of bytes that are no record.
+    #[must_use]
+    pub fn recovered(torn: &[u8]) -> Self {
+        let sha256 = data_encoding::HEXLOWER.encode(&Sha256::digest(torn));
+        Self::Recovered { bytes: torn.len() as u64, sha256 }
+    }
+
     fn write(&self, record: &mut Object<'_>) {
         match self {
             Self::Started { version, unclean } => {

@@ -108,6 +108,7 @@ pub struct Inspector {
     first: Option<u64>,
     head: Option<Head>,
     records: u64,
+    signed: u64,
     seams: Vec<Seam>,
     line: u64,
     torn: Option<Torn>,
@@ -117,12 +118,14 @@ pub struct Inspector {
 #[derive(Debug)]
 struct Torn {
     trouble: Trouble,
+    lines: u64,
     bytes: u64,
     hash: Sha256,
 }
 
 impl Inspector {
-    /// Knows these keys. With any, a record without a signature is not good: whoever has no key could have written it.
+    /// Knows these keys. With any, the chain has to be signed from some record on to its end: whoever has no key could have
+    /// written the others, but not so that the first signed one hangs on them.
     #[must_use]
     pub fn new(keys: Vec<Key>) -> Self {
         Self { keys, ..Self::default() }
@@ -167,7 +170,7 @@ impl Inspector {
             },
         };
         let trouble = Trouble { line: self.line, why };
-        let mut torn = Torn { trouble, bytes: 0, hash: Sha256::new() };
+        let mut torn = Torn { trouble, lines: 0, bytes: 0, hash: Sha256::new() };
         torn.add(line)?;
         self.torn = Some(torn);
         Ok(())
@@ -193,8 +196,12 @@ impl Inspector {
             let why = format!("record {seq} was expected and is not there: the end was cut off, or the start");
             return Err(Trouble { line: self.line, why });
         }
-        let Self { first, head, records, seams, .. } = self;
-        Ok(Summary { first, head, records, seams })
+        if !self.keys.is_empty() && self.records > 0 && self.signed == 0 {
+            let why = "no record is signed, and a key was given: anybody could have written them".to_owned();
+            return Err(Trouble { line: self.line, why });
+        }
+        let Self { first, head, records, signed, seams, .. } = self;
+        Ok(Summary { first, head, records, signed, seams })
     }
 
     /// Whether `link` is the record that says what the torn bytes are.
@@ -208,8 +215,8 @@ impl Inspector {
 
     /// Whether `link` is the next record.
     fn judge(&self, link: &Link) -> Result<(), String> {
-        if link.key.is_none() && !self.keys.is_empty() {
-            return Err("it is not signed, and a key was given".to_owned());
+        if link.key.is_none() && self.signed > 0 {
+            return Err("it is not signed, and those before it are".to_owned());
         }
         match (link.holds(&self.keys), link.key) {
             (Some(true), _) => {}
@@ -250,16 +257,18 @@ impl Inspector {
         self.first.get_or_insert(link.head.seq);
         self.head = Some(link.head.clone());
         self.records += 1;
+        self.signed += u64::from(link.key.is_some());
         Ok(())
     }
 }
 
 impl Torn {
     fn add(&mut self, line: &[u8]) -> Result<(), Trouble> {
-        if self.bytes > 0 {
+        if self.lines > 0 {
             self.hash.update(b"\n");
             self.bytes += 1;
         }
+        self.lines += 1;
         self.hash.update(line);
         self.bytes += line.len() as u64;
         if self.bytes > MOST_TORN { Err(self.trouble.clone()) } else { Ok(()) }
@@ -275,6 +284,8 @@ pub struct Summary {
     pub head: Option<Head>,
     /// How many records.
     pub records: u64,
+    /// How many of them are signed: the last ones.
+    pub signed: u64,
     /// Where records say that others are missing.
     pub seams: Vec<Seam>,
 }

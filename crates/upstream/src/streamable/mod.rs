@@ -26,7 +26,7 @@ use weir_era::hop::{Discovered, Found, Proof, judge_probe};
 use weir_wire::method::Method;
 use weir_wire::{ErrorObject, Revision};
 
-pub(crate) use client::{Http, Pooled, pooled, tcp};
+pub(crate) use client::{Http, Pooled, SendError, pooled, tcp};
 use modern::Modern;
 use pool::Pool;
 pub(crate) use tls::Roots;

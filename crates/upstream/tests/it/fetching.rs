@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use weir_core::port::{Ask, Fetch, NamedBy};
 use weir_testkit::{Behaviour, Mockup};
+use weir_upstream::{HttpSettings, SecretHeader};
 
 use crate::bench::factory;
 
@@ -56,4 +57,23 @@ async fn c18_c25_r271_what_an_outsider_names_is_not_fetched_from_inside() {
         assert_eq!((failure.reason(), failure.message()), ("unavailable", "The document's URL is not opened"), "{url}");
     }
     assert_eq!(canary.connections(), 0, "the canary was reached");
+}
+
+#[tokio::test]
+async fn f13_a_document_is_posted_as_json_with_the_operators_headers() {
+    let mut mock = Mockup::modern().start().await;
+    mock.on("POST", 1, Behaviour::status(202, "application/json", "{}"));
+    let mut settings =
+        HttpSettings { url: mock.url().parse().unwrap(), headers: Vec::new(), auth: None, ca_file: None, h2c: false };
+    settings.headers.push((http::header::AUTHORIZATION, SecretHeader::new("Bearer collector".parse().unwrap())));
+    let poster = factory().poster(&settings).unwrap();
+    let answer = poster.post(r#"{"resourceLogs":[]}"#.into(), Duration::from_secs(10)).await.unwrap();
+    assert_eq!((answer.status, &answer.body[..]), (202, &b"{}"[..]));
+    let requests = mock.requests();
+    let seen = requests.last().unwrap();
+    assert_eq!(seen.header("authorization"), Some("Bearer collector"));
+    assert_eq!(seen.header("content-type"), Some("application/json"));
+    mock.stop().await;
+    let lost = poster.post("{}".into(), Duration::from_secs(10)).await.unwrap_err();
+    assert_eq!(lost.reason(), "unavailable");
 }

@@ -42,7 +42,7 @@ pub(super) fn keys(raw: &Raw, report: &mut Report) -> Vec<SealingKey> {
     keys
 }
 
-fn key(raw: &RawKey) -> Result<SealingKey, (&'static str, &'static str)> {
+pub(super) fn key(raw: &RawKey) -> Result<SealingKey, (&'static str, &'static str)> {
     let id = raw.id.filter(|&id| id > 0).ok_or(("id", "must be a number from 1 to 255"))?;
     let secret = raw.secret.as_ref().map(Secret::expose).ok_or(("secret", "is missing"))?;
     let bytes = BASE64URL_NOPAD.decode(secret.as_bytes()).or_else(|_| BASE64URL.decode(secret.as_bytes()));

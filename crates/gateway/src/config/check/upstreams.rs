@@ -181,7 +181,12 @@ fn misplaced(keys: &[(&str, bool)], what: &str, path: &Path, report: &mut Report
     }
 }
 
-fn http(raw: RawUpstream, folder: &std::path::Path, path: &Path, report: &mut Report) -> Option<HttpSettings> {
+pub(super) fn http(
+    raw: RawUpstream,
+    folder: &std::path::Path,
+    path: &Path,
+    report: &mut Report,
+) -> Option<HttpSettings> {
     let keys = [
         ("args", raw.args.is_some()),
         ("env", raw.env.is_some()),

@@ -119,7 +119,16 @@ fn f18_a_signed_chain_is_continued_by_the_keys_holder_alone() {
     assert!(with(&[2], &lines).unwrap_err().why.contains("key 1, which was not given"));
     assert!(with(&[], &lines).is_err());
     let unsigned = more(&mut fresh(None), 5).concat();
-    assert!(with(&[1], &unsigned).unwrap_err().why.contains("not signed"));
+    assert!(with(&[1], &unsigned).unwrap_err().why.contains("no record is signed"));
+    // A key came later: from there on all are signed.
+    let mut chain = fresh(None);
+    let mut both = more(&mut chain, 3).concat();
+    let mut signed = Chain::after(chain.head().clone(), Some(key(1)));
+    both.push_str(&more(&mut signed, 2).concat());
+    assert_eq!(with(&[1], &both).unwrap().signed, 2);
+    let mut unsigned = Chain::after(signed.head().clone(), None);
+    both.push_str(&more(&mut unsigned, 1).concat());
+    assert_eq!(with(&[1], &both).unwrap_err().line, 6);
     // The same number, another secret.
     let forged = more(&mut fresh(Some(Key::new(1, [9; 32]))), 5).concat();
     assert_eq!(with(&[1], &forged).unwrap_err().line, 1);
@@ -139,7 +148,7 @@ fn recovered(torn: &str, said: u64, sha256: &str) -> Result<Summary, Trouble> {
 #[test]
 fn f18_g10_what_a_sudden_end_left_is_no_trouble_where_a_record_says_what_it_is() {
     let digest = |text: &str| HEXLOWER.encode(&Sha256::digest(text));
-    for torn in [r#"{"seq":6,"ti"#, "\0\0\0\0", "half\nanother\n{\"seq\"", "\u{fffd}"] {
+    for torn in [r#"{"seq":6,"ti"#, "\0\0\0\0", "half\nanother\n{\"seq\"", "", "\n\n", "\u{fffd}"] {
         let summary = recovered(torn, torn.len() as u64, &digest(torn)).unwrap();
         assert_eq!(summary.seams, [Seam::Recovered { seq: 6, bytes: torn.len() as u64 }], "{torn}");
         assert_eq!(summary.records, 8);

@@ -1,0 +1,341 @@
+//! The audit as it runs: from what core says of senders, calls and operators to lines in a file, on standard output and
+//! at a collector. What a record looks like, and how records hang together, is `weir_policy::audit`'s.
+//!
+//! A request puts an event into a bounded queue and goes on. One thread writes; it alone waits for the disk.
+
+mod journal;
+mod otlp;
+mod outlet;
+mod queue;
+mod shelf;
+mod tail;
+mod worker;
+mod writer;
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use weir_core::failure::Failure;
+use weir_core::port::{Action, Attempt, Audit, Clock, Decision, Ended, Entrance};
+use weir_policy::LogAudit;
+use weir_policy::audit::Recorder;
+use weir_upstream::Factory;
+
+use crate::config::AuditPlan;
+use journal::Journal;
+use otlp::Exporter;
+use outlet::Outlets;
+use queue::Queue;
+use worker::Worker;
+use writer::{Change, Orders, Place, Writer};
+
+/// How long the start waits for its record: then calls are served, or refused, without.
+const FIRST_RECORD: Duration = Duration::from_secs(2);
+/// How long the end of the process waits for a disk.
+const LAST_RECORDS: Duration = Duration::from_secs(5);
+/// The same for a pipe, and for a collector.
+const LAST_COPIES: Duration = Duration::from_secs(3);
+
+/// Why records cannot be kept as the config says.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    /// The file cannot be used.
+    #[error("audit records cannot be kept in {path}: {why}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        why: io::Error,
+    },
+    /// Standard output, or the system.
+    #[error("audit records cannot be written: {0}")]
+    System(#[from] io::Error),
+    /// The collector's certificates.
+    #[error("audit records cannot be sent: {0}")]
+    Collector(#[from] weir_upstream::TlsError),
+}
+
+/// The audit of a running weir, switched on or off.
+pub(crate) struct Auditing {
+    switch: Arc<Switch>,
+    clock: Arc<dyn Clock>,
+    running: Mutex<Option<Running>>,
+}
+
+/// What is open for new settings, and not yet used.
+pub(crate) struct Prepared(Option<Ready>);
+
+struct Ready {
+    plan: AuditPlan,
+    /// `None`: where it is already.
+    place: Option<Place>,
+    /// `None`: as they are already.
+    copies: Option<(Copies, Outlets)>,
+}
+
+/// Threads and tasks that write records beside the file.
+struct Copies {
+    stop: CancellationToken,
+    tasks: TaskTracker,
+    stdout: Option<Worker>,
+}
+
+struct Running {
+    plan: AuditPlan,
+    queue: Arc<Queue>,
+    orders: Arc<Mutex<Orders>>,
+    recorder: Arc<Recorder>,
+    worker: Worker,
+    copies: Copies,
+    begun: Option<oneshot::Receiver<()>>,
+}
+
+impl Auditing {
+    /// Switches the audit on where there is a plan. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// Records cannot be kept as it says.
+    pub(crate) fn start(
+        plan: Option<&AuditPlan>,
+        clock: Arc<dyn Clock>,
+        factory: &Factory,
+    ) -> Result<Self, AuditError> {
+        let auditing = Self { switch: Arc::default(), clock, running: Mutex::default() };
+        let prepared = auditing.prepare(plan, factory)?;
+        auditing.take(prepared)?;
+        Ok(auditing)
+    }
+
+    /// Waits until the first record is kept, so that no call is refused because weir has just started; for a while.
+    pub(crate) async fn begun(&self) {
+        let begun = {
+            let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            running.as_mut().and_then(|running| running.begun.take())
+        };
+        if let Some(begun) = begun
+            && tokio::time::timeout(FIRST_RECORD, begun).await.is_err()
+        {
+            tracing::error!("weir starts without being able to write audit records");
+        }
+    }
+
+    /// The port, the same for good.
+    pub(crate) fn port(&self) -> Arc<dyn Audit> {
+        self.switch.clone()
+    }
+
+    /// Opens what new settings need. Nothing changes before [`Self::take`].
+    ///
+    /// # Errors
+    /// Something of it cannot be opened.
+    pub(crate) fn prepare(&self, plan: Option<&AuditPlan>, factory: &Factory) -> Result<Prepared, AuditError> {
+        let Some(plan) = plan else { return Ok(Prepared(None)) };
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = match &*running {
+            Some(running) if is_same_place(&running.plan, plan) => None,
+            _ => Some(open(plan)?),
+        };
+        let copies = match &*running {
+            Some(running) if has_same_copies(&running.plan, plan) => None,
+            _ => Some(Copies::start(plan, factory)?),
+        };
+        Ok(Prepared(Some(Ready { plan: plan.clone(), place, copies })))
+    }
+
+    /// Takes settings up. The chain goes on, wherever it is written from here.
+    ///
+    /// # Errors
+    /// The system has no thread; only where the audit was off before.
+    pub(crate) fn take(&self, Prepared(ready): Prepared) -> Result<(), AuditError> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        match (&mut *running, ready) {
+            (_, None) => {
+                self.switch.0.store(None);
+                if let Some(running) = running.take() {
+                    running.let_go();
+                }
+            }
+            (Some(running), Some(ready)) => running.change(ready),
+            (none, Some(ready)) => {
+                let started = Running::start(ready, self.clock.clone())?;
+                self.switch.0.store(Some(started.recorder.clone()));
+                *none = Some(started);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what there is, says that this is the end, and waits for it, for a while.
+    pub(crate) async fn shutdown(&self) {
+        self.switch.0.store(None);
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(running) = running {
+            running.end().await;
+        }
+    }
+}
+
+impl Copies {
+    fn none() -> (Self, Outlets) {
+        let tasks = TaskTracker::new();
+        tasks.close();
+        (Self { stop: CancellationToken::new(), tasks, stdout: None }, Outlets::default())
+    }
+
+    fn start(plan: &AuditPlan, factory: &Factory) -> Result<(Self, Outlets), AuditError> {
+        let mut copies = Copies { stop: CancellationToken::new(), tasks: TaskTracker::new(), stdout: None };
+        let mut outlets = Outlets::default();
+        if plan.stdout && plan.file.is_some() {
+            let (sender, worker) = outlet::stdout()?;
+            (outlets.stdout, copies.stdout) = (Some(sender), Some(worker));
+        }
+        if let Some(settings) = &plan.otlp {
+            let (exporter, work) = Exporter::new(factory.poster(settings)?, copies.stop.clone());
+            copies.tasks.spawn(work);
+            outlets.otlp = Some(exporter);
+        }
+        copies.tasks.close();
+        Ok((copies, outlets))
+    }
+}
+
+impl Running {
+    fn start(ready: Ready, clock: Arc<dyn Clock>) -> io::Result<Self> {
+        let Ready { plan, place, copies } = ready;
+        let (copies, outlets) = copies.unwrap_or_else(Copies::none);
+        let (queue, receiver) = Queue::new(plan.queue, plan.closed);
+        let (queue, orders) = (Arc::new(queue), Arc::<Mutex<Orders>>::default());
+        let recorder = Arc::new(Recorder::new(clock.clone(), queue.clone(), plan.shape.clone()));
+        let writer = Writer::new((queue.clone(), orders.clone()), clock, plan.clone(), place.flatten(), outlets);
+        let (begin, begun) = oneshot::channel();
+        let worker = Worker::start("audit", move || writer.run(&receiver, begin))?;
+        Ok(Self { plan, queue, orders, recorder, worker, copies, begun: Some(begun) })
+    }
+
+    fn change(&mut self, ready: Ready) {
+        let Ready { plan, place, copies } = ready;
+        let (copies, outlets) = copies.unzip();
+        self.recorder.reshape(plan.shape.clone());
+        self.queue.close(plan.closed);
+        self.order(|orders| orders.change = Some(Change { plan: plan.clone(), place, outlets }));
+        self.plan = plan;
+        if let Some(copies) = copies {
+            // The old ones end when the writer lets go of them, with what they have.
+            std::mem::replace(&mut self.copies, copies).stop.cancel();
+        }
+    }
+
+    fn order(&self, say: impl FnOnce(&mut Orders)) {
+        say(&mut self.orders.lock().unwrap_or_else(PoisonError::into_inner));
+        self.queue.wake();
+        self.worker.nudge();
+    }
+
+    /// It writes what it has and ends, and nobody waits for that.
+    fn let_go(&self) {
+        self.order(|orders| orders.stop = true);
+        self.copies.stop.cancel();
+    }
+
+    async fn end(self) {
+        self.order(|orders| orders.stop = true);
+        let Self { queue, worker, copies, .. } = self;
+        if !worker.ended(LAST_RECORDS).await {
+            let records = queue.waiting();
+            tracing::error!(records, "the disk hangs: the last audit records are lost");
+        }
+        copies.stop.cancel();
+        let stdout = async {
+            match copies.stdout {
+                Some(worker) => worker.ended(LAST_COPIES).await,
+                None => true,
+            }
+        };
+        let otlp = tokio::time::timeout(LAST_COPIES, copies.tasks.wait());
+        let (poured, sent) = tokio::join!(stdout, otlp);
+        if !poured || sent.is_err() {
+            tracing::warn!("the last copies of audit records did not reach standard output or the collector");
+        }
+    }
+}
+
+impl Drop for Auditing {
+    fn drop(&mut self) {
+        let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = running {
+            running.let_go();
+        }
+    }
+}
+
+impl fmt::Debug for Auditing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Auditing({})", if self.switch.0.load().is_some() { "on" } else { "off" })
+    }
+}
+
+/// The port: the recorder where the audit is on, the log where it is off.
+#[derive(Default)]
+struct Switch(ArcSwapOption<Recorder>);
+
+impl Switch {
+    fn with<T>(&self, tell: impl FnOnce(&dyn Audit) -> T) -> T {
+        match &*self.0.load() {
+            Some(recorder) => tell(&**recorder),
+            None => tell(&LogAudit),
+        }
+    }
+}
+
+impl Audit for Switch {
+    fn entered(&self, entrance: &Entrance<'_>) {
+        self.with(|audit| audit.entered(entrance));
+    }
+
+    fn decided(&self, attempt: &Attempt<'_>, decision: Decision<'_>) -> Result<(), Failure> {
+        self.with(|audit| audit.decided(attempt, decision))
+    }
+
+    fn ended(&self, attempt: &Attempt<'_>, ended: &Ended) {
+        self.with(|audit| audit.ended(attempt, ended));
+    }
+
+    fn operated(&self, action: &Action<'_>) {
+        self.with(|audit| audit.operated(action));
+    }
+}
+
+/// Whether records go on where they are.
+fn is_same_place(old: &AuditPlan, new: &AuditPlan) -> bool {
+    let path = |plan: &AuditPlan| plan.file.as_ref().map(|file| file.path.clone());
+    path(old) == path(new) && (new.file.is_some() || old.stdout == new.stdout)
+}
+
+/// Whether what goes out beside goes out as it does.
+fn has_same_copies(old: &AuditPlan, new: &AuditPlan) -> bool {
+    let beside = |plan: &AuditPlan| plan.stdout && plan.file.is_some();
+    beside(old) == beside(new) && old.otlp == new.otlp
+}
+
+fn open(plan: &AuditPlan) -> Result<Place, AuditError> {
+    let keys: Vec<_> = plan.key.iter().cloned().collect();
+    match &plan.file {
+        Some(file) => match Journal::open(&file.path, &keys) {
+            Ok(place) => Ok(Some(place)),
+            Err(why) => Err(AuditError::File { path: file.path.clone(), why }),
+        },
+        None if plan.stdout => Ok(Some((Journal::stdout()?, tail::Tail::empty()))),
+        None => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests;

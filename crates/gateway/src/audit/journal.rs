@@ -1,0 +1,170 @@
+//! A file of records: locked, written behind its known end, and certain to be on the disk once it is synced.
+//!
+//! What was written and not yet synced is kept in memory and written again after any error, at the same place: a full
+//! disk, a torn write and a lost page look the same from here, and none of them leaves a gap.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use weir_policy::audit::Key;
+
+use super::tail::Tail;
+
+/// An open file of records.
+#[derive(Debug)]
+pub(super) struct Journal {
+    path: PathBuf,
+    file: File,
+    /// False for a pipe or a device: it has no end to go back to, and nothing to sync.
+    regular: bool,
+    /// Bytes that the disk has for good.
+    synced: u64,
+    /// What follows them.
+    open: Vec<u8>,
+    /// How much of that was written.
+    written: usize,
+}
+
+impl Journal {
+    /// Opens a file, or makes it, for this process alone; says what is at its end.
+    ///
+    /// # Errors
+    /// It cannot be opened, another process writes to it, or it is no file of records.
+    pub(super) fn open(path: &Path, keys: &[Key]) -> io::Result<(Self, Tail)> {
+        let mut options = OpenOptions::new();
+        // Nobody else is to read who called what.
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(path)?;
+        let regular = file.metadata()?.is_file();
+        if regular {
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(io::Error::other("another process writes to it")),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+        }
+        let synced = if regular { file.metadata()?.len() } else { 0 };
+        let tail = Tail::read(&file, synced, keys)?;
+        let mut journal = Self { path: path.to_owned(), file, regular, synced, open: Vec::new(), written: 0 };
+        journal.open.extend(tail.seal.unwrap_or_default());
+        Ok((journal, tail))
+    }
+
+    /// Standard output as a file: without a buffer, so that a line that was written is out.
+    ///
+    /// # Errors
+    /// It is closed.
+    pub(super) fn stdout() -> io::Result<Self> {
+        let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        let path = PathBuf::from("standard output");
+        Ok(Self { path, file, regular: false, synced: 0, open: Vec::new(), written: 0 })
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How long it is, with what is not yet on the disk.
+    pub(super) fn length(&self) -> u64 {
+        self.synced + self.open.len() as u64
+    }
+
+    /// Whether it can be put aside and begun anew.
+    pub(super) fn is_regular(&self) -> bool {
+        self.regular
+    }
+
+    /// Whether something is not yet on the disk for good.
+    pub(super) fn is_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Whether another file stands at its path now, or none.
+    pub(super) fn is_moved(&self) -> bool {
+        let (own, there) = (self.file.metadata(), fs::metadata(&self.path));
+        match (own, there) {
+            (Ok(own), Ok(there)) => (own.dev(), own.ino()) != (there.dev(), there.ino()),
+            (Ok(_), Err(error)) => error.kind() == io::ErrorKind::NotFound,
+            (Err(_), _) => false,
+        }
+    }
+
+    /// Takes bytes to write. They are written by [`Self::flush`].
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.open.extend_from_slice(bytes);
+    }
+
+    /// Hands all bytes to the system.
+    ///
+    /// # Errors
+    /// Some could not be written; the next flush writes them.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        if self.regular {
+            let at = self.synced + self.written as u64;
+            self.file.write_all_at(&self.open[self.written..], at)?;
+            self.written = self.open.len();
+            return Ok(());
+        }
+        while self.written < self.open.len() {
+            match self.file.write(&self.open[self.written..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => self.written += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.open.clear();
+        self.written = 0;
+        Ok(())
+    }
+
+    /// Waits until the disk has all bytes for good.
+    ///
+    /// # Errors
+    /// It is not known which it has; the next flush writes all again that were not synced before.
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        self.flush()?;
+        if let Err(error) = self.file.sync_data() {
+            self.written = 0;
+            return Err(error);
+        }
+        self.synced += self.open.len() as u64;
+        self.open.clear();
+        self.written = 0;
+        Ok(())
+    }
+
+    /// Gives up the file, and gives what it does not have for good, which is cut off from it as far as that goes.
+    pub(super) fn abandon(mut self) -> Vec<u8> {
+        if self.regular && !self.open.is_empty() && self.file.set_len(self.synced).is_err() {
+            tracing::warn!(path = %self.path.display(), "records at the end of this file are in the next one too");
+        }
+        std::mem::take(&mut self.open)
+    }
+
+    /// Puts the file aside under `name` and begins a new one at its path. What is not synced must be synced before.
+    ///
+    /// # Errors
+    /// Nothing has changed then, and writing goes on.
+    pub(super) fn put_aside(&mut self, name: &Path) -> io::Result<()> {
+        fs::rename(&self.path, name)?;
+        match Self::open(&self.path, &[]) {
+            Ok((fresh, _)) => {
+                *self = fresh;
+                // The names have to survive as the records do.
+                if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+                    File::open(folder)?.sync_all()?;
+                }
+                Ok(())
+            }
+            Err(error) => {
+                fs::rename(name, &self.path)?;
+                Err(error)
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Records to standard output, beside the file: a pipe that nobody reads holds up its own thread and nothing else.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use opentelemetry::KeyValue;
+use weir_core::telemetry::instruments;
+use weir_policy::audit::Sealed;
+
+use super::journal::Journal;
+use super::otlp::Exporter;
+use super::worker::Worker;
+
+/// Records that wait for a slow reader; at a kilobyte each, a few megabytes.
+pub(super) const BACKLOG: usize = 4096;
+
+/// Where records go beside the place that counts.
+#[derive(Debug, Default)]
+pub(super) struct Outlets {
+    pub(super) stdout: Option<SyncSender<Arc<Sealed>>>,
+    pub(super) otlp: Option<Exporter>,
+}
+
+impl Outlets {
+    /// Offers a record to each. What one has no room for is counted and lost to it.
+    pub(super) fn offer(&self, sealed: Sealed) {
+        if self.stdout.is_none() && self.otlp.is_none() {
+            return;
+        }
+        let sealed = Arc::new(sealed);
+        if let Some(stdout) = &self.stdout
+            && stdout.try_send(sealed.clone()).is_err()
+        {
+            dropped("stdout", 1);
+        }
+        if let Some(otlp) = &self.otlp {
+            otlp.offer(sealed);
+        }
+    }
+}
+
+/// Starts what writes records to standard output; it ends with the sender.
+///
+/// # Errors
+/// Standard output is closed, or the system has no thread.
+pub(super) fn stdout() -> std::io::Result<(SyncSender<Arc<Sealed>>, Worker)> {
+    let out = Journal::stdout()?;
+    let (sender, receiver) = sync_channel(BACKLOG);
+    let worker = Worker::start("audit-stdout", move || pour(&receiver, out))?;
+    Ok((sender, worker))
+}
+
+fn pour(receiver: &Receiver<Arc<Sealed>>, mut out: Journal) {
+    while let Ok(first) = receiver.recv() {
+        let mut count = 1;
+        out.push(first.line.as_bytes());
+        for sealed in receiver.try_iter().take(BACKLOG / 8) {
+            out.push(sealed.line.as_bytes());
+            count += 1;
+        }
+        if let Err(error) = out.flush() {
+            tracing::error!(%error, "audit records cannot be written to standard output any more");
+            dropped("stdout", count);
+            return;
+        }
+    }
+}
+
+/// Counts records that a sink did not get.
+pub(super) fn dropped(sink: &'static str, count: u64) {
+    instruments().audit_dropped.add(count, &[KeyValue::new("sink", sink)]);
+}

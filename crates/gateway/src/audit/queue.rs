@@ -1,0 +1,249 @@
+//! Events between the requests they happened to and the thread that writes them. Nothing here blocks or waits.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use weir_core::telemetry::instruments;
+use weir_policy::audit::{Event, Keeper, NotKept};
+
+/// A write that takes longer is no slow disk but one that hangs.
+const HANGS: Duration = Duration::from_secs(5);
+/// Senders at the door have at most half of the queue, so that whoever is refused again and again leaves room for calls.
+const AT_THE_DOOR: usize = 2;
+
+/// What the writer gets.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// An event to write.
+    Event(Event),
+    /// Look for orders: there are new ones.
+    Wake,
+}
+
+/// The queue's front end.
+#[derive(Debug)]
+pub(super) struct Queue {
+    sender: SyncSender<Message>,
+    limit: usize,
+    /// Events on their way to the writer.
+    queued: AtomicUsize,
+    /// Calls that were allowed and whose events are still to come. Each has its place in a closed queue.
+    promised: AtomicUsize,
+    /// Events that found no room since the last record that says so.
+    lost: AtomicU64,
+    /// No call without a record.
+    closed: AtomicBool,
+    /// The last write went well.
+    healthy: AtomicBool,
+    began: Instant,
+    /// Since when the writer is in the hands of the system: milliseconds after `began`, 0: it is not.
+    busy_since: AtomicU64,
+}
+
+impl Queue {
+    /// A queue with room for so many events. It is not healthy until the writer says so.
+    pub(super) fn new(limit: usize, closed: bool) -> (Self, Receiver<Message>) {
+        // A few more, so that the writer can be woken however full it is.
+        let (sender, receiver) = sync_channel(limit + 8);
+        let queue = Self {
+            sender,
+            limit,
+            queued: AtomicUsize::new(0),
+            promised: AtomicUsize::new(0),
+            lost: AtomicU64::new(0),
+            closed: AtomicBool::new(closed),
+            healthy: AtomicBool::new(false),
+            began: Instant::now(),
+            busy_since: AtomicU64::new(0),
+        };
+        (queue, receiver)
+    }
+
+    /// Whether calls are refused while records cannot be kept.
+    pub(super) fn close(&self, closed: bool) {
+        self.closed.store(closed, Ordering::Release);
+    }
+
+    /// Wakes the writer. One that cannot be woken is not asleep.
+    pub(super) fn wake(&self) {
+        let _ = self.sender.try_send(Message::Wake);
+    }
+
+    /// The writer has taken an event out.
+    pub(super) fn taken(&self) {
+        self.queued.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// How many events wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.queued.load(Ordering::Acquire)
+    }
+
+    /// How many events were lost; from here on it counts anew.
+    pub(super) fn take_lost(&self) -> u64 {
+        self.lost.swap(0, Ordering::AcqRel)
+    }
+
+    /// The writer says whether its last write went well; gives what it said before.
+    pub(super) fn report(&self, healthy: bool) -> bool {
+        instruments().audit_failing.record(u64::from(!healthy), &[]);
+        self.healthy.swap(healthy, Ordering::AcqRel)
+    }
+
+    /// The writer does something that the system may make it wait for.
+    pub(super) fn watched<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.busy_since.store(self.now().max(1), Ordering::Release);
+        let done = work();
+        self.busy_since.store(0, Ordering::Release);
+        done
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether what is put in now will be written soon.
+    fn flows(&self) -> bool {
+        let since = self.busy_since.load(Ordering::Acquire);
+        let hangs = since > 0 && self.now().saturating_sub(since) > HANGS.as_millis() as u64;
+        self.healthy.load(Ordering::Acquire) && !hangs
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    fn taken_places(&self) -> usize {
+        self.waiting() + self.promised.load(Ordering::Acquire)
+    }
+
+    /// Puts an event in, if the channel has room.
+    fn put(&self, event: Event) -> Result<(), NotKept> {
+        self.queued.fetch_add(1, Ordering::AcqRel);
+        match self.sender.try_send(Message::Event(event)) {
+            Ok(()) => Ok(()),
+            // Full, or the writer is gone: either way there is nobody for it.
+            Err(_) => {
+                self.taken();
+                Err(self.lose())
+            }
+        }
+    }
+
+    fn lose(&self) -> NotKept {
+        if self.lost.fetch_add(1, Ordering::AcqRel) == 0 {
+            tracing::error!("audit records are lost: they come faster than they can be written");
+        }
+        instruments().audit_dropped.add(1, &[opentelemetry::KeyValue::new("sink", "queue")]);
+        NotKept
+    }
+
+    fn refuse(&self) -> NotKept {
+        self.promised.fetch_sub(1, Ordering::AcqRel);
+        instruments().audit_refused.add(1, &[]);
+        NotKept
+    }
+}
+
+impl Keeper for Queue {
+    fn promise(&self) -> Result<(), NotKept> {
+        self.promised.fetch_add(1, Ordering::AcqRel);
+        if self.is_closed() && (!self.flows() || self.taken_places() > self.limit) {
+            return Err(self.refuse());
+        }
+        Ok(())
+    }
+
+    fn fulfil(&self, event: Event) {
+        // A call that was allowed before the audit was switched on has no place to give back.
+        let _ = self.promised.fetch_update(Ordering::AcqRel, Ordering::Acquire, |promised| promised.checked_sub(1));
+        // In a closed queue there is room, since its place was kept; in an open one the loss is counted.
+        let _ = self.put(event);
+    }
+
+    fn keep(&self, event: Event) -> Result<(), NotKept> {
+        let closed = self.is_closed();
+        let places = if closed { self.taken_places() } else { self.waiting() };
+        let limit = if event.kind() == "entry" { self.limit / AT_THE_DOOR } else { self.limit };
+        let kept = if places < limit { self.put(event) } else { Err(self.lose()) };
+        if closed { kept } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::time::UNIX_EPOCH;
+
+    use weir_policy::audit::Life;
+
+    use super::*;
+
+    fn event() -> Event {
+        Event::life(UNIX_EPOCH, Life::Changed)
+    }
+
+    #[test]
+    fn f13_an_open_queue_takes_every_call_and_counts_what_it_loses() {
+        let (queue, _receiver) = Queue::new(4, false);
+        for _ in 0..100 {
+            queue.promise().unwrap();
+        }
+        for _ in 0..100 {
+            queue.keep(event()).unwrap();
+            queue.fulfil(event());
+        }
+        let kept = queue.waiting();
+        assert!((4..=12).contains(&kept), "{kept}");
+        assert_eq!(queue.take_lost(), 200 - kept as u64);
+        assert_eq!(queue.take_lost(), 0);
+    }
+
+    #[test]
+    fn f13_a_closed_queue_loses_nothing_that_it_promised() {
+        let (queue, receiver) = Queue::new(4, true);
+        assert!(queue.promise().is_err(), "nothing was ever written");
+        queue.report(true);
+        queue.promise().unwrap();
+        queue.promise().unwrap();
+        queue.keep(event()).unwrap();
+        queue.keep(event()).unwrap();
+        assert!(queue.keep(event()).is_err());
+        assert!(queue.promise().is_err());
+        assert_eq!(queue.take_lost(), 1);
+        queue.fulfil(event());
+        queue.fulfil(event());
+        assert_eq!((queue.take_lost(), queue.waiting()), (0, 4));
+        assert!(queue.promise().is_err());
+        for _ in 0..4 {
+            assert!(matches!(receiver.try_recv(), Ok(Message::Event(_))));
+            queue.taken();
+        }
+        queue.promise().unwrap();
+        queue.report(false);
+        assert!(queue.promise().is_err(), "the disk is full");
+        queue.close(false);
+        queue.promise().unwrap();
+    }
+
+    #[test]
+    fn f13_a_write_that_hangs_closes_a_closed_queue() {
+        let (mut queue, _receiver) = Queue::new(4, true);
+        queue.report(true);
+        queue.began = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+        queue.watched(|| queue.promise().unwrap());
+        queue.busy_since.store(1000, Ordering::Release);
+        assert!(queue.promise().is_err());
+    }
+
+    #[test]
+    fn f13_a_queue_without_its_writer_counts_what_it_loses() {
+        let (queue, receiver) = Queue::new(4, true);
+        queue.report(true);
+        drop(receiver);
+        queue.promise().unwrap();
+        queue.fulfil(event());
+        assert_eq!((queue.take_lost(), queue.waiting()), (1, 0));
+    }
+}

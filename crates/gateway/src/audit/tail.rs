@@ -1,0 +1,84 @@
+//! The end of a file of records, as the process before left it: where its chain goes on, and what a sudden end tore.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use weir_policy::audit::{Head, Key, Life, Link};
+
+/// More than is on its way to the disk at any time.
+const WINDOW: u64 = 16 << 20;
+
+/// How the first record begins.
+const FIRST: &[u8] = br#"{"seq":1,"#;
+
+/// What is at the end of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tail {
+    /// The last record; before the first one in a new file.
+    pub(super) head: Head,
+    /// The key that signed it.
+    pub(super) key: Option<u8>,
+    /// Whether weir said good-bye in it, or has not begun yet.
+    pub(super) clean: bool,
+    /// What has to be written before the next record, so that it is a line of its own.
+    pub(super) seal: Option<&'static [u8]>,
+    /// What follows it and is no record.
+    pub(super) torn: Option<Life>,
+}
+
+impl Tail {
+    /// The end of an empty file.
+    pub(super) fn empty() -> Self {
+        Self { head: Head::genesis(), key: None, clean: true, seal: None, torn: None }
+    }
+
+    /// Reads the end of a file of `length` bytes. What was signed with a key that is not in `keys` is believed.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no file of records.
+    pub(super) fn read(file: &File, length: u64, keys: &[Key]) -> io::Result<Self> {
+        if length == 0 {
+            return Ok(Self::empty());
+        }
+        let from = length.saturating_sub(WINDOW);
+        let mut bytes = vec![0; usize::try_from(length - from).unwrap_or(usize::MAX)];
+        file.read_exact_at(&mut bytes, from)?;
+        let mut end = bytes.len();
+        if bytes.last() == Some(&b'\n') {
+            end -= 1;
+        }
+        let whole = end < bytes.len();
+        // Line by line from the end, until one is a record.
+        let mut line_end = end;
+        loop {
+            let start = bytes[..line_end].iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+            let link = Link::read(&bytes[start..line_end]).filter(|link| link.holds(keys) != Some(false));
+            if let Some(link) = link {
+                return Ok(Self::after(&link, &bytes[line_end..end], whole));
+            }
+            if start == 0 {
+                break;
+            }
+            line_end = start - 1;
+        }
+        let begun = bytes.iter().zip(FIRST).all(|(byte, first)| byte == first || *byte == 0);
+        if from == 0 && begun {
+            // The very first record was torn.
+            let seal = if whole { None } else { Some(&b"\n"[..]) };
+            return Ok(Self { clean: false, seal, torn: Some(Life::recovered(&bytes[..end])), ..Self::empty() });
+        }
+        Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "it does not end with a record of weir's: move it away, and keep it",
+        ))
+    }
+
+    /// `rest` begins with the end of the record's line, if there is one.
+    fn after(link: &Link, rest: &[u8], whole: bool) -> Self {
+        let seal = if whole { None } else { Some(&b"\n"[..]) };
+        let torn = rest.strip_prefix(b"\n").map(Life::recovered);
+        let clean = torn.is_none() && link.kind == "stopped";
+        Self { head: link.head.clone(), key: link.key, clean, seal, torn }
+    }
+}

@@ -1,0 +1,326 @@
+//! Records in real files, through starts, ends, moves and full disks.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs;
+use std::path::Path;
+
+use bytes::Bytes;
+use serde_json::Value;
+use weir_core::call::{Capabilities, RequestName, Trace};
+use weir_core::names::EndpointId;
+use weir_core::port::{Evidence, Verdict};
+use weir_core::{Call, FailureKind, Principal, authenticate};
+use weir_policy::Open;
+use weir_policy::audit::{Head, Inspector, Key, Seam, Shape, Summary};
+use weir_testkit::FakeRandom;
+use weir_wire::Params;
+use weir_wire::method::Method;
+
+use super::*;
+use crate::config::FilePlan;
+use crate::system::SystemClock;
+
+/// A fresh folder, gone with the value.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weir-audit-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn plan(&self, file: &str) -> AuditPlan {
+        plan(&self.0.join(file))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn plan(path: &Path) -> AuditPlan {
+    AuditPlan {
+        file: Some(FilePlan { path: path.to_owned(), size: 64 << 20, keep: 32, keep_for: None }),
+        stdout: false,
+        otlp: None,
+        closed: false,
+        sync: Duration::from_millis(100),
+        queue: 1024,
+        shape: Shape::default(),
+        key: None,
+    }
+}
+
+fn path(plan: &AuditPlan) -> &Path {
+    &plan.file.as_ref().unwrap().path
+}
+
+fn factory() -> Factory {
+    let ports = weir_upstream::Ports { clock: Arc::new(SystemClock::new()), random: Arc::new(FakeRandom::new(7)) };
+    Factory::new(ports, weir_upstream::Identity::new("weir", "0"))
+}
+
+async fn start(plan: &AuditPlan) -> Auditing {
+    let auditing = Auditing::start(Some(plan), Arc::new(SystemClock::new()), &factory()).unwrap();
+    auditing.begun().await;
+    auditing
+}
+
+fn change(auditing: &Auditing, plan: Option<&AuditPlan>) {
+    let prepared = auditing.prepare(plan, &factory()).unwrap();
+    auditing.take(prepared).unwrap();
+}
+
+fn operate(auditing: &Auditing, what: &str) {
+    auditing.port().operated(&Action { who: "test", what, detail: "", done: true });
+}
+
+/// Walks along files in the order given.
+fn inspect(mut inspector: Inspector, files: &[PathBuf]) -> Summary {
+    for file in files {
+        let text = fs::read(file).unwrap();
+        inspector.begin_file();
+        for line in text.split_inclusive(|b| *b == b'\n') {
+            let whole = line.ends_with(b"\n");
+            let found = inspector.line(line.strip_suffix(b"\n").unwrap_or(line), whole);
+            found.unwrap_or_else(|trouble| {
+                panic!("{}: {trouble:?}\n{}", file.display(), String::from_utf8_lossy(&text))
+            });
+        }
+        inspector.end_file().unwrap_or_else(|trouble| panic!("{}: {trouble:?}", file.display()));
+    }
+    inspector.finish().unwrap()
+}
+
+fn verified(plan: &AuditPlan) -> Summary {
+    let mut files = shelf::aside(path(plan));
+    files.push(path(plan).to_owned());
+    inspect(Inspector::default(), &files)
+}
+
+/// One member of each record of a file.
+fn told(path: &Path, member: &str) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap();
+    let records = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap_or_default());
+    records.map(|record| record[member].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+fn call() -> Call {
+    Call {
+        endpoint: EndpointId::new("/mcp"),
+        method: Method::ToolsCall,
+        params: Params::parse(Some(&Bytes::from_static(br#"{"name":"x","arguments":{}}"#))).unwrap(),
+        capabilities: Capabilities::default(),
+        wants_progress: false,
+        log_level: None,
+        session: None,
+        resume: None,
+        request: RequestName::from_bits(1),
+        trace: Trace::default(),
+    }
+}
+
+async fn anybody() -> Principal {
+    let endpoint = EndpointId::new("/mcp");
+    let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
+    authenticate(&Open, &evidence, ()).await.unwrap().principal().clone()
+}
+
+/// Whether a call is let through.
+fn allowed(auditing: &Auditing, principal: &Principal) -> Result<(), Failure> {
+    let call = call();
+    let attempt = Attempt { principal, call: &call, item: None };
+    auditing.port().decided(&attempt, Decision::Allowed(&Verdict::default()))?;
+    let ended = Ended { outcome: "complete", took: Duration::ZERO, bytes: 0, verdict: Verdict::default() };
+    auditing.port().ended(&attempt, &ended);
+    Ok(())
+}
+
+#[tokio::test]
+async fn f18_the_chain_goes_on_over_orderly_restarts() {
+    let folder = Folder::new("restarts");
+    let plan = folder.plan("audit.jsonl");
+    for _ in 0..3 {
+        let auditing = start(&plan).await;
+        operate(&auditing, "one");
+        operate(&auditing, "two");
+        auditing.shutdown().await;
+    }
+    let summary = verified(&plan);
+    assert_eq!((summary.first, summary.records, summary.seams), (Some(1), 12, Vec::new()));
+    assert_eq!(told(path(&plan), "kind")[..5], ["started", "admin", "admin", "stopped", "started"]);
+    assert!(!fs::read_to_string(path(&plan)).unwrap().contains("\"unclean\":true"));
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(path(&plan)).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600, "nobody else reads who called what");
+}
+
+#[tokio::test]
+async fn f18_g10_wherever_a_sudden_end_cuts_the_file_the_next_start_says_so_and_goes_on() {
+    let folder = Folder::new("torn");
+    let plan = folder.plan("audit.jsonl");
+    let auditing = start(&plan).await;
+    for _ in 0..5 {
+        operate(&auditing, "something");
+    }
+    auditing.shutdown().await;
+    let whole = fs::read(path(&plan)).unwrap();
+    let garbage = [&b""[..], b"\0\0\0\0", b"\n", b"half\nof\n{\"seq\":3", b"\xff\xfe"];
+    for cut in (0..whole.len()).step_by(37).chain([whole.len() - 1, whole.len()]) {
+        for garbage in garbage {
+            if cut < 10 && !garbage.is_empty() {
+                continue;
+            }
+            let left = [&whole[..cut], garbage].concat();
+            fs::write(path(&plan), &left).unwrap();
+            let auditing = start(&plan).await;
+            operate(&auditing, "after");
+            auditing.shutdown().await;
+            let summary = verified(&plan);
+            let before = whole[..cut].iter().filter(|b| **b == b'\n').count() as u64;
+            assert!(summary.records >= before + 3, "{cut}: {summary:?}");
+            let clean = left.is_empty() || left == whole || left == whole[..whole.len() - 1];
+            let text = String::from_utf8_lossy(&fs::read(path(&plan)).unwrap()).into_owned();
+            assert_eq!(!text.contains("\"unclean\":true"), clean, "{cut} {garbage:?}");
+            assert!(summary.seams.iter().all(|seam| matches!(seam, Seam::Recovered { .. })));
+        }
+    }
+}
+
+#[tokio::test]
+async fn f18_a_file_that_is_no_record_of_weirs_is_left_alone() {
+    let folder = Folder::new("foreign");
+    let plan = folder.plan("audit.jsonl");
+    for text in ["root:x:0:0\n", "{\"a\":1}\n", "{\"seq\":2,\"hash\":\"x\"}\n"] {
+        fs::write(path(&plan), text).unwrap();
+        let refused = Auditing::start(Some(&plan), Arc::new(SystemClock::new()), &factory()).unwrap_err();
+        assert!(refused.to_string().contains("move it away"), "{refused}");
+        assert_eq!(fs::read_to_string(path(&plan)).unwrap(), text);
+    }
+}
+
+#[tokio::test]
+async fn f18_two_processes_never_write_one_chain() {
+    let folder = Folder::new("two");
+    let plan = folder.plan("audit.jsonl");
+    let auditing = start(&plan).await;
+    let refused = Auditing::start(Some(&plan), Arc::new(SystemClock::new()), &factory()).unwrap_err();
+    assert!(refused.to_string().contains("another process"), "{refused}");
+    auditing.shutdown().await;
+}
+
+#[tokio::test]
+async fn f18_full_files_are_put_aside_and_the_chain_goes_on_through_them() {
+    let folder = Folder::new("rotation");
+    let mut plan = folder.plan("audit.jsonl");
+    plan.file = Some(FilePlan { size: 2000, keep: 3, ..plan.file.unwrap() });
+    let mut head: Option<Head> = None;
+    for _ in 0..12 {
+        let auditing = start(&plan).await;
+        for _ in 0..4 {
+            operate(&auditing, "something");
+        }
+        auditing.shutdown().await;
+        let summary = verified(&plan);
+        assert!(summary.head.as_ref().unwrap().seq > head.map_or(0, |head| head.seq));
+        head = summary.head;
+    }
+    assert_eq!(head.unwrap().seq, 72, "nothing is missing at the end");
+    let aside = shelf::aside(path(&plan));
+    assert!((1..=3).contains(&aside.len()), "{aside:?}");
+    assert!(verified(&plan).first.unwrap() > 1, "the oldest are gone");
+}
+
+#[test]
+fn f18_old_files_go_by_number_and_by_age() {
+    let folder = Folder::new("shelf");
+    let own = folder.0.join("audit.jsonl");
+    let names = ["audit.jsonl.0000000000000001", "audit.jsonl.0000000000000002", "audit.jsonl.0000000000000002-002"];
+    let others = ["audit.jsonl", "audit.jsonl.bak", "other.jsonl.0000000000000001", "audit.jsonl.0000000000000002-2"];
+    for name in names.iter().chain(&others) {
+        fs::write(folder.0.join(name), name).unwrap();
+    }
+    assert_eq!(shelf::aside(&own), names.map(|name| folder.0.join(name)));
+    assert_eq!(shelf::name(&own, 2), folder.0.join("audit.jsonl.0000000000000002-003"));
+    let now = std::time::SystemTime::now();
+    shelf::clear(&own, 2, Some(Duration::from_secs(60)), now);
+    assert_eq!(shelf::aside(&own), names[1..].iter().map(|name| folder.0.join(name)).collect::<Vec<_>>());
+    shelf::clear(&own, 2, Some(Duration::from_secs(60)), now + Duration::from_secs(3600));
+    assert!(shelf::aside(&own).is_empty());
+    assert!(others.iter().all(|name| folder.0.join(name).exists()), "what is not weir's stays");
+}
+
+#[tokio::test]
+async fn f18_a_reload_moves_the_record_and_the_chain_goes_on() {
+    let folder = Folder::new("moves");
+    let (first, second) = (folder.plan("first.jsonl"), folder.plan("second.jsonl"));
+    // Where it moves to there is a chain of another life.
+    let auditing = start(&second).await;
+    auditing.shutdown().await;
+    let auditing = start(&first).await;
+    operate(&auditing, "here");
+    change(&auditing, Some(&second));
+    operate(&auditing, "there");
+    // The same place, kept otherwise.
+    let signed = AuditPlan { key: Some(Key::new(1, [7; 32])), closed: true, ..second.clone() };
+    change(&auditing, Some(&signed));
+    operate(&auditing, "signed");
+    auditing.shutdown().await;
+    let files = [path(&first).to_owned(), path(&second).to_owned()];
+    let summary = inspect(Inspector::new(vec![Key::new(1, [7; 32])]), &files);
+    assert_eq!((summary.first, summary.seams), (Some(1), Vec::new()));
+    assert!((1..=3).contains(&summary.signed), "{}", summary.signed);
+    assert!(told(path(&second), "what").contains(&"signed".to_owned()));
+    assert_eq!(shelf::aside(path(&second)).len(), 1, "the other chain is kept");
+    // Switched off, then on again: it goes on in the file.
+    let auditing = start(&signed).await;
+    change(&auditing, None);
+    operate(&auditing, "unseen");
+    auditing.shutdown().await;
+    assert!(!told(path(&second), "what").contains(&"unseen".to_owned()));
+}
+
+#[tokio::test]
+async fn f13_a_full_disk_refuses_calls_where_it_is_closed_and_counts_them_where_it_is_open() {
+    let anybody = anybody().await;
+    let full = plan(Path::new("/dev/full"));
+    let closed = AuditPlan { closed: true, queue: 64, ..full.clone() };
+    let auditing = Auditing::start(Some(&closed), Arc::new(SystemClock::new()), &factory()).unwrap();
+    for _ in 0..200 {
+        assert_eq!(allowed(&auditing, &anybody).unwrap_err().kind(), &FailureKind::Overloaded);
+    }
+    // The operator says otherwise, or gives another place; the stuck writer listens.
+    let folder = Folder::new("full");
+    change(&auditing, Some(&AuditPlan { closed: false, ..closed.clone() }));
+    for _ in 0..200 {
+        allowed(&auditing, &anybody).unwrap();
+    }
+    let elsewhere = AuditPlan { queue: 64, ..folder.plan("audit.jsonl") };
+    change(&auditing, Some(&elsewhere));
+    auditing.shutdown().await;
+    let summary = verified(&elsewhere);
+    let lost = summary.seams.iter().map(|seam| match seam {
+        Seam::Lost { events, .. } => *events,
+        Seam::Recovered { .. } => 0,
+    });
+    let calls = told(path(&elsewhere), "kind").iter().filter(|kind| *kind == "call").count() as u64;
+    assert_eq!(calls + lost.sum::<u64>(), 200, "what has no record is counted");
+}
+
+#[tokio::test]
+async fn f18_a_closed_audit_has_a_record_of_every_call_that_it_let_through() {
+    let folder = Folder::new("closed");
+    let plan = AuditPlan { closed: true, queue: 64, ..folder.plan("audit.jsonl") };
+    let auditing = start(&plan).await;
+    let anybody = anybody().await;
+    let through = (0..5000).filter(|_| allowed(&auditing, &anybody).is_ok()).count();
+    assert!(through > 0);
+    auditing.shutdown().await;
+    let summary = verified(&plan);
+    assert_eq!(told(path(&plan), "kind").iter().filter(|kind| *kind == "call").count(), through);
+    assert_eq!(summary.seams, []);
+}

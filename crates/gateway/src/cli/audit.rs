@@ -1,0 +1,182 @@
+//! `weir audit verify FILE...`: is the record whole?
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use data_encoding::{BASE64URL, BASE64URL_NOPAD};
+use weir_policy::audit::{Head, Inspector, Key, Link, Seam, Summary, Trouble};
+
+use super::{UNREACHABLE, USAGE, fail};
+
+/// A record is not where it should be, or not as it was written.
+const BROKEN: u8 = 1;
+/// Longer than any line that weir writes.
+const LONGEST: u64 = 16 << 20;
+
+/// What can be done with audit records.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Check that no record was changed, dropped, inserted or swapped; exits with 1 at the first that was, 3 if a file
+    /// cannot be read
+    Verify(Verify),
+}
+
+/// What to verify, and against what.
+#[derive(Debug, Args)]
+pub(super) struct Verify {
+    /// The files of one chain, in any order
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// A record that must be there, as an earlier run printed it: shows if the end was cut off, or all written anew
+    #[arg(long, value_name = "SEQ:HASH", value_parser = head)]
+    expect: Option<Head>,
+    /// The first record must be the very first
+    #[arg(long)]
+    from_start: bool,
+    /// Keys of a signed chain, as in the config; better in the environment, where other users do not see them
+    #[arg(
+        long = "key",
+        env = "WEIR_AUDIT_KEYS",
+        hide_env_values = true,
+        value_name = "ID:SECRET",
+        value_delimiter = ','
+    )]
+    keys: Vec<String>,
+}
+
+pub(super) fn run(command: Command) -> ExitCode {
+    let Command::Verify(verify) = command;
+    match verify.run() {
+        Ok(summary) => {
+            println!("{}", text(&summary));
+            ExitCode::SUCCESS
+        }
+        Err(Stop::Unreadable(file, error)) => fail(UNREACHABLE, format_args!("{}: {error}", file.display())),
+        Err(Stop::Usage(why)) => fail(USAGE, why),
+        Err(Stop::Broken(file, Trouble { line, why })) => {
+            println!("{}:{line}: {why}", file.display());
+            ExitCode::from(BROKEN)
+        }
+    }
+}
+
+/// Why the walk ended early.
+enum Stop {
+    Unreadable(PathBuf, io::Error),
+    Usage(&'static str),
+    Broken(PathBuf, Trouble),
+}
+
+impl Verify {
+    fn run(self) -> Result<Summary, Stop> {
+        let Self { files, expect, from_start, keys } = self;
+        // Not clap's to parse: it would repeat a secret that does not fit.
+        let keys = keys.iter().map(|text| key(text)).collect::<Result<_, _>>().map_err(Stop::Usage)?;
+        let mut inspector = Inspector::new(keys);
+        if let Some(head) = expect {
+            inspector = inspector.expect(head);
+        }
+        let files = in_order(files)?;
+        for file in &files {
+            walk(&mut inspector, file)?;
+        }
+        let last = files.last().cloned().unwrap_or_default();
+        let summary = inspector.finish().map_err(|trouble| Stop::Broken(last, trouble))?;
+        match summary.first {
+            None => Err(Stop::Usage("there is no record in these files")),
+            Some(first) if from_start && first != 1 => {
+                let why = format!("it is record {first}: those before it are missing");
+                let file = files.first().cloned().unwrap_or_default();
+                Err(Stop::Broken(file, Trouble { line: 1, why }))
+            }
+            Some(_) => Ok(summary),
+        }
+    }
+}
+
+/// Files as their records follow one another. One without a first record keeps its place, and shows there.
+fn in_order(files: Vec<PathBuf>) -> Result<Vec<PathBuf>, Stop> {
+    let mut numbered = Vec::new();
+    for file in files {
+        let line = open(&file).and_then(|mut reader| next(&mut reader));
+        let line = line.map_err(|error| Stop::Unreadable(file.clone(), error))?;
+        let first = line.and_then(|(line, _)| Link::read(&line)).map_or(0, |link| link.head.seq);
+        numbered.push((first, file));
+    }
+    numbered.sort_by_key(|(first, _)| *first);
+    Ok(numbered.into_iter().map(|(_, file)| file).collect())
+}
+
+fn walk(inspector: &mut Inspector, file: &Path) -> Result<(), Stop> {
+    let unreadable = |error| Stop::Unreadable(file.to_owned(), error);
+    let broken = |trouble| Stop::Broken(file.to_owned(), trouble);
+    let mut reader = open(file).map_err(unreadable)?;
+    inspector.begin_file();
+    while let Some((line, whole)) = next(&mut reader).map_err(unreadable)? {
+        inspector.line(&line, whole).map_err(broken)?;
+    }
+    inspector.end_file().map_err(broken)
+}
+
+fn open(file: &Path) -> io::Result<BufReader<File>> {
+    File::open(file).map(BufReader::new)
+}
+
+/// The next line without its end, and whether it has one. One that is too long comes in pieces, which are no records.
+fn next(reader: &mut BufReader<File>) -> io::Result<Option<(Vec<u8>, bool)>> {
+    let mut line = Vec::new();
+    if reader.take(LONGEST).read_until(b'\n', &mut line)? == 0 {
+        return Ok(None);
+    }
+    let whole = line.last() == Some(&b'\n');
+    if whole {
+        line.pop();
+    }
+    Ok(Some((line, whole)))
+}
+
+fn text(summary: &Summary) -> String {
+    let Summary { first, head, records, signed, seams } = summary;
+    let mut lines = vec![format!("whole: {records} records")];
+    if let Some(first) = first.filter(|first| *first > 1) {
+        lines.push(format!("begins with record {first}: older ones are not in these files"));
+    }
+    if *signed > 0 && signed < records {
+        lines.push(format!("the first {} are not signed", records - signed));
+    }
+    for seam in seams {
+        lines.push(match seam {
+            Seam::Recovered { seq, bytes } => {
+                format!("before record {seq} weir ended suddenly, and {bytes} bytes of records were torn")
+            }
+            Seam::Lost { seq, events } => format!("before record {seq}, {events} events were lost for lack of room"),
+        });
+    }
+    if let Some(head) = head {
+        lines.push(format!("last: {head}"));
+    }
+    lines.join("\n")
+}
+
+fn head(text: &str) -> Result<Head, String> {
+    let (seq, hash) = text.split_once(':').ok_or("write SEQ:HASH")?;
+    let is_hash = hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    match seq.parse() {
+        Ok(seq) if is_hash => Ok(Head { seq, hash: hash.to_owned() }),
+        _ => Err("write SEQ:HASH, as `weir audit verify` prints it".to_owned()),
+    }
+}
+
+/// The message never has the text in it, for that is a secret.
+fn key(text: &str) -> Result<Key, &'static str> {
+    let (id, secret) = text.split_once(':').ok_or("a key is ID:SECRET")?;
+    let bytes = BASE64URL_NOPAD.decode(secret.as_bytes()).or_else(|_| BASE64URL.decode(secret.as_bytes()));
+    let secret: Option<[u8; 32]> = bytes.ok().and_then(|bytes| bytes.try_into().ok());
+    match (id.parse(), secret) {
+        (Ok(id), Some(secret)) => Ok(Key::new(id, secret)),
+        _ => Err("a key is its number, a colon, and 32 bytes of URL-safe base64"),
+    }
+}

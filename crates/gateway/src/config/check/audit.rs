@@ -1,0 +1,133 @@
+//! `audit`: what is kept of who did what, and where.
+
+use std::time::Duration;
+
+use http::Uri;
+use weir_policy::audit::{Key, Pointer, Shape};
+use weir_upstream::HttpSettings;
+
+use super::super::raw::{
+    RawArguments, RawAudit, RawAuditFile, RawKey, RawOnFailure, RawOtlp, RawRotate, RawUpstream, Size, Time,
+};
+use super::super::report::{Path, Problem, Report};
+use super::super::{AuditPlan, FilePlan};
+use super::{access, upstreams};
+
+/// What a machine that loses its power may lose of what happened.
+const SYNC: Duration = Duration::from_millis(100);
+/// More than the requests that are answered at the same time by default, so that each of them has its place.
+const QUEUE: usize = 16_384;
+/// About 100,000 calls.
+const SIZE: u64 = 64 << 20;
+/// With files of the default size, 2 GiB.
+const KEEP: usize = 32;
+/// Where collectors take logs (OTLP, "OTLP/HTTP Request").
+const LOGS: &str = "/v1/logs";
+
+pub(super) fn check(raw: Option<RawAudit>, folder: &std::path::Path, report: &mut Report) -> Option<AuditPlan> {
+    let raw = raw?;
+    let at = Path::at("audit");
+    let stdout = raw.stdout.unwrap_or(false);
+    let closed = matches!(raw.on_failure, Some(RawOnFailure::Closed));
+    if raw.file.is_none() && !stdout {
+        if raw.otlp.is_none() && !report.blames(&at) {
+            let problem = Problem::error(at.clone(), "says nowhere to keep records");
+            report.add(problem.hint("write audit: { file: { path: /var/log/weir/audit.jsonl } }"));
+        } else if closed {
+            let problem = Problem::error(at.key("on_failure"), "nobody knows whether a collector keeps a record");
+            report.add(problem.hint("`closed` needs `file` or `stdout`"));
+        }
+    }
+    if raw.sync.is_some_and(|Time(time)| time.is_zero() || time > Duration::from_secs(60)) {
+        report.add(Problem::error(at.key("sync"), "must be from 1ms to 60s"));
+    }
+    if raw.queue.is_some_and(|queue| !(64..=1 << 20).contains(&queue)) {
+        report.add(Problem::error(at.key("queue"), "must be from 64 to 1048576"));
+    }
+    Some(AuditPlan {
+        file: raw.file.and_then(|raw| file(raw, folder, &at.key("file"), report)),
+        stdout,
+        otlp: raw.otlp.and_then(|raw| otlp(raw, folder, &at.key("otlp"), report)),
+        closed,
+        sync: raw.sync.map_or(SYNC, |Time(time)| time),
+        queue: raw.queue.unwrap_or(QUEUE),
+        shape: shape(raw.arguments, raw.show.as_deref(), &at, report),
+        key: raw.key.and_then(|raw| key(&raw, &at.key("key"), report)),
+    })
+}
+
+fn file(raw: RawAuditFile, folder: &std::path::Path, at: &Path, report: &mut Report) -> Option<FilePlan> {
+    let RawRotate { size, keep, keep_for } = raw.rotate.unwrap_or_default();
+    let rotate = at.key("rotate");
+    if size.is_some_and(|Size(size)| size < 64 << 10) {
+        report.add(Problem::error(rotate.key("size"), "must be at least 64KiB"));
+    }
+    if keep == Some(0) {
+        let problem = Problem::error(rotate.key("keep"), "must be at least 1");
+        report.add(problem.hint("with 0, records would go as soon as a file is full"));
+    }
+    if keep_for.is_some_and(|Time(time)| time.is_zero()) {
+        report.add(Problem::error(rotate.key("keep_for"), "must not be zero"));
+    }
+    let Some(path) = raw.path.filter(|path| !path.is_empty()) else {
+        if !report.blames(at) {
+            report.add(Problem::error(at.key("path"), "is missing"));
+        }
+        return None;
+    };
+    let path = folder.join(path);
+    if path.parent().is_some_and(|parent| !parent.as_os_str().is_empty() && !parent.is_dir()) {
+        let problem = Problem::error(at.key("path"), "is in a folder that is not there");
+        report.add(problem.hint("make it, and let nobody but weir write to it"));
+    }
+    Some(FilePlan {
+        path,
+        size: size.map_or(SIZE, |Size(size)| size as u64),
+        keep: keep.unwrap_or(KEEP),
+        keep_for: keep_for.map(|Time(time)| time),
+    })
+}
+
+fn otlp(raw: RawOtlp, folder: &std::path::Path, at: &Path, report: &mut Report) -> Option<HttpSettings> {
+    let RawOtlp { url, headers, ca_file } = raw;
+    if url.is_none() {
+        if !report.blames(at) {
+            report.add(Problem::error(at.key("url"), "is missing").hint("write http://127.0.0.1:4318"));
+        }
+        return None;
+    }
+    let place = RawUpstream { url, headers, ca_file, ..RawUpstream::default() };
+    let mut settings = upstreams::http(place, folder, at, report)?;
+    if settings.url.path() == "/" {
+        let mut parts = settings.url.clone().into_parts();
+        parts.path_and_query = Some(http::uri::PathAndQuery::from_static(LOGS));
+        settings.url = Uri::from_parts(parts).unwrap_or(settings.url);
+    }
+    Some(settings)
+}
+
+fn shape(arguments: Option<RawArguments>, show: Option<&[String]>, at: &Path, report: &mut Report) -> Shape {
+    let digest = !matches!(arguments, Some(RawArguments::None));
+    let mut pointers = Vec::new();
+    for (n, text) in show.unwrap_or_default().iter().enumerate() {
+        match Pointer::parse(text) {
+            Some(pointer) => pointers.push(pointer),
+            None => {
+                let problem = Problem::error(at.key("show").key(n), "is no JSON pointer to an argument");
+                report.add(problem.hint("write /name, or /list/*/id"));
+            }
+        }
+    }
+    Shape { digest, show: pointers }
+}
+
+fn key(raw: &RawKey, at: &Path, report: &mut Report) -> Option<Key> {
+    match access::key(raw) {
+        Ok(key) => Some(Key::new(key.id, key.secret)),
+        Err((part, message)) => {
+            let problem = Problem::error(at.key(part), message);
+            report.add(problem.hint("`weir keygen` prints a whole entry; keep its secret in the environment"));
+            None
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What is left on the disk when weir is killed in the middle of its work.
+
+use std::collections::HashSet;
+
+use serde_json::json;
+use weir_testkit::Mockup;
+
+use super::{Folder, call, client, config, of_kind, whole};
+use crate::harness::{Weir, until};
+
+/// Makes calls until weir is killed under them; gives how many were answered.
+async fn answered(weir: &Weir, calls: usize) -> usize {
+    let clients = (0..8).map(|_| client(weir)).collect::<Vec<_>>();
+    let each = calls / clients.len();
+    let work = clients.into_iter().map(|client| {
+        tokio::spawn(async move {
+            let mut well = 0;
+            for n in 0..each {
+                well += usize::from(call(&client, json!({ "n": n })).await);
+            }
+            well
+        })
+    });
+    let mut well = 0;
+    for task in work.collect::<Vec<_>>() {
+        well += task.await.unwrap();
+    }
+    well
+}
+
+async fn killed_again_and_again(rounds: usize, calls: usize) {
+    let folder = Folder::new(&format!("kill-{calls}"));
+    let file = folder.file();
+    let upstream = Mockup::modern().tools(1).start().await;
+    let config = config(&upstream, json!({ "file": { "path": file, "rotate": { "size": "1GiB" } }, "sync": "10ms" }));
+    let mut made = 0;
+    for round in 0..rounds {
+        let weir = Weir::with(config.clone());
+        weir.until_listed("/mcp", &["one__tool_0000"]);
+        made += answered(&weir, calls).await;
+        // The last of them reach the disk.
+        until("the records", || (of_kind(&file, "call").len() >= made).then_some(()));
+        // And now in the middle of further ones.
+        let clients = [client(&weir), client(&weir)];
+        let busy = clients.map(|client| {
+            tokio::spawn(async move {
+                let mut well = 0;
+                while call(&client, json!({})).await {
+                    well += 1;
+                }
+                well
+            })
+        });
+        until("calls under way", || (of_kind(&file, "call").len() > made + 20).then_some(()));
+        weir.process.signal("KILL");
+        drop(weir);
+        for task in busy {
+            made += task.await.unwrap();
+        }
+        // At most what was in the queue or in the kernel's hands when it was killed is missing.
+        let kept = of_kind(&file, "call").len();
+        println!("round {round}: {made} calls answered, {kept} on record");
+        assert!(kept + 500 > made, "{kept} of {made}");
+        made = kept;
+    }
+    let last = Weir::with(config);
+    drop(last);
+    println!("{}", whole(&[&file]));
+    let calls = of_kind(&file, "call");
+    let requests: HashSet<String> = calls.iter().map(|record| record["request"].to_string()).collect();
+    assert_eq!(requests.len(), calls.len(), "each has exactly one");
+    for record in &calls {
+        assert_eq!((&record["upstream"], &record["native"]), (&json!("one"), &json!("tool_0000")));
+        assert_eq!((&record["decision"], &record["tool"]), (&json!("allowed"), &json!("one__tool_0000")));
+        assert!(record["outcome"].is_string() && record["took_ms"].is_number() && record["bytes"].is_number());
+        assert_eq!(record["arguments"]["sha256"].as_str().unwrap().len(), 64);
+    }
+    let started = of_kind(&file, "started");
+    assert_eq!(started.len(), rounds + 1);
+    assert!(started[1..].iter().all(|record| record["unclean"] == true), "G10: the gap is on record");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f18_g10_the_chain_holds_however_often_weir_is_killed() {
+    killed_again_and_again(2, 2000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long"]
+async fn f18_the_chain_holds_over_100_000_calls_and_kills() {
+    killed_again_and_again(5, 20_000).await;
+}

@@ -1,0 +1,78 @@
+//! The audit of a real weir: killed, starved of its disk, read by nobody, lied to, and verified.
+
+mod disk;
+mod kill;
+mod tamper;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+use weir_testkit::{Mockup, RawClient};
+
+use crate::harness::{Weir, binary};
+
+/// A fresh folder, gone with the value.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weir-it-audit-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn file(&self) -> PathBuf {
+        self.0.join("audit.jsonl")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A config with one upstream called `one`.
+pub fn config(upstream: &Mockup, audit: Value) -> Value {
+    json!({ "upstreams": { "one": { "url": upstream.url() } }, "audit": audit })
+}
+
+pub fn client(weir: &Weir) -> RawClient {
+    RawClient::new(&weir.url("/mcp")).modern()
+}
+
+/// Makes a call; whether it was answered well.
+pub async fn call(client: &RawClient, arguments: Value) -> bool {
+    let answer = client.call("one__tool_0000", arguments).await;
+    answer.is_ok_and(|answer| {
+        answer.status.is_success()
+            && answer.last()["result"]["isError"] != json!(true)
+            && answer.last().get("error").is_none()
+    })
+}
+
+/// The records of a file; what is no JSON is left out.
+pub fn records(file: &Path) -> Vec<Value> {
+    let bytes = std::fs::read(file).unwrap();
+    bytes.split(|b| *b == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
+}
+
+pub fn of_kind(file: &Path, kind: &str) -> Vec<Value> {
+    records(file).into_iter().filter(|record| record["kind"] == kind).collect()
+}
+
+/// `weir audit verify`: its exit code, and what it printed.
+pub fn verify(arguments: &[&str], files: &[&Path]) -> (i32, String) {
+    let output = Command::new(binary()).args(["audit", "verify"]).args(arguments).args(files).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap(), String::from_utf8(text).unwrap())
+}
+
+/// The chain of these files is whole; gives what `verify` says.
+pub fn whole(files: &[&Path]) -> String {
+    let (code, text) = verify(&[], files);
+    assert_eq!(code, 0, "{text}");
+    text
+}
