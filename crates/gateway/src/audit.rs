@@ -225,7 +225,8 @@ impl Running {
         let (copies, outlets) = copies.unzip();
         self.recorder.reshape(plan.shape.clone());
         self.queue.close(plan.closed);
-        self.order(|orders| orders.change = Some(Change { plan: plan.clone(), place, outlets }));
+        let change = Change { plan: plan.clone(), place, outlets };
+        self.order(|orders| orders.change = Some(change.after(orders.change.take())));
         self.plan = plan;
         if let Some(copies) = copies {
             // The old ones end when the writer lets go of them, with what they have.

@@ -98,13 +98,14 @@ async fn f13_f18_copies_go_to_standard_output_and_to_a_collector() {
     collector.on("POST", 1, Behaviour::status(503, "text/plain", "later"));
     collector.on("POST", 1000, Behaviour::status(200, "application/json", "{}"));
     let address = collector.address();
-    let otlp = json!({ "url": format!("http://{address}"), "headers": { "Authorization": "Bearer CANARY-collector" } });
+    let otlp = json!({ "url": format!("http://{address}"), "headers": { "Authorization": "Bearer SECRET-collector" } });
     let audit = json!({ "file": { "path": folder.file() }, "stdout": true, "otlp": otlp });
     let mut weir = Weir::with(config(&upstream, audit));
     weir.until_listed("/mcp", &["one__tool_0000"]);
     for n in 0..50 {
         assert!(call(&client(&weir), json!({ "n": n })).await);
     }
+    until("the attempt that fails", || (!collector.requests_of("POST").is_empty()).then_some(()));
     weir.process.signal("TERM");
     assert_eq!(weir.process.ended(), Some(0));
     let kept = std::fs::read_to_string(folder.file()).unwrap();
@@ -116,7 +117,7 @@ async fn f13_f18_copies_go_to_standard_output_and_to_a_collector() {
     for request in collector.requests_of("POST").iter().skip(1) {
         assert_eq!(
             (request.path.as_str(), request.header("authorization")),
-            ("/v1/logs", Some("Bearer CANARY-collector"))
+            ("/v1/logs", Some("Bearer SECRET-collector"))
         );
         for record in request.message["resourceLogs"][0]["scopeLogs"][0]["logRecords"].as_array().unwrap() {
             sent.push_str(record["body"]["stringValue"].as_str().unwrap());
@@ -125,7 +126,7 @@ async fn f13_f18_copies_go_to_standard_output_and_to_a_collector() {
     }
     assert_eq!(sent, kept, "a collector has the very lines");
     assert!(kept.lines().all(|line| said.contains(line)), "so has standard output");
-    assert!(!kept.contains("CANARY") && !said.contains("CANARY"), "F15");
+    assert!(!kept.contains("SECRET") && !said.contains("SECRET"), "F15");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -139,16 +140,17 @@ async fn f14_r283_what_clients_send_stays_in_its_line_and_out_of_the_record() {
     let hostile = ["a\r\n{\"seq\":1}", "\u{1b}[2J", "x\",\"decision\":\"allowed", "\u{2028}\u{202e}", "\u{9b}m\u{0}"];
     for text in hostile {
         // Unknown tools are refused under the name that was asked for.
-        client.call(text, json!({ "password": "CANARY-argument", text: 1 })).await.unwrap();
-        let arguments = json!({ "password": "CANARY-argument", "shown": text });
+        client.call(text, json!({ "password": "SECRET-argument", text: 1 })).await.unwrap();
+        let arguments = json!({ "password": "SECRET-argument", "shown": text });
         assert!(call(&client, arguments).await);
     }
-    let batch = json!({ "requestState": "CANARY-state", "name": "one__tool_0000", "arguments": {} });
+    let batch = json!({ "requestState": "SECRET-state", "name": "one__tool_0000", "arguments": {} });
     client.ask("tools/call", batch).await.unwrap();
     weir.process.signal("TERM");
     assert_eq!(weir.process.ended(), Some(0));
     let text = std::fs::read_to_string(folder.file()).unwrap();
-    assert!(!text.contains("CANARY"), "{text}");
+    // What an upstream gets as its own, and nobody else, and what the client's headers hold.
+    assert!(!text.contains("SECRET") && !text.contains("CANARY"), "{text}");
     assert!(!text.chars().any(|c| c != '\n' && (c.is_control() || matches!(c, '\u{2028}' | '\u{202e}'))));
     assert_eq!(records(&folder.file()).len(), text.lines().count(), "each line is a record");
     let calls = of_kind(&folder.file(), "call");

@@ -47,6 +47,18 @@ pub(super) struct Change {
     pub(super) outlets: Option<Outlets>,
 }
 
+impl Change {
+    /// Both changes in one, where the writer has not come to the earlier one: what this one leaves as it is was opened for
+    /// that one.
+    pub(super) fn after(mut self, before: Option<Self>) -> Self {
+        if let Some(before) = before {
+            self.place = self.place.or(before.place);
+            self.outlets = self.outlets.or(before.outlets);
+        }
+        self
+    }
+}
+
 /// Where records are kept; `None`: nowhere, they only go out.
 pub(super) type Place = Option<(Journal, Tail)>;
 
