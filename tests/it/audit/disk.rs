@@ -181,9 +181,13 @@ async fn f18_reloads_are_on_record_and_move_it() {
     weir.process.signal("TERM");
     assert_eq!(weir.process.ended(), Some(0));
     whole(&[&second, &first]);
-    let taken = of_kind(&second, "admin");
+    // The reload itself may stand at the end of the one file or at the begin of the other.
+    let taken = [of_kind(&first, "admin"), of_kind(&second, "admin")];
     assert!(
-        taken.iter().any(|record| record["what"] == "reload" && record["who"] == "config" && record["done"] == true)
+        taken
+            .iter()
+            .flatten()
+            .any(|record| record["what"] == "reload" && record["who"] == "config" && record["done"] == true)
     );
     let (code, text) = verify(&["--from-start"], &[&second]);
     assert_eq!(code, 1, "{text}");
