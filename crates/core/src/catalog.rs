@@ -23,6 +23,7 @@ mod stand;
 mod status;
 mod terms;
 mod tool;
+mod updates;
 mod view;
 mod walk;
 mod watcher;
@@ -42,6 +43,7 @@ pub use settings::{CatalogPorts, CatalogSettings, RefreshPace};
 pub use status::{ListStatus, UpstreamStatus};
 pub use terms::Terms;
 pub use tool::{NotATool, Tool};
+pub use updates::{Inbox, Subscription};
 pub use view::{Collision, Found, Item, Missing, Version, View};
 
 use crate::capability::CapabilityClass;
@@ -74,6 +76,7 @@ pub struct Catalog {
     sealer: Sealer,
     outstanding: abandoned::Outstanding,
     lenses: lens::Lenses,
+    tables: Arc<updates::Tables>,
 }
 
 /// All endpoints and upstreams as of one reload.
@@ -99,6 +102,7 @@ impl Catalog {
             sealer,
             outstanding: abandoned::Outstanding::default(),
             lenses: lens::Lenses::default(),
+            tables: Arc::default(),
         });
         let keeper = keeper::run(Arc::downgrade(&catalog), works.clone());
         works.tasks.spawn(works.stop.clone().run_until_cancelled_owned(keeper));
@@ -250,6 +254,14 @@ impl Catalog {
         let layout = self.layout.load();
         let sources = layout.stands.get(endpoint).map(|stand| &stand.sources[..]).unwrap_or_default();
         sources.iter().any(|source| source.base().snapshot().about.as_ref().is_none_or(|about| about.completes))
+    }
+
+    /// Whether an upstream of the endpoint tells of updates of single resources, or is still unknown.
+    #[must_use]
+    pub fn subscribes(&self, endpoint: &EndpointId) -> bool {
+        let layout = self.layout.load();
+        let sources = layout.stands.get(endpoint).map(|stand| &stand.sources[..]).unwrap_or_default();
+        sources.iter().any(|source| source.base().snapshot().about.as_ref().is_none_or(|about| about.subscribes))
     }
 
     /// A resource that no list shows, of an upstream that has resources or may have.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::admit::{Admitted, Authenticated, Gates, Parts, admit};
 use crate::call::Call;
-use crate::catalog::{Catalog, Item, Tool, View};
+use crate::catalog::{Catalog, Inbox, Item, Subscription, Tool, View};
 use crate::endpoint::Mode;
 use crate::failure::{Failure, FailureKind};
 use crate::names::uri;
@@ -44,12 +44,30 @@ impl Router {
         let call = call.map(Arc::new);
         let item = match self.find(call.principal(), call.inner()).await {
             Ok(item) => item,
-            Err(failure) => return self.refused(&call, failure),
+            Err(failure) => return Reply::ended(self.recorded(&call, failure)),
         };
         match admit(&self.gates, call, item).await {
             Ok(call) => self.send(call).await,
             Err(failure) => Reply::ended(failure),
         }
+    }
+
+    /// Has `inbox` told of updates of the resource that a call names, if its sender may call for it. Cancel safe.
+    ///
+    /// # Errors
+    /// As a call's; `InvalidParams` where the resource's server tells of no updates.
+    pub async fn subscribe(&self, call: Authenticated<Call>, inbox: &Inbox) -> Result<Subscription, Failure> {
+        let call = call.map(Arc::new);
+        let item = match self.find(call.principal(), call.inner()).await {
+            Ok(item) => item,
+            Err(failure) => return Err(self.recorded(&call, failure)),
+        };
+        let Parts { principal, call, item, verdict, permit, .. } = admit(&self.gates, call, item).await?.into_parts();
+        let begun = Begun { principal: principal.clone(), call: call.clone(), item: item.clone(), verdict, permit };
+        let record = Record::begin(self.gates.audit.clone(), begun);
+        let subscribed = self.catalog.subscribe(&principal, &call.endpoint, item, inbox).await;
+        record.end(subscribed.as_ref().map_or_else(Failure::reason, |_| "complete"));
+        subscribed
     }
 
     /// Sends an admitted call to the upstream that has the tool.
@@ -80,12 +98,9 @@ impl Router {
     }
 
     /// A call of nothing that its sender can see. It is on record like every other refusal.
-    fn refused(&self, call: &Authenticated<Arc<Call>>, failure: Failure) -> Reply {
+    fn recorded(&self, call: &Authenticated<Arc<Call>>, failure: Failure) -> Failure {
         let attempt = Attempt { principal: call.principal(), call: call.inner(), item: None };
-        match self.gates.audit.decided(&attempt, Decision::Refused(&failure)) {
-            Ok(()) => Reply::ended(failure),
-            Err(unrecorded) => Reply::ended(unrecorded),
-        }
+        self.gates.audit.decided(&attempt, Decision::Refused(&failure)).err().unwrap_or(failure)
     }
 
     /// What a call is about, as its sender sees it.

@@ -81,6 +81,12 @@ pub trait Upstream: Send + Sync {
     /// The server cannot be reached or does not speak MCP.
     fn watch(self: Arc<Self>, class: CapabilityClass) -> Fut<'static, Result<Box<dyn Watch>, Failure>>;
 
+    /// Opens a line on which the server tells of updates of single resources: in weir's own name, apart from every call.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or tells of no such updates ([`About::subscribes`] says so too).
+    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn Updates>, Failure>>;
+
     /// The part of a client's class that weir carries to this server as it is now known to be. Classes that are cut to
     /// the same rest share a watch.
     fn carries(&self) -> CapabilityClass;
@@ -124,6 +130,34 @@ pub trait Watch: Send {
     /// # Errors
     /// The watch is lost: changes may have been missed, and a new watch is needed. Cancel safe.
     fn changed(&mut self) -> Fut<'_, Result<ListKind, Failure>>;
+}
+
+/// A line on which a server tells of updates of single resources. Dropping it ends what it subscribed to.
+pub trait Updates: Send {
+    /// Has the server tell of exactly these resources, named by its own URIs, and gives those of which it will not, each with
+    /// its reason. What it told of before, it tells of in between.
+    ///
+    /// # Errors
+    /// The line is lost: a new one is needed.
+    fn want<'a>(&'a mut self, uris: &'a [Arc<str>]) -> Fut<'a, Result<Unheard, Failure>>;
+
+    /// Waits for the next update. Several of one resource may come as one. Cancel safe.
+    ///
+    /// # Errors
+    /// The line is lost: updates may have been missed, and a new one is needed.
+    fn updated(&mut self) -> Fut<'_, Result<Updated, Failure>>;
+}
+
+/// Resources of whose updates a server will not tell, and why.
+pub type Unheard = Vec<(Arc<str>, Failure)>;
+
+/// What a server told of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Updated {
+    /// The resource of this URI, which may be part of one that was subscribed to.
+    One(Arc<str>),
+    /// Any of them: something may have been missed.
+    Any,
 }
 
 /// The lists a server may have.

@@ -66,6 +66,8 @@ pub struct Offer {
     pub prompts: bool,
     /// Resources, and news of changed lists of them.
     pub resources: bool,
+    /// News of updates of single resources.
+    pub subscribe: bool,
     /// Completion of arguments; revisions before 2025-03-26 have no word for it.
     pub completions: bool,
     /// Log messages with calls.
@@ -86,7 +88,8 @@ impl Offer {
             object.raw("prompts", br#"{"listChanged":true}"#);
         }
         if self.resources {
-            object.raw("resources", br#"{"listChanged":true}"#);
+            let both = br#"{"listChanged":true,"subscribe":true}"#;
+            object.raw("resources", if self.subscribe { both } else { br#"{"listChanged":true}"# });
         }
         if self.tools {
             object.raw("tools", br#"{"listChanged":true}"#);
@@ -141,6 +144,8 @@ mod tests {
         let rest = Offer { prompts: true, resources: true, completions: true, ..Offer::default() };
         let all = r#"{"completions":{},"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#;
         assert_eq!(written(rest), all);
+        let told = Offer { resources: true, subscribe: true, ..Offer::default() };
+        assert_eq!(written(told), r#"{"resources":{"listChanged":true,"subscribe":true}}"#);
         let mut old = BytesMut::new();
         rest.write(Revision::V2024_11_05, &mut old);
         assert_eq!(old, r#"{"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#);

@@ -1,5 +1,7 @@
 //! Results, lists and notes in the words of the client's revision.
 
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::catalog::Item;
 use weir_core::reply::{Note, NoteKind};
@@ -253,9 +255,10 @@ pub fn listen_end(about: &About, subscription: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// `notifications/subscriptions/acknowledged`: the first message of a listen stream.
+/// `notifications/subscriptions/acknowledged`: the first message of a listen stream. `resources` are those of whose updates it
+/// will tell.
 #[must_use]
-pub fn acknowledged(subscription: &[u8], kinds: Kinds) -> Bytes {
+pub fn acknowledged(subscription: &[u8], kinds: Kinds, resources: &[Arc<str>]) -> Bytes {
     let mut params = BytesMut::with_capacity(128);
     let mut object = ObjectWriter::new(&mut params);
     object.with("notifications", |out| {
@@ -264,6 +267,15 @@ pub fn acknowledged(subscription: &[u8], kinds: Kinds) -> Bytes {
             if kinds.has(kind) {
                 honoured.boolean(name, true);
             }
+        }
+        if !resources.is_empty() {
+            honoured.with(UPDATES, |out| {
+                for (nth, uri) in resources.iter().enumerate() {
+                    out.put_u8(if nth == 0 { b'[' } else { b',' });
+                    string(out, uri);
+                }
+                out.put_u8(b']');
+            });
         }
         honoured.end();
     });
@@ -278,6 +290,22 @@ pub const FILTERS: [(ListKind, &str); 3] = [
     (ListKind::Prompts, "promptsListChanged"),
     (ListKind::Resources, "resourcesListChanged"),
 ];
+
+/// The member of a subscription's filter that names single resources.
+pub const UPDATES: &str = "resourceSubscriptions";
+
+/// `notifications/resources/updated`, on a listen stream with its subscription's id.
+#[must_use]
+pub fn updated(uri: &str, subscription: Option<&[u8]>) -> Bytes {
+    let mut params = BytesMut::with_capacity(uri.len() + 96);
+    let mut object = ObjectWriter::new(&mut params);
+    object.string("uri", uri);
+    if let Some(subscription) = subscription {
+        object.with("_meta", |out| ObjectWriter::new(out).raw(meta::SUBSCRIPTION_ID, subscription).end());
+    }
+    object.end();
+    weir_wire::write::notification(Method::ResourcesUpdated.as_str(), Some(&params))
+}
 
 /// `notifications/*/list_changed`, on a listen stream with its subscription's id.
 #[must_use]

@@ -24,6 +24,7 @@ use crate::rescue::{Told, rescue};
 use crate::running::{Owned, Running, SessionOwner};
 use crate::sessions::{Opened, Sessions};
 use crate::stack::Context;
+use crate::subscriptions;
 use crate::tally::Tally;
 
 /// Serves a request without modern `_meta`.
@@ -143,6 +144,12 @@ async fn one(context: &Context, known: &Authenticated<()>, opened: &Opened, requ
             Ok(()) => done(b"{}"),
             Err(failure) => fail(&failure),
         },
+        Some(method @ (Method::ResourcesSubscribe | Method::ResourcesUnsubscribe)) => {
+            match Box::pin(subscriptions::of_session(context, known, opened, (method, params))).await {
+                Ok(()) => done(b"{}"),
+                Err(failure) => fail(&failure),
+            }
+        }
         Some(method) if is_call(method) => match offered(context, method) {
             Ok(()) => call(context, known, opened, &request.id, (method, params)),
             Err(failure) => fail(&failure),

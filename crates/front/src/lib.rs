@@ -27,6 +27,7 @@ mod sessions;
 pub mod settings;
 mod stack;
 mod streams;
+mod subscriptions;
 mod tally;
 
 use std::io;

@@ -136,6 +136,7 @@ fn offer(context: &Context) -> Offer {
         tools: catalog.offers(endpoint, ListKind::Tools),
         prompts: catalog.offers(endpoint, ListKind::Prompts),
         resources: catalog.offers(endpoint, ListKind::Resources),
+        subscribe: catalog.subscribes(endpoint),
         completions: catalog.completes(endpoint),
         logging: true,
     }

@@ -100,6 +100,7 @@ pub(crate) fn offered(context: &Context, method: Method) -> Result<(), Failure> 
         Method::ToolsList | Method::ToolsCall => catalog.offers(endpoint, ListKind::Tools),
         Method::PromptsList | Method::PromptsGet => catalog.offers(endpoint, ListKind::Prompts),
         Method::CompletionComplete => catalog.completes(endpoint),
+        Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => catalog.subscribes(endpoint),
         _ => catalog.offers(endpoint, ListKind::Resources),
     };
     if has { Ok(()) } else { Err(Failure::new(FailureKind::MethodNotFound, "No server of this endpoint has this")) }
@@ -150,7 +151,7 @@ async fn dispatch(
             let result = Box::pin(lists::discover(context, lifted.capabilities.class)).await;
             answer::json(StatusCode::OK, weir_wire::write::response(&request.id, &result))
         }
-        Some(Method::SubscriptionsListen) => streams::open_listen(context, known, &request.id, &lifted),
+        Some(Method::SubscriptionsListen) => streams::open_listen(context, known, &request.id, lifted),
         Some(method) if is_call(method) => match offered(context, method) {
             Ok(()) => call(context, known, &request.id, (method, lifted)).await,
             Err(failure) => fail(&failure),

@@ -1,4 +1,5 @@
-//! How many listen and GET streams are open, altogether and of each principal. A place is given back when it is dropped.
+//! How many of something are open, altogether and of each principal: listen and GET streams, and what clients subscribed to.
+//! A place is given back when it is dropped.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,9 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_core::Principal;
 
-use crate::settings::Limits;
-
-/// The books. The map has an entry only for a principal with an open stream, so the total bounds it.
+/// The books. The map has an entry only for a principal that holds a place, so the total bounds it.
 #[derive(Debug, Default)]
 pub(crate) struct Places(Mutex<Books>);
 
@@ -18,7 +17,7 @@ struct Books {
     by_principal: HashMap<[u8; 16], usize>,
 }
 
-/// Why a stream gets no place.
+/// Why there is no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoPlace {
     /// The service has as many as it may.
@@ -27,7 +26,7 @@ pub(crate) enum NoPlace {
     Principal,
 }
 
-/// An open stream's place.
+/// A place.
 #[derive(Debug)]
 pub(crate) struct Place {
     places: Arc<Places>,
@@ -36,16 +35,20 @@ pub(crate) struct Place {
 }
 
 impl Places {
-    /// Takes a place for a stream of `principal`.
-    pub(crate) fn take(self: &Arc<Self>, principal: &Principal, limits: &Limits) -> Result<Place, NoPlace> {
+    /// Takes a place for `principal`, of `most` altogether and `own_most` of each principal.
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        principal: &Principal,
+        (most, own_most): (usize, usize),
+    ) -> Result<Place, NoPlace> {
         let of = (!principal.is_anonymous()).then(|| *principal.digest());
         let mut books = self.books();
-        if books.open >= limits.streams {
+        if books.open >= most {
             return Err(NoPlace::Total);
         }
         if let Some(of) = of {
             let own = books.by_principal.get(&of).copied().unwrap_or(0);
-            if own >= limits.streams_per_principal {
+            if own >= own_most {
                 return Err(NoPlace::Principal);
             }
             books.by_principal.insert(of, own + 1);

@@ -1,4 +1,4 @@
-//! Legacy sessions: a record behind core's port, and on this replica the calls and the stream that hang on it.
+//! Legacy sessions: a record behind core's port, and on this replica the calls, the stream and the subscriptions that hang on it.
 //!
 //! An idle session is its record and nothing else: no task, no channel, no entry here.
 
@@ -13,12 +13,14 @@ use http::HeaderMap;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
+use weir_core::catalog::{Inbox, Subscription};
 use weir_core::port::{BusMessage, Expect, RecordKey, RecordKind, Written, random_id};
 use weir_core::telemetry::instruments;
 use weir_core::{Failure, FailureKind, Principal, SessionKey};
 use weir_era::session::Session;
 
 use crate::Ports;
+use crate::places::Place;
 use crate::settings::Limits;
 use crate::stack::Shared;
 
@@ -38,14 +40,30 @@ pub(crate) struct Sessions {
     detached: AtomicUsize,
 }
 
-/// What hangs on a session here. The entry goes when nothing does; so open connections bound the map.
+/// What hangs on a session here. The entry goes when nothing does; so open connections and the limit of subscriptions bound
+/// the map.
 #[derive(Default)]
 struct Live {
+    /// What its stream is to tell of single resources.
+    inbox: Inbox,
+    /// By the client's own names.
+    subscribed: HashMap<Box<str>, Subscribed>,
+    /// Subscriptions under way.
+    subscribing: usize,
     calls: HashMap<Bytes, Vec<(u64, CancellationToken)>>,
     stream: Option<(u64, CancellationToken)>,
     next: u64,
     detached: usize,
 }
+
+impl Live {
+    fn is_idle(&self) -> bool {
+        self.calls.is_empty() && self.stream.is_none() && self.subscribed.is_empty() && self.subscribing == 0
+    }
+}
+
+/// A resource that a session is told of, and its place in the limits.
+pub(crate) type Subscribed = (Subscription, Place);
 
 /// A session that a request belongs to.
 #[derive(Clone, Debug)]
@@ -155,8 +173,40 @@ impl Sessions {
         (token, InFlight { shared: shared.clone(), key, request, nth, most, detached: false.into() })
     }
 
-    /// Registers the session's GET stream; the one before it is ended.
-    pub(crate) fn stream(shared: &Arc<Shared>, key: SessionKey) -> (CancellationToken, StreamHold) {
+    /// Registers a subscription under way: the session's inbox, and the guard by which it is kept.
+    pub(crate) fn subscribing(shared: &Arc<Shared>, key: SessionKey) -> (Inbox, Subscribing) {
+        let mut shard = shared.sessions.shard(&key);
+        let live = shard.entry(key).or_default();
+        live.subscribing += 1;
+        let inbox = live.inbox.clone();
+        drop(shard);
+        (inbox, Subscribing { shared: shared.clone(), key })
+    }
+
+    /// How many resources the session is told of, and whether this is one of them.
+    pub(crate) fn subscribed(&self, key: &SessionKey, uri: &str) -> (usize, bool) {
+        let shard = self.shard(key);
+        shard.get(key).map_or((0, false), |live| (live.subscribed.len(), live.subscribed.contains_key(uri)))
+    }
+
+    /// The session is not told of a resource any more.
+    pub(crate) fn unsubscribe(&self, key: &SessionKey, uri: &str) {
+        let mut shard = self.shard(key);
+        let gone = shard.get_mut(key).and_then(|live| live.subscribed.remove(uri));
+        if shard.get(key).is_some_and(Live::is_idle) {
+            shard.remove(key);
+        }
+        drop(shard);
+        drop(gone);
+    }
+
+    /// Whether a session is still there. It is not touched.
+    pub(crate) async fn is_alive(&self, record: &RecordKey) -> bool {
+        self.ports.records.load(record, None).await.is_ok_and(|found| found.is_some())
+    }
+
+    /// Registers the session's GET stream, and gives what it is to tell of; the one before it is ended.
+    pub(crate) fn stream(shared: &Arc<Shared>, key: SessionKey) -> (CancellationToken, Inbox, StreamHold) {
         let token = CancellationToken::new();
         let mut shard = shared.sessions.shard(&key);
         let live = shard.entry(key).or_default();
@@ -165,8 +215,9 @@ impl Sessions {
         if let Some((_, before)) = live.stream.replace((nth, token.clone())) {
             before.cancel();
         }
+        let inbox = live.inbox.clone();
         drop(shard);
-        (token, StreamHold { shared: shared.clone(), key, nth })
+        (token, inbox, StreamHold { shared: shared.clone(), key, nth })
     }
 
     fn cancelled(&self, key: &SessionKey, request: &[u8]) {
@@ -175,8 +226,10 @@ impl Sessions {
         calls.into_iter().flatten().for_each(|(_, token)| token.cancel());
     }
 
-    fn ended(&self, key: &SessionKey) {
-        let Some(live) = self.shard(key).remove(key) else { return };
+    /// A session is over: what hangs on it here goes.
+    pub(crate) fn ended(&self, key: &SessionKey) {
+        let live = self.shard(key).remove(key);
+        let Some(live) = live else { return };
         live.calls.values().flatten().for_each(|(_, token)| token.cancel());
         if let Some((_, token)) = live.stream {
             token.cancel();
@@ -226,7 +279,35 @@ impl Drop for InFlight {
                 live.calls.remove(&self.request);
             }
         }
-        if live.calls.is_empty() && live.stream.is_none() {
+        if live.is_idle() {
+            shard.remove(&self.key);
+        }
+    }
+}
+
+/// A subscription under way.
+pub(crate) struct Subscribing {
+    shared: Arc<Shared>,
+    key: SessionKey,
+}
+
+impl Subscribing {
+    /// Keeps what was subscribed to, until the session ends or takes it back.
+    pub(crate) fn keep(self, uri: &str, subscribed: Subscribed) {
+        let before = {
+            let mut shard = self.shared.sessions.shard(&self.key);
+            shard.entry(self.key).or_default().subscribed.insert(uri.into(), subscribed)
+        };
+        drop(before);
+    }
+}
+
+impl Drop for Subscribing {
+    fn drop(&mut self) {
+        let mut shard = self.shared.sessions.shard(&self.key);
+        let Some(live) = shard.get_mut(&self.key) else { return };
+        live.subscribing = live.subscribing.saturating_sub(1);
+        if live.is_idle() {
             shard.remove(&self.key);
         }
     }
@@ -246,7 +327,7 @@ impl Drop for StreamHold {
         if live.stream.as_ref().is_some_and(|(nth, _)| *nth == self.nth) {
             live.stream = None;
         }
-        if live.calls.is_empty() && live.stream.is_none() {
+        if live.is_idle() {
             shard.remove(&self.key);
         }
     }

@@ -152,6 +152,12 @@ pub struct Limits {
     pub streams: usize,
     /// Open listen and GET streams of one principal; the anonymous one is exempt.
     pub streams_per_principal: usize,
+    /// Resources of whose updates clients are told, each client counted.
+    pub subscriptions: usize,
+    /// The same of one principal; the anonymous one is exempt.
+    pub subscriptions_per_principal: usize,
+    /// The same of one session or listen stream, whosever it is.
+    pub subscriptions_per_client: usize,
     /// Messages of a batch.
     pub batch_items: usize,
     /// Bytes of a batch's answer.
@@ -200,6 +206,9 @@ impl Default for Limits {
             in_flight: 10_000,
             streams: 100_000,
             streams_per_principal: 32,
+            subscriptions: 100_000,
+            subscriptions_per_principal: 2000,
+            subscriptions_per_client: 500,
             batch_items: 50,
             batch_bytes: 4 << 20,
             stream_after: Duration::from_secs(5),

@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     in_flight: Arc<Semaphore>,
     /// Open listen and GET streams.
     pub(crate) places: Arc<Places>,
+    /// Resources that clients are told of.
+    pub(crate) subscribed: Arc<Places>,
     /// Calls of legacy clients that went away.
     pub(crate) detached: TaskTracker,
     /// What hears of cancels and clears sessions away. It goes on while calls are drained.
@@ -71,6 +73,7 @@ impl Shared {
             pages: PageCache::default(),
             in_flight: Arc::new(Semaphore::new(MOST_IN_FLIGHT)),
             places: Arc::default(),
+            subscribed: Arc::default(),
             detached: TaskTracker::new(),
             upkeep: TaskTracker::new(),
             drain: CancellationToken::new(),

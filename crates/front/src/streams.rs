@@ -1,6 +1,7 @@
 //! Streams that wait for changes: a legacy session's GET stream, and `subscriptions/listen` of modern clients.
 //!
-//! A waiting stream is a small body that is polled: no task, no channel. What it waits on is a counter in the catalog.
+//! A waiting stream is a small body that is polled: no task, no channel. What it waits on is a counter in the catalog, and for
+//! single resources an inbox.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -14,8 +15,8 @@ use http_body::Frame;
 use opentelemetry::KeyValue;
 use tokio::time::{Duration, Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use weir_core::catalog::{Change, Watching};
-use weir_core::port::Clock;
+use weir_core::catalog::{Change, Inbox, Watching};
+use weir_core::port::{Clock, Fut};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{Kinds, ListKind};
 use weir_core::{Authenticated, CapabilityClass};
@@ -29,8 +30,9 @@ use crate::doorway::refuse;
 use crate::legacy::session;
 use crate::observe::{Answer, Waits};
 use crate::places::{NoPlace, Place};
-use crate::sessions::{Sessions, StreamHold};
+use crate::sessions::{Sessions, StreamHold, Subscribed};
 use crate::stack::Context;
+use crate::subscriptions::{self, Granted};
 
 /// Opens the GET stream of a session. A second one replaces the first, which ends gracefully.
 pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, headers: &HeaderMap) -> Answer {
@@ -42,16 +44,16 @@ pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, heade
         Ok(place) => place,
         Err(none) => return labelled(none.answer(), "GET", "legacy"),
     };
-    let (replaced, hold) = Sessions::stream(&context.shared, opened.key);
+    let (replaced, inbox, hold) = Sessions::stream(&context.shared, opened.key);
     let changes = watch(context, known, CapabilityClass::BASE, ListKind::ALL.into_iter().collect());
     let kind = Kind::Get { _hold: hold };
-    let mut stream = Stream::new(context, place, changes, kind, &replaced);
+    let mut stream = Stream::new(context, place, (changes, inbox), kind, &replaced);
     stream.expires = known.principal().expires();
     labelled(waiting(stream), "GET", "legacy")
 }
 
-/// Opens a listen stream. Its first message acknowledges what is honoured.
-pub(crate) fn open_listen(context: &Context, known: &Authenticated<()>, id: &RequestId, lifted: &Lifted) -> Answer {
+/// Opens a listen stream. Its first message acknowledges what is honoured, as soon as that is known.
+pub(crate) fn open_listen(context: &Context, known: &Authenticated<()>, id: &RequestId, lifted: Lifted) -> Answer {
     let bad = |text: &str| refuse(context, StatusCode::OK, Some(id), (code::INVALID_PARAMS, text));
     let filter = match lifted.params.notifications() {
         Ok(Some(filter)) => filter,
@@ -62,16 +64,27 @@ pub(crate) fn open_listen(context: &Context, known: &Authenticated<()>, id: &Req
         Ok(honoured) => honoured,
         Err(member) => return bad(&format!("`notifications.{member}` is not a boolean")),
     };
+    let Some(resources) = subscriptions::wanted(&filter, context.limits().subscriptions_per_client) else {
+        return bad("`notifications.resourceSubscriptions` is not an array of strings");
+    };
     let place = match place(context, known) {
         Ok(place) => place,
         Err(none) => return none.answer(),
     };
     let class = lifted.capabilities.class;
     let changes = watch(context, known, class, honoured);
-    let kind = Kind::Listen { id: id.clone(), about: context.about.clone() };
-    let mut stream = Stream::new(context, place, changes, kind, &context.shared.force);
+    let inbox = Inbox::default();
+    let subscribing = match resources.is_empty() {
+        true => None,
+        false => Some(subscriptions::of_stream(context, known, (resources, inbox.clone()), lifted)),
+    };
+    let kind = Kind::Listen { id: id.clone(), about: context.about.clone(), subscribed: Vec::new() };
+    let mut stream = Stream::new(context, place, (changes, inbox), kind, &context.shared.force);
     stream.expires = known.principal().expires();
-    stream.say(&render::acknowledged(id.as_json(), honoured));
+    match subscribing {
+        None => stream.say(&render::acknowledged(id.as_json(), honoured, &[])),
+        Some(subscribing) => stream.opening = Some((honoured, subscribing)),
+    }
     waiting(stream)
 }
 
@@ -110,7 +123,9 @@ fn waiting(stream: Stream) -> Answer {
 
 /// A place for one more stream.
 fn place(context: &Context, known: &Authenticated<()>) -> Result<Place, Refusal> {
-    context.shared.places.take(known.principal(), context.limits()).map_err(|none| match none {
+    let limits = context.limits();
+    let most = (limits.streams, limits.streams_per_principal);
+    context.shared.places.take(known.principal(), most).map_err(|none| match none {
         NoPlace::Total => answer::overload(),
         NoPlace::Principal => {
             let text = "too many streams of this client are open: close one first";
@@ -121,7 +136,7 @@ fn place(context: &Context, known: &Authenticated<()>) -> Result<Place, Refusal>
 
 enum Kind {
     Get { _hold: StreamHold },
-    Listen { id: RequestId, about: Arc<About> },
+    Listen { id: RequestId, about: Arc<About>, subscribed: Vec<Subscribed> },
 }
 
 impl Kind {
@@ -136,7 +151,11 @@ impl Kind {
 struct Stream {
     /// What is to be written next.
     ready: Bytes,
+    /// Until the acknowledgment, which comes first, nothing else is said: what it honours, and what is still asked for.
+    opening: Option<(Kinds, Fut<'static, Vec<Granted>>)>,
     changes: Vec<Watched>,
+    /// Updates of single resources.
+    inbox: Inbox,
     kind: Kind,
     /// When the credentials it was opened with end. Looked at whenever it wakes: at the latest with the next comment.
     expires: Option<SystemTime>,
@@ -150,13 +169,21 @@ struct Stream {
 }
 
 impl Stream {
-    fn new(context: &Context, place: Place, changes: Vec<Watched>, kind: Kind, also: &CancellationToken) -> Self {
+    fn new(
+        context: &Context,
+        place: Place,
+        (changes, inbox): (Vec<Watched>, Inbox),
+        kind: Kind,
+        also: &CancellationToken,
+    ) -> Self {
         instruments().streams.add(1, &[KeyValue::new("kind", kind.era())]);
         let ends = [&context.shared.drain, also].map(|token| Box::pin(token.clone().cancelled_owned()));
         let keep_alive = jittered(context);
         let mut stream = Self {
             ready: Bytes::new(),
+            opening: None,
             changes,
+            inbox,
             kind,
             expires: None,
             clock: context.shared.ports.clock.clone(),
@@ -196,6 +223,30 @@ impl Stream {
         self.say(&message);
     }
 
+    fn updated(&mut self, uri: &str) {
+        instruments().updates_out.add(1, &[KeyValue::new("era", self.kind.era())]);
+        let message = match &self.kind {
+            Kind::Get { .. } => render::updated(uri, None),
+            Kind::Listen { id, .. } => render::updated(uri, Some(id.as_json())),
+        };
+        self.say(&message);
+    }
+
+    /// Says what is honoured, once that is known. True as long as it is not.
+    fn poll_opening(&mut self, cx: &mut Task<'_>) -> bool {
+        let Some((honoured, subscribing)) = &mut self.opening else { return false };
+        let Poll::Ready(granted) = subscribing.as_mut().poll(cx) else { return true };
+        let honoured = *honoured;
+        self.opening = None;
+        let (uris, held): (Vec<_>, Vec<_>) = granted.into_iter().unzip();
+        if let Kind::Listen { id, subscribed, .. } = &mut self.kind {
+            *subscribed = held;
+            let message = render::acknowledged(id.as_json(), honoured, &uris);
+            self.say(&message);
+        }
+        false
+    }
+
     /// The next change of any list, if there is one. All of them are looked at until then, so that each wakes the stream.
     fn poll_changes(&mut self, cx: &mut Task<'_>) -> Option<(ListKind, Change)> {
         self.changes.iter_mut().find_map(|watched| match watched.watching.poll_changed(cx) {
@@ -207,7 +258,7 @@ impl Stream {
     /// The graceful end: a modern listen gets its result.
     fn end(&mut self) {
         self.over = true;
-        if let Kind::Listen { id, about } = &self.kind {
+        if let Kind::Listen { id, about, .. } = &self.kind {
             let result = render::listen_end(about, id.as_json());
             self.say(&weir_wire::write::response(id, &result));
         }
@@ -243,7 +294,11 @@ impl http_body::Body for Stream {
                 this.end();
                 continue;
             }
-            match this.poll_changes(cx) {
+            let opening = this.poll_opening(cx);
+            if !this.ready.is_empty() {
+                continue;
+            }
+            match if opening { None } else { this.poll_changes(cx) } {
                 Some((list, Change::Moved)) => {
                     this.changed(list);
                     continue;
@@ -253,6 +308,10 @@ impl http_body::Body for Stream {
                     continue;
                 }
                 None => {}
+            }
+            if !opening && let Poll::Ready(uri) = this.inbox.poll_updated(cx) {
+                this.updated(&uri);
+                continue;
             }
             if this.comment.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;

@@ -33,7 +33,7 @@ pub use record::Recorded;
 pub use state::Counts;
 
 use crate::task::Owned;
-use state::{Rule, Shared};
+use state::{News, Rule, Shared};
 
 /// How long [`Mockup::until`] waits before it fails the test.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -147,8 +147,22 @@ impl Mockup {
     pub fn storm(&self, times: usize) {
         for _ in 0..times {
             // An error means that nobody listens.
-            let _ = self.shared.changes.send(());
+            let _ = self.shared.changes.send(News::List);
         }
+    }
+
+    /// Tells those who subscribed to a resource that it was updated, under this URI.
+    pub fn update(&self, uri: &str) {
+        let _ = self.shared.changes.send(News::Updated(uri.to_owned()));
+    }
+
+    /// The resources that sessions and streams are told of now, each as often as it is, in order.
+    pub fn subscribed(&self) -> Vec<String> {
+        let inner = self.shared.lock();
+        let sessions = inner.sessions.values().flat_map(|session| session.subscribed.iter());
+        let mut all: Vec<_> = sessions.chain(&inner.listened).cloned().collect();
+        all.sort_unstable();
+        all
     }
 
     /// Forgets every session, as a server that restarted does; their streams end.

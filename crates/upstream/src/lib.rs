@@ -24,6 +24,7 @@ mod site;
 mod slots;
 mod stdio;
 mod streamable;
+mod told;
 
 pub use credential::{Authority, ClientAuth, Exchange, OAuth};
 pub use factory::{BuildError, Factory, Identity, Ports};

@@ -1,12 +1,15 @@
 //! One page of a server's list, over whatever it is asked.
 
-use bytes::{Bytes, BytesMut};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::upstream::{Kinds, ListKind, ListPage};
 use weir_core::{Failure, FailureKind};
 use weir_era::hop::Tongue;
 use weir_era::lower;
 use weir_wire::write::ObjectWriter;
-use weir_wire::{code, scan};
+use weir_wire::{code, scan, write};
 
 use crate::refusal::Refusal;
 use crate::site::Site;
@@ -55,6 +58,9 @@ const fn filter(kind: ListKind) -> &'static str {
     }
 }
 
+/// The member of a filter that names single resources.
+const UPDATES: &str = "resourceSubscriptions";
+
 /// The filter of a subscription to changes of these lists.
 pub(crate) fn wanted(kinds: Kinds) -> Bytes {
     let mut out = BytesMut::with_capacity(96);
@@ -66,6 +72,29 @@ pub(crate) fn wanted(kinds: Kinds) -> Bytes {
     }
     object.end();
     out.freeze()
+}
+
+/// The filter of a subscription to updates of these resources.
+pub(crate) fn wanted_updates(uris: &[Arc<str>]) -> Bytes {
+    let mut out = BytesMut::with_capacity(64 + uris.iter().map(|uri| uri.len() + 3).sum::<usize>());
+    let mut object = ObjectWriter::new(&mut out);
+    object.with(UPDATES, |out| {
+        for (nth, uri) in uris.iter().enumerate() {
+            out.put_u8(if nth == 0 { b'[' } else { b',' });
+            write::string(out, uri);
+        }
+        out.put_u8(b']');
+    });
+    object.end();
+    out.freeze()
+}
+
+/// The resources of which an acknowledgment's `params` say that their updates will be told.
+pub(crate) fn honoured_updates(params: &[u8]) -> BTreeSet<String> {
+    let honoured = scan::find(params, "notifications").map(|range| &params[range]);
+    let list = honoured.and_then(|honoured| scan::find(honoured, UPDATES).map(|range| &honoured[range]));
+    let Some(list) = list.filter(|list| list.starts_with(b"[")) else { return BTreeSet::new() };
+    scan::elements(list).filter_map(|range| scan::string(&list[range]).map(Into::into)).collect()
 }
 
 /// The lists of which an acknowledgment's `params` say that their changes will be told.

@@ -9,7 +9,7 @@ use weir_core::names::UpstreamId;
 use weir_core::port::Fut;
 use weir_core::reply::Reply;
 use weir_core::telemetry::instruments;
-use weir_core::upstream::{Health, Outbound, Upstream, Watch};
+use weir_core::upstream::{Health, Outbound, Updates, Upstream, Watch};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::hop::Proof;
 
@@ -109,6 +109,15 @@ impl Server {
         self.record(opened.as_ref().err());
         opened.map_err(|refusal| refusal.failure)
     }
+
+    async fn open_updates(&self) -> Result<Box<dyn Updates>, Failure> {
+        let opened = match &self.line {
+            Line::Http(server) => server.updates().await,
+            Line::Stdio(server) => server.updates().await,
+        };
+        self.record(opened.as_ref().err());
+        opened.map_err(|refusal| refusal.failure)
+    }
 }
 
 impl Upstream for Server {
@@ -122,6 +131,10 @@ impl Upstream for Server {
 
     fn watch(self: Arc<Self>, class: CapabilityClass) -> Fut<'static, Result<Box<dyn Watch>, Failure>> {
         Box::pin(async move { self.open_watch(class).await })
+    }
+
+    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn Updates>, Failure>> {
+        Box::pin(async move { self.open_updates().await })
     }
 
     fn carries(&self) -> CapabilityClass {

@@ -8,6 +8,7 @@ mod endings;
 mod library;
 mod lists;
 mod notes;
+mod updates;
 mod world;
 
 use weir_wire::Revision;
@@ -32,6 +33,13 @@ async fn library(world: World) {
     library::r128_r138_prompts_are_listed_got_and_completed_under_their_names(&world).await;
     library::r134_r138_resources_and_templates_are_listed_and_read_under_their_uris(&world).await;
     library::r124_r125_r126_r127_what_is_not_there_is_refused_in_the_words_of_the_revision(&world).await;
+}
+
+async fn updates(world: World) {
+    updates::r194_r197_r205_updates_reach_those_who_subscribed(&world).await;
+    updates::r197_what_cannot_be_told_is_refused_or_left_out(&world).await;
+    updates::r205_r206_subscriptions_end_with_their_clients(&world).await;
+    updates::r204_a_lost_upstream_session_is_subscribed_again(&world).await;
 }
 
 async fn notes(world: World) {
@@ -85,6 +93,11 @@ macro_rules! pairings {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn r124_r125_r126_r127_r134_r138_library() {
                 library(world().await).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn r194_r197_r204_r205_r206_updates() {
+                updates(world().await).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -51,6 +51,11 @@ impl Record {
         })
     }
 
+    /// Ends without a reply to go along with.
+    pub(super) fn end(mut self, outcome: &'static str) {
+        self.write(outcome);
+    }
+
     fn write(&mut self, outcome: &'static str) {
         if std::mem::replace(&mut self.written, true) {
             return;

@@ -18,14 +18,14 @@ pub(super) fn of(call: &Call) -> Result<(ListKind, Cow<'_, str>), Failure> {
     let (kind, name) = match call.method {
         Method::ToolsCall => (ListKind::Tools, call.params.name().map_err(wrong)?),
         Method::PromptsGet => (ListKind::Prompts, call.params.name().map_err(wrong)?),
-        Method::ResourcesRead => (ListKind::Resources, call.params.uri().map_err(wrong)?),
+        Method::ResourcesRead | Method::ResourcesSubscribe => (ListKind::Resources, call.params.uri().map_err(wrong)?),
         Method::CompletionComplete => return reference(call),
         _ => return Err(Failure::new(FailureKind::MethodNotFound, "This method is not served")),
     };
     let missing = match kind {
         ListKind::Tools => "`name` is missing: say which tool to call",
         ListKind::Prompts => "`name` is missing: say which prompt to get",
-        ListKind::Resources | ListKind::Templates => "`uri` is missing: say which resource to read",
+        ListKind::Resources | ListKind::Templates => "`uri` is missing: say which resource",
     };
     Ok((kind, name.ok_or_else(|| Failure::invalid_params(missing))?))
 }

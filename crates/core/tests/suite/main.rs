@@ -14,4 +14,5 @@ mod reloads;
 mod results;
 mod support;
 mod toolsets;
+mod updates;
 mod walks;

@@ -2,6 +2,7 @@
 
 mod fake;
 mod gate;
+mod lines;
 mod world;
 
 pub(crate) use fake::Fake;

@@ -116,6 +116,14 @@ pub fn answer(request: &Request) -> Bytes {
     }
 }
 
+/// The resource that a notification says was updated; `None` for any other notification.
+#[must_use]
+pub fn updated(notification: &Notification) -> Option<String> {
+    let params =
+        notification.params.as_ref().filter(|_| notification.method.known() == Some(Method::ResourcesUpdated))?;
+    scan::find(params, "uri").and_then(|range| scan::string(&params[range])).map(Into::into)
+}
+
 /// The id as a message shows it. Ids count up from one: they stay below this bound for longer than a process lives.
 fn signed(id: u64) -> i64 {
     i64::try_from(id).unwrap_or(i64::MAX)

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, mpsc};
 use weir_core::port::Fut;
 use weir_core::reply::{End, Event, Note, NoteKind, Payload, ReplySource};
-use weir_core::upstream::{About, Health, Kinds, ListKind, ListPage, Outbound, Upstream, Watch};
+use weir_core::upstream::{About, Health, Kinds, ListKind, ListPage, Outbound, Updates, Upstream, Watch};
 use weir_core::{CapabilityClass, Failure, Reply, UpstreamId};
 
 /// Tools: `echo` answers at once; `ask` wants input first and then says what it resumed; `wait` tells progress and ends
@@ -77,6 +77,10 @@ impl Upstream for Scripted {
             ..About::default()
         };
         Box::pin(async { Ok(Box::new(Listed(about)) as Box<dyn Watch>) })
+    }
+
+    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn Updates>, Failure>> {
+        Box::pin(async { Err(Failure::invalid_params("there are no resources here")) })
     }
 
     fn carries(&self) -> CapabilityClass {

@@ -1,5 +1,6 @@
 //! The mock server as a legacy one, with sessions unless the test wants none.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use http::{HeaderValue, Method, Response, StatusCode};
@@ -9,11 +10,11 @@ use weir_wire::{LogLevel, Revision, code};
 
 use super::breakable::Switch;
 use super::library;
-use super::listening::listen;
+use super::listening::{Tell, listen};
 use super::play::{Body, Call, play};
 use super::record::Recorded;
 use super::server::{call, empty, error, json_text};
-use super::state::{Session, Shared};
+use super::state::{News, Session, Shared};
 
 /// What a request may know of its session.
 struct Known {
@@ -33,11 +34,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, request: &Recorded, switch: &Sw
     };
     match request.verb {
         Method::GET if shared.settings.get_stream => {
-            let change = shared
-                .settings
-                .list_changed
-                .then(|| json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}).to_string());
-            listen(shared, None, change, known.alive)
+            listen(shared, None, news(shared, request), known.alive, Vec::new())
         }
         Method::DELETE if shared.settings.sessions => {
             shared.change(|inner| request.session().and_then(|id| inner.sessions.remove(id)));
@@ -65,6 +62,7 @@ async fn post(shared: &Arc<Shared>, request: &Recorded, known: Known, switch: &S
             });
             result(id, "{}")
         }
+        "resources/subscribe" | "resources/unsubscribe" if shared.settings.library => subscribe(shared, request),
         "tools/list" => match shared.page(&known.capabilities, params.get("cursor").and_then(Value::as_str)) {
             Some(page) => result(id, &format!("{{{page}}}")),
             None => error(StatusCode::OK, id, code::INVALID_PARAMS, "no such cursor"),
@@ -82,6 +80,39 @@ async fn post(shared: &Arc<Shared>, request: &Recorded, known: Known, switch: &S
             None => error(StatusCode::OK, id, code::METHOD_NOT_FOUND, "no such method"),
         },
     }
+}
+
+/// What a session's stream tells of news.
+fn news(shared: &Arc<Shared>, request: &Recorded) -> Tell {
+    let (shared, session) = (Arc::clone(shared), request.session().unwrap_or_default().to_owned());
+    let note = |method: &str, params: Value| json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string();
+    Box::new(move |news| match news {
+        News::List => shared.settings.list_changed.then(|| note("notifications/tools/list_changed", json!({}))),
+        News::Updated(uri) => {
+            let inner = shared.lock();
+            let mut subscribed = inner.sessions.get(&session)?.subscribed.iter();
+            // A part of what was subscribed to is told of, too.
+            let of = |own: &String| {
+                uri.strip_prefix(own.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            subscribed.any(of).then(|| note("notifications/resources/updated", json!({"uri": uri})))
+        }
+    })
+}
+
+fn subscribe(shared: &Shared, request: &Recorded) -> Response<Body> {
+    let (id, uri) = (&request.message["id"], request.message["params"]["uri"].as_str().unwrap_or_default());
+    if !library::tells_of(uri) {
+        return error(StatusCode::OK, id, code::INVALID_PARAMS, "this one never changes");
+    }
+    shared.change(|inner| {
+        let session = request.session().and_then(|id| inner.sessions.get_mut(id));
+        session.map(|session| match request.method() {
+            "resources/subscribe" => session.subscribed.insert(uri.to_owned()),
+            _ => session.subscribed.remove(uri),
+        })
+    });
+    result(id, "{}")
 }
 
 /// Notifications and answers to the server's own requests.
@@ -121,6 +152,7 @@ fn initialize(shared: &Shared, request: &Recorded) -> Response<Body> {
             revision,
             capabilities: params["capabilities"].clone(),
             level: None,
+            subscribed: BTreeSet::new(),
             alive: watch::Sender::new(()),
         };
         let name = shared.change(|inner| {

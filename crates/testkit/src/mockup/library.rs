@@ -8,7 +8,13 @@ pub(super) fn declare(capabilities: &mut Value, list_changed: bool) {
     let changes = if list_changed { json!({"listChanged": true}) } else { json!({}) };
     capabilities["prompts"] = changes.clone();
     capabilities["resources"] = changes;
+    capabilities["resources"]["subscribe"] = json!(true);
     capabilities["completions"] = json!({});
+}
+
+/// Whether it tells of updates of a resource.
+pub(super) fn tells_of(uri: &str) -> bool {
+    uri.starts_with("memo:")
 }
 
 /// The result of a request to the library, or an error's code and message; `None` for a method it does not have.

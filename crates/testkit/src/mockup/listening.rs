@@ -10,17 +10,22 @@ use http_body_util::{BodyExt as _, StreamBody};
 use tokio::sync::{broadcast, watch};
 
 use super::play::Body;
-use super::state::Shared;
+use super::state::{News, Shared};
 
-/// Sends `first`, then `change` for every change, until `alive` is gone or nobody reads.
+/// What a listener is told of news; `None`: nothing.
+pub(super) type Tell = Box<dyn Fn(&News) -> Option<String> + Send>;
+
+/// Sends `first`, then what there is to tell of all news, until `alive` is gone or nobody reads. It counts as one that listens
+/// for `resources`.
 pub(super) fn listen(
     shared: &Arc<Shared>,
     first: Option<String>,
-    change: Option<String>,
+    tell: Tell,
     alive: Option<watch::Receiver<()>>,
+    resources: Vec<String>,
 ) -> Response<Body> {
-    let listener =
-        Listener { changes: shared.changes.subscribe(), change, alive, first, _count: Count::new(Arc::clone(shared)) };
+    let count = Count::new(Arc::clone(shared), resources);
+    let listener = Listener { changes: shared.changes.subscribe(), tell, alive, first, _count: count };
     let frames = stream::unfold(listener, |mut listener| async move {
         let text = listener.next().await?;
         Some((Ok(Frame::data(Bytes::from(format!("event: message\ndata: {text}\n\n")))), listener))
@@ -31,8 +36,8 @@ pub(super) fn listen(
 }
 
 struct Listener {
-    changes: broadcast::Receiver<()>,
-    change: Option<String>,
+    changes: broadcast::Receiver<News>,
+    tell: Tell,
     alive: Option<watch::Receiver<()>>,
     first: Option<String>,
     _count: Count,
@@ -43,17 +48,20 @@ impl Listener {
         if let Some(first) = self.first.take() {
             return Some(first);
         }
-        let Some(change) = &self.change else {
-            gone(&mut self.alive).await;
-            return None;
-        };
-        tokio::select! {
-            // Missing some of a storm is as good as hearing of one of them.
-            news = self.changes.recv() => match news {
-                Ok(()) | Err(broadcast::error::RecvError::Lagged(_)) => Some(change.clone()),
-                Err(broadcast::error::RecvError::Closed) => None,
-            },
-            () = gone(&mut self.alive) => None,
+        loop {
+            let news = tokio::select! {
+                news = self.changes.recv() => news,
+                () = gone(&mut self.alive) => return None,
+            };
+            let news = match news {
+                Ok(news) => news,
+                // Missing some of a storm is as good as hearing of one of them.
+                Err(broadcast::error::RecvError::Lagged(_)) => News::List,
+                Err(broadcast::error::RecvError::Closed) => return None,
+            };
+            if let Some(text) = (self.tell)(&news) {
+                return Some(text);
+            }
         }
     }
 }
@@ -67,17 +75,26 @@ async fn gone(alive: &mut Option<watch::Receiver<()>>) {
 }
 
 /// Counts a listener while it listens.
-struct Count(Arc<Shared>);
+struct Count(Arc<Shared>, Vec<String>);
 
 impl Count {
-    fn new(shared: Arc<Shared>) -> Self {
-        shared.change(|inner| inner.listeners += 1);
-        Self(shared)
+    fn new(shared: Arc<Shared>, resources: Vec<String>) -> Self {
+        shared.change(|inner| {
+            inner.listeners += 1;
+            inner.listened.extend(resources.iter().cloned());
+        });
+        Self(shared, resources)
     }
 }
 
 impl Drop for Count {
     fn drop(&mut self) {
-        self.0.change(|inner| inner.listeners -= 1);
+        self.0.change(|inner| {
+            inner.listeners -= 1;
+            for uri in &self.1 {
+                let at = inner.listened.iter().position(|own| own == uri);
+                at.map(|at| inner.listened.swap_remove(at));
+            }
+        });
     }
 }

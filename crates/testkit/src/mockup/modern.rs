@@ -8,11 +8,11 @@ use weir_wire::{LogLevel, Revision, code, header, meta};
 
 use super::breakable::Switch;
 use super::library;
-use super::listening::listen;
+use super::listening::{Tell, listen};
 use super::play::{Body, Call, play};
 use super::record::Recorded;
 use super::server::{call, empty, error, json_text};
-use super::state::Shared;
+use super::state::{News, Shared};
 
 pub(super) async fn answer(shared: &Arc<Shared>, request: &Recorded, switch: &Switch) -> Response<Body> {
     if request.verb != Method::POST {
@@ -128,11 +128,29 @@ fn list(shared: &Shared, request: &Recorded) -> Response<Body> {
 fn subscribe(shared: &Arc<Shared>, request: &Recorded) -> Response<Body> {
     let wanted = request.message["params"]["notifications"]["toolsListChanged"] == true && shared.settings.list_changed;
     let mark = json!({meta::SUBSCRIPTION_ID: request.message["id"]});
-    let granted = if wanted { json!({"toolsListChanged": true}) } else { json!({}) };
-    let note = |method: &str, params: Value| json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string();
-    let first = note("notifications/subscriptions/acknowledged", json!({"notifications": granted, "_meta": mark}));
-    let change = wanted.then(|| note("notifications/tools/list_changed", json!({"_meta": mark})));
-    listen(shared, Some(first), change, None)
+    let mut granted = if wanted { json!({"toolsListChanged": true}) } else { json!({}) };
+    let asked = request.message["params"]["notifications"]["resourceSubscriptions"].as_array();
+    let uris = asked.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+    let uris: Vec<_> = uris.filter(|uri| shared.settings.library && library::tells_of(uri)).collect();
+    if !uris.is_empty() {
+        granted["resourceSubscriptions"] = json!(uris);
+    }
+    fn note(method: &str, params: &Value) -> String {
+        json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string()
+    }
+    let first = note("notifications/subscriptions/acknowledged", &json!({"notifications": granted, "_meta": mark}));
+    let own = uris.clone();
+    let tell: Tell = Box::new(move |news| match news {
+        News::List => wanted.then(|| note("notifications/tools/list_changed", &json!({"_meta": mark}))),
+        News::Updated(uri) => {
+            let of = |own: &String| {
+                uri.strip_prefix(own.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            let params = json!({"uri": uri, "_meta": mark});
+            own.iter().any(of).then(|| note("notifications/resources/updated", &params))
+        }
+    });
+    listen(shared, Some(first), tell, None, uris)
 }
 
 async fn run(shared: &Arc<Shared>, request: &Recorded, switch: &Switch) -> Response<Body> {

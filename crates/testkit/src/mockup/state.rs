@@ -1,6 +1,6 @@
 //! What all connections of a mock server share.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
@@ -38,8 +38,8 @@ pub(super) struct Settings {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) settings: Settings,
-    /// One value for each `list_changed`.
-    pub(super) changes: broadcast::Sender<()>,
+    /// What listeners are told.
+    pub(super) changes: broadcast::Sender<News>,
     /// One value for each `notifications/cancelled`: session and request id.
     pub(super) cancels: broadcast::Sender<(Option<String>, Value)>,
     inner: Mutex<Inner>,
@@ -58,10 +58,21 @@ pub(super) struct Inner {
     pub(super) asked: HashMap<String, oneshot::Sender<Value>>,
     pub(super) answers: Vec<Value>,
     pub(super) listeners: usize,
+    /// Resources that open modern streams listen for, each stream counted.
+    pub(super) listened: Vec<String>,
     pub(super) connections: u64,
     pub(super) open_connections: usize,
     /// Numbers for sessions and server requests: never the same twice.
     pub(super) numbers: u64,
+}
+
+/// News for listeners.
+#[derive(Clone, Debug)]
+pub(super) enum News {
+    /// The list of tools changed.
+    List,
+    /// A resource was updated.
+    Updated(String),
 }
 
 /// An answer that goes before everything else.
@@ -90,6 +101,8 @@ pub(super) struct Session {
     pub(super) revision: Revision,
     pub(super) capabilities: Value,
     pub(super) level: Option<LogLevel>,
+    /// Resources it is told of.
+    pub(super) subscribed: BTreeSet<String>,
     /// Dropped with the session: its streams hear of that.
     pub(super) alive: watch::Sender<()>,
 }

@@ -8,6 +8,7 @@ mod greet;
 mod pipe;
 mod tail;
 mod talk;
+mod updates;
 mod watching;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +18,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_core::principal::Principal;
 use weir_core::reply::Reply;
-use weir_core::upstream::{Outbound, Watch};
+use weir_core::upstream::{Outbound, Updates, Watch};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::hop::{Proof, Tongue};
 use weir_wire::LogLevel;
@@ -29,6 +30,7 @@ use crate::site::Site;
 use crate::slots::{Slot, Slots};
 use child::Child;
 use greet::{Greeted, Rude, greet};
+use updates::StdioUpdates;
 use watching::StdioWatch;
 
 /// A child that ended sooner than this after its start counts as a failure: the next start waits.
@@ -92,6 +94,12 @@ impl StdioServer {
         let running = self.running(None).await?;
         let class = class.cut(running.greeted.tongue.carries());
         Ok(Box::new(StdioWatch::open(self.site.clone(), running, class).await?))
+    }
+
+    /// Opens a line for updates of single resources, on the same child as a watch.
+    pub(crate) async fn updates(&self) -> Result<Box<dyn Updates>, Refusal> {
+        let running = self.running(None).await?;
+        Ok(Box::new(StdioUpdates::open(self.site.clone(), running)?))
     }
 
     /// What the server is may have changed: the next child is asked again.

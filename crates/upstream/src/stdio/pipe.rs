@@ -18,6 +18,7 @@ use weir_wire::method::Method;
 use weir_wire::{Limits, Message};
 
 use crate::site::Site;
+use crate::told::Told;
 
 /// Messages on their way to the child's input.
 const OUT: usize = 256;
@@ -33,6 +34,8 @@ pub(crate) struct Pipe {
     /// Set for a modern child: it asks nothing, and gets no answers.
     modern: AtomicBool,
     over: CancellationToken,
+    /// Updates of single resources, for the line that asked for them.
+    pub(crate) told: Told,
 }
 
 /// What a request is for.
@@ -85,6 +88,7 @@ impl Pipe {
                 state: Mutex::default(),
                 modern: AtomicBool::new(false),
                 over: CancellationToken::new(),
+                told: Told::default(),
             }),
             written,
         )
@@ -177,6 +181,11 @@ impl Pipe {
             )
         {
             return self.site.list_changed();
+        }
+        if let Message::Notification(told) = &message
+            && let Some(uri) = hop::updated(told)
+        {
+            return self.told.one(&uri);
         }
         let inbox = {
             let state = self.lock();

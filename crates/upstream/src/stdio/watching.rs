@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::watch;
 use weir_core::port::Fut;
-use weir_core::upstream::{About, Kinds, ListKind, ListPage, Watch};
+use weir_core::upstream::{About, ListKind, ListPage, Watch};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::lower;
 use weir_wire::Message;
@@ -35,23 +35,24 @@ impl StdioWatch {
         let changes = site.changes();
         let mut listening = None;
         if running.greeted.tongue.revision().is_modern() && !about.pushes.is_empty() {
-            let listened = listen(&site, &running, class, about.pushes).await?;
-            about.pushes = listened.as_ref().map(|(_, honoured)| about.pushes.and(*honoured)).unwrap_or_default();
-            listening = listened.map(|(ticket, _)| ticket);
+            let listened = listen(&site, &running, class, listing::wanted(about.pushes)).await?;
+            let honoured = listened.as_ref().map(|(_, params)| listing::honoured(params)).unwrap_or_default();
+            about.pushes = about.pushes.and(honoured);
+            listening = listened.filter(|_| !honoured.is_empty()).map(|(ticket, _)| ticket);
         }
         Ok(Self { site, running, class, about, changes, listening })
     }
 }
 
-/// `subscriptions/listen`, up to its acknowledgment: which of the lists asked for it will tell of. `None` where that is none.
-async fn listen(
+/// `subscriptions/listen` with this filter, up to its acknowledgment, whose `params` it gives. `None` where the server has no
+/// subscriptions.
+pub(crate) async fn listen(
     site: &Site,
     running: &Running,
     class: CapabilityClass,
-    kinds: Kinds,
-) -> Result<Option<(Ticket, Kinds)>, Refusal> {
+    wanted: Bytes,
+) -> Result<Option<(Ticket, Bytes)>, Refusal> {
     let id = site.next_id();
-    let wanted = listing::wanted(kinds);
     let members: &[(&str, &[u8])] = &[("notifications", &wanted)];
     let tongue = running.greeted.tongue;
     let body = tongue.request(id, Method::SubscriptionsListen, members, (class, &site.client_info));
@@ -60,8 +61,7 @@ async fn listen(
         loop {
             match std::future::poll_fn(|cx| ticket.poll_message(cx)).await {
                 Some(Message::Notification(told)) if told.method.known() == Some(Method::SubscriptionsAcknowledged) => {
-                    let honoured = told.params.map(|params| listing::honoured(&params)).unwrap_or_default();
-                    return Ok((!honoured.is_empty()).then_some((ticket, honoured)));
+                    return Ok(Some((ticket, told.params.unwrap_or_default())));
                 }
                 Some(Message::Response(_)) => {
                     ticket.end();

@@ -11,6 +11,7 @@ mod retry_after;
 mod session;
 mod talk;
 mod tls;
+mod updates;
 mod watching;
 
 use std::borrow::Cow;
@@ -19,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use weir_core::reply::Reply;
-use weir_core::upstream::{About, ListKind, Outbound, Watch};
+use weir_core::upstream::{About, ListKind, Outbound, Updates, Watch};
 use weir_core::{CapabilityClass, FailureKind};
 use weir_era::carry;
 use weir_era::hop::{Discovered, Found, Proof, judge_probe};
@@ -31,6 +32,7 @@ use modern::Modern;
 use pool::Pool;
 pub(crate) use tls::Roots;
 pub use tls::TlsError;
+use updates::HttpUpdates;
 use watching::HttpWatch;
 
 use crate::credential::Credentials;
@@ -122,6 +124,17 @@ impl HttpServer {
             Speaker::Legacy(pool) => {
                 let session = pool.apart(class.cut(carry::TO_LEGACY)).await?;
                 Ok(Box::new(HttpWatch::legacy(self.site.clone(), session).await))
+            }
+        }
+    }
+
+    /// Opens a line for updates of single resources.
+    pub(crate) async fn updates(&self) -> Result<Box<dyn Updates>, Refusal> {
+        match &*self.speaker().await? {
+            Speaker::Modern(modern, _) => Ok(Box::new(HttpUpdates::modern(modern.clone()))),
+            Speaker::Legacy(pool) => {
+                let session = pool.apart(CapabilityClass::BASE).await?;
+                Ok(Box::new(HttpUpdates::legacy(self.site.clone(), session).await?))
             }
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method as Verb, StatusCode, header};
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use weir_era::hop::{self, Heard};
 use weir_wire::method::Method;
@@ -16,17 +17,80 @@ use super::exchange::{EVENTS, media_type};
 use super::session::Session;
 use super::talk::Side;
 use crate::site::Site;
+use crate::told::Told;
 
 /// A stream that lived shorter than this is not opened again at once; the wait doubles while it stays so.
 const BRIEF: Duration = Duration::from_secs(5);
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LAST_WAIT: Duration = Duration::from_secs(30);
+/// How long the head of a GET stream is waited for.
+const SLOW_HEAD: Duration = Duration::from_secs(1);
 
 /// What a watch's reading task tells.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) changes: u64,
     pub(crate) lost: Option<Arc<str>>,
+}
+
+/// What a reading task tells, and to whom.
+#[derive(Debug)]
+pub(crate) struct Teller {
+    seen: watch::Sender<Seen>,
+    /// Who hears of updates of single resources, if anybody does.
+    updates: Option<Arc<Told>>,
+}
+
+/// A task that reads a stream. Dropping it ends the task, which closes the stream.
+#[derive(Debug)]
+pub(crate) struct Reading(Option<AbortHandle>);
+
+impl Teller {
+    pub(crate) fn new(updates: Option<Arc<Told>>) -> (Self, watch::Receiver<Seen>) {
+        let (seen, heard) = watch::channel(Seen::default());
+        (Self { seen, updates }, heard)
+    }
+
+    fn changed(&self) {
+        self.seen.send_modify(|seen| seen.changes += 1);
+    }
+
+    fn lost(&self, why: &str) {
+        self.seen.send_modify(|seen| seen.lost = Some(why.into()));
+    }
+}
+
+impl Reading {
+    pub(crate) fn new(task: Option<AbortHandle>) -> Self {
+        Self(task)
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+/// Begins to read the GET stream of a session; `None` where it has none.
+pub(crate) async fn begin(site: &Arc<Site>, session: &Arc<Session>, teller: Teller) -> Option<Reading> {
+    let mut opening = Box::pin(get(session.clone(), None));
+    let task = match tokio::time::timeout(SLOW_HEAD, &mut opening).await {
+        Ok(stream) => site.background(self::session(site.clone(), session.clone(), stream?, teller)),
+        // Some servers send the head with the first event. Nobody must wait for that.
+        Err(_) => {
+            let (own, session) = (site.clone(), session.clone());
+            site.background(async move {
+                match opening.await {
+                    Some(stream) => self::session(own, session, stream, teller).await,
+                    None => teller.lost("there is no such stream after all"),
+                }
+            })
+        }
+    };
+    Some(Reading::new(task))
 }
 
 /// Opens the GET stream of a session; `None` where the server has none.
@@ -43,7 +107,7 @@ pub(crate) async fn get(session: Arc<Session>, last_event: Option<String>) -> Op
 
 /// Reads a session's GET stream. A server may end it at any time to have it opened again; what happened in between is
 /// unknown, so that counts as a change.
-pub(crate) async fn session(site: Arc<Site>, session: Arc<Session>, mut stream: Answer, teller: watch::Sender<Seen>) {
+pub(crate) async fn session(site: Arc<Site>, session: Arc<Session>, mut stream: Answer, teller: Teller) {
     let mut reader = Reader { site, teller, session: Some(session.clone()), last_event: None, retry: None };
     let mut wait = FIRST_WAIT;
     loop {
@@ -56,12 +120,15 @@ pub(crate) async fn session(site: Arc<Site>, session: Arc<Session>, mut stream: 
             Some(again) => stream = again,
             None => return reader.lost("the stream was not given again"),
         }
-        reader.teller.send_modify(|seen| seen.changes += 1);
+        reader.teller.changed();
+        if let Some(updates) = &reader.teller.updates {
+            updates.any();
+        }
     }
 }
 
 /// Reads a subscription to its end.
-pub(crate) async fn listen(site: Arc<Site>, mut stream: Answer, teller: watch::Sender<Seen>) {
+pub(crate) async fn listen(site: Arc<Site>, mut stream: Answer, teller: Teller) {
     let mut reader = Reader { site, teller, session: None, last_event: None, retry: None };
     let why = reader.read(&mut stream).await;
     reader.lost(&why);
@@ -69,7 +136,7 @@ pub(crate) async fn listen(site: Arc<Site>, mut stream: Answer, teller: watch::S
 
 struct Reader {
     site: Arc<Site>,
-    teller: watch::Sender<Seen>,
+    teller: Teller,
     /// Set for a legacy stream, on which the server may ask.
     session: Option<Arc<Session>>,
     last_event: Option<String>,
@@ -117,10 +184,16 @@ impl Reader {
 
     /// Takes one message; a text where it ends the stream.
     fn take(&self, message: Message) -> Option<&'static str> {
+        if let (Message::Notification(told), Some(updates)) = (&message, &self.teller.updates)
+            && let Some(uri) = hop::updated(told)
+        {
+            updates.one(&uri);
+            return None;
+        }
         match self.overhear(message) {
             Heard::ListChanged => {
                 self.site.count_change();
-                self.teller.send_modify(|seen| seen.changes += 1);
+                self.teller.changed();
             }
             Heard::Reply(answer) => {
                 if let Some(session) = &self.session {
@@ -152,6 +225,6 @@ impl Reader {
     }
 
     fn lost(&self, why: &str) {
-        self.teller.send_modify(|seen| seen.lost = Some(why.into()));
+        self.teller.lost(why);
     }
 }

@@ -4,10 +4,9 @@
 //! aborted when the watch is dropped, which closes its connection.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 use weir_core::port::Fut;
 use weir_core::upstream::{About, Kinds, ListKind, ListPage, Watch};
 use weir_core::{CapabilityClass, Failure, FailureKind};
@@ -18,14 +17,11 @@ use weir_wire::method::Method;
 use super::answer::{Answer, Part, limits};
 use super::exchange::{self, Headed, unreadable};
 use super::modern::Modern;
-use super::reading::{self, Seen};
+use super::reading::{self, Reading, Seen, Teller};
 use super::session::Session;
 use crate::listing;
 use crate::refusal::Refusal;
 use crate::site::Site;
-
-/// How long the head of a GET stream is waited for.
-const SLOW_HEAD: Duration = Duration::from_secs(1);
 
 /// A watch on a server over HTTP.
 pub(crate) struct HttpWatch {
@@ -35,7 +31,7 @@ pub(crate) struct HttpWatch {
     seen: watch::Receiver<Seen>,
     /// Changes heard on the streams of calls.
     overheard: watch::Receiver<u64>,
-    reader: Option<AbortHandle>,
+    reader: Option<Reading>,
 }
 
 enum Line {
@@ -47,29 +43,12 @@ impl HttpWatch {
     /// Watches in a session of its own. Where the server has no GET stream the lists are polled.
     pub(crate) async fn legacy(site: Arc<Site>, session: Arc<Session>) -> Self {
         let mut about = session.about().clone();
-        let (teller, seen) = watch::channel(Seen::default());
+        let (teller, seen) = Teller::new(None);
         let overheard = site.changes();
-        let mut opening = Box::pin(reading::get(session.clone(), None));
-        let reader = match tokio::time::timeout(SLOW_HEAD, &mut opening).await {
-            Ok(Some(stream)) => {
-                let reading = reading::session(site.clone(), session.clone(), stream, teller);
-                site.background(reading)
-            }
-            Ok(None) => {
-                about.pushes = Kinds::default();
-                None
-            }
-            // Some servers send the head with the first event. A list must not wait for that.
-            Err(_) => {
-                let (own, session) = (site.clone(), session.clone());
-                site.background(async move {
-                    match opening.await {
-                        Some(stream) => reading::session(own, session, stream, teller).await,
-                        None => teller.send_modify(|seen| seen.lost = Some("there is no such stream after all".into())),
-                    }
-                })
-            }
-        };
+        let reader = reading::begin(&site, &session, teller).await;
+        if reader.is_none() {
+            about.pushes = Kinds::default();
+        }
         Self { site, line: Line::Session(session), about, seen, overheard, reader }
     }
 
@@ -79,16 +58,15 @@ impl HttpWatch {
     /// The server cannot be reached, or does not keep to the protocol of the subscription.
     pub(crate) async fn modern(modern: Modern, mut about: About, class: CapabilityClass) -> Result<Self, Refusal> {
         let site = modern.site.clone();
-        let (teller, seen) = watch::channel(Seen::default());
+        let (teller, seen) = Teller::new(None);
         let overheard = site.changes();
         let mut reader = None;
         if !about.pushes.is_empty() {
-            match listen(&modern, class, about.pushes).await? {
-                Some((stream, honoured)) => {
-                    about.pushes = about.pushes.and(honoured);
-                    reader = site.background(reading::listen(site.clone(), stream, teller));
-                }
-                None => about.pushes = Kinds::default(),
+            let listened = listen(&modern, class, listing::wanted(about.pushes)).await?;
+            let honoured = listened.as_ref().map(|(_, params)| listing::honoured(params)).unwrap_or_default();
+            about.pushes = about.pushes.and(honoured);
+            if let Some((stream, _)) = listened.filter(|_| !honoured.is_empty()) {
+                reader = Some(Reading::new(site.background(reading::listen(site.clone(), stream, teller))));
             }
         }
         Ok(Self { site, line: Line::Modern(modern, class), about, seen, overheard, reader })
@@ -144,9 +122,6 @@ impl Watch for HttpWatch {
 
 impl Drop for HttpWatch {
     fn drop(&mut self) {
-        if let Some(reader) = &self.reader {
-            reader.abort();
-        }
         if let Line::Session(session) = &self.line {
             let session = session.clone();
             self.site.spawn(async move { session.close().await });
@@ -154,12 +129,15 @@ impl Drop for HttpWatch {
     }
 }
 
-/// Opens `subscriptions/listen`, whose first message is the acknowledgment: which of the lists asked for it will tell of.
-/// `None` where that is none.
-async fn listen(modern: &Modern, class: CapabilityClass, kinds: Kinds) -> Result<Option<(Answer, Kinds)>, Refusal> {
+/// Opens `subscriptions/listen` with this filter; gives the `params` of its first message, the acknowledgment. `None` where the
+/// server has no subscriptions.
+pub(crate) async fn listen(
+    modern: &Modern,
+    class: CapabilityClass,
+    wanted: Bytes,
+) -> Result<Option<(Answer, Bytes)>, Refusal> {
     let site = &modern.site;
     let id = site.next_id();
-    let wanted = listing::wanted(kinds);
     let members: &[(&str, &[u8])] = &[("notifications", &wanted)];
     let body = modern.tongue.request(id, Method::SubscriptionsListen, members, (class, &site.client_info));
     crate::settle::in_time(site, async {
@@ -175,8 +153,7 @@ async fn listen(modern: &Modern, class: CapabilityClass, kinds: Kinds) -> Result
             match stream.part().await.map_err(|error| Refusal::new(unreadable(site, error)))? {
                 Some(Part::Message(bytes)) => match Message::parse(bytes, &limits()) {
                     Ok(Message::Notification(told)) if told.method == Method::SubscriptionsAcknowledged.into() => {
-                        let honoured = told.params.map(|params| listing::honoured(&params)).unwrap_or_default();
-                        return Ok((!honoured.is_empty()).then_some((stream, honoured)));
+                        return Ok(Some((stream, told.params.unwrap_or_default())));
                     }
                     Ok(Message::Response(_)) => return Ok(None),
                     _ => site.dropped("before_acknowledgment"),

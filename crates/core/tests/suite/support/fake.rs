@@ -9,8 +9,10 @@ use tokio::sync::watch;
 use weir_core::capability::CapabilityClass;
 use weir_core::port::Fut;
 use weir_core::reply::{End, Payload};
-use weir_core::upstream::{About, Health, Kinds, ListKind, ListPage, Outbound, Upstream, Watch};
+use weir_core::upstream::{About, Health, Kinds, ListKind, ListPage, Outbound, Updates, Upstream, Watch};
 use weir_core::{Failure, FailureKind, Reply, UpstreamId};
+
+use super::lines::Lines;
 
 type Answer = Box<dyn Fn(Outbound) -> Reply + Send>;
 
@@ -24,6 +26,7 @@ pub(crate) struct Fake {
     pub(crate) walks: AtomicUsize,
     pub(crate) calls: AtomicUsize,
     pub(crate) retired: AtomicUsize,
+    pub(crate) lines: Arc<Lines>,
     /// Virtual times of the first pages.
     pub(crate) walked_at: Mutex<Vec<tokio::time::Instant>>,
 }
@@ -35,6 +38,10 @@ pub(crate) struct Script {
     pub(crate) page: usize,
     pub(crate) pushes: bool,
     pub(crate) has_tools: bool,
+    /// It has resources, none of which it lists.
+    pub(crate) has_resources: bool,
+    /// It tells of their updates.
+    pub(crate) subscribes: bool,
     pub(crate) refuse: bool,
     pub(crate) hang: bool,
     /// Calls are never answered.
@@ -63,6 +70,8 @@ impl Fake {
                 page: 100,
                 pushes: true,
                 has_tools: true,
+                has_resources: false,
+                subscribes: false,
                 refuse: false,
                 hang: false,
                 mute: false,
@@ -78,6 +87,7 @@ impl Fake {
             walks: AtomicUsize::new(0),
             calls: AtomicUsize::new(0),
             retired: AtomicUsize::new(0),
+            lines: Arc::default(),
             walked_at: Mutex::default(),
         })
     }
@@ -128,7 +138,9 @@ impl Upstream for Fake {
                 let script = self.script.lock().unwrap();
                 let some = |has: bool| if has { Kinds::default().with(ListKind::Tools) } else { Kinds::default() };
                 let (offers, pushes) = (some(script.has_tools), some(script.pushes));
-                let about = About { offers, pushes, ..About::default() };
+                let resources = script.has_resources || script.subscribes;
+                let offers = if resources { offers.with(ListKind::Resources) } else { offers };
+                let about = About { offers, pushes, subscribes: script.subscribes, ..About::default() };
                 (script.refuse, script.hang, about)
             };
             if hang {
@@ -141,6 +153,10 @@ impl Upstream for Fake {
             let watch: Box<dyn Watch> = Box::new(FakeWatch { fake: self, class, about, told, cut });
             Ok(watch)
         })
+    }
+
+    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn Updates>, Failure>> {
+        Box::pin(async move { Ok(self.lines.clone().open()) })
     }
 
     fn carries(&self) -> CapabilityClass {
@@ -200,8 +216,11 @@ impl Watch for FakeWatch {
         &self.about
     }
 
-    fn list(&mut self, _kind: ListKind, cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>> {
+    fn list(&mut self, kind: ListKind, cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
+            if kind != ListKind::Tools {
+                return Ok(ListPage::default());
+            }
             let delay = self.fake.script.lock().unwrap().page_delay;
             tokio::time::sleep(delay).await;
             if self.fake.script.lock().unwrap().hang {

@@ -67,6 +67,12 @@ limits! {
     streams: usize,
     /// The same of one principal. Default 32.
     streams_per_principal: usize,
+    /// Resources of whose updates clients are told, each client counted. Default 100000.
+    subscriptions: usize,
+    /// The same of one principal. Default 2000.
+    subscriptions_per_principal: usize,
+    /// The same of one session or stream. Default 500.
+    subscriptions_per_client: usize,
     /// Messages of a batch. Default 50.
     batch_items: usize,
     /// Size of a batch's answer. Default `4MiB`.

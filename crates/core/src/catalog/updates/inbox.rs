@@ -1,0 +1,93 @@
+//! What a client is still to be told: each resource once, in the order in which they were first updated.
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// Resources waiting to be told of. Beyond this, parts of a resource are told of as the whole.
+const MOST: usize = 1024;
+
+/// The updates one client is still to be told of. Clones are the same inbox; one of them is polled at a time.
+#[derive(Clone, Default)]
+pub struct Inbox(Arc<Mutex<Waiting>>);
+
+#[derive(Default)]
+struct Waiting {
+    order: VecDeque<Arc<str>>,
+    known: HashSet<Arc<str>>,
+    reader: Option<Waker>,
+}
+
+impl Inbox {
+    /// The next updated resource, by the client's name for it. For whoever is polled itself, such as a response body.
+    pub fn poll_updated(&self, cx: &mut Context<'_>) -> Poll<Arc<str>> {
+        let mut waiting = self.lock();
+        match waiting.order.pop_front() {
+            Some(uri) => {
+                waiting.known.remove(&uri);
+                Poll::Ready(uri)
+            }
+            None => {
+                waiting.reader = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Puts an update in; `whole` is told instead where too much waits already.
+    pub(super) fn put(&self, uri: Arc<str>, whole: &Arc<str>) {
+        let mut waiting = self.lock();
+        let uri = if waiting.order.len() < MOST { uri } else { whole.clone() };
+        if waiting.known.insert(uri.clone()) {
+            waiting.order.push_back(uri);
+        }
+        let reader = waiting.reader.take();
+        drop(waiting);
+        // Outside the lock: a woken task may come back at once.
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Inbox({} waiting)", self.lock().order.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(inbox: &Inbox) -> Vec<Arc<str>> {
+        let mut cx = Context::from_waker(Waker::noop());
+        let next = || match inbox.poll_updated(&mut cx) {
+            Poll::Ready(uri) => Some(uri),
+            Poll::Pending => None,
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    #[test]
+    fn d11_a_resource_waits_once_and_a_flood_of_parts_is_told_as_the_whole() {
+        let (inbox, whole): (Inbox, Arc<str>) = (Inbox::default(), "w".into());
+        for _ in 0..3 {
+            inbox.put("b".into(), &whole);
+            inbox.put("a".into(), &whole);
+        }
+        assert_eq!(drain(&inbox), ["b".into(), "a".into()] as [Arc<str>; 2]);
+        inbox.put("b".into(), &whole);
+        assert_eq!(drain(&inbox).len(), 1, "told, and updated again");
+        for part in 0..10 * MOST {
+            inbox.put(part.to_string().into(), &whole);
+        }
+        let told = drain(&inbox);
+        assert_eq!((told.len(), told.last()), (MOST + 1, Some(&whole)));
+    }
+}

@@ -1,0 +1,195 @@
+//! Who is to be told of which resource of one upstream, and what the server has consented to.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use opentelemetry::KeyValue;
+use tokio::sync::{Notify, oneshot};
+
+use super::Consent;
+use super::inbox::Inbox;
+use crate::catalog::Item;
+use crate::failure::Failure;
+use crate::names::{EndpointId, UpstreamId};
+use crate::principal::Principal;
+use crate::telemetry::instruments;
+use crate::upstream::Unheard;
+
+/// A client that is told of one resource.
+#[derive(Clone)]
+pub(super) struct Subscriber {
+    pub(super) principal: Principal,
+    pub(super) endpoint: EndpointId,
+    /// The resource, under the client's name for it.
+    pub(super) item: Item,
+    pub(super) inbox: Inbox,
+}
+
+/// The table of one upstream.
+pub(super) struct Table {
+    pub(super) upstream: UpstreamId,
+    /// Rung when what is wanted of the server changed.
+    pub(super) bell: Notify,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By the server's own URIs. Bounded by the clients' subscriptions.
+    wanted: HashMap<Arc<str>, Wanted>,
+    next: u64,
+    /// True if the server is to be told what is wanted.
+    changed: bool,
+}
+
+#[derive(Default)]
+struct Wanted {
+    subscribers: Vec<(u64, Subscriber)>,
+    /// True once the server consented, until its line is lost.
+    held: bool,
+    waiting: Vec<oneshot::Sender<Result<(), Failure>>>,
+}
+
+impl Table {
+    pub(super) fn new(upstream: UpstreamId) -> Self {
+        Self { upstream, bell: Notify::new(), state: Mutex::default() }
+    }
+
+    /// Takes a client in; gives its number, and whether the server consents as soon as that is known.
+    pub(super) fn enter(&self, subscriber: Subscriber) -> (u64, Consent) {
+        let mut state = self.lock();
+        state.next += 1;
+        let nth = state.next;
+        let wanted = state.wanted.entry(subscriber.item.tool.native.clone()).or_default();
+        wanted.subscribers.push((nth, subscriber));
+        let consent = (!wanted.held).then(|| {
+            let (told, consent) = oneshot::channel();
+            wanted.waiting.push(told);
+            consent
+        });
+        if consent.is_some() {
+            state.changed = true;
+            self.bell.notify_one();
+        }
+        instruments().subscriptions.add(1, &[self.label()]);
+        (nth, consent)
+    }
+
+    pub(super) fn leave(&self, native: &Arc<str>, nth: u64) {
+        let mut state = self.lock();
+        let Some(wanted) = state.wanted.get_mut(native) else { return };
+        wanted.subscribers.retain(|(own, _)| *own != nth);
+        if wanted.subscribers.is_empty() {
+            state.wanted.remove(native);
+            state.changed = true;
+            self.bell.notify_one();
+        }
+        instruments().subscriptions.add(-1, &[self.label()]);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().wanted.is_empty()
+    }
+
+    /// What the server is to tell of, where it has not been told so yet; in order.
+    pub(super) fn changed(&self) -> Option<Vec<Arc<str>>> {
+        let mut state = self.lock();
+        if !std::mem::take(&mut state.changed) {
+            return None;
+        }
+        let mut wanted: Vec<_> = state.wanted.keys().cloned().collect();
+        wanted.sort_unstable();
+        Some(wanted)
+    }
+
+    /// The server has been told: it consents to all of `wanted` but `refused`.
+    pub(super) fn settle(&self, wanted: &[Arc<str>], mut refused: Unheard) {
+        let mut state = self.lock();
+        for uri in wanted {
+            let refusal = refused.iter().position(|(own, _)| own == uri).map(|at| refused.swap_remove(at).1);
+            let Some(own) = state.wanted.get_mut(uri) else { continue };
+            own.held = refusal.is_none();
+            for told in own.waiting.drain(..) {
+                // Whoever waited may have gone.
+                let _gone = told.send(refusal.as_ref().map_or(Ok(()), |refusal| Err(again(refusal))));
+            }
+        }
+    }
+
+    /// The line to the server is lost, or was not had: whoever waits is told, and all is to be said again.
+    pub(super) fn lost(&self, failure: &Failure) {
+        let mut state = self.lock();
+        state.changed = true;
+        for own in state.wanted.values_mut() {
+            own.held = false;
+            for told in own.waiting.drain(..) {
+                let _gone = told.send(Err(again(failure)));
+            }
+        }
+    }
+
+    /// Who is to be told of an update: the subscribers of this URI, and of what it may be a part of.
+    pub(super) fn told(&self, uri: &str) -> Vec<Subscriber> {
+        let state = self.lock();
+        let mut found: Vec<_> = wholes(uri).filter_map(|whole| state.wanted.get(whole)).collect();
+        if found.is_empty() && state.wanted.len() == 1 {
+            // A server may call parts as it likes. There is only one resource of which it was asked to tell.
+            found.extend(state.wanted.values());
+        }
+        found.iter().flat_map(|wanted| &wanted.subscribers).map(|(_, subscriber)| subscriber.clone()).collect()
+    }
+
+    /// Everybody.
+    pub(super) fn all(&self) -> Vec<Subscriber> {
+        let state = self.lock();
+        state.wanted.values().flat_map(|wanted| &wanted.subscribers).map(|(_, subscriber)| subscriber.clone()).collect()
+    }
+
+    pub(super) fn label(&self) -> KeyValue {
+        KeyValue::new("upstream", self.upstream.as_str().to_owned())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Table({} of {})", self.lock().wanted.len(), self.upstream)
+    }
+}
+
+/// A URI and what it may be a part of: its beginnings up to each boundary, with and without it.
+fn wholes(uri: &str) -> impl Iterator<Item = &str> {
+    let boundaries = uri.char_indices().filter(|(_, c)| matches!(c, '/' | '?' | '#'));
+    let beginnings = boundaries.flat_map(move |(at, _)| [&uri[..at], &uri[..=at]]);
+    std::iter::once(uri).chain(beginnings.filter(move |beginning| *beginning != uri))
+}
+
+/// The same failure for one more who waits.
+fn again(failure: &Failure) -> Failure {
+    let mut copy = Failure::new(failure.kind().clone(), failure.message().to_owned());
+    if let Some(upstream) = failure.upstream() {
+        copy = copy.at(upstream);
+    }
+    if let Some(wait) = failure.wait() {
+        copy = copy.retry_after(wait);
+    }
+    copy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r205_parts_are_of_the_whole_they_begin_with() {
+        let all = |uri| wholes(uri).collect::<Vec<_>>();
+        assert_eq!(all("a:b"), ["a:b"]);
+        assert_eq!(all("a:b/c"), ["a:b/c", "a:b", "a:b/"]);
+        assert_eq!(all("a:b/"), ["a:b/", "a:b"]);
+        assert_eq!(all("a:b?c#d"), ["a:b?c#d", "a:b", "a:b?", "a:b?c", "a:b?c#"]);
+    }
+}

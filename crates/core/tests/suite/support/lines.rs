@@ -1,0 +1,74 @@
+//! Lines for updates of a fake upstream: what was asked for, and what it tells.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::broadcast;
+use weir_core::port::Fut;
+use weir_core::upstream::{Unheard, Updated, Updates};
+use weir_core::{Failure, FailureKind};
+
+/// The script of all lines, and what happened.
+pub(crate) struct Lines {
+    /// URIs it does not consent to.
+    pub(crate) refuses: Mutex<Vec<&'static str>>,
+    /// Each set it was asked for, by all lines.
+    pub(crate) asked: Mutex<Vec<Vec<String>>>,
+    pub(crate) opened: Mutex<usize>,
+    told: broadcast::Sender<Option<Arc<str>>>,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self {
+            refuses: Mutex::default(),
+            asked: Mutex::default(),
+            opened: Mutex::default(),
+            told: broadcast::Sender::new(64),
+        }
+    }
+}
+
+impl Lines {
+    pub(crate) fn open(self: Arc<Self>) -> Box<dyn Updates> {
+        *self.opened.lock().unwrap() += 1;
+        let told = self.told.subscribe();
+        Box::new(Line { lines: self, told })
+    }
+
+    /// Tells of an update, on every line.
+    pub(crate) fn update(&self, uri: &str) {
+        let _nobody = self.told.send(Some(uri.into()));
+    }
+
+    /// Cuts every line.
+    pub(crate) fn cut(&self) {
+        let _nobody = self.told.send(None);
+    }
+
+    /// What was asked for last.
+    pub(crate) fn wanted(&self) -> Vec<String> {
+        self.asked.lock().unwrap().last().cloned().unwrap_or_default()
+    }
+}
+
+struct Line {
+    lines: Arc<Lines>,
+    told: broadcast::Receiver<Option<Arc<str>>>,
+}
+
+impl Updates for Line {
+    fn want<'a>(&'a mut self, uris: &'a [Arc<str>]) -> Fut<'a, Result<Unheard, Failure>> {
+        self.lines.asked.lock().unwrap().push(uris.iter().map(ToString::to_string).collect());
+        let refuses = self.lines.refuses.lock().unwrap();
+        let refused = uris.iter().filter(|uri| refuses.contains(&&***uri));
+        let refused = refused.map(|uri| (uri.clone(), Failure::invalid_params("not this one"))).collect();
+        Box::pin(std::future::ready(Ok(refused)))
+    }
+
+    fn updated(&mut self) -> Fut<'_, Result<Updated, Failure>> {
+        Box::pin(async {
+            let told = self.told.recv().await.unwrap();
+            told.map(Updated::One).ok_or_else(|| Failure::new(FailureKind::Unavailable, "line lost"))
+        })
+    }
+}

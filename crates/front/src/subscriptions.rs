@@ -1,0 +1,175 @@
+//! Clients that want to be told of updates of single resources: `resources/subscribe` of a session, and the resources that a
+//! modern listen names.
+//!
+//! What is subscribed to belongs to the session or to the stream, and ends with it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt as _, stream};
+use tokio::time::timeout;
+use weir_core::catalog::Inbox;
+use weir_core::port::Fut;
+use weir_core::{Authenticated, Failure, FailureKind};
+use weir_era::lift::{self, Lifted};
+use weir_era::render;
+use weir_wire::method::Method;
+use weir_wire::params::Params;
+use weir_wire::scan;
+use weir_wire::write::ObjectWriter;
+
+use crate::modern::{canonical, offered};
+use crate::places::Place;
+use crate::sessions::{Opened, Sessions, Subscribed};
+use crate::stack::Context;
+
+/// Resources of one stream that are asked for at the same time.
+const AT_ONCE: usize = 16;
+/// How long the acknowledgment of a stream waits for servers; what they have not consented to by then it leaves out.
+const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(5);
+
+/// A resource that is honoured, under the client's own name, and what it holds.
+pub(crate) type Granted = (Arc<str>, Subscribed);
+
+/// `resources/subscribe` and `resources/unsubscribe` (server/resources, "Subscriptions").
+///
+/// # Errors
+/// As a call's; too many subscriptions; a server that tells of no updates.
+pub(crate) async fn of_session(
+    context: &Context,
+    known: &Authenticated<()>,
+    opened: &Opened,
+    (method, params): (Method, Params),
+) -> Result<(), Failure> {
+    offered(context, method)?;
+    let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
+    let uri = params.uri().map_err(wrong)?.map(std::borrow::Cow::into_owned);
+    let uri = uri.ok_or_else(|| Failure::invalid_params("`uri` is missing: say which resource"))?;
+    let sessions = &context.shared.sessions;
+    if method == Method::ResourcesUnsubscribe {
+        // What was not subscribed to, or is not there, is not told of either.
+        sessions.unsubscribe(&opened.key, &uri);
+        return Ok(());
+    }
+    let (own, is_known) = sessions.subscribed(&opened.key, &uri);
+    if is_known {
+        return Ok(());
+    }
+    if own >= context.limits().subscriptions_per_client {
+        return Err(too_many());
+    }
+    let place = place(context, known)?;
+    let lifted = lift::legacy(params, Some(&opened.session)).map_err(wrong)?;
+    let call = canonical(context, method, lifted, Some(opened.key), None);
+    let (inbox, subscribing) = Sessions::subscribing(&context.shared, opened.key);
+    let subscription = context.shared.router.subscribe(known.with(call), &inbox).await?;
+    subscribing.keep(&uri, (subscription, place));
+    // The session may have ended in between, when this did not hang on it yet.
+    if !sessions.is_alive(&opened.record).await {
+        sessions.ended(&opened.key);
+    }
+    Ok(())
+}
+
+/// The resources that a listen's filter names, each once, at most `most`; `None` where they are no strings.
+pub(crate) fn wanted(filter: &Bytes, most: usize) -> Option<Vec<Arc<str>>> {
+    let Some(range) = scan::find(filter, render::UPDATES) else { return Some(Vec::new()) };
+    let list = &filter[range];
+    if list == b"null" {
+        return Some(Vec::new());
+    }
+    let texts = list.starts_with(b"[").then(|| scan::elements(list))?;
+    let texts: Option<Vec<Arc<str>>> = texts.map(|at| scan::string(&list[at]).map(Arc::from)).collect();
+    let mut known = HashSet::new();
+    Some(texts?.into_iter().filter(|uri| known.insert(uri.clone())).take(most).collect())
+}
+
+/// Subscribes a listen stream's inbox to resources; gives those that are honoured, in order. It never fails: what cannot be
+/// had is left out (2026-07-28, Subscriptions, "Acknowledgment").
+pub(crate) fn of_stream(
+    context: &Context,
+    known: &Authenticated<()>,
+    (resources, inbox): (Vec<Arc<str>>, Inbox),
+    lifted: Lifted,
+) -> Fut<'static, Vec<Granted>> {
+    let (context, known) = (context.clone(), known.with(()));
+    if offered(&context, Method::ResourcesSubscribe).is_err() {
+        return Box::pin(std::future::ready(Vec::new()));
+    }
+    Box::pin(async move {
+        let (context, known, inbox, lifted) = (&context, &known, &inbox, &lifted);
+        let one = |uri: Arc<str>| async move {
+            let subscribing = one(context, known, (&uri, inbox), lifted);
+            match timeout(ACKNOWLEDGED_WITHIN, subscribing).await {
+                Ok(Ok(subscribed)) => Some((uri, subscribed)),
+                Ok(Err(failure)) => {
+                    tracing::debug!(request = context.name.as_str(), error = %failure, "a resource is left out of an acknowledgment");
+                    None
+                }
+                Err(_) => None,
+            }
+        };
+        let granted = stream::iter(resources).map(one).buffered(AT_ONCE).filter_map(std::future::ready);
+        let mut all = Vec::new();
+        // Altogether no longer than one may take: what is left is not honoured.
+        let gathering = granted.for_each(|one| {
+            all.push(one);
+            std::future::ready(())
+        });
+        let _late = timeout(ACKNOWLEDGED_WITHIN, gathering).await;
+        all
+    })
+}
+
+async fn one(
+    context: &Context,
+    known: &Authenticated<()>,
+    (uri, inbox): (&str, &Inbox),
+    lifted: &Lifted,
+) -> Result<Subscribed, Failure> {
+    let place = place(context, known)?;
+    let mut params = BytesMut::with_capacity(uri.len() + 16);
+    ObjectWriter::new(&mut params).string("uri", uri).end();
+    let params = Params::parse(Some(&params.freeze())).map_err(|error| Failure::invalid_params(error.to_string()))?;
+    let lifted = Lifted {
+        params,
+        capabilities: lifted.capabilities.clone(),
+        token: None,
+        log_level: None,
+        trace: lifted.trace.clone(),
+    };
+    let call = canonical(context, Method::ResourcesSubscribe, lifted, None, None);
+    let subscription = context.shared.router.subscribe(known.with(call), inbox).await?;
+    Ok((subscription, place))
+}
+
+fn place(context: &Context, known: &Authenticated<()>) -> Result<Place, Failure> {
+    let limits = context.limits();
+    let most = (limits.subscriptions, limits.subscriptions_per_principal);
+    context.shared.subscribed.take(known.principal(), most).map_err(|_| too_many())
+}
+
+fn too_many() -> Failure {
+    Failure::new(FailureKind::Busy, "This client is told of as many resources as it may be: take some back first")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r197_a_filter_names_resources_as_strings_each_once() {
+        let of = |text: &'static str| wanted(&Bytes::from_static(text.as_bytes()), 2);
+        let texts = |uris: &[&str]| Some(uris.iter().map(|uri| Arc::from(*uri)).collect::<Vec<Arc<str>>>());
+        assert_eq!(of("{}"), texts(&[]));
+        assert_eq!(of(r#"{"resourceSubscriptions":null}"#), texts(&[]));
+        assert_eq!(of(r#"{"resourceSubscriptions":["a:1","a\u003a1","b","c"]}"#), texts(&["a:1", "b"]));
+        for bad in
+            [r#"{"resourceSubscriptions":"a"}"#, r#"{"resourceSubscriptions":[1]}"#, r#"{"resourceSubscriptions":{}}"#]
+        {
+            assert_eq!(of(bad), None, "{bad}");
+        }
+    }
+}

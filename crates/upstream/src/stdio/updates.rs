@@ -1,0 +1,129 @@
+//! Updates of single resources from a child: subscriptions over its line, and what the line hears of them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use weir_core::port::Fut;
+use weir_core::upstream::{Unheard, Updated, Updates};
+use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_era::lower;
+use weir_wire::method::Method;
+
+use super::pipe::Ticket;
+use super::watching::listen;
+use super::{Running, talk};
+use crate::listing;
+use crate::refusal::Refusal;
+use crate::site::Site;
+
+/// A line for updates of a server over standard streams.
+pub(crate) struct StdioUpdates {
+    site: Arc<Site>,
+    running: Arc<Running>,
+    line: Line,
+}
+
+enum Line {
+    /// What the server was asked for.
+    Legacy(BTreeSet<Arc<str>>),
+    /// The subscription. Dropping it ends it.
+    Modern(Option<Ticket>),
+}
+
+impl StdioUpdates {
+    /// # Errors
+    /// The server tells of no updates.
+    pub(crate) fn open(site: Arc<Site>, running: Arc<Running>) -> Result<Self, Refusal> {
+        let modern = running.greeted.tongue.revision().is_modern();
+        if !running.greeted.about.subscribes {
+            return Err(refusal(&site).into());
+        }
+        let line = if modern { Line::Modern(None) } else { Line::Legacy(BTreeSet::new()) };
+        Ok(Self { site, running, line })
+    }
+
+    /// Asks a legacy server about one resource; `Some` where it refuses.
+    async fn ask(&self, method: Method, uri: &str) -> Result<Option<Failure>, Failure> {
+        let uri = lower::json(uri);
+        let asked = talk::ask(&self.site, &self.running, CapabilityClass::BASE, method, &[("uri", &uri)]).await;
+        match asked.map_err(|refusal| refusal.failure) {
+            Ok(_) => Ok(None),
+            Err(failure) if matches!(failure.kind(), FailureKind::Upstream(_)) => Ok(Some(failure)),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn subscribe(&mut self, uris: &[Arc<str>]) -> Result<Unheard, Failure> {
+        let Line::Legacy(held) = &mut self.line else { return Err(Failure::internal("a modern line subscribes")) };
+        let (mut held, mut refused) = (std::mem::take(held), Vec::new());
+        for uri in uris {
+            if !held.contains(uri) {
+                match self.ask(Method::ResourcesSubscribe, uri).await? {
+                    None => drop(held.insert(uri.clone())),
+                    Some(failure) => refused.push((uri.clone(), failure)),
+                }
+            }
+        }
+        let gone: Vec<_> = held.iter().filter(|uri| !uris.contains(uri)).cloned().collect();
+        for uri in gone {
+            if self.ask(Method::ResourcesUnsubscribe, &uri).await?.is_some() {
+                self.site.dropped("unsubscribe_refused");
+            }
+            held.remove(&uri);
+        }
+        self.line = Line::Legacy(held);
+        Ok(refused)
+    }
+
+    async fn relisten(&mut self, uris: &[Arc<str>]) -> Result<Unheard, Failure> {
+        let mut listened = None;
+        if !uris.is_empty() {
+            let listening = listen(&self.site, &self.running, CapabilityClass::BASE, listing::wanted_updates(uris));
+            listened = listening.await.map_err(|refusal| refusal.failure)?;
+        }
+        let honoured = listened.as_ref().map(|(_, params)| listing::honoured_updates(params)).unwrap_or_default();
+        let refused = uris.iter().filter(|uri| !honoured.contains(&***uri));
+        let refused = refused.map(|uri| (uri.clone(), refusal(&self.site))).collect();
+        // The subscription before it ends only now: nothing is missed in between.
+        self.line = Line::Modern(listened.filter(|_| !honoured.is_empty()).map(|(ticket, _)| ticket));
+        Ok(refused)
+    }
+}
+
+impl Updates for StdioUpdates {
+    fn want<'a>(&'a mut self, uris: &'a [Arc<str>]) -> Fut<'a, Result<Unheard, Failure>> {
+        Box::pin(async move {
+            match self.line {
+                Line::Legacy(_) => self.subscribe(uris).await,
+                Line::Modern(_) => self.relisten(uris).await,
+            }
+        })
+    }
+
+    fn updated(&mut self) -> Fut<'_, Result<Updated, Failure>> {
+        Box::pin(async move {
+            let pipe = &self.running.child.pipe;
+            let over = pipe.closed();
+            let listening = match &mut self.line {
+                Line::Modern(ticket) => ticket.as_mut(),
+                Line::Legacy(_) => None,
+            };
+            let ended = async {
+                match listening {
+                    Some(ticket) => drop(ticket.answer().await),
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                updated = pipe.told.next() => Ok(updated),
+                () = over.cancelled() => Err(self.site.fail(FailureKind::Unavailable, "The upstream's process ended")),
+                () = ended => Err(self.site.fail(FailureKind::Unavailable, "The upstream ended the subscription")),
+            }
+        })
+    }
+}
+
+fn refusal(site: &Site) -> Failure {
+    site.fail(FailureKind::InvalidParams, "The server of this resource does not tell of its updates")
+}

@@ -1,0 +1,170 @@
+//! Updates of single resources over HTTP: in a legacy session of its own with `resources/subscribe` and its GET stream, or by
+//! a modern `subscriptions/listen`, which is replaced by another when the set changes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures_util::{StreamExt as _, stream};
+use tokio::sync::watch;
+use weir_core::port::Fut;
+use weir_core::upstream::{Unheard, Updated, Updates};
+use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_era::lower;
+use weir_wire::method::Method;
+
+use super::modern::Modern;
+use super::reading::{self, Reading, Seen, Teller};
+use super::session::Session;
+use super::watching::listen;
+use crate::listing;
+use crate::refusal::Refusal;
+use crate::site::Site;
+use crate::told::Told;
+
+/// Subscriptions asked for at the same time.
+const AT_ONCE: usize = 8;
+
+/// A line for updates of a server over HTTP.
+pub(crate) struct HttpUpdates {
+    site: Arc<Site>,
+    line: Line,
+    told: Arc<Told>,
+    /// The stream that is read now; a modern line has none before something is wanted.
+    reading: Option<(watch::Receiver<Seen>, Reading)>,
+}
+
+enum Line {
+    /// What the server was asked for in this session.
+    Session(Arc<Session>, BTreeSet<Arc<str>>),
+    Modern(Modern),
+}
+
+impl HttpUpdates {
+    /// In a session of its own.
+    ///
+    /// # Errors
+    /// The server tells of no updates, or has no stream on which it could.
+    pub(crate) async fn legacy(site: Arc<Site>, session: Arc<Session>) -> Result<Self, Refusal> {
+        let told = Arc::<Told>::default();
+        let (teller, seen) = Teller::new(Some(told.clone()));
+        let subscribes = session.about().subscribes;
+        let line = Line::Session(session.clone(), BTreeSet::new());
+        let mut updates = Self { site, line, told, reading: None };
+        let reading = if subscribes { reading::begin(&updates.site, &session, teller).await } else { None };
+        let Some(reading) = reading else {
+            let text = "The server of this resource does not tell of its updates";
+            return Err(updates.site.fail(FailureKind::InvalidParams, text).into());
+        };
+        updates.reading = Some((seen, reading));
+        Ok(updates)
+    }
+
+    /// Without a session.
+    pub(crate) fn modern(modern: Modern) -> Self {
+        Self { site: modern.site.clone(), line: Line::Modern(modern), told: Arc::default(), reading: None }
+    }
+}
+
+impl Updates for HttpUpdates {
+    fn want<'a>(&'a mut self, uris: &'a [Arc<str>]) -> Fut<'a, Result<Unheard, Failure>> {
+        Box::pin(async move {
+            match &mut self.line {
+                Line::Session(session, held) => subscribe(&self.site, session, held, uris).await,
+                Line::Modern(modern) => {
+                    let (reading, refused) = relisten(modern, &self.told, uris).await?;
+                    // The old stream is closed only now: nothing is missed in between, and what both tell is told once.
+                    self.reading = reading;
+                    Ok(refused)
+                }
+            }
+        })
+    }
+
+    fn updated(&mut self) -> Fut<'_, Result<Updated, Failure>> {
+        Box::pin(async move {
+            let lost = |why: &str| {
+                let failure = self.site.fail(FailureKind::Unavailable, "The upstream's stream of updates was lost");
+                Err(failure.because(why.to_owned()))
+            };
+            let Some((seen, _)) = &mut self.reading else { return Ok(self.told.next().await) };
+            loop {
+                let why = seen.borrow().lost.clone();
+                if let Some(why) = why {
+                    return lost(&why);
+                }
+                tokio::select! {
+                    biased;
+                    updated = self.told.next() => return Ok(updated),
+                    changed = seen.changed() => if changed.is_err() {
+                        return lost("it is not read any more");
+                    }
+                }
+            }
+        })
+    }
+}
+
+impl Drop for HttpUpdates {
+    fn drop(&mut self) {
+        if let Line::Session(session, _) = &self.line {
+            let session = session.clone();
+            self.site.spawn(async move { session.close().await });
+        }
+    }
+}
+
+/// Makes up the difference between what the server was asked for and what is wanted.
+async fn subscribe(
+    site: &Site,
+    session: &Arc<Session>,
+    held: &mut BTreeSet<Arc<str>>,
+    uris: &[Arc<str>],
+) -> Result<Unheard, Failure> {
+    let wanted: BTreeSet<Arc<str>> = uris.iter().cloned().collect();
+    let new = wanted.difference(held).cloned().map(|uri| (Method::ResourcesSubscribe, uri));
+    let old = held.difference(&wanted).cloned().map(|uri| (Method::ResourcesUnsubscribe, uri));
+    let asks: Vec<_> = new.chain(old).collect();
+    let ask = |(method, uri): (Method, Arc<str>)| async move {
+        let outcome = session.ask(method, &[("uri", &lower::json(&uri))]).await;
+        (method, uri, outcome)
+    };
+    let outcomes: Vec<_> = stream::iter(asks).map(ask).buffer_unordered(AT_ONCE).collect().await;
+    let mut refused = Vec::new();
+    for (method, uri, outcome) in outcomes {
+        match outcome.map_err(|refusal| refusal.failure) {
+            Ok(_) if method == Method::ResourcesSubscribe => drop(held.insert(uri)),
+            Err(failure) if !matches!(failure.kind(), FailureKind::Upstream(_)) => return Err(failure),
+            Err(failure) if method == Method::ResourcesSubscribe => refused.push((uri, failure)),
+            // What it will not take back it goes on to tell, to nobody.
+            Err(_) => {
+                site.dropped("unsubscribe_refused");
+                held.remove(&uri);
+            }
+            Ok(_) => drop(held.remove(&uri)),
+        }
+    }
+    Ok(refused)
+}
+
+type Stream = (watch::Receiver<Seen>, Reading);
+
+/// Listens for exactly these.
+async fn relisten(modern: &Modern, told: &Arc<Told>, uris: &[Arc<str>]) -> Result<(Option<Stream>, Unheard), Failure> {
+    if uris.is_empty() {
+        return Ok((None, Vec::new()));
+    }
+    let listened = listen(modern, CapabilityClass::BASE, listing::wanted_updates(uris)).await;
+    let (stream, acknowledged) = match listened.map_err(|refusal| refusal.failure)? {
+        Some((stream, params)) => (Some(stream), listing::honoured_updates(&params)),
+        None => (None, BTreeSet::new()),
+    };
+    let site = &modern.site;
+    let text = "The server of this resource does not tell of its updates";
+    let refused = uris.iter().filter(|uri| !acknowledged.contains(&***uri));
+    let refused = refused.map(|uri| (uri.clone(), site.fail(FailureKind::InvalidParams, text))).collect();
+    let reading = stream.filter(|_| !acknowledged.is_empty()).map(|stream| {
+        let (teller, seen) = Teller::new(Some(told.clone()));
+        (seen, Reading::new(site.background(reading::listen(site.clone(), stream, teller))))
+    });
+    Ok((reading, refused))
+}

@@ -1,0 +1,91 @@
+//! Updates of single resources that a server told of and that nobody has taken yet: each resource once.
+//!
+//! Written by whoever reads a server's messages, taken by its one line for updates.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use weir_core::upstream::Updated;
+
+/// Resources kept by name. What tells of more at once is taken to mean all of them.
+const MOST: usize = 4096;
+
+/// What was told.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    waiting: Mutex<Waiting>,
+    bell: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    order: VecDeque<Arc<str>>,
+    known: HashSet<Arc<str>>,
+    any: bool,
+}
+
+impl Told {
+    /// A resource was updated.
+    pub(crate) fn one(&self, uri: &str) {
+        let mut waiting = self.lock();
+        if waiting.order.len() >= MOST {
+            waiting.any = true;
+        } else if !waiting.known.contains(uri) {
+            let uri: Arc<str> = uri.into();
+            waiting.known.insert(uri.clone());
+            waiting.order.push_back(uri);
+        }
+        drop(waiting);
+        self.bell.notify_one();
+    }
+
+    /// Any resource may have been updated.
+    pub(crate) fn any(&self) {
+        self.lock().any = true;
+        self.bell.notify_one();
+    }
+
+    /// Waits for the next update. For one reader. Cancel safe.
+    pub(crate) async fn next(&self) -> Updated {
+        loop {
+            if let Some(updated) = self.take() {
+                return updated;
+            }
+            self.bell.notified().await;
+        }
+    }
+
+    fn take(&self) -> Option<Updated> {
+        let mut waiting = self.lock();
+        if waiting.any {
+            *waiting = Waiting::default();
+            return Some(Updated::Any);
+        }
+        let uri = waiting.order.pop_front()?;
+        waiting.known.remove(&uri);
+        Some(Updated::One(uri))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn d11_updates_coalesce_and_too_many_mean_all() {
+        let told = Told::default();
+        ["a:1", "a:2", "a:1"].iter().for_each(|uri| told.one(uri));
+        assert_eq!(told.next().await, Updated::One("a:1".into()));
+        assert_eq!(told.next().await, Updated::One("a:2".into()));
+        (0..=MOST).for_each(|n| told.one(&n.to_string()));
+        assert_eq!(told.next().await, Updated::Any);
+        assert_eq!(told.take(), None, "all of them were told of");
+        told.any();
+        assert_eq!(told.next().await, Updated::Any);
+    }
+}

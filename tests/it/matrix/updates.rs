@@ -1,0 +1,131 @@
+//! Updates of single resources.
+
+use serde_json::json;
+use weir_testkit::Mockup;
+
+use super::world::World;
+use crate::harness::{Checked, Stream};
+
+const UPDATED: &str = "notifications/resources/updated";
+
+/// A stream on which a client hears of these resources, once it is told of them.
+async fn told_of(client: &Checked, uris: &[&str]) -> Stream {
+    if client.revision.is_modern() {
+        let filter = json!({ "notifications": { "resourceSubscriptions": uris } });
+        let mut stream = client.start("subscriptions/listen", filter).await;
+        let first = stream.next().await.unwrap();
+        assert_eq!(first["method"], "notifications/subscriptions/acknowledged", "R194");
+        assert_eq!(first["params"]["notifications"], json!({ "resourceSubscriptions": uris }), "R197");
+        return stream;
+    }
+    let stream = client.changes().await;
+    for uri in uris {
+        let subscribed = client.ask("resources/subscribe", json!({ "uri": uri })).await;
+        assert_eq!(subscribed.result(), &json!({}), "{:?}", subscribed.last());
+    }
+    stream
+}
+
+/// The URI that the next message says was updated.
+async fn updated(stream: &mut Stream) -> String {
+    let message = stream.next().await.unwrap_or_else(|| panic!("the stream ended, and no update came"));
+    assert_eq!(message["method"], UPDATED, "{message}");
+    message["params"]["uri"].as_str().unwrap().to_owned()
+}
+
+/// The client goes, and its subscriptions with it. Those of a session outlive its streams.
+async fn leave(client: &Checked) {
+    if !client.revision.is_modern() {
+        let ended = client.raw().delete().await.unwrap();
+        assert!(ended.status.is_success(), "{:?}", ended.status);
+    }
+}
+
+pub async fn r194_r197_r205_updates_reach_those_who_subscribed(world: &World) {
+    let Some((mockup, _)) = world.mockup() else { return };
+    let clients = [world.client().await, world.direct().await, world.direct().await];
+    let mut many = told_of(&clients[0], &["shop+memo:1", "shop+memo:2"]).await;
+    let mut one = told_of(&clients[1], &["memo:1"]).await;
+    let mut none = told_of(&clients[2], &["memo:9"]).await;
+    // Where a set is asked for anew, it stands twice for a moment.
+    let once = |mockup: &Mockup| mockup.subscribed() == ["memo:1", "memo:2", "memo:9"];
+    mockup.until("many clients are one subscription", once).await;
+    mockup.update("memo:1");
+    assert_eq!((updated(&mut many).await, updated(&mut one).await), ("shop+memo:1".into(), "memo:1".into()));
+    mockup.update("memo:2");
+    mockup.update("memo:2/part");
+    assert_eq!([updated(&mut many).await, updated(&mut many).await], ["shop+memo:2", "shop+memo:2/part"]);
+    // What comes next to the others is this and nothing before it.
+    mockup.update("memo:9");
+    mockup.update("memo:1");
+    assert_eq!((updated(&mut none).await, updated(&mut one).await), ("memo:9".into(), "memo:1".into()));
+    for client in &clients {
+        leave(client).await;
+    }
+}
+
+pub async fn r197_what_cannot_be_told_is_refused_or_left_out(world: &World) {
+    let Some((mockup, _)) = world.mockup() else { return };
+    let client = world.direct().await;
+    // The server tells nothing of the first, and the second is not there.
+    let odd = ["ui://panel/main", "other+memo:1"];
+    if world.client.is_modern() {
+        let filter = json!({ "resourceSubscriptions": [odd[0], "memo:5", odd[1]], "toolsListChanged": true });
+        let mut stream = client.start("subscriptions/listen", json!({ "notifications": filter })).await;
+        let honoured = json!({ "resourceSubscriptions": ["memo:5"], "toolsListChanged": true });
+        let said = stream.next().await.unwrap();
+        assert_eq!(said["params"]["notifications"], honoured, "{said}");
+        for bad in [json!({ "resourceSubscriptions": "memo:1" }), json!({ "resourceSubscriptions": [7] })] {
+            let refused = client.ask("subscriptions/listen", json!({ "notifications": bad })).await;
+            assert_eq!(refused.code(), -32602, "{}", refused.last());
+        }
+        return;
+    }
+    for uri in odd {
+        let refused = client.ask("resources/subscribe", json!({ "uri": uri })).await;
+        assert_eq!((refused.status.as_u16(), refused.code()), (200, -32602), "{uri}: {}", refused.last());
+    }
+    let refused = client.ask("resources/subscribe", json!({})).await;
+    assert_eq!(refused.code(), -32602);
+    let never = client.ask("resources/unsubscribe", json!({ "uri": "memo:77" })).await;
+    assert_eq!(never.result(), &json!({}));
+    assert!(mockup.subscribed().iter().all(|uri| !odd.contains(&uri.as_str())));
+}
+
+pub async fn r205_r206_subscriptions_end_with_their_clients(world: &World) {
+    let Some((mockup, _)) = world.mockup() else { return };
+    mockup.until("those before are gone", |mockup| mockup.subscribed().is_empty()).await;
+    let (staying, leaving) = (world.direct().await, world.direct().await);
+    let mut stays = told_of(&staying, &["memo:1"]).await;
+    let leaves = told_of(&leaving, &["memo:1", "memo:2"]).await;
+    mockup.until("both are told of", |mockup| mockup.subscribed() == ["memo:1", "memo:2"]).await;
+    if world.client.is_modern() {
+        drop(leaves);
+    } else {
+        let told = leaving.ask("resources/unsubscribe", json!({ "uri": "memo:1" })).await;
+        assert_eq!(told.result(), &json!({}));
+        drop(leaves);
+        leave(&leaving).await;
+    }
+    mockup.until("the other is not told any more", |mockup| mockup.subscribed() == ["memo:1"]).await;
+    mockup.update("memo:2");
+    mockup.update("memo:1");
+    assert_eq!(updated(&mut stays).await, "memo:1");
+    leave(&staying).await;
+}
+
+pub async fn r204_a_lost_upstream_session_is_subscribed_again(world: &World) {
+    let Some((mockup, _)) = world.mockup() else { return };
+    if world.upstream.is_modern() {
+        return;
+    }
+    mockup.until("those before are gone", |mockup| mockup.subscribed().is_empty()).await;
+    let client = world.direct().await;
+    let mut stream = told_of(&client, &["memo:3"]).await;
+    mockup.kill_sessions();
+    mockup.until("weir subscribed again", |mockup| mockup.subscribed() == ["memo:3"]).await;
+    // What happened in between nobody knows, so it is told of.
+    assert_eq!(updated(&mut stream).await, "memo:3");
+    mockup.update("memo:3");
+    assert_eq!(updated(&mut stream).await, "memo:3");
+}
