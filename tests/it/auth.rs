@@ -5,6 +5,8 @@ mod metadata;
 mod provider;
 mod tokens;
 
+pub use credentials::api_key;
+
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 use weir_testkit::{Answer, Idp, Mockup, RawClient};

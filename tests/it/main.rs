@@ -19,4 +19,5 @@ mod limits;
 mod matrix;
 mod outbound;
 mod pain;
+mod policy;
 mod prove;

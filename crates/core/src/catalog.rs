@@ -23,6 +23,7 @@ mod stand;
 mod status;
 mod terms;
 mod tool;
+mod trace;
 mod updates;
 mod view;
 mod walk;
@@ -43,6 +44,7 @@ pub use settings::{CatalogPorts, CatalogSettings, RefreshPace};
 pub use status::{ListStatus, UpstreamStatus};
 pub use terms::Terms;
 pub use tool::{NotATool, Tool};
+pub use trace::{Place, Traced, supposed};
 pub use updates::{Inbox, Subscription};
 pub use view::{Collision, Found, Item, Missing, Version, View};
 

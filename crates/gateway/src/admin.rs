@@ -1,13 +1,15 @@
-//! The operators' listener: is weir alive, is it ready, and its metrics. Clients never reach it: it has its own port.
+//! The operators' listener: is weir alive, is it ready, its metrics, and why somebody can use a tool or not. Clients never
+//! reach it: it has its own port.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::extract::{RawQuery, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -18,10 +20,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_policy::Credentials;
 
+use crate::explain::{Explainer, Question};
 use crate::telemetry::Metrics;
 
 /// The routes, for the test that compares them with `openapi/weir.yaml`.
-pub const ROUTES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+pub const ROUTES: [&str; 4] = ["/healthz", "/readyz", "/metrics", EXPLAIN];
+
+/// Where `weir explain` asks.
+pub(crate) const EXPLAIN: &str = "/admin/explain";
 
 /// Operators are few; a scanner that opens more waits.
 const CONNECTIONS: usize = 64;
@@ -35,6 +41,14 @@ pub(crate) struct Admin {
     address: SocketAddr,
     stop: CancellationToken,
     tasks: TaskTracker,
+}
+
+/// What operators can ask.
+#[derive(Clone, Debug)]
+pub(crate) struct Desk {
+    pub(crate) metrics: Metrics,
+    pub(crate) ready: Ready,
+    pub(crate) explainer: Arc<Explainer>,
 }
 
 /// Whether weir wants traffic: the config is applied, clients can be known, and it is not draining.
@@ -64,11 +78,11 @@ impl Admin {
     ///
     /// # Errors
     /// The address cannot be bound.
-    pub(crate) async fn start(address: SocketAddr, metrics: Metrics, ready: Ready) -> std::io::Result<Self> {
+    pub(crate) async fn start(address: SocketAddr, desk: Desk) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let accept = accept(listener, router(metrics, ready), stop.clone(), tasks.clone());
+        let accept = accept(listener, router(desk), stop.clone(), tasks.clone());
         tasks.spawn(accept);
         Ok(Self { address, stop, tasks })
     }
@@ -92,11 +106,13 @@ impl Drop for Admin {
     }
 }
 
-fn router(metrics: Metrics, ready: Ready) -> Router {
+fn router(desk: Desk) -> Router {
+    let Desk { metrics, ready, explainer } = desk;
     Router::new()
         .route(ROUTES[0], get(async || "alive\n"))
         .route(ROUTES[1], get(readiness).with_state(ready))
         .route(ROUTES[2], get(scrape).with_state(metrics))
+        .route(ROUTES[3], get(explain).with_state(explainer))
 }
 
 async fn readiness(State(ready): State<Ready>) -> Response {
@@ -114,6 +130,36 @@ async fn scrape(State(metrics): State<Metrics>) -> Response {
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
+}
+
+async fn explain(State(explainer): State<Arc<Explainer>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
+    if !is_operators(&headers) {
+        return (StatusCode::FORBIDDEN, "this is for operators' tools, by address\n").into_response();
+    }
+    let question = match Question::read(query.as_deref().unwrap_or_default()) {
+        Ok(question) => question,
+        Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
+    };
+    match serde_json::to_string(&explainer.answer(&question).await) {
+        Ok(json) => {
+            ([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], json).into_response()
+        }
+        Err(error) => {
+            tracing::error!(%error, "an explanation cannot be written");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+/// Not a page in an operator's browser: no origin, and no name that somebody's DNS could give this address.
+fn is_operators(headers: &HeaderMap) -> bool {
+    let host = headers.get(header::HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    let by_address = host.is_some_and(|authority| {
+        let host = authority.host();
+        let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+        host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
+    });
+    by_address && !headers.contains_key(header::ORIGIN)
 }
 
 async fn accept(listener: TcpListener, router: Router, stop: CancellationToken, tasks: TaskTracker) {
@@ -150,6 +196,33 @@ async fn accept(listener: TcpListener, router: Router, stop: CancellationToken, 
                 tracing::warn!(%error, "the operators' listener cannot accept");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn a17_pages_in_a_browser_get_no_explanations() {
+        for (host, origin, fits) in [
+            (Some("127.0.0.1:8081"), None, true),
+            (Some("[::1]:8081"), None, true),
+            (Some("localhost:8081"), None, true),
+            (Some("10.0.0.7"), None, true),
+            (Some("rebound.example:8081"), None, false),
+            (Some("localhost.example"), None, false),
+            (Some("127.0.0.1:8081"), Some("http://evil.example"), false),
+            (Some("not a host"), None, false),
+            (None, None, false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.extend(host.map(|host| (header::HOST, HeaderValue::from_static(host))));
+            headers.extend(origin.map(|origin| (header::ORIGIN, HeaderValue::from_static(origin))));
+            assert_eq!(is_operators(&headers), fits, "{host:?} {origin:?}");
         }
     }
 }

@@ -4,6 +4,7 @@ mod apikey;
 mod audit;
 mod call;
 mod check;
+mod explain;
 mod login;
 mod tools;
 
@@ -87,6 +88,8 @@ enum Command {
         /// The server's URL
         url: String,
     },
+    /// Say why somebody can use a tool or not; exits with 1 if a call would be refused
+    Explain(explain::Options),
     /// Audit records
     Audit {
         #[command(subcommand)]
@@ -156,6 +159,7 @@ pub async fn run() -> ExitCode {
         Command::Login(options) => login::login(options).await,
         Command::Logout { url } => login::logout(&url).await,
         Command::Schema => print(&schema()),
+        Command::Explain(options) => explain::explain(&options).await,
         Command::Audit { command } => audit::run(command),
         Command::Keygen => print(&keygen()),
         Command::Apikey { subject } => print(&apikey::apikey(&subject)),

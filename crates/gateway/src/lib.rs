@@ -9,6 +9,7 @@ mod client;
 mod clients;
 pub mod config;
 mod docs;
+mod explain;
 pub mod fuzzing;
 mod limits;
 mod login;

@@ -17,10 +17,11 @@ use weir_policy::rules::Rules;
 use weir_store::{MemoryBus, MemoryCounters, MemoryMailbox, MemoryRecords};
 use weir_upstream::Factory;
 
-use crate::admin::{Admin, Ready};
+use crate::admin::{Admin, Desk, Ready};
 use crate::audit::{AuditError, Auditing};
 use crate::clients::Clients;
 use crate::config::{Config, Loader, Report, Source, UpstreamPlan};
+use crate::explain::Explainer;
 use crate::outbound;
 use crate::system::{SystemClock, SystemRandom};
 use crate::telemetry::Metrics;
@@ -36,6 +37,7 @@ pub struct Weir {
     factory: Arc<Factory>,
     clients: Clients,
     rules: Arc<Rules>,
+    explainer: Arc<Explainer>,
     auditing: Auditing,
     applied: Mutex<Applied>,
 }
@@ -109,12 +111,16 @@ impl Weir {
         catalog.apply(topology(&config, &upstreams));
         let records = Arc::new(MemoryRecords::new(clock.clone(), config.sessions));
         let ready = Ready::new(clients.verifier());
+        let explainer = Arc::new(Explainer::live(config.clone(), (&rules, &limits), &catalog, &clock));
         let listeners = async {
             // Clients' port first: if that cannot be had, nothing else matters.
             let front = front(&config, (&clock, &random), (&gates, &clients), &records, (&catalog, sealer)).await?;
             let admin = match config.admin {
                 None => None,
-                Some(address) => Some(start_admin(address, metrics, ready.clone()).await?),
+                Some(address) => {
+                    let desk = Desk { metrics, ready: ready.clone(), explainer: explainer.clone() };
+                    Some(start_admin(address, desk).await?)
+                }
             };
             Ok((front, admin))
         };
@@ -122,7 +128,20 @@ impl Weir {
             Ok((front, admin)) => {
                 ready.set(true);
                 let applied = Mutex::new(Applied { started: config.clone(), config, upstreams });
-                Ok(Self { front, admin, ready, catalog, records, limits, factory, clients, rules, auditing, applied })
+                Ok(Self {
+                    front,
+                    admin,
+                    ready,
+                    catalog,
+                    records,
+                    limits,
+                    factory,
+                    clients,
+                    rules,
+                    explainer,
+                    auditing,
+                    applied,
+                })
             }
             Err(error) => {
                 catalog.shutdown().await;
@@ -212,6 +231,7 @@ impl Weir {
         self.clients.replace(config.auth.clone());
         self.records.limit(config.sessions);
         self.limits.replace(crate::limits::rates(&config));
+        self.explainer.replace(config.clone());
         let unmoved = unmoved(&applied.started, &config);
         applied.config = config;
         applied.upstreams = upstreams;
@@ -316,9 +336,9 @@ async fn front(
     Front::bind(outbound::front(config), ports, router, catalog.clone(), sealer).await.map_err(failed)
 }
 
-async fn start_admin(address: SocketAddr, metrics: Metrics, ready: Ready) -> Result<Admin, StartError> {
+async fn start_admin(address: SocketAddr, desk: Desk) -> Result<Admin, StartError> {
     let failed = |error: std::io::Error| StartError::Listen { address, operators: true, why: reason(&error) };
-    Admin::start(address, metrics, ready).await.map_err(failed)
+    Admin::start(address, desk).await.map_err(failed)
 }
 
 /// The upstreams of a config; one whose settings did not change comes as the same object again.

@@ -50,6 +50,11 @@ impl ApiKeys {
         text.starts_with(BEGIN)
     }
 
+    /// The subject of the key with this id, and when the key ends.
+    pub(crate) fn named(&self, id: &str) -> Option<&Arc<Subject>> {
+        self.0.get(id).map(|(_, subject)| subject)
+    }
+
     /// Whose key it is.
     pub(crate) fn check(&self, text: &str, now: SystemTime) -> Result<Arc<Subject>, Reason> {
         let id = text.strip_prefix(BEGIN).and_then(|rest| rest.split_once('_')).map(|(id, _)| id);

@@ -5,6 +5,7 @@
 
 mod api_key;
 pub mod audit;
+mod claimed;
 mod credentials;
 mod introspect;
 mod jwks;
@@ -18,5 +19,6 @@ mod token;
 
 pub use api_key::digest as api_key_digest;
 pub use audit::{LogAudit, Silent};
+pub use claimed::{Claimed, claimed};
 pub use credentials::{Credentials, Ports};
 pub use open::{AllowAll, Open, Unlimited};

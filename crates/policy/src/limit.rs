@@ -11,9 +11,11 @@ mod places;
 mod queue;
 mod refusal;
 mod rules;
+mod standing;
 mod table;
 
 pub use rules::{Concurrency, Limit, Rate, Rates, ToolLimit, ToolPattern, Uncounted};
+pub use standing::Standing;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -81,19 +83,10 @@ impl Limits {
 
     /// Takes what a call costs of every rate it is under; gives the daily quotas it is under.
     fn charge(&self, rates: &Rates, errand: &Errand<'_>) -> Result<Vec<Due>, Failure> {
-        let Errand { principal, endpoint, upstream, tool } = *errand;
-        let tool = tool.and_then(|native| rates.tools.iter().find(|tool| tool.pattern.matches(upstream, native)));
-        let cost = tool.map_or(ONE, |tool| tool.cost);
-        let own = rates.of(principal, endpoint).map(|limit| (limit, What::Calls, *principal.digest(), cost));
-        let tools = tool.map(|tool| {
-            let of = if tool.shared { EVERYBODY } else { *principal.digest() };
-            (&tool.limit, What::Tool, of, ONE)
-        });
-        let theirs = rates.upstreams.get(upstream).map(|limit| (limit, What::Upstream, EVERYBODY, cost));
         let mut quotas = Vec::new();
-        for (limit, what, of, cost) in [own, tools, theirs].into_iter().flatten() {
+        for Toll { limit, what, of, cost } in Toll::of(rates, errand) {
             pay(&self.buckets, limit, (what, of), cost).map_err(|failure| match what {
-                What::Upstream => failure.at(upstream),
+                What::Upstream => failure.at(errand.upstream),
                 What::Requests | What::Calls | What::Tool => failure,
             })?;
             quotas.extend(limit.daily.map(|most| Due { name: limit.name.clone(), of, most, cost: cost.get().into() }));
@@ -127,6 +120,34 @@ struct Errand<'a> {
     upstream: &'a UpstreamId,
     /// The tool's own name, where it is of a tool and not of a prompt or resource.
     tool: Option<&'a str>,
+}
+
+/// What a call pays of one limit.
+#[derive(Clone, Copy)]
+struct Toll<'a> {
+    limit: &'a Limit,
+    what: What,
+    /// Whose budget.
+    of: [u8; 16],
+    cost: NonZeroU32,
+}
+
+impl<'a> Toll<'a> {
+    /// All that a call pays, the principal's own first.
+    fn of(rates: &'a Rates, errand: &Errand<'_>) -> impl Iterator<Item = Self> {
+        let Errand { principal, endpoint, upstream, tool } = *errand;
+        let tool = tool.and_then(|native| rates.tools.iter().find(|tool| tool.pattern.matches(upstream, native)));
+        let cost = tool.map_or(ONE, |tool| tool.cost);
+        let own = rates.of(principal, endpoint);
+        let own = own.map(|limit| Self { limit, what: What::Calls, of: *principal.digest(), cost });
+        let tools = tool.map(|tool| {
+            let of = if tool.shared { EVERYBODY } else { *principal.digest() };
+            Self { limit: &tool.limit, what: What::Tool, of, cost: ONE }
+        });
+        let theirs = rates.upstreams.get(upstream);
+        let theirs = theirs.map(|limit| Self { limit, what: What::Upstream, of: EVERYBODY, cost });
+        [own, tools, theirs].into_iter().flatten()
+    }
 }
 
 /// Takes `cost` of a limit's rate, where it has one.

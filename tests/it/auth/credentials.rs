@@ -8,7 +8,7 @@ use super::{Guarded, bearer};
 use crate::harness::{Weir, until_it};
 
 /// A key and its entry, as `weir apikey` prints them.
-fn api_key(subject: &str) -> (String, Value) {
+pub fn api_key(subject: &str) -> (String, Value) {
     let output = Weir::cli(&["apikey", subject]);
     let text = String::from_utf8(output.stdout).unwrap();
     let line = |start: &str| text.lines().find_map(|line| line.strip_prefix(start)).unwrap().to_owned();

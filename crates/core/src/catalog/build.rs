@@ -27,14 +27,14 @@ struct Segment {
     digest: Version,
 }
 
-struct Entry {
-    name: Arc<str>,
+pub(super) struct Entry {
+    pub(super) name: Arc<str>,
     /// True if the operator chose the name: then no other tool gets it.
     chosen: bool,
     /// The name to take where the first is taken.
     otherwise: Option<Arc<str>>,
     tool: Arc<Tool>,
-    terms: Arc<Terms>,
+    pub(super) terms: Arc<Terms>,
 }
 
 /// The segments of one endpoint, by upstream and the class they were listed for.
@@ -181,7 +181,7 @@ impl Segments {
 
 impl Entry {
     /// A tool as the endpoint shows it; `None` where it does not.
-    fn new(endpoint: &Endpoint, tool: &Arc<Tool>, rules: &Rules) -> Option<Self> {
+    pub(super) fn new(endpoint: &Endpoint, tool: &Arc<Tool>, rules: &Rules) -> Option<Self> {
         let believed = if rules.given.trusted { tool.hints } else { Hints::default() };
         let terms = rules.of(&tool.native);
         let (name, otherwise) = names(endpoint, tool);

@@ -41,14 +41,9 @@ impl Quotas {
     /// Takes all of it, in order. What was taken before a refusal stays taken; beyond a quota that is used up it does not
     /// matter.
     pub(super) async fn spend(&self, due: Vec<Due>, uncounted: Uncounted) -> Result<(), Failure> {
-        let now = self.clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let day = now.as_secs() / DAY.as_secs();
-        let rest = DAY - (now - DAY * u32::try_from(day).unwrap_or(0));
+        let (day, rest) = self.today();
         for Due { name, of, most, cost } in due {
-            // The day is part of the name, so a counter that lives longer than its day is no harm. A name may hold any
-            // character, so it comes last.
-            let counter = format!("daily/{day}/{}/{name}", HEXLOWER.encode(&of));
-            match self.counters.add(&counter, cost, rest).await {
+            match self.counters.add(&counter(day, &of, &name), cost, rest).await {
                 Ok(used) if used > most => return Err(refusal::quota(&name, most, rest)),
                 Ok(_) => {}
                 Err(error) => {
@@ -62,4 +57,23 @@ impl Quotas {
         }
         Ok(())
     }
+
+    /// How much of a quota is used today; `None` where it cannot be counted. Takes nothing.
+    pub(super) async fn used(&self, name: &str, of: &[u8; 16]) -> Option<u64> {
+        let (day, rest) = self.today();
+        self.counters.add(&counter(day, of, name), 0, rest).await.ok()
+    }
+
+    /// Which day of UTC it is, and what is left of it.
+    fn today(&self) -> (u64, Duration) {
+        let now = self.clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let day = now.as_secs() / DAY.as_secs();
+        (day, DAY - (now - DAY * u32::try_from(day).unwrap_or(0)))
+    }
+}
+
+/// The day is part of the name, so a counter that lives longer than its day is no harm. A limit's name may hold any
+/// character, so it comes last.
+fn counter(day: u64, of: &[u8; 16], name: &str) -> String {
+    format!("daily/{day}/{}/{name}", HEXLOWER.encode(of))
 }

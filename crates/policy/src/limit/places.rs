@@ -30,6 +30,19 @@ impl Default for Places {
 }
 
 impl Places {
+    /// The places that a call takes: whose they are, how many are taken, how many wait, and how many there are.
+    pub(super) fn loads(
+        &self,
+        principal: &Principal,
+        upstream: &UpstreamId,
+        rules: &Concurrency,
+    ) -> impl Iterator<Item = (&'static str, (usize, usize), usize)> {
+        let own =
+            (!principal.is_anonymous()).then(|| (PRINCIPAL, self.principals.load(principal.digest()), rules.principal));
+        let theirs = rules.upstreams.get(upstream).map(|most| (UPSTREAM, self.upstreams.load(upstream), *most));
+        own.into_iter().chain(theirs)
+    }
+
     /// Takes both places, at once or after a wait.
     pub(super) fn enter<'a>(
         &'a self,

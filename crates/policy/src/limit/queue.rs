@@ -82,6 +82,11 @@ impl<K: Name> Queues<K> {
         Turn::Wait(Waiting { inner: self.0.clone(), name: name.clone(), party, number, given })
     }
 
+    /// How many places of `name` are taken, and how many wait for one.
+    pub(super) fn load(&self, name: &K) -> (usize, usize) {
+        self.0.shard(name).get(name).map(|queue| (queue.held, queue.waiting)).unwrap_or_default()
+    }
+
     /// How many things have calls in flight or waiting.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {

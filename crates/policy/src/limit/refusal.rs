@@ -76,7 +76,7 @@ pub(super) fn count(name: &Arc<str>, outcome: &'static str) {
 }
 
 /// A time in the unit a person would choose, rounded up: whoever waits that long has waited long enough.
-fn span(time: Duration) -> String {
+pub(super) fn span(time: Duration) -> String {
     let seconds = time.as_millis().div_ceil(1000).max(1);
     match seconds {
         1..120 => format!("{seconds} s"),

@@ -75,6 +75,25 @@ impl Table {
         }
     }
 
+    /// How long it takes until a bucket has `cost`; zero: it has. Takes nothing.
+    pub(super) fn wait(&self, key: Key, rate: &Rate, cost: std::num::NonZeroU32) -> Duration {
+        let at = self.hasher.hash_one(key) as usize % SHARDS;
+        let mut shard = self.shards[at].lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(&place) = shard.places.get(&key) else { return Duration::ZERO };
+        let node = &mut shard.nodes[place as usize];
+        // A whole burst is there, or else it is said when it will be.
+        let full = match node.bucket.check_n(rate.burst) {
+            Ok(Err(until)) => until.wait_time_from(self.ticks.now()),
+            // It was full: so it is again.
+            Ok(Ok(())) | Err(_) => {
+                node.bucket = RateLimiter::direct_with_clock(quota(rate), self.ticks.clone());
+                return Duration::ZERO;
+            }
+        };
+        let spare = rate.burst.get() - cost.min(rate.burst).get();
+        full.saturating_sub(interval(rate) * spare)
+    }
+
     /// How many buckets there are.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
@@ -82,10 +101,14 @@ impl Table {
     }
 }
 
+/// The time after which one more is there. Never none: the config takes no rate of more than one in a nanosecond.
+fn interval(rate: &Rate) -> Duration {
+    (rate.per / rate.count.get()).max(Duration::from_nanos(1))
+}
+
 fn quota(rate: &Rate) -> Quota {
-    // Never none: the config takes no rate of more than one in a nanosecond.
-    let interval = (rate.per / rate.count.get()).max(Duration::from_nanos(1));
-    Quota::with_period(interval).map_or_else(|| Quota::per_second(rate.count), |quota| quota.allow_burst(rate.burst))
+    Quota::with_period(interval(rate))
+        .map_or_else(|| Quota::per_second(rate.count), |quota| quota.allow_burst(rate.burst))
 }
 
 /// A map into a list by last use.

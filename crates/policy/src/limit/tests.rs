@@ -344,3 +344,34 @@ fn at_once<T>(future: &mut std::pin::Pin<Box<impl Future<Output = T>>>) -> Optio
         std::task::Poll::Pending => None,
     }
 }
+
+#[tokio::test]
+async fn how_limits_stand_is_told_exactly_and_takes_nothing() {
+    let rates = Rates {
+        principal: Some(limit("own", 8)),
+        tools: vec![tool("files/dear", limit("dear", 2), 3)],
+        upstreams: [(UpstreamId::new("files").unwrap(), daily("files", 30))].into(),
+        ..Rates::default()
+    };
+    let world = World::new(rates);
+    let alice = somebody("alice").await;
+    let refusals = async |native: &str| {
+        let told = world.limits.standing(&alice, &world.endpoint, &world.upstream, native).await;
+        told.into_iter()
+            .filter(|limit| limit.refuses.is_some())
+            .map(|limit| limit.limit.to_string())
+            .collect::<Vec<_>>()
+    };
+    let mut seen = std::collections::BTreeSet::new();
+    for step in 0..120u64 {
+        let native = if step % 3 == 0 { "dear" } else { "cheap" };
+        let told = refusals(native).await;
+        for _ in 0..3 {
+            assert_eq!(refusals(native).await, told, "asking takes something");
+        }
+        assert_eq!(world.call(&alice, native).await.is_ok(), told.is_empty(), "step {step}: {told:?}");
+        seen.extend(told);
+        world.clock.advance(Duration::from_millis(step * 37 % 900));
+    }
+    assert_eq!(seen, ["dear", "files", "own"].map(str::to_owned).into());
+}

@@ -1,0 +1,212 @@
+//! Where a tool of a name is on an endpoint, and where it was lost: for operators who ask why somebody cannot use it.
+//!
+//! This looks at what the views were built of, again and slowly, and as clients see it that can be asked for nothing
+//! (the base class). No request comes here.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::build::{Entry, names};
+use super::members;
+use super::terms::Rules;
+use super::tool::{Draft, Tool};
+use super::view::{Item, View};
+use super::{Catalog, Terms};
+use crate::capability::CapabilityClass;
+use crate::endpoint::{Endpoint, Mode, Prefix, UpstreamRules};
+use crate::names::{EndpointId, UpstreamId};
+use crate::schema::{Check, Contract, Contracts, Mismatch, Unusable, Verdict, verdict};
+use crate::upstream::ListKind;
+
+/// A tool that could be meant by a name.
+#[derive(Clone, Debug)]
+pub struct Traced {
+    /// Whose.
+    pub upstream: UpstreamId,
+    /// The upstream's own name for it.
+    pub native: Arc<str>,
+    /// The name it has, or would have.
+    pub name: Arc<str>,
+    /// What became of it.
+    pub place: Place,
+    /// What the operator says of its calls; of one that is not selected, what the upstream's rules say.
+    pub terms: Arc<Terms>,
+    /// Why its input or output schema is not used.
+    pub unchecked: Option<Unusable>,
+    tool: Arc<Tool>,
+}
+
+/// What became of a tool on its way to a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It is on the endpoint.
+    Shown,
+    /// The endpoint's toolset leaves it out.
+    NotSelected,
+    /// Another tool has its name.
+    Collided,
+}
+
+impl Traced {
+    /// Where arguments, a JSON object, do not match the tool's schema; nothing where the operator wants no refusals for
+    /// that, or the schema is not used.
+    #[must_use]
+    pub fn mismatches(&self, arguments: &[u8]) -> Vec<Mismatch> {
+        match (&self.tool.input, self.terms.validation.input) {
+            (Contract::Checked(schema), Check::Enforce) => match verdict(schema, arguments) {
+                Verdict::Fails(mismatches) => mismatches,
+                Verdict::Fits | Verdict::Unknown => Vec::new(),
+            },
+            _ => Vec::new(),
+        }
+    }
+
+    /// `shown` is the tool on the endpoint, where it is there.
+    fn new(endpoint: &Endpoint, tool: &Arc<Tool>, rules: &Rules, shown: Option<&Item>) -> Self {
+        let entry = Entry::new(endpoint, tool, rules);
+        let place = match (&entry, shown) {
+            (None, _) => Place::NotSelected,
+            (Some(_), Some(_)) => Place::Shown,
+            (Some(_), None) => Place::Collided,
+        };
+        let own = |entry: &Entry| entry.name.clone();
+        let name = shown.map(|item| item.exposed.clone()).or_else(|| entry.as_ref().map(own));
+        Self {
+            upstream: tool.upstream.clone(),
+            native: tool.native.clone(),
+            name: name.unwrap_or_else(|| names(endpoint, tool).0),
+            place,
+            terms: entry.as_ref().map_or_else(|| rules.of(&tool.native), |entry| entry.terms.clone()),
+            unchecked: [&tool.input, &tool.output].into_iter().find_map(|contract| match contract {
+                Contract::Unchecked(why) => Some(*why),
+                Contract::None | Contract::Checked(_) => None,
+            }),
+            tool: tool.clone(),
+        }
+    }
+
+    /// How well `name` says that this tool is meant: 0 is best; `None`: not at all.
+    fn rank(&self, endpoint: &Endpoint, name: &str) -> Option<u8> {
+        let (own, otherwise) = names(endpoint, &self.tool);
+        match () {
+            () if *self.name == *name && self.place == Place::Shown => Some(0),
+            () if *self.name == *name || self.tool.home() == name => Some(1),
+            () if *own == *name || otherwise.as_deref() == Some(name) => Some(2),
+            () if *self.native == *name => Some(3),
+            () => None,
+        }
+    }
+}
+
+impl Catalog {
+    /// The tools that `name` could mean on an endpoint: the name they have there, would have without an alias, have at home,
+    /// or `upstream/tool`. What fits best comes first.
+    #[must_use]
+    pub fn trace(&self, endpoint: &EndpointId, name: &str) -> Vec<Traced> {
+        let layout = self.layout.load();
+        let Some(stand) = layout.stands.get(endpoint) else { return Vec::new() };
+        let Some(view) = self.view(endpoint, ListKind::Tools, CapabilityClass::BASE) else { return Vec::new() };
+        let mut found: Vec<(u8, Traced)> = Vec::new();
+        for source in &stand.sources {
+            let (rules, snapshot) = (source.rules(), source.base().snapshot());
+            let ranked = snapshot.list(ListKind::Tools).items.iter().filter_map(|tool| {
+                let traced = Traced::new(&stand.endpoint, tool, &rules, shown(&view, tool));
+                Some((traced.rank(&stand.endpoint, name)?, traced))
+            });
+            found.extend(ranked);
+        }
+        found.sort_by_key(|(rank, _)| *rank);
+        found.into_iter().map(|(_, traced)| traced).collect()
+    }
+}
+
+/// The tools that `name` would mean on an endpoint if its upstreams had them: what they really have is not looked at.
+#[must_use]
+pub fn supposed(endpoint: &Endpoint, upstreams: &[(UpstreamId, UpstreamRules)], name: &str) -> Vec<Traced> {
+    let alias = |set: &Arc<crate::toolset::Toolset>| {
+        let found = set.aliases.iter().find(|(_, alias)| **alias == *name);
+        found.map(|(pattern, _)| pattern.as_str().to_owned())
+    };
+    let name = endpoint.tools.as_ref().and_then(alias).unwrap_or_else(|| name.to_owned());
+    let one = |(id, rules): &(UpstreamId, UpstreamRules)| {
+        let native = native(endpoint, id, &name)?;
+        let raw = Bytes::from(serde_json::json!({ "name": native }).to_string());
+        let tool = Draft::read(ListKind::Tools, raw).ok()?.finish(id, &Contracts::default());
+        let mut traced = Traced::new(endpoint, &Arc::new(tool), &Rules::new(rules.clone()), None);
+        // What else is there is not known, so nothing takes its name away.
+        if traced.place == Place::Collided {
+            traced.place = Place::Shown;
+        }
+        Some(traced)
+    };
+    let is_member = |(id, _): &&(UpstreamId, UpstreamRules)| members(endpoint).contains(id);
+    upstreams.iter().filter(is_member).filter_map(one).collect()
+}
+
+/// The name at home of the tool that an endpoint would show as `name`, if it is of this upstream.
+fn native<'a>(endpoint: &Endpoint, id: &UpstreamId, name: &'a str) -> Option<&'a str> {
+    let rest = name.strip_prefix(id.as_str());
+    if let Some(native) = rest.and_then(|rest| rest.strip_prefix('/')) {
+        return Some(native);
+    }
+    match &endpoint.mode {
+        Mode::Transparent(_) => Some(name),
+        Mode::Aggregate { naming, prefix, .. } => {
+            let rest = rest.unwrap_or_default();
+            let ends = rest.char_indices().map(|(at, _)| &rest[at..]);
+            let native = ends.skip(1).find(|native| naming.expose(id, native) == name);
+            native.or((*prefix == Prefix::None).then_some(name))
+        }
+    }
+}
+
+fn shown<'a>(view: &'a View, tool: &Tool) -> Option<&'a Item> {
+    view.items.iter().find(|item| item.tool.upstream == tool.upstream && item.tool.native == tool.native)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+    use crate::endpoint::PageSize;
+    use crate::names::Naming;
+    use crate::toolset::{Pattern, Toolset};
+
+    fn endpoint(prefix: Prefix, tools: Toolset) -> Endpoint {
+        let upstreams = ["files", "web"].map(|id| UpstreamId::new(id).unwrap()).to_vec();
+        Endpoint {
+            id: EndpointId::new("/mcp"),
+            mode: Mode::Aggregate { upstreams, naming: Naming::default(), prefix },
+            page: PageSize::default(),
+            deadlines: None,
+            tools: Some(Arc::new(tools)),
+        }
+    }
+
+    fn found(endpoint: &Endpoint, name: &str) -> Vec<String> {
+        let rules = |id| (UpstreamId::new(id).unwrap(), UpstreamRules::default());
+        let traced = supposed(endpoint, &[rules("files"), rules("web"), rules("other")], name);
+        traced.iter().map(|it| format!("{}/{} as {} {:?}", it.upstream, it.native, it.name, it.place)).collect()
+    }
+
+    #[test]
+    fn a_name_says_by_the_config_alone_which_tool_it_would_be() {
+        let tools = Toolset {
+            exclude: vec![Pattern::new("*delete*")],
+            aliases: vec![(Pattern::new("files__read"), "look".into())],
+            ..Toolset::default()
+        };
+        let always = endpoint(Prefix::Always, tools.clone());
+        assert_eq!(found(&always, "files__write"), ["files/write as files__write Shown"]);
+        assert_eq!(found(&always, "files/write"), ["files/write as files__write Shown"]);
+        assert_eq!(found(&always, "look"), ["files/read as look Shown"]);
+        assert_eq!(found(&always, "files__read"), ["files/read as look Shown"]);
+        assert_eq!(found(&always, "web__delete_all"), ["web/delete_all as web__delete_all NotSelected"]);
+        for nobodys in ["write", "other__write", "other/write", "files_write", ""] {
+            assert!(found(&always, nobodys).is_empty(), "{nobodys}");
+        }
+        let none = endpoint(Prefix::None, tools);
+        assert_eq!(found(&none, "write"), ["files/write as write Shown", "web/write as write Shown"]);
+    }
+}

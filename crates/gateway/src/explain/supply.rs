@@ -1,0 +1,165 @@
+//! What there is to call: the server, its list, and the tool's name on the endpoint.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use weir_core::catalog::{Place, Traced, UpstreamStatus, supposed};
+use weir_core::endpoint::Mode;
+use weir_core::names::UpstreamId;
+use weir_core::upstream::ListKind;
+use weir_core::{CapabilityClass, Endpoint};
+
+use super::Effect;
+use super::walk::{Walk, list};
+
+/// Names that are told to somebody who may have mistyped one.
+const MOST_SIMILAR: usize = 5;
+
+impl Walk<'_> {
+    pub(super) fn tools(&self, endpoint: &Endpoint) -> Vec<Traced> {
+        match &self.explainer.catalog {
+            Some(catalog) => catalog.trace(&endpoint.id, &self.question.tool),
+            None => {
+                let rules = self.config.upstreams.iter().map(|plan| (plan.settings.id.clone(), plan.rules.clone()));
+                supposed(endpoint, &rules.collect::<Vec<_>>(), &self.question.tool)
+            }
+        }
+    }
+
+    /// No upstream has such a tool, as far as is known.
+    pub(super) fn absent(&mut self, endpoint: &Endpoint) {
+        let members = match &endpoint.mode {
+            Mode::Aggregate { upstreams, .. } => upstreams.as_slice(),
+            Mode::Transparent(upstream) => std::slice::from_ref(upstream),
+        };
+        let tool = &self.question.tool;
+        let named: Vec<&UpstreamId> = members.iter().filter(|id| tool.starts_with(id.as_str())).collect();
+        let likely: Vec<&UpstreamId> = if named.is_empty() { members.iter().collect() } else { named };
+        for id in likely {
+            let Some(status) = self.status(id) else { continue };
+            let Some(list) = status.lists.first() else { continue };
+            if matches!(list.state, "pending" | "down") {
+                let why =
+                    list.error.as_deref().or(status.health.last_error.as_deref()).unwrap_or("it has not answered yet");
+                self.say("upstream", Effect::Hides, format!("what `{id}` has is not known ({}): {why}", list.state));
+            }
+            if let Some(guard) = list.truncated {
+                self.say(
+                    "page guard",
+                    Effect::Hides,
+                    format!("the list of `{id}` was cut ({guard}): the tool may stand behind that"),
+                );
+            }
+            if list.rejected > 0 {
+                let count = list.rejected;
+                self.say(
+                    "definition",
+                    Effect::Hides,
+                    format!("{count} items of `{id}` were left out, because they are malformed or have a name twice"),
+                );
+            }
+        }
+        let similar = self.similar(endpoint);
+        let mut why = format!("no server of {} is known to have a tool of this name", endpoint.id);
+        if !similar.is_empty() {
+            let _ = write!(why, "; there is {}", list(similar));
+        }
+        self.say("name", Effect::Hides, why);
+    }
+
+    /// Names on the endpoint that have what was asked for in them, or are in it.
+    fn similar(&self, endpoint: &Endpoint) -> Vec<Arc<str>> {
+        let view = self
+            .explainer
+            .catalog
+            .as_ref()
+            .and_then(|catalog| catalog.view(&endpoint.id, ListKind::Tools, CapabilityClass::BASE));
+        let asked = self.question.tool.to_lowercase();
+        let fits = |native: &str| {
+            let native = native.to_lowercase();
+            !native.is_empty() && !asked.is_empty() && (native.contains(&asked) || asked.contains(&native))
+        };
+        let items = view.iter().flat_map(|view| view.items.iter());
+        items.filter(|item| fits(&item.tool.native)).map(|item| item.exposed.clone()).take(MOST_SIMILAR).collect()
+    }
+
+    fn status(&self, id: &UpstreamId) -> Option<UpstreamStatus> {
+        self.explainer.catalog.as_ref()?.status().into_iter().find(|status| status.id == *id)
+    }
+
+    /// How the server is doing.
+    pub(super) fn upstream(&mut self, id: &UpstreamId) {
+        let Some(status) = self.status(id) else { return };
+        let Some(list) = status.lists.first() else { return };
+        let why = status.health.last_error.as_deref().or(list.error.as_deref()).unwrap_or("no reason is known");
+        if status.health.down {
+            self.say("upstream", Effect::Refuses, format!("`{id}` cannot be reached: {why}"));
+        } else if list.state == "stale" {
+            self.say("upstream", Effect::Notes, format!("the list of `{id}` is its last good one: {why}"));
+        } else {
+            let revision = status.health.revision.map(|revision| format!(" and speaks {revision}")).unwrap_or_default();
+            self.say("upstream", Effect::Passes, format!("`{id}` is up{revision}; its list is {}", list.state));
+        }
+        if let Some(guard) = list.truncated {
+            self.say(
+                "page guard",
+                Effect::Notes,
+                format!("the list of `{id}` was cut ({guard}); this tool stands before that"),
+            );
+        }
+    }
+
+    /// What the server says of the tool.
+    pub(super) fn definition(&mut self, tool: &Traced) {
+        if let Some(why) = tool.unchecked {
+            self.say("schema", Effect::Notes, format!("not used, so arguments or results are not checked: {why}"));
+        }
+    }
+
+    /// Under which name it is there, if it is.
+    pub(super) fn name(&mut self, endpoint: &Endpoint, tool: &Traced) {
+        let home = format!("{}/{}", tool.upstream, tool.native);
+        match tool.place {
+            Place::NotSelected => {
+                let why = format!("`tools` of {} leaves {home} out (include, exclude)", endpoint.id);
+                return self.say("toolset", Effect::Hides, why);
+            }
+            Place::Collided => {
+                let why = format!(
+                    "another tool of {} has the name `{}`, so {home} has none: give it an alias",
+                    endpoint.id, tool.name
+                );
+                return self.say("name", Effect::Hides, why);
+            }
+            Place::Shown => {}
+        }
+        if *tool.name == *self.question.tool {
+            return self.say("name", Effect::Passes, format!("it is {home}"));
+        }
+        let reaches = self.explainer.catalog.as_ref().is_some_and(|catalog| {
+            let view = catalog.view(&endpoint.id, ListKind::Tools, CapabilityClass::BASE);
+            let found = view.as_ref().and_then(|view| view.find(&self.question.tool).item());
+            found.is_some_and(|item| *item.exposed == *tool.name)
+        });
+        match reaches {
+            true => {
+                let why = format!(
+                    "{home} is shown as `{}`; a call by its own name is understood where one tool alone has it",
+                    tool.name
+                );
+                self.say("name", Effect::Notes, why);
+            }
+            // What was asked for is no name that clients have: the answers are for the one they do.
+            false if home == self.question.tool => {
+                self.say("name", Effect::Notes, format!("clients call it `{}`", tool.name))
+            }
+            false => {
+                let why = format!(
+                    "{home} is shown as `{}`, and a call by another name is answered \"unknown tool\"",
+                    tool.name
+                );
+                self.say("name", Effect::Hides, why);
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Who a sender with certain claims would be: for operators who ask what somebody may do.
+//!
+//! Nothing is proven here, so nothing here may answer a request: [`Claimed`] serves questions alone, and says what the real
+//! check would refuse.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde_json::{Map, Value};
+use weir_core::failure::Failure;
+use weir_core::names::EndpointId;
+use weir_core::port::{Evidence, Fut, Verifier};
+use weir_core::principal::Identity;
+
+use crate::api_key::ApiKeys;
+use crate::settings::{Issuer, Settings};
+use crate::token::{Claims, Reason, is_for, subject};
+
+/// A sender that somebody asks about. As a verifier it takes everybody for that one.
+#[derive(Debug)]
+pub struct Claimed {
+    identity: Identity,
+    /// Why real credentials that say the same would be refused; for people.
+    pub refused: Option<String>,
+    /// What else is to be known; for people.
+    pub note: Option<String>,
+}
+
+impl Verifier for Claimed {
+    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
+        Box::pin(std::future::ready(Ok(self.identity.clone())))
+    }
+}
+
+/// The sender whose token has these claims, or whose API key has the id under `api_key`; no claims at all: nobody. What a
+/// token must have and is not said (`iss` where there is one issuer, `aud`) is taken for right.
+///
+/// # Errors
+/// For people: no sender can be made of the claims.
+pub fn claimed(
+    settings: &Settings,
+    endpoint: &EndpointId,
+    claims: Map<String, Value>,
+    now: SystemTime,
+) -> Result<Claimed, String> {
+    if !settings.required {
+        let note = (!claims.is_empty())
+            .then(|| "nobody is asked for credentials here: the claims count for nothing".to_owned());
+        return Ok(Claimed { identity: Identity::Anonymous, refused: None, note });
+    }
+    if claims.is_empty() {
+        let refused = Some("this endpoint asks for credentials, and there are none".to_owned());
+        return Ok(Claimed { identity: Identity::Anonymous, refused, note: None });
+    }
+    match claims.get("api_key") {
+        Some(id) => by_key(settings, id, now),
+        None => by_token(settings, endpoint, claims, now),
+    }
+}
+
+fn by_key(settings: &Settings, id: &Value, now: SystemTime) -> Result<Claimed, String> {
+    let keys = ApiKeys::new(settings);
+    let id = id.as_str().ok_or("`api_key` is the id of a key, a text")?;
+    let subject = keys.named(id).ok_or_else(|| format!("there is no API key with the id `{id}`"))?;
+    let over = subject.expires.is_some_and(|end| end <= now);
+    let refused = over.then(|| format!("the API key `{id}` has expired"));
+    Ok(Claimed { identity: Identity::Subject(subject.clone()), refused, note: None })
+}
+
+fn by_token(
+    settings: &Settings,
+    endpoint: &EndpointId,
+    mut claims: Map<String, Value>,
+    now: SystemTime,
+) -> Result<Claimed, String> {
+    let issuer = issuer(settings, &claims)?;
+    let given = claims.contains_key("aud");
+    if !given {
+        let own = format!("{}{endpoint}", settings.base);
+        claims.insert("aud".to_owned(), issuer.audiences.first().map_or(own, ToString::to_string).into());
+    }
+    let wrong = |reason: Reason| format!("a token with these claims is malformed: {}", reason.word());
+    let claims = Claims::read(claims, issuer).map_err(wrong)?;
+    let mut refused = None;
+    if !is_for(claims.audiences(), endpoint, issuer, settings) {
+        refused = Some(format!("the token is not for this endpoint: its `aud` is not {}{endpoint}", settings.base));
+    } else if let Err(reason) = claims.times().check(now, settings.leeway) {
+        refused = Some(match reason {
+            Reason::Expired => "the token has expired".to_owned(),
+            _ => "the token is not valid yet".to_owned(),
+        });
+    }
+    let subject = subject(&claims, issuer, settings).map_err(wrong)?;
+    let note = (!given).then(|| "`aud` is taken for this endpoint's".to_owned());
+    Ok(Claimed { identity: Identity::Subject(Arc::new(subject)), refused, note })
+}
+
+fn issuer<'a>(settings: &'a Settings, claims: &Map<String, Value>) -> Result<&'a Issuer, String> {
+    match (claims.get("iss").and_then(Value::as_str), settings.issuers.as_slice()) {
+        (None, [one]) => Ok(one),
+        (None, []) => Err("no tokens are taken here: name an API key, {\"api_key\": \"ID\"}".to_owned()),
+        (None, _) => Err("there are several issuers: say which, `iss`".to_owned()),
+        (Some(name), issuers) => issuers
+            .iter()
+            .find(|issuer| *issuer.name == *name)
+            .ok_or_else(|| format!("tokens of the issuer `{name}` are not taken here")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::settings::{Algorithm, ApiKey, KeysAt, Proof};
+
+    fn settings() -> Settings {
+        let proof = Proof::Keys {
+            at: KeysAt::Metadata,
+            algorithms: Algorithm::DEFAULT.to_vec(),
+            strict_type: false,
+            max_lifetime: Duration::from_secs(86_400),
+        };
+        let issuer = Issuer {
+            name: "https://id".into(),
+            proof,
+            audiences: Vec::new(),
+            groups: vec![vec!["groups".to_owned()]],
+            claims: vec!["team".into()],
+        };
+        let key = ApiKey {
+            id: "ci".to_owned(),
+            digest: [0; 32],
+            subject: "builder".into(),
+            groups: vec!["machines".into()],
+            scopes: vec!["run".into()],
+            expires: Some(UNIX_EPOCH + Duration::from_secs(500)),
+        };
+        Settings {
+            required: true,
+            base: "https://weir".to_owned(),
+            issuers: vec![issuer],
+            api_keys: vec![key],
+            ..Settings::open()
+        }
+    }
+
+    fn ask(claims: Value) -> Result<Claimed, String> {
+        let Value::Object(claims) = claims else { unreachable!("tests give objects") };
+        claimed(&settings(), &EndpointId::new("/mcp"), claims, UNIX_EPOCH + Duration::from_secs(1000))
+    }
+
+    #[test]
+    fn claims_are_read_as_the_verifier_reads_them() {
+        let found =
+            ask(json!({ "sub": "alice", "scope": "a b", "groups": ["staff"], "team": "red", "client_id": "ide" }))
+                .unwrap();
+        let Identity::Subject(subject) = &found.identity else { panic!("{found:?}") };
+        assert_eq!(
+            (subject.issuer(), subject.subject(), subject.client.as_deref()),
+            ("https://id", "alice", Some("ide"))
+        );
+        assert_eq!((subject.scopes.join(" "), subject.groups.join(" ")), ("a b".to_owned(), "staff".to_owned()));
+        assert_eq!((found.refused, found.note.is_some()), (None, true));
+    }
+
+    #[test]
+    fn what_the_door_would_refuse_is_said() {
+        let refused = |claims| ask(claims).unwrap().refused.unwrap_or_default();
+        assert!(refused(json!({})).contains("there are none"));
+        assert!(refused(json!({ "sub": "a", "exp": 900 })).contains("expired"));
+        assert!(refused(json!({ "sub": "a", "nbf": 2000 })).contains("not valid yet"));
+        assert!(refused(json!({ "sub": "a", "aud": "https://other/mcp" })).contains("not for this endpoint"));
+        assert_eq!(refused(json!({ "sub": "a", "aud": "https://weir/mcp", "exp": 2000 })), "");
+        assert!(refused(json!({ "api_key": "ci" })).contains("expired"));
+        assert!(ask(json!({ "api_key": "no" })).unwrap_err().contains("no API key"));
+        assert!(ask(json!({ "iss": "https://evil", "sub": "a" })).unwrap_err().contains("not taken"));
+        assert!(ask(json!({ "groups": ["staff"] })).unwrap_err().contains("malformed"));
+    }
+}

@@ -1,0 +1,86 @@
+//! How the limits of a call stand: for operators who ask why one is refused. Nothing is taken.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::principal::Principal;
+
+use super::refusal::{What, span};
+use super::rules::{Limit, Rate, Uncounted};
+use super::table::Key;
+use super::{Errand, Limits, ONE, Toll};
+
+/// A limit that a call is under.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Its name, as in refusals and metrics.
+    pub limit: Arc<str>,
+    /// What it allows; for people.
+    pub allows: String,
+    /// Why a call would be refused now, and until when; for people. `None`: it would not.
+    pub refuses: Option<String>,
+}
+
+impl Limits {
+    /// Every limit that a call of a tool is under, in the order in which they are asked. `native` is the upstream's own name.
+    pub async fn standing(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        upstream: &UpstreamId,
+        native: &str,
+    ) -> Vec<Standing> {
+        let rates = self.rates.load_full();
+        let errand = Errand { principal, endpoint, upstream, tool: Some(native) };
+        let mut found = Vec::new();
+        let request = rates.of(principal, endpoint);
+        let request = request.map(|limit| Toll { limit, what: What::Requests, of: *principal.digest(), cost: ONE });
+        let tolls: Vec<Toll<'_>> = request.into_iter().chain(Toll::of(&rates, &errand)).collect();
+        for Toll { limit, what, of, cost } in &tolls {
+            if let Some(rate) = &limit.rate {
+                let key = Key { limit: limit.mark, what: *what, of: *of };
+                let wait = self.buckets.wait(key, rate, *cost);
+                let refuses = (!wait.is_zero()).then(|| format!("used up for {}", span(wait)));
+                found.push(Standing { limit: limit.name.clone(), allows: rated(*what, rate), refuses });
+            }
+        }
+        for Toll { limit, what, of, cost } in &tolls {
+            if let Some(most) = limit.daily.filter(|_| *what != What::Requests) {
+                let refuses = self.used_up(limit, (of, cost.get().into()), (most, rates.uncounted)).await;
+                found.push(Standing { limit: limit.name.clone(), allows: format!("{most} a day"), refuses });
+            }
+        }
+        for (name, (held, waiting), most) in self.places.loads(principal, upstream, &rates.concurrency) {
+            let allows = format!("{most} calls at once, {} waiting for a place", rates.concurrency.queue);
+            let full = held >= most && waiting >= rates.concurrency.queue;
+            let refuses = full.then(|| format!("{held} run and {waiting} wait"));
+            found.push(Standing { limit: name.into(), allows, refuses });
+        }
+        found
+    }
+
+    async fn used_up(
+        &self,
+        limit: &Limit,
+        (of, cost): (&[u8; 16], u64),
+        (most, uncounted): (u64, Uncounted),
+    ) -> Option<String> {
+        match (self.quotas.used(&limit.name, of).await, uncounted) {
+            (Some(used), _) => (used + cost > most).then(|| format!("{used} are used since 0:00 UTC")),
+            (None, Uncounted::Refused) => Some("it cannot be counted now".to_owned()),
+            (None, Uncounted::Allowed) => None,
+        }
+    }
+}
+
+fn rated(what: What, rate: &Rate) -> String {
+    let counted = match what {
+        What::Requests => "requests",
+        What::Calls => "calls by their cost",
+        What::Tool => "calls of such tools",
+        What::Upstream => "calls by their cost, of everybody",
+    };
+    let per: Duration = rate.per;
+    format!("{} {counted} in {}, {} at once", rate.count, span(per), rate.burst)
+}

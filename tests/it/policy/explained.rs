@@ -1,0 +1,128 @@
+//! `weir explain` and its route: what it says is what clients find.
+
+use serde_json::{Value, json};
+
+use super::{Machine, Office, is_made};
+use crate::harness::{Weir, until};
+
+/// What `weir explain --json` says, and with which code it ends.
+fn explain(arguments: &[&str]) -> (Option<i32>, Value) {
+    let output = Weir::cli(&[&["explain", "--json"], arguments].concat());
+    let told = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    (output.status.code(), told)
+}
+
+fn of(office: &Office, machine: &Machine, tool: &str, arguments: &str) -> (Option<i32>, Value) {
+    let file = office.weir.config_file();
+    let asked =
+        ["--config", file.to_str().unwrap(), "--as", &machine.claims(), "--tool", tool, "--arguments", arguments];
+    explain(&asked)
+}
+
+/// The stage of the first cause.
+fn cause(told: &Value) -> &str {
+    let first = &told["steps"][0];
+    if ["hides", "refuses"].contains(&first["effect"].as_str().unwrap()) {
+        first["stage"].as_str().unwrap()
+    } else {
+        ""
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_explained_is_what_clients_find() {
+    let office = Office::with(json!({})).await;
+    let table = [
+        ("one__read", "{}", ["", "policy"]),
+        ("one__write", r#"{"path":"/tmp/x"}"#, ["", "policy"]),
+        ("one__write", r#"{"path":"/etc/x"}"#, ["policy", "policy"]),
+        ("one__write", "{}", ["policy", "policy"]),
+        ("one__strict", r#"{"path":"/x"}"#, ["", "policy"]),
+        ("one__strict", r#"{"path":5}"#, ["arguments", "policy"]),
+        ("one__hidden", "{}", ["toolset", "toolset"]),
+        ("one__wipe", "{}", ["scope", "policy"]),
+        ("one__nothing", "{}", ["name", "name"]),
+        ("read", "{}", ["", ""]),
+    ];
+    for (tool, arguments, causes) in table {
+        for (machine, expected) in office.machines().into_iter().zip(causes) {
+            let expected = if tool.ends_with("read") { "" } else { expected };
+            let (code, told) = of(&office, machine, tool, arguments);
+            let answer = office.client(machine).call(tool, serde_json::from_str(arguments).unwrap()).await.unwrap();
+            let case = format!("{tool} {arguments}: {told:#}\n{answer:?}");
+            assert_eq!(told["callable"], json!(is_made(&answer)), "{case}");
+            assert_eq!(code, Some(i32::from(!is_made(&answer))), "{case}");
+            assert_eq!(cause(&told), expected, "{case}");
+            if tool.starts_with("one__") {
+                let is_listed = office.listed(machine).await.iter().any(|name| name == tool);
+                assert_eq!(told["listed"], json!(is_listed), "{case}");
+            }
+            assert_eq!(told["live"], json!(true), "{case}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_are_told_as_they_stand_and_an_upstream_that_is_down_comes_first() {
+    let rates = json!({ "tools": { "one/read": { "rate": "3/h", "burst": 3 } } });
+    let mut office = Office::with(json!({ "rates": rates })).await;
+    let [writer, reader] = office.machines();
+    for number in 0..5 {
+        let told = of(&office, writer, "one__read", "{}").1;
+        let limits: Vec<_> = told["steps"].as_array().unwrap().iter().filter(|step| step["stage"] == "limit").collect();
+        assert!(limits.iter().any(|step| step["text"].as_str().unwrap().contains("one/read")), "{told:#}");
+        let answer = office.client(writer).call("one__read", json!({})).await.unwrap();
+        assert_eq!((told["callable"].clone(), is_made(&answer)), (json!(number < 3), number < 3), "{told:#}");
+        assert_eq!(cause(&told), if number < 3 { "" } else { "limit" });
+        assert_eq!(told["listed"], json!(true));
+    }
+    assert_eq!(cause(&of(&office, reader, "one__read", "{}").1), "", "each has a budget of its own");
+    office.upstream.stop().await;
+    until("the fall", || {
+        let told = of(&office, office.machines()[1], "one__read", "{}").1;
+        (cause(&told) == "upstream").then_some(())
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_changes_what_is_explained_and_without_weir_the_config_alone_is_asked() {
+    let office = Office::with(json!({})).await;
+    let [_, reader] = office.machines();
+    assert_eq!(cause(&of(&office, reader, "one__write", r#"{"path":"/tmp/x"}"#).1), "policy");
+    let mut config = office.config.clone();
+    config["policy"]["inline"] = json!("permit(principal, action, resource);");
+    office.weir.rewrite(config);
+    until("the reload", || {
+        let told = of(&office, reader, "one__write", r#"{"path":"/tmp/x"}"#).1;
+        (told["live"] == json!(true) && cause(&told).is_empty()).then_some(())
+    });
+    let claims = reader.claims();
+    let file = office.weir.config_file().with_extension("copy");
+    std::fs::copy(office.weir.config_file(), &file).unwrap();
+    // Nobody listens where this config says.
+    let mut alone: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    alone["admin"]["listen"] = json!(format!("127.0.0.1:{}", crate::harness::free_port()));
+    std::fs::write(&file, alone.to_string()).unwrap();
+    let (code, told) = explain(&["--config", file.to_str().unwrap(), "--as", &claims, "--tool", "one__anything"]);
+    assert_eq!((code, &told["live"], &told["callable"]), (Some(0), &json!(false), &json!(true)), "{told:#}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_route_answers_questions_alone() {
+    let office = Office::with(json!({})).await;
+    for (query, status) in [
+        ("tool=one__read", 200),
+        ("", 400),
+        ("tool=a&tool=b", 400),
+        ("tool=a&as=nonsense", 400),
+        ("tool=a&arguments=7", 400),
+        ("tool=a&principal=root", 400),
+    ] {
+        let answer = office.weir.admin(&format!("/admin/explain?{query}"));
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{query}: {answer}");
+    }
+    // Asking is no way in: there is nothing of it on the clients' port.
+    let answer = crate::auth::get(&office.weir.url("/admin/explain?tool=one__read")).await;
+    assert_eq!(answer.status, 404);
+    assert_eq!(office.upstream.total_executions(), 0);
+}

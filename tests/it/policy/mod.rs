@@ -1,0 +1,99 @@
+//! May you: rules, scopes and selection through the binary, and whether `weir explain` says what clients then find.
+
+mod explained;
+mod seen;
+mod stepped;
+
+use serde_json::{Value, json};
+use weir_testkit::mockup::Tool;
+use weir_testkit::{Answer, Mockup, RawClient};
+
+use crate::auth::api_key;
+use crate::harness::Weir;
+
+const RULES: &str = r#"
+@id("writers") permit(principal in Group::"writers", action, resource);
+@id("readers") permit(principal in Group::"readers", action, resource == Tool::"one/read");
+@id("tmp-only") @reason("only /tmp may be written to")
+forbid(principal, action == Action::"call", resource == Tool::"one/write")
+unless { context.arguments.hasTag("/path") && context.arguments.getTag("/path") like "/tmp/*" };
+"#;
+
+/// weir over one server of five tools, with rules, for two machines with a key each.
+pub struct Office {
+    pub upstream: Mockup,
+    pub weir: Weir,
+    pub config: Value,
+    writer: Machine,
+    reader: Machine,
+}
+
+/// A machine's key, and the id it has in the config.
+pub struct Machine {
+    pub key: String,
+    pub id: String,
+}
+
+impl Machine {
+    /// With its entry in the config.
+    fn new(name: &str) -> (Self, Value) {
+        let (key, mut entry) = api_key(name);
+        entry["groups"] = json!([format!("{name}s")]);
+        (Self { key, id: entry["id"].as_str().unwrap().to_owned() }, entry)
+    }
+
+    /// As `weir explain` is told who asks.
+    pub fn claims(&self) -> String {
+        json!({ "api_key": self.id }).to_string()
+    }
+}
+
+impl Office {
+    /// With further sections of the config.
+    pub async fn with(more: Value) -> Self {
+        let path = json!({ "type": "object", "properties": { "path": { "type": "string" } }, "required": ["path"] });
+        let tools = ["read", "write", "hidden", "wipe", "strict"].map(|name| match name {
+            "strict" => Tool::new(name).with("inputSchema", path.clone()),
+            _ => Tool::new(name),
+        });
+        let upstream = tools.into_iter().fold(Mockup::dual(), |server, tool| server.with(tool)).start().await;
+        let ((writer, one), (reader, other)) = (Machine::new("writer"), Machine::new("reader"));
+        let mut config = json!({
+            "auth": { "mode": "required", "api_keys": [one, other] },
+            "upstreams": { "one": { "url": upstream.url(), "tools": { "wipe": { "scopes": ["admin"] } } } },
+            "endpoints": { "/mcp": { "upstreams": ["one"], "tools": { "exclude": ["*hidden"] } } },
+            "policy": { "inline": RULES },
+        });
+        for (section, value) in more.as_object().unwrap() {
+            config[section] = value.clone();
+        }
+        let weir = Weir::with(config.clone());
+        let office = Self { upstream, weir, config, writer, reader };
+        crate::harness::until_it("the list", async || (!office.listed(&office.writer).await.is_empty()).then_some(()))
+            .await;
+        office
+    }
+
+    pub fn machines(&self) -> [&Machine; 2] {
+        [&self.writer, &self.reader]
+    }
+
+    pub fn client(&self, machine: &Machine) -> RawClient {
+        RawClient::new(&self.weir.url("/mcp")).with_header("x-api-key", &machine.key).modern()
+    }
+
+    /// The names that a machine finds in the list.
+    pub async fn listed(&self, machine: &Machine) -> Vec<String> {
+        names(&self.client(machine).ask("tools/list", json!({})).await.unwrap())
+    }
+}
+
+pub fn names(answer: &Answer) -> Vec<String> {
+    let tools = answer.result()["tools"].as_array().unwrap();
+    tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Whether a call was made.
+pub fn is_made(answer: &Answer) -> bool {
+    answer.status.is_success() && answer.last().get("error").is_none() && answer.result()["isError"] != json!(true)
+}
