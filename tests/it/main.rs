@@ -17,6 +17,7 @@ mod harness;
 mod life;
 mod limits;
 mod matrix;
+mod oauth;
 mod outbound;
 mod pain;
 mod policy;

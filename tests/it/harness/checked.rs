@@ -25,11 +25,20 @@ impl Checked {
 
     /// The same with these capabilities.
     pub async fn with_capabilities(url: &str, revision: Revision, capabilities: Value) -> Self {
+        Self::opened(RawClient::new(url).with_canaries(), revision, capabilities).await
+    }
+
+    /// A client without capabilities that shows this header from its first request on, such as its credentials.
+    pub async fn open_with_header(url: &str, revision: Revision, header: (&str, &str)) -> Self {
+        Self::opened(RawClient::new(url).with_header(header.0, header.1), revision, json!({})).await
+    }
+
+    async fn opened(bare: RawClient, revision: Revision, capabilities: Value) -> Self {
         let modern = Modern { capabilities: capabilities.clone(), ..Modern::default() };
         if revision.is_modern() {
-            return Self { raw: RawClient::new(url).with_canaries().modern_with(modern.clone()), revision, modern };
+            return Self { raw: bare.modern_with(modern.clone()), revision, modern };
         }
-        let opening = RawClient::new(url).with_canaries().legacy(revision).initialize_with(capabilities);
+        let opening = bare.legacy(revision).initialize_with(capabilities);
         let (raw, answer) = soon("initialize", opening).await.unwrap();
         for message in &answer.messages {
             hold(revision, "initialize", message);

@@ -184,6 +184,16 @@ impl Client {
     }
 }
 
+/// A Node program of the peers' folder, to be given arguments.
+pub fn peer_command(program: &str) -> Command {
+    let mut words = node(program);
+    // oidc-provider and the browser want a newer Node than the SDKs do.
+    if let Some(newer) = std::env::var_os("WEIR_NODE22") {
+        words[0] = newer.into_string().unwrap();
+    }
+    command(&words)
+}
+
 /// The inspector's CLI mode: its answer, as JSON.
 pub fn inspector(url: &str, method: &[&str]) -> Value {
     let cli: PathBuf = peers().join("node/node_modules/.bin/mcp-inspector");

@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 
 use super::process::Process;
 
+/// What a failed test shows of weir.
+const LOG: &str = "warn,weir=debug";
+
 /// A running weir.
 pub struct Weir {
     pub process: Process,
@@ -25,26 +28,31 @@ impl Weir {
 
     /// Starts weir with this config; `listen` and `admin` are added.
     pub fn with(config: Value) -> Self {
-        Self::until(&[], config, "/readyz")
+        Self::until(&[], config, "/readyz", LOG)
+    }
+
+    /// The same with another log filter.
+    pub fn logging(config: Value, filter: &str) -> Self {
+        Self::until(&[], config, "/readyz", filter)
     }
 
     /// The same, but waits only until it is alive: something that it needs is missing.
     pub fn unready(config: Value) -> Self {
-        Self::until(&[], config, "/healthz")
+        Self::until(&[], config, "/healthz", LOG)
     }
 
     /// The same as [`Self::with`], started by another program that is given weir's command line.
     pub fn within(wrapper: &[&str], config: Value) -> Self {
-        Self::until(wrapper, config, "/readyz")
+        Self::until(wrapper, config, "/readyz", LOG)
     }
 
-    fn until(wrapper: &[&str], config: Value, page: &str) -> Self {
+    fn until(wrapper: &[&str], config: Value, page: &str, log: &str) -> Self {
         // Between finding a free port and weir's taking it another test may take it.
-        let mut tries = (0..5).map(|_| Self::start(wrapper, config.clone(), page));
+        let mut tries = (0..5).map(|_| Self::start(wrapper, config.clone(), page, log));
         tries.find_map(|weir| weir).unwrap_or_else(|| panic!("no port stayed free"))
     }
 
-    fn start(wrapper: &[&str], mut config: Value, page: &str) -> Option<Self> {
+    fn start(wrapper: &[&str], mut config: Value, page: &str, log: &str) -> Option<Self> {
         // Held at the same time, so that they differ.
         let held = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let [port, admin] = held.map(|listener| listener.local_addr().unwrap().port());
@@ -62,7 +70,7 @@ impl Weir {
                 command
             }
         };
-        command.arg("serve").arg("--config").arg(&file).env("RUST_LOG", "warn,weir=debug");
+        command.arg("serve").arg("--config").arg(&file).env("RUST_LOG", log);
         // What a child of weir's must never see.
         command.env("WEIR_TEST_SECRET", "CANARY-of-weirs-own-environment");
         let mut weir = Self { process: Process::start(command), port, admin, folder };

@@ -75,11 +75,13 @@ http.listen(Number(flags.port), '127.0.0.1', () => {
 });
 
 async function serve(request, response) {
-    const { pathname } = new URL(request.url, issuer);
+    const url = new URL(request.url, issuer);
+    const { pathname } = url;
     if (pathname === '/control') return control(request, response);
     if (down) return request.socket.destroy();
     if (pathname.startsWith('/interaction/')) return interact(request, response);
     if (pathname.startsWith('/.well-known/')) seen.discovery += 1;
+    if (pathname === '/auth') request.url = withDefaultScope(url);
     if (pathname === '/jwks') seen.jwks += 1;
     if (pathname === '/token/introspection') seen.introspections += 1;
     if (pathname === '/reg') {
@@ -89,6 +91,13 @@ async function serve(request, response) {
         request.body = metadata;
     }
     await provider.callback()(request, response);
+}
+
+/** Who asks for no scope gets the default one (RFC 6749, 3.3), as at most providers; `oidc-provider` would refuse. */
+function withDefaultScope(url) {
+    const asked = (url.searchParams.get('scope') ?? '').split(' ');
+    if (!asked.some(scope => SCOPES.includes(scope))) url.searchParams.set('scope', ['mcp', ...asked].join(' ').trim());
+    return url.pathname + url.search;
 }
 
 async function control(request, response) {

@@ -1,0 +1,139 @@
+//! `weir login`, and the commands that use a login.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::json;
+
+use super::world::{Town, weir};
+use crate::harness::{Process, needs_peers, peer_command};
+
+const CAT: &str = r#"{"animal":"cat"}"#;
+
+/// Somebody with a state folder of their own.
+struct Person {
+    state: PathBuf,
+}
+
+impl Person {
+    fn new(name: &str) -> Self {
+        let state = std::env::temp_dir().join(format!("weir-login-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&state);
+        Self { state }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = weir(arguments);
+        command.env("XDG_STATE_HOME", &self.state);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// `weir login`, with a browser that goes where it says. The exit code, and what was said.
+    fn login(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let mut command = self.command(&["login", "--no-browser"]);
+        command.args(arguments);
+        let mut process = Process::start(command);
+        let page = format!("http{}", process.line_after("http"));
+        let mut browser = peer_command("browser.mjs");
+        let browsed = browser.arg(page).output().unwrap();
+        assert!(browsed.status.success(), "{browsed:?}");
+        (process.ended(), process.said())
+    }
+}
+
+impl Drop for Person {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.state);
+    }
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn r241_a_login_is_kept_used_refreshed_and_ended() {
+    if !needs_peers() {
+        return;
+    }
+    let (town, ada) = (Town::start(), Person::new("ada"));
+    let url = town.url();
+
+    let stranger = ada.run(&["tools", &url]);
+    assert_eq!(stranger.status.code(), Some(3));
+    assert!(text(&stranger).contains(&format!("weir login {url}")), "{}", text(&stranger));
+
+    // The first token is over already when it is used: weir refuses it, and the command gets another.
+    town.idp.control(&json!({ "stale": 1 }));
+    let (code, said) = ada.login(&[&url]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains(&format!("logged in at {} for {url}", town.idp.issuer)), "{said}");
+    let file = ada.state.join("weir/tokens.json");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let called = ada.run(&["call", &url, "zoo__draw", CAT]);
+    assert!(called.status.success() && text(&called).contains("A cat"), "{}", text(&called));
+    assert_eq!(town.idp.count("refresh_token"), 1);
+    assert!(ada.run(&["tools", &url]).status.success());
+    assert_eq!(town.idp.count("refresh_token"), 1, "a token that is good is not refreshed");
+
+    let out = ada.run(&["logout", &url]);
+    assert!(out.status.success() && text(&out).contains("logged out"), "{}", text(&out));
+    assert!(!std::fs::read_to_string(&file).unwrap().contains("access_token"));
+    assert_eq!(ada.run(&["tools", &url]).status.code(), Some(3));
+}
+
+/// A token about to end is refreshed before it is shown to anybody.
+#[test]
+fn r267_a_token_is_refreshed_before_it_ends() {
+    if !needs_peers() {
+        return;
+    }
+    let (town, ada) = (Town::start(), Person::new("early"));
+    town.idp.control(&json!({ "ttl": 5 }));
+    let (code, said) = ada.login(&[&town.url()]);
+    assert_eq!(code, Some(0), "{said}");
+    town.idp.control(&json!({ "ttl": 600 }));
+    assert!(ada.run(&["tools", &town.url()]).status.success());
+    assert!(ada.run(&["tools", &town.url()]).status.success());
+    assert_eq!(town.idp.count("refresh_token"), 1);
+}
+
+#[test]
+fn a_person_who_says_no_is_not_logged_in() {
+    if !needs_peers() {
+        return;
+    }
+    let (town, nobody) = (Town::start(), Person::new("nobody"));
+    town.idp.control(&json!({ "user": "nobody" }));
+    let (code, said) = nobody.login(&[&town.url()]);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("access_denied: the user said no"), "{said}");
+    assert!(!nobody.state.join("weir/tokens.json").exists());
+}
+
+/// The refusal of a call says how to log in for it; the login keeps the scopes there were.
+#[test]
+fn r245_r266_a_login_can_be_widened() {
+    if !needs_peers() {
+        return;
+    }
+    let town = Town::with(|config| {
+        config["endpoints"]["/mcp"]["scopes"] = json!(["mcp"]);
+        config["endpoints"]["/mcp"]["tools"] = json!({ "scopes": { "zoo__weigh": ["tools:write"] } });
+    });
+    let (url, ada) = (town.url(), Person::new("wide"));
+    assert_eq!(ada.login(&[&url]).0, Some(0));
+    let refused = ada.run(&["call", &url, "zoo__weigh", CAT]);
+    assert_eq!(refused.status.code(), Some(3));
+    let advice = text(&refused);
+    assert!(advice.contains(&format!("weir login {url} --scope")) && advice.contains("tools:write"), "{advice}");
+    let (code, said) = ada.login(&[&url, "--scope", "tools:write"]);
+    assert_eq!(code, Some(0), "{said}");
+    let called = ada.run(&["call", &url, "zoo__weigh", CAT]);
+    assert!(called.status.success(), "{}", text(&called));
+}

@@ -1,0 +1,6 @@
+//! Logging in through weir: a real authorization server, and clients that know nothing but an endpoint's URL.
+
+mod canary;
+mod clients;
+mod login;
+mod world;

@@ -1,0 +1,110 @@
+//! The authorization server as a process, and weir behind it.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Process, Server, Weir, peer_command, until};
+
+/// npm `oidc-provider`; see tests/peers/node/idp.mjs.
+pub struct Idp {
+    pub issuer: String,
+    _process: Process,
+}
+
+impl Idp {
+    /// Starts one where `ada` is logged in.
+    pub fn start() -> Self {
+        let mut process = Process::start(peer_command("idp.mjs"));
+        Self { issuer: process.line_after("listening "), _process: process }
+    }
+
+    /// Changes what happens from now on.
+    pub fn control(&self, change: &Value) {
+        let (status, _) = self.ask("POST", "/control", &["Content-Type: application/json"], &change.to_string());
+        assert_eq!(status, 200);
+    }
+
+    /// How often something happened: a name at the top, or a grant type.
+    pub fn count(&self, what: &str) -> u64 {
+        let (_, body) = self.ask("GET", "/control", &[], "");
+        let seen: Value = serde_json::from_str(&body).unwrap();
+        seen[what].as_u64().or(seen["grants"][what].as_u64()).unwrap_or_default()
+    }
+
+    /// A token of the client `machine` for a resource.
+    pub fn machine_token(&self, resource: &str, scope: &str) -> String {
+        let form = format!("grant_type=client_credentials&resource={resource}&scope={scope}");
+        // machine:machine-secret
+        let headers = [
+            "Content-Type: application/x-www-form-urlencoded",
+            "Authorization: Basic bWFjaGluZTptYWNoaW5lLXNlY3JldA==",
+        ];
+        let (status, body) = self.ask("POST", "/token", &headers, &form);
+        assert_eq!(status, 200, "{body}");
+        let granted: Value = serde_json::from_str(&body).unwrap();
+        granted["access_token"].as_str().unwrap().to_owned()
+    }
+
+    fn ask(&self, method: &str, path: &str, headers: &[&str], body: &str) -> (u16, String) {
+        let host = self.issuer.strip_prefix("http://").unwrap();
+        let mut stream = TcpStream::connect(host).unwrap();
+        let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+        let length = body.len();
+        // HTTP/1.0: an answer without chunks.
+        write!(stream, "{method} {path} HTTP/1.0\r\nHost: {host}\r\nContent-Length: {length}\r\n{headers}\r\n{body}")
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head[9..12].parse().unwrap(), body.to_owned())
+    }
+}
+
+/// A zoo behind weir, which takes the tokens of an authorization server.
+pub struct Town {
+    pub idp: Idp,
+    pub weir: Weir,
+}
+
+impl Town {
+    /// Everything up, and the zoo's tools listed.
+    pub fn start() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// The same with a change to weir's config.
+    pub fn with(change: impl FnOnce(&mut Value)) -> Self {
+        let idp = Idp::start();
+        let mut config = json!({
+            "upstreams": { "zoo": Server::TypeScript1.as_child() },
+            "endpoints": { "/mcp": { "upstreams": ["zoo"] } },
+            "auth": { "mode": "oauth", "issuers": [{ "issuer": idp.issuer }] },
+        });
+        change(&mut config);
+        let town = Self { idp, weir: Weir::with(config) };
+        let token = town.idp.machine_token(&town.url(), "mcp");
+        until("the zoo to be listed", || town.listed(&token).contains("zoo__draw").then_some(()));
+        town
+    }
+
+    /// The one thing that clients are told.
+    pub fn url(&self) -> String {
+        self.weir.url("/mcp")
+    }
+
+    fn listed(&self, token: &str) -> String {
+        let listed = weir(&["tools", &self.url(), "--json"]).env("WEIR_TOKEN", token).output().unwrap();
+        assert!(listed.status.success(), "{listed:?}\n{}", self.weir.process.said());
+        String::from_utf8(listed.stdout).unwrap()
+    }
+}
+
+/// The weir command line, with nothing of this machine's logins.
+pub fn weir(arguments: &[&str]) -> Command {
+    let mut command = Command::new(crate::harness::binary());
+    command.args(arguments).env_remove("WEIR_TOKEN").env("XDG_STATE_HOME", "/nonexistent/state");
+    command
+}
