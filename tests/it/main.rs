@@ -22,3 +22,4 @@ mod outbound;
 mod pain;
 mod policy;
 mod prove;
+mod tenants;

@@ -1,0 +1,126 @@
+//! One weir, a server of each era behind it, and two tenants with a key each.
+
+use serde_json::{Value, json};
+use weir_testkit::mockup::Tool;
+use weir_testkit::{Behaviour, Mockup};
+use weir_wire::Revision;
+
+use crate::harness::{Checked, Weir};
+
+/// A client revision of each era.
+pub const BOTH: [Revision; 2] = [Revision::NEWEST_LEGACY, Revision::MODERN];
+
+/// A principal.
+pub struct Tenant {
+    /// Also the scope that its own tools take, and the start of their names.
+    pub name: &'static str,
+    key: &'static str,
+    /// SHA-256 of the key, as the config has it.
+    digest: &'static str,
+    /// What it sends, and nobody else may ever be sent.
+    pub canary: &'static str,
+}
+
+pub const TENANTS: [Tenant; 2] = [
+    Tenant {
+        name: "ada",
+        key: "weir_ada_0123456789abcdefghijklmnopqrstuvwxyzABCDEFG",
+        digest: "8d165fba2a037a4702c4b349be99d78417883369d9588e873861b7d1d49f2080",
+        canary: "PRIVATE-of-ada",
+    },
+    Tenant {
+        name: "bob",
+        key: "weir_bob_0123456789abcdefghijklmnopqrstuvwxyzABCDEFG",
+        digest: "bbf0578daa76a1ba63fabd38f17e0757b400aa876171eec931b94413789842b9",
+        canary: "PRIVATE-of-bob",
+    },
+];
+
+impl Tenant {
+    /// A client of its own.
+    pub async fn client(&self, url: &str, revision: Revision) -> Checked {
+        Checked::open_with_header(url, revision, self.header()).await
+    }
+
+    /// The header that says who it is.
+    pub fn header(&self) -> (&'static str, &'static str) {
+        ("x-api-key", self.key)
+    }
+
+    /// The other one.
+    pub fn other(&self) -> &'static Self {
+        TENANTS.iter().find(|other| other.name != self.name).unwrap()
+    }
+
+    /// Whether it may see a tool, by its exposed name.
+    pub fn sees(&self, tool: &str) -> bool {
+        !tool.contains(self.other().name)
+    }
+}
+
+pub struct World {
+    pub weir: Weir,
+    pub old: Mockup,
+    pub new: Mockup,
+}
+
+impl World {
+    pub async fn start() -> Self {
+        let old = Mockup::legacy(Revision::NEWEST_LEGACY).start().await;
+        let new = Mockup::modern().start().await;
+        for upstream in [&old, &new] {
+            upstream.set_tools(tools(&[]));
+        }
+        let key = |tenant: &Tenant| {
+            json!({
+                "id": tenant.name, "sha256": tenant.digest, "subject": tenant.name, "scopes": [tenant.name],
+            })
+        };
+        let config = json!({
+            "upstreams": { "old": { "url": old.url() }, "new": { "url": new.url() } },
+            "endpoints": { "/mcp": {
+                "upstreams": ["old", "new"],
+                "page": { "items": 2 },
+                "tools": { "scopes": { "*ada*": ["ada"], "*bob*": ["bob"] } },
+            } },
+            "auth": { "mode": "required", "api_keys": TENANTS.each_ref().map(key) },
+            "limits": { "sessions_per_principal": 1000, "streams_per_principal": 1000, "progress_interval": "0ms" },
+        });
+        // What weir says is kept, and it would say millions of lines.
+        let weir = Weir::logging(config, "warn");
+        Self { weir, old, new }
+    }
+
+    pub fn url(&self) -> String {
+        self.weir.url("/mcp")
+    }
+
+    /// Another tool on the modern server.
+    pub fn set_more_tools(&self, more: &[&str]) {
+        self.new.set_tools(tools(more));
+        self.new.notify_list_changed();
+    }
+
+    /// No session of a server ever carried texts of both tenants.
+    pub fn check_sessions(&self, upstream: &Mockup) {
+        let mut owners = std::collections::HashMap::new();
+        for request in upstream.requests_of("tools/call") {
+            let Some(session) = request.session() else { continue };
+            let body = request.message.to_string();
+            let tenant = TENANTS.iter().find(|tenant| body.contains(tenant.canary)).map(|tenant| tenant.name);
+            let owner = owners.entry(session.to_owned()).or_insert(tenant);
+            assert_eq!(*owner, tenant, "R277: a session of {} is shared", upstream.url());
+        }
+    }
+}
+
+/// Everybody's tool, one of each tenant, and these.
+fn tools(more: &[&str]) -> Vec<Tool> {
+    let named = ["echo", "ada_tool", "bob_tool"].into_iter().chain(more.iter().copied());
+    named.map(|name| Tool::new(name).does(Behaviour::progress(1))).collect()
+}
+
+/// Every text of an answer, to be searched.
+pub fn everything(messages: &[Value]) -> String {
+    messages.iter().map(Value::to_string).collect()
+}
