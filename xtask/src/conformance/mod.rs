@@ -44,6 +44,9 @@ pub(crate) struct Options {
     /// Which eras the fixture speaks; with one only, the counts are for looking at and nothing is judged
     #[arg(long, value_enum, default_value_t)]
     upstream_era: Era,
+    /// Let weir ask for OAuth tokens, and give the suite one
+    #[arg(long, conflicts_with = "direct")]
+    auth: bool,
 }
 
 /// The eras of the fixture.
@@ -75,31 +78,34 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         Some(given) => Some(given.clone()),
         None => Some(build_weir(&[])?),
     };
-    check(weir.as_deref(), &peers, options.upstream_era)
+    check(weir.as_deref(), &peers, options.upstream_era, options.auth)
 }
 
-/// Runs the suite directly and through the given binary.
+/// Runs the suite directly and through the given binary, which asks for no credentials, and then for tokens.
 ///
 /// # Errors
 /// When a required scenario fails directly, when one fails through weir and nothing says that it may, or when what the
 /// file of expected failures says is no longer so.
 pub(crate) fn through(weir: &Path, peers: &Peers) -> anyhow::Result<()> {
-    check(Some(weir), peers, Era::Both)
+    check(Some(weir), peers, Era::Both, false)?;
+    check(Some(weir), peers, Era::Both, true)
 }
 
-fn check(weir: Option<&Path>, peers: &Peers, era: Era) -> anyhow::Result<()> {
+fn check(weir: Option<&Path>, peers: &Peers, era: Era, auth: bool) -> anyhow::Result<()> {
     let output = empty_output()?;
     let suite = Suite::new(peers, &output);
     let expected = Expected::read(&peers.dir.join("conformance-expected-failures.yaml"))?;
     expected.name_only(&REVISIONS)?;
 
     let fixture = Server::fixture(peers, era, &output)?;
-    let weir = weir.map(|binary| Server::weir(binary, &fixture.url, &output)).transpose()?;
+    let issuer = auth.then(|| Server::issuer(peers, &output)).transpose()?;
+    let issuer = issuer.as_ref().map(|issuer| issuer.url.as_str());
+    let weir = weir.map(|binary| Server::weir(binary, &fixture.url, issuer, &output)).transpose()?;
     let mut judgements = Vec::new();
     for revision in REVISIONS {
         let requirements = suite.requirements(revision)?;
-        let direct = suite.run(&fixture.url, revision, "direct")?;
-        let through = weir.as_ref().map(|weir| suite.run(&weir.url, revision, "weir")).transpose()?;
+        let direct = suite.run(&fixture.url, revision, "direct", None)?;
+        let through = weir.as_ref().map(|weir| suite.run(&weir.url, revision, "weir", issuer)).transpose()?;
         judgements.push(verdict::judge(requirements, &direct, through.as_ref().map(Run::view), expected.of(revision)));
     }
     for judgement in &judgements {

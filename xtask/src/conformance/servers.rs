@@ -1,8 +1,10 @@
-//! The two servers of a run, on free loopback ports: the fixture, and weir in front of it. Both end with their handle.
+//! The servers of a run, on free loopback ports: the fixture, weir in front of it, and who issues tokens. Each ends with
+//! its handle.
 
 #![allow(clippy::disallowed_methods, reason = "there is no runtime here that a sleep could block")]
 
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     io::{BufRead, BufReader},
     net::{Ipv4Addr, TcpListener, TcpStream},
@@ -33,19 +35,30 @@ pub(super) struct Server {
 impl Server {
     /// Starts the fixture.
     pub(super) fn fixture(peers: &Peers, era: Era, output: &Path) -> anyhow::Result<Self> {
-        let log = File::create(output.join("fixture.log"))?;
+        let program = peers.dir.join("node/fixture/main.mjs");
+        let words = [program.as_os_str(), "--port".as_ref(), "0".as_ref(), "--era".as_ref(), era.flag().as_ref()];
+        Self::node(peers, &words, &output.join("fixture.log")).context("cannot start the conformance fixture")
+    }
+
+    /// Starts the authorization server.
+    pub(super) fn issuer(peers: &Peers, output: &Path) -> anyhow::Result<Self> {
+        let program = peers.dir.join("node/idp.mjs");
+        let log = output.join("issuer.log");
+        Self::node(peers, &[program.as_os_str()], &log).context("cannot start the authorization server")
+    }
+
+    /// Starts a Node program that says where it listens.
+    fn node(peers: &Peers, words: &[&OsStr], log: &Path) -> anyhow::Result<Self> {
         let mut child = Command::new(&peers.node)
-            .arg(peers.dir.join("node/fixture/main.mjs"))
-            .args(["--port", "0", "--era", era.flag()])
+            .args(words)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .context("cannot start the conformance fixture")?;
-        let lines = BufReader::new(child.stdout.take().context("the fixture has no standard output")?).lines();
+            .stderr(File::create(log)?)
+            .spawn()?;
+        let lines = BufReader::new(child.stdout.take().context("it has no standard output")?).lines();
         let process = Bounded::new(child);
         let (tell, told) = mpsc::channel();
-        // The thread ends with the fixture's standard output, so with the fixture.
+        // The thread ends with the program's standard output, so with the program.
         thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 if let Some(url) = line.strip_prefix("listening ") {
@@ -53,14 +66,19 @@ impl Server {
                 }
             }
         });
-        let url = told.recv_timeout(START).context("the conformance fixture did not start, see fixture.log")?;
+        let url = told.recv_timeout(START).with_context(|| format!("it did not start, see {}", log.display()))?;
         Ok(Self { url, _process: process })
     }
 
-    /// Starts weir with one transparent endpoint in front of `upstream`.
-    pub(super) fn weir(binary: &Path, upstream: &str, output: &Path) -> anyhow::Result<Self> {
+    /// Starts weir with one transparent endpoint in front of `upstream`; with an `issuer` it wants its tokens.
+    pub(super) fn weir(binary: &Path, upstream: &str, issuer: Option<&str>, output: &Path) -> anyhow::Result<Self> {
         let (listen, admin) = (free_address()?, free_address()?);
+        let auth = match issuer {
+            Some(issuer) => json!({ "mode": "oauth", "issuers": [{ "issuer": issuer }] }),
+            None => json!({ "mode": "none" }),
+        };
         let config = json!({
+            "auth": auth,
             "listen": listen,
             "admin": { "listen": admin },
             "upstreams": { "fixture": { "url": upstream } },

@@ -79,17 +79,23 @@ impl<'a> Suite<'a> {
         Ok(Requirements { revision, scored: raw.server, not_scored: server.map(|entry| entry.scenario).collect() })
     }
 
-    /// Runs a revision's set against `url`. `leg` names the run's log and its folder of results.
+    /// Runs a revision's set against `url`. `leg` names the run's log and its folder of results. With an `issuer`, whose
+    /// tokens the server wants, every request carries one: the suite itself has no way to show any.
     ///
     /// # Errors
     /// When the suite cannot start or leaves results that cannot be read.
-    pub(super) fn run(&self, url: &str, revision: &str, leg: &str) -> anyhow::Result<Run> {
+    pub(super) fn run(&self, url: &str, revision: &str, leg: &str, issuer: Option<&str>) -> anyhow::Result<Run> {
         let name = format!("{revision}-{leg}");
         let results = self.output.join(&name);
         let log = self.output.join(format!("{name}.log"));
         eprintln!("conformance: {revision}, {leg}, {url}");
         let written = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-        let child = Command::new(&self.peers.node)
+        let mut command = Command::new(&self.peers.node);
+        if let Some(issuer) = issuer {
+            command.arg("--import").arg(self.peers.dir.join("node/bearer.mjs"));
+            command.env("BEARER_ISSUER", issuer).env("BEARER_RESOURCE", url);
+        }
+        let child = command
             .arg(self.package.join("dist/index.js"))
             .args(["server", "--url", url, "--requirements", revision, "--output-dir"])
             .arg(&results)
