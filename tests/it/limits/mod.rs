@@ -2,6 +2,7 @@
 
 mod calls;
 mod flood;
+mod principals;
 mod requests;
 
 use serde_json::{Value, json};

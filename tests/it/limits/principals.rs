@@ -1,0 +1,80 @@
+//! Two principals, known by their keys: what one does beyond its limits the other does not notice.
+
+use serde_json::{Value, json};
+use weir_testkit::mockup::Gate;
+use weir_testkit::{Behaviour, Mockup, RawClient};
+
+use super::config;
+use crate::auth::api_key;
+use crate::harness::{Weir, until_it};
+
+/// weir in front of one server, and a client of each of two principals: one who floods, and another.
+async fn two(upstream: &Mockup, rates: Value, in_flight: usize) -> (Weir, RawClient, RawClient) {
+    let ((flood, flooding), (other, others)) = (api_key("flood"), api_key("other"));
+    let mut config = config(upstream, rates);
+    config["auth"] = json!({ "mode": "required", "api_keys": [flooding, others] });
+    config["upstreams"]["one"]["limits"] = json!({ "in_flight": in_flight });
+    let weir = Weir::with(config);
+    let client = |key: &str| RawClient::new(&weir.url("/mcp")).modern().with_header("X-API-Key", key);
+    let (flood, other) = (client(&flood), client(&other));
+    (weir, flood, other)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f01_f12_a_principal_at_ten_times_its_rate_gets_429s_and_anothers_calls_all_succeed() {
+    let upstream = Mockup::modern().tools(1).start().await;
+    let (_weir, flood, other) = two(&upstream, json!({ "principal": { "rate": "20/h" } }), 256).await;
+    let flooding = tokio::spawn(async move {
+        let mut admitted = 0;
+        for _ in 0..200 {
+            let answer = flood.call("one__tool_0000", json!({})).await.unwrap();
+            if answer.status == 200 {
+                assert_eq!(answer.text(), "{}");
+                admitted += 1;
+            } else {
+                assert_eq!(answer.status, 429);
+                assert!(answer.header("ratelimit").unwrap().starts_with(r#""principal";r=0;t="#));
+            }
+        }
+        admitted
+    });
+    for number in 0..20 {
+        let answer = other.call("one__tool_0000", json!({ "n": number })).await.unwrap();
+        assert_eq!(answer.text(), format!(r#"{{"n":{number}}}"#));
+    }
+    assert_eq!(flooding.await.unwrap(), 20, "exactly its rate");
+    assert_eq!(other.call("one__tool_0000", json!({})).await.unwrap().status, 429, "it has the same one");
+    assert_eq!(upstream.executions("tool_0000"), 40);
+}
+
+/// An upstream with one place: the calls of both wait, and the place goes round by principal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f12_a_call_waits_for_one_of_the_floods_and_not_for_all() {
+    let gate = Gate::new();
+    let upstream = Mockup::modern().tool("slow", Behaviour::gated(&gate)).start().await;
+    let (weir, flood, other) = two(&upstream, json!({ "concurrency": { "wait": "60s" } }), 1).await;
+    let call = |client: &RawClient, who: &'static str| {
+        let client = client.clone();
+        tokio::spawn(async move { client.call("one__slow", json!({ "who": who })).await.unwrap() })
+    };
+    let mut calls = vec![call(&flood, "flood")];
+    upstream.until("the first to run", |mockup| mockup.executions("slow") == 1).await;
+    calls.extend((0..20).map(|_| call(&flood, "flood")));
+    let waiting = async |count: f64| {
+        until_it("them to wait", async || {
+            (weir.metric("weir_limit_queue", &[r#"limit="concurrency:upstream""#]) == count).then_some(())
+        })
+        .await;
+    };
+    waiting(20.0).await;
+    calls.push(call(&other, "other"));
+    waiting(21.0).await;
+    gate.open();
+    for call in calls {
+        assert_ne!(call.await.unwrap().result()["isError"], true);
+    }
+    let calls = upstream.requests_of("tools/call");
+    let order: Vec<_> = calls.iter().map(|call| &call.message["params"]["arguments"]["who"]).collect();
+    assert_eq!(order.len(), 22);
+    assert_eq!(order.iter().position(|who| **who == "other"), Some(2), "{order:?}");
+}
