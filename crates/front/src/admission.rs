@@ -86,6 +86,8 @@ async fn identify(knock: Knock<'_>) -> Result<Known<'_>, Refusal> {
         endpoint: &context.endpoint,
     };
     let sender = match authenticate(&*ports.verifier, &evidence, ()).await {
+        // A token is a secret: it goes on only where some upstream is called in its owner's name.
+        Ok(sender) if context.settings.keep_tokens => sender.keeping(&evidence),
         Ok(sender) => sender,
         Err(failure) => return Err(knock.refused(reason(&failure), unknown(context, &failure))),
     };
