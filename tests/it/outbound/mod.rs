@@ -2,7 +2,7 @@
 //! server refuses.
 
 use serde_json::{Value, json};
-use weir_testkit::{Answer, Mockup, TokenServer};
+use weir_testkit::{Answer, Idp, Mockup, RawClient, TokenServer};
 use weir_wire::Revision;
 
 use crate::harness::{Checked, Weir};
@@ -78,4 +78,47 @@ async fn r270_a_server_that_is_called_in_its_callers_names_serves_nobody_else() 
     assert_eq!(upstream.total_executions(), 0);
     let asked = authority.requests();
     assert!(asked.iter().all(|request| !request.form.contains_key("subject_token")), "{asked:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c20_r250_r254_each_callers_token_is_exchanged_and_never_passed_on() {
+    for builder in [Mockup::modern(), Mockup::legacy(Revision::NEWEST_LEGACY)] {
+        let (upstream, authority) = (builder.tools(1).start().await, TokenServer::start().await);
+        let idp = Idp::start().await;
+        let auth = json!({
+            "mode": "token_exchange", "issuer": authority.issuer(), "client_id": "weir", "client_secret": SECRET,
+        });
+        let weir = Weir::with(json!({
+            "auth": { "mode": "oauth", "issuers": [{ "issuer": idp.issuer() }] },
+            "upstreams": { "one": { "url": upstream.url(), "auth": auth } },
+        }));
+        let url = weir.url("/mcp");
+        let tokens = ["ada", "bob"].map(|who| idp.token(who, &url));
+        for token in &tokens {
+            call_in_each_era(&url, token).await;
+        }
+        let exchanged = authority.requests().into_iter().filter_map(|mut asked| asked.form.remove("subject_token"));
+        assert_eq!(exchanged.collect::<Vec<_>>(), tokens, "each once");
+        let calls = upstream.requests_of("tools/call");
+        let shown: Vec<_> = calls.iter().map(|request| request.header("authorization").unwrap()).collect();
+        let (ada, bob) = shown.split_at(3);
+        assert!(ada == [ada[0]; 3] && bob == [bob[0]; 3] && ada[0] != bob[0], "R254: {shown:?}");
+        for secret in tokens.iter().map(String::as_str).chain(["CANARY"]) {
+            assert_eq!(upstream.requests_with(secret).len(), 0, "R250");
+            assert!(!weir.process.said().contains(secret), "R219");
+            assert!(!weir.admin("/metrics").contains(secret));
+        }
+    }
+}
+
+/// Three calls with one token, and the end of the legacy session among them.
+async fn call_in_each_era(url: &str, token: &str) {
+    let client = RawClient::new(url).with_header("authorization", &format!("Bearer {token}"));
+    let modern = client.clone().modern();
+    let legacy = client.legacy(Revision::V2025_06_18).initialize().await.unwrap();
+    for client in [&modern, &legacy, &modern] {
+        let answer = client.call("one__tool_0000", json!({ "a": 1 })).await.unwrap();
+        assert_eq!(answer.result()["structuredContent"], json!({ "a": 1 }), "{:?}", answer.body);
+    }
+    assert!((200..300).contains(&legacy.delete().await.unwrap().status.as_u16()));
 }

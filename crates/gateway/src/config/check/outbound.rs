@@ -36,7 +36,8 @@ pub(super) fn check(raw: Option<RawOutbound>, beside: Beside, path: &Path, repor
         return None;
     }
     agree(mode, beside, path, report);
-    let authority = authority(raw.issuer, raw.token_endpoint, path, report);
+    let allow_http = raw.allow_http.unwrap_or(false);
+    let authority = authority((raw.issuer, raw.token_endpoint), allow_http, path, report);
     let client_id = required(raw.client_id.filter(|id| !id.is_empty()), "client_id", path, report);
     let client_secret = raw.client_secret.filter(|secret| !secret.expose().is_empty());
     let client_secret = required(client_secret, "client_secret", path, report);
@@ -70,6 +71,7 @@ fn misplaced(raw: &RawOutbound, mode: RawOutboundMode, path: &Path, report: &mut
     let oauth = [
         ("issuer", raw.issuer.is_some()),
         ("token_endpoint", raw.token_endpoint.is_some()),
+        ("allow_http", raw.allow_http.is_some()),
         ("client_id", raw.client_id.is_some()),
         ("client_secret", raw.client_secret.is_some()),
         ("client_auth", raw.client_auth.is_some()),
@@ -107,12 +109,18 @@ fn agree(mode: RawOutboundMode, beside: Beside, path: &Path, report: &mut Report
     }
 }
 
-fn authority(issuer: Option<String>, endpoint: Option<String>, path: &Path, report: &mut Report) -> Option<Authority> {
+fn authority(
+    (issuer, endpoint): (Option<String>, Option<String>),
+    allow_http: bool,
+    path: &Path,
+    report: &mut Report,
+) -> Option<Authority> {
     match (issuer, endpoint) {
-        (Some(issuer), None) => url(&issuer, &path.key("issuer"), report).then_some(Authority::Issuer(issuer)),
-        (None, Some(endpoint)) => {
-            url(&endpoint, &path.key("token_endpoint"), report).then_some(Authority::TokenEndpoint(endpoint))
+        (Some(issuer), None) => {
+            url(&issuer, allow_http, &path.key("issuer"), report).then_some(Authority::Issuer(issuer))
         }
+        (None, Some(endpoint)) => url(&endpoint, allow_http, &path.key("token_endpoint"), report)
+            .then_some(Authority::TokenEndpoint(endpoint)),
         (Some(_), Some(_)) => {
             report.add(Problem::error(path.clone(), "has both `issuer` and `token_endpoint`").hint("keep `issuer`"));
             None
@@ -125,8 +133,8 @@ fn authority(issuer: Option<String>, endpoint: Option<String>, path: &Path, repo
     }
 }
 
-/// True for `https`, and for `http` on this machine (R272): secrets go there.
-fn url(text: &str, path: &Path, report: &mut Report) -> bool {
+/// True for `https`, and for `http` on this machine or where that is wanted (R272): secrets go there.
+fn url(text: &str, allow_http: bool, path: &Path, report: &mut Report) -> bool {
     let url = text.parse::<http::Uri>().ok().filter(|url| url.host().is_some_and(|host| !host.is_empty()));
     let Some(url) = url.filter(|url| matches!(url.scheme_str(), Some("http" | "https"))) else {
         // The text may hold a secret from the environment, so it is not repeated.
@@ -137,8 +145,9 @@ fn url(text: &str, path: &Path, report: &mut Report) -> bool {
         report.add(Problem::error(path.clone(), "must have no user, password or fragment"));
         return false;
     }
-    if url.scheme_str() == Some("http") && !is_here(&url) {
-        report.add(Problem::error(path.clone(), "is not https").hint("http is for loopback only: secrets go there"));
+    if url.scheme_str() == Some("http") && !is_here(&url) && !allow_http {
+        let problem = Problem::error(path.clone(), "is http, and on another machine: secrets go there");
+        report.add(problem.hint("use https, or say that this is wanted: allow_http: true"));
         return false;
     }
     true

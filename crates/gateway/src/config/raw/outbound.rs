@@ -15,6 +15,8 @@ pub(crate) struct RawOutbound {
     pub(crate) issuer: Option<String>,
     /// The token endpoint itself, in place of `issuer`: nothing is looked for.
     pub(crate) token_endpoint: Option<String>,
+    /// Take an `http` URL that is not on loopback for either: whoever is between sees secrets and tokens.
+    pub(crate) allow_http: Option<bool>,
     /// The id of weir's client there.
     pub(crate) client_id: Option<String>,
     /// Its secret. Keep it out of the file: `${SECRET}`.

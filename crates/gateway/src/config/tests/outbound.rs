@@ -61,6 +61,14 @@ fn r272_secrets_go_over_https_or_stay_on_this_machine() {
 }
 
 #[test]
+fn r272_http_elsewhere_takes_a_word_of_the_operators() {
+    let text = r#"upstreams: { a: { url: "https://a.example/", auth: { mode: client_credentials, issuer: "http://id:8080/realms/a",
+        allow_http: true, client_id: w, client_secret: s } } }"#;
+    assert_eq!(auth(text).authority, Authority::Issuer("http://id:8080/realms/a".to_owned()));
+    assert!(load(&text.replace("true", "false")).config.is_none());
+}
+
+#[test]
 fn c20_tokens_of_callers_are_kept_only_where_they_are_exchanged() {
     let text = |mode: &str| {
         format!(
