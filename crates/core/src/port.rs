@@ -3,12 +3,14 @@
 
 mod decide;
 mod post;
+mod replay;
 
 pub use decide::{
     Action, Attempt, Audience, Audit, Authorizer, Decision, Ended, Entrance, Entry, Evidence, Limiter, Permit, Secret,
     Sight, Verdict, Verifier,
 };
 pub use post::Post;
+pub use replay::{Replay, Replays, StreamKey};
 
 use std::future::Future;
 use std::pin::Pin;

@@ -40,6 +40,8 @@ pub enum NoteKind {
     Log(LogLevel),
     /// Any other notification.
     Other(Method),
+    /// Nothing to tell, but that the server takes its time: its answer is not to be waited for without a word. No sign of life.
+    Waiting,
 }
 
 /// How a call ended.

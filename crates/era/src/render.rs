@@ -337,7 +337,7 @@ pub fn note(note: &Note, token: Option<&Bytes>) -> Option<Bytes> {
             ("notifications/message", edits.apply(&note.params).ok()?.0)
         }
         // Nothing else belongs to a call; what an upstream tells of its lists, the catalog tells in its own time.
-        NoteKind::Other(_) => return None,
+        NoteKind::Other(_) | NoteKind::Waiting => return None,
     };
     Some(weir_wire::write::notification(method, Some(&params)))
 }

@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, StatusCode, header};
 use tokio::time::timeout;
 use weir_core::call::RequestName;
-use weir_core::{Authenticated, End, EndpointId, Event, Failure, FailureKind, Payload, Principal};
+use weir_core::{Authenticated, End, EndpointId, Event, Failure, FailureKind, Payload, Principal, SessionKey};
 use weir_era::render::{self, About};
 use weir_era::state::{self, Binding};
 use weir_wire::method::Method;
@@ -22,6 +22,7 @@ use crate::answer::{self, Said};
 use crate::body::Body;
 use crate::challenge;
 use crate::observe::Answer;
+use crate::replay::Keeping;
 use crate::rescue::{Told, rescue};
 use crate::running::{Owned, Step};
 use crate::settings::{Limits, Settings};
@@ -41,9 +42,11 @@ pub(crate) struct Asked {
     pub(crate) about: Arc<About>,
     pub(crate) name: RequestName,
     endpoint: EndpointId,
-    settings: Arc<Settings>,
-    shared: Arc<Shared>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) shared: Arc<Shared>,
     binding: Option<BoundTo>,
+    /// The session in which the answer, if it becomes a stream, can be taken up again.
+    resumable: Option<SessionKey>,
 }
 
 /// What a state handed out with this answer is bound to.
@@ -115,6 +118,7 @@ impl Asked {
             settings: context.settings.clone(),
             shared: context.shared.clone(),
             binding: None,
+            resumable: None,
         }
     }
 
@@ -124,6 +128,11 @@ impl Asked {
 
     pub(crate) fn bound(self, binding: BoundTo) -> Self {
         Self { binding: Some(binding), ..self }
+    }
+
+    /// The answer, if it becomes a stream, can be taken up again in this session where its revision has that.
+    pub(crate) fn resumable(self, session: SessionKey) -> Self {
+        Self { resumable: Some(session).filter(|_| self.revision.has_event_ids()), ..self }
     }
 
     /// Makes an end ready.
@@ -153,6 +162,16 @@ impl Asked {
         let End::Failed(failure) = end else { return None };
         let FailureKind::InsufficientScope(scopes) = failure.kind() else { return None };
         HeaderValue::try_from(challenge::insufficient_at(&self.settings, &self.endpoint, scopes)).ok()
+    }
+
+    /// What is kept in place of a result that is too large to keep.
+    pub(crate) fn too_large_to_keep(&self) -> Bytes {
+        let text = "The result was too large to keep for a client whose connection was lost: it may have run. Check before \
+                    calling again";
+        match self.failed(&Failure::new(FailureKind::ResultUnknown, text)) {
+            Ready::Message(said) => said.message,
+            Ready::Stream(_) => Bytes::new(),
+        }
     }
 
     fn failed(&self, failure: &Failure) -> Ready {
@@ -219,9 +238,14 @@ pub(crate) async fn answer(asked: Asked, mut owned: Owned) -> Answer {
         Ok(Step::Event(Event::Note(note))) => Some(note),
         Err(_) => None,
     };
+    let keeping = asked.resumable.and_then(|session| Keeping::begin(session, &asked));
     let events = events::Events::new(asked, owned, first);
     let counted = events.counted();
-    answer::counted_later(answer::events(Body::new(events)), counted)
+    let body = match keeping {
+        Some(keeping) => Body::new(keeping.keep(events)),
+        None => Body::new(events),
+    };
+    answer::counted_later(answer::events(body), counted)
 }
 
 /// The answer as one message, for a batch; notes are left out. `None` where the call was taken back.

@@ -196,7 +196,7 @@ fn call(
     let request = Bytes::copy_from_slice(id.as_json());
     let (cancelled, in_flight) = Sessions::begin(&context.shared, opened.key, request, context.limits());
     let owner = SessionOwner::new(context.shared.clone(), cancelled, in_flight);
-    let asked = Asked::new(context, id.clone(), (revision, method), token);
+    let asked = Asked::new(context, id.clone(), (revision, method), token).resumable(opened.key);
     Turn::Call(Box::new(asked), Owned::by_session(running, owner))
 }
 

@@ -20,6 +20,7 @@ mod metadata;
 mod modern;
 mod observe;
 mod places;
+mod replay;
 mod rescue;
 mod running;
 mod sender;
@@ -35,7 +36,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_core::port::{Audit, Authorizer, Bus, Clock, Limiter, Mailbox, Random, Records, Verifier};
+use weir_core::port::{Audit, Authorizer, Bus, Clock, Limiter, Mailbox, Random, Records, Replays, Verifier};
 use weir_core::seal::Sealer;
 use weir_core::{Catalog, Router};
 
@@ -62,6 +63,8 @@ pub struct Ports {
     pub records: Arc<dyn Records>,
     /// Cancels and ended sessions, told to every replica.
     pub bus: Arc<dyn Bus>,
+    /// What clients that lost their connection may still have.
+    pub replays: Arc<dyn Replays>,
     /// Answers to another replica's questions.
     pub mailbox: Arc<dyn Mailbox>,
     /// The time.

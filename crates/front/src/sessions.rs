@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 use weir_core::catalog::{Inbox, Subscription};
-use weir_core::port::{BusMessage, Expect, RecordKey, RecordKind, Written, random_id};
+use weir_core::port::{BusMessage, Expect, RecordKey, RecordKind, StreamKey, Written, random_id};
 use weir_core::telemetry::instruments;
 use weir_core::{Failure, FailureKind, Principal, SessionKey};
 use weir_era::session::Session;
@@ -50,6 +50,8 @@ struct Live {
     subscribed: HashMap<Box<str>, Subscribed>,
     /// Subscriptions under way.
     subscribing: usize,
+    /// Who reads which stream that can be taken up again: one at a time.
+    readers: HashMap<u64, (u64, CancellationToken)>,
     calls: HashMap<Bytes, Vec<(u64, CancellationToken)>>,
     stream: Option<(u64, CancellationToken)>,
     next: u64,
@@ -58,7 +60,8 @@ struct Live {
 
 impl Live {
     fn is_idle(&self) -> bool {
-        self.calls.is_empty() && self.stream.is_none() && self.subscribed.is_empty() && self.subscribing == 0
+        let streams = self.stream.is_some() || !self.readers.is_empty();
+        self.calls.is_empty() && !streams && self.subscribed.is_empty() && self.subscribing == 0
     }
 }
 
@@ -173,6 +176,34 @@ impl Sessions {
         (token, InFlight { shared: shared.clone(), key, request, nth, most, detached: false.into() })
     }
 
+    /// Registers who reads a stream from now on; whoever did before is told.
+    pub(crate) fn read(shared: &Arc<Shared>, key: StreamKey) -> (CancellationToken, ReadHold) {
+        let token = CancellationToken::new();
+        let mut shard = shared.sessions.shard(&key.session);
+        let live = shard.entry(key.session).or_default();
+        live.next += 1;
+        let nth = live.next;
+        if let Some((_, before)) = live.readers.insert(key.stream, (nth, token.clone())) {
+            before.cancel();
+        }
+        drop(shard);
+        (token, ReadHold { shared: shared.clone(), key, nth })
+    }
+
+    /// A place for an answer that runs on without its connection: bounded by session and altogether.
+    pub(crate) fn detach(shared: &Arc<Shared>, key: SessionKey, limits: &Limits) -> Option<Detached> {
+        let mut shard = shared.sessions.shard(&key);
+        let live = shard.get_mut(&key)?;
+        let all = &shared.sessions.detached;
+        if live.detached >= limits.detached_per_session || all.load(Ordering::Relaxed) >= limits.detached {
+            return None;
+        }
+        live.detached += 1;
+        all.fetch_add(1, Ordering::Relaxed);
+        drop(shard);
+        Some(Detached { shared: shared.clone(), key })
+    }
+
     /// Registers a subscription under way: the session's inbox, and the guard by which it is kept.
     pub(crate) fn subscribing(shared: &Arc<Shared>, key: SessionKey) -> (Inbox, Subscribing) {
         let mut shard = shared.sessions.shard(&key);
@@ -229,11 +260,13 @@ impl Sessions {
     /// A session is over: what hangs on it here goes.
     pub(crate) fn ended(&self, key: &SessionKey) {
         let live = self.shard(key).remove(key);
+        self.ports.replays.forget(*key);
         let Some(live) = live else { return };
         live.calls.values().flatten().for_each(|(_, token)| token.cancel());
         if let Some((_, token)) = live.stream {
             token.cancel();
         }
+        live.readers.values().for_each(|(_, token)| token.cancel());
     }
 }
 
@@ -281,6 +314,42 @@ impl Drop for InFlight {
         }
         if live.is_idle() {
             shard.remove(&self.key);
+        }
+    }
+}
+
+/// Who reads a stream.
+pub(crate) struct ReadHold {
+    shared: Arc<Shared>,
+    key: StreamKey,
+    nth: u64,
+}
+
+impl Drop for ReadHold {
+    fn drop(&mut self) {
+        let mut shard = self.shared.sessions.shard(&self.key.session);
+        let Some(live) = shard.get_mut(&self.key.session) else { return };
+        if live.readers.get(&self.key.stream).is_some_and(|(nth, _)| *nth == self.nth) {
+            live.readers.remove(&self.key.stream);
+        }
+        if live.is_idle() {
+            shard.remove(&self.key.session);
+        }
+    }
+}
+
+/// The place of an answer without a connection.
+pub(crate) struct Detached {
+    shared: Arc<Shared>,
+    key: SessionKey,
+}
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        let mut shard = self.shared.sessions.shard(&self.key);
+        self.shared.sessions.detached.fetch_sub(1, Ordering::Relaxed);
+        if let Some(live) = shard.get_mut(&self.key) {
+            live.detached = live.detached.saturating_sub(1);
         }
     }
 }
@@ -360,6 +429,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
                 Err(RecvError::Closed) => return,
             },
             _ = sweep.tick() => {
+                sessions.ports.replays.expire();
                 for record in sessions.ports.records.expired(RecordKind::Session) {
                     sessions.over(&record.id);
                 }

@@ -168,6 +168,8 @@ pub struct Limits {
     pub keep_alive: Duration,
     /// Time between two progress notifications of a call; those between are coalesced.
     pub progress_interval: Duration,
+    /// How long a client that loses its connection is asked to wait before it comes back.
+    pub retry: Duration,
     /// How long a legacy session lives unused.
     pub session_idle: Duration,
     /// How long a legacy session lives at all.
@@ -214,6 +216,7 @@ impl Default for Limits {
             stream_after: Duration::from_secs(5),
             keep_alive: Duration::from_secs(15),
             progress_interval: Duration::from_millis(20),
+            retry: Duration::from_secs(1),
             session_idle: Duration::from_secs(30 * 60),
             session_age: Duration::from_secs(24 * 3600),
             detached_per_session: 32,

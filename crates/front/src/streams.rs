@@ -25,11 +25,12 @@ use weir_era::render::{self, About};
 use weir_wire::{RequestId, code, scan, sse};
 
 use crate::answer::{self, Refusal, labelled};
-use crate::body::Body;
+use crate::body::{Body, Broken};
 use crate::doorway::refuse;
 use crate::legacy::session;
 use crate::observe::{Answer, Waits};
 use crate::places::{NoPlace, Place};
+use crate::replay;
 use crate::sessions::{Sessions, StreamHold, Subscribed};
 use crate::stack::Context;
 use crate::subscriptions::{self, Granted};
@@ -43,6 +44,10 @@ pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, heade
     let place = match place(context, known) {
         Ok(place) => place,
         Err(none) => return labelled(none.answer(), "GET", "legacy"),
+    };
+    let place = match replay::resume(context, &opened, headers, (place, known.principal().expires())).await {
+        Ok(resumed) => return labelled(waiting(resumed), "GET", "legacy"),
+        Err(place) => place,
     };
     let (replaced, inbox, hold) = Sessions::stream(&context.shared, opened.key);
     let changes = watch(context, known, CapabilityClass::BASE, ListKind::ALL.into_iter().collect());
@@ -115,7 +120,11 @@ struct Watched {
     watching: Watching,
 }
 
-fn waiting(stream: Stream) -> Answer {
+fn waiting<B>(stream: B) -> Answer
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Broken>,
+{
     let mut answer = answer::events(Body::new(stream));
     answer.extensions_mut().insert(Waits);
     answer

@@ -14,7 +14,7 @@ use weir_core::{Catalog, Router};
 use weir_front::Front;
 use weir_policy::limit::Limits;
 use weir_policy::rules::Rules;
-use weir_store::{MemoryBus, MemoryCounters, MemoryMailbox, MemoryRecords};
+use weir_store::{MemoryBus, MemoryCounters, MemoryMailbox, MemoryRecords, MemoryReplays};
 use weir_upstream::Factory;
 
 use crate::admin::{Admin, Desk, Ready};
@@ -33,6 +33,7 @@ pub struct Weir {
     ready: Ready,
     catalog: Arc<Catalog>,
     records: Arc<MemoryRecords>,
+    replays: Arc<MemoryReplays>,
     limits: Arc<Limits>,
     factory: Arc<Factory>,
     clients: Clients,
@@ -110,11 +111,13 @@ impl Weir {
         let catalog = catalog(&config, (&clock, &random), &gates, &sealer);
         catalog.apply(topology(&config, &upstreams));
         let records = Arc::new(MemoryRecords::new(clock.clone(), config.sessions));
+        let replays = Arc::new(MemoryReplays::new(clock.clone(), config.replays));
         let ready = Ready::new(clients.verifier());
         let explainer = Arc::new(Explainer::live(config.clone(), (&rules, &limits), &catalog, &clock));
         let listeners = async {
             // Clients' port first: if that cannot be had, nothing else matters.
-            let front = front(&config, (&clock, &random), (&gates, &clients), &records, (&catalog, sealer)).await?;
+            let kept = (&records, &replays);
+            let front = front(&config, (&clock, &random), (&gates, &clients), kept, (&catalog, sealer)).await?;
             let admin = match config.admin {
                 None => None,
                 Some(address) => {
@@ -134,6 +137,7 @@ impl Weir {
                     ready,
                     catalog,
                     records,
+                    replays,
                     limits,
                     factory,
                     clients,
@@ -230,6 +234,7 @@ impl Weir {
         }
         self.clients.replace(config.auth.clone());
         self.records.limit(config.sessions);
+        self.replays.limit(config.replays);
         self.limits.replace(crate::limits::rates(&config));
         self.explainer.replace(config.clone());
         let unmoved = unmoved(&applied.started, &config);
@@ -316,7 +321,7 @@ async fn front(
     config: &Config,
     (clock, random): (&Arc<dyn Clock>, &Arc<dyn Random>),
     (gates, clients): (&Gates, &Clients),
-    records: &Arc<MemoryRecords>,
+    (records, replays): (&Arc<MemoryRecords>, &Arc<MemoryReplays>),
     (catalog, sealer): (&Arc<Catalog>, Sealer),
 ) -> Result<Front, StartError> {
     let router = Arc::new(Router::new(catalog.clone(), gates.clone()));
@@ -326,6 +331,7 @@ async fn front(
         limiter: gates.limiter.clone(),
         audit: gates.audit.clone(),
         records: records.clone(),
+        replays: replays.clone(),
         bus: Arc::new(MemoryBus::default()),
         mailbox: Arc::new(MemoryMailbox::new(&**random)),
         clock: clock.clone(),

@@ -7,12 +7,14 @@ mod bus;
 mod counters;
 mod lease;
 mod records;
+mod replays;
 mod vault;
 
 pub use bus::{MemoryBus, MemoryMailbox};
 pub use counters::MemoryCounters;
 pub use lease::MemoryLease;
 pub use records::{MemoryRecords, RecordCaps};
+pub use replays::{MemoryReplays, ReplayCaps};
 pub use vault::MemoryVault;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 use weir_core::Failure;
-use weir_core::reply::{End, Event, Payload, PayloadSource, Reply, ReplySource};
+use weir_core::reply::{End, Event, NoteKind, Payload, PayloadSource, Reply, ReplySource};
 use weir_core::upstream::Deadlines;
 
 use crate::column;
@@ -86,7 +86,9 @@ impl ReplySource for Held {
         };
         if let Poll::Ready(event) = column::next(reply, cx) {
             // Only a moved mark: the timer itself is set anew when it fires.
-            timer.limits.lived();
+            if !matches!(&event, Event::Note(note) if note.kind == NoteKind::Waiting) {
+                timer.limits.lived();
+            }
             return Poll::Ready(match event {
                 Event::End(End::Complete(Payload::Stream(source))) => {
                     let held = HeldPayload { source: Some(source), timer: self.timer.take() };

@@ -61,6 +61,12 @@ impl Revision {
         matches!(self, Self::V2025_03_26)
     }
 
+    /// Whether events have ids, by which a client takes a stream up again (2025-03-26 to 2025-11-25).
+    #[must_use]
+    pub const fn has_event_ids(self) -> bool {
+        self.at_least(Self::V2025_03_26) && !self.is_modern()
+    }
+
     /// Whether clients send `MCP-Protocol-Version` (2025-06-18 and later).
     #[must_use]
     pub const fn has_version_header(self) -> bool {

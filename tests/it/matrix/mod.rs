@@ -8,6 +8,7 @@ mod endings;
 mod library;
 mod lists;
 mod notes;
+mod resuming;
 mod updates;
 mod world;
 
@@ -40,6 +41,12 @@ async fn updates(world: World) {
     updates::r197_what_cannot_be_told_is_refused_or_left_out(&world).await;
     updates::r205_r206_subscriptions_end_with_their_clients(&world).await;
     updates::r204_a_lost_upstream_session_is_subscribed_again(&world).await;
+}
+
+async fn resuming(world: World) {
+    resuming::r092_r094_streams_of_calls_begin_with_an_id_where_the_revision_has_them(&world).await;
+    resuming::r093_a_result_is_fetched_by_who_lost_its_connection(&world).await;
+    resuming::r093_d06_nobody_resumes_what_is_not_its_own(&world).await;
 }
 
 async fn notes(world: World) {
@@ -98,6 +105,11 @@ macro_rules! pairings {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn r194_r197_r204_r205_r206_updates() {
                 updates(world().await).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn r092_r093_r094_d06_resuming() {
+                resuming(world().await).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,11 +13,30 @@ use weir_core::catalog::Item;
 use weir_core::failure::Denial;
 use weir_core::port::{
     Action, Attempt, Audience, Audit, Authorizer, Bus, BusMessage, Decision, Ended, Entrance, Entry, Evidence, Expect,
-    Fut, Limiter, Mailbox, Permit, Record, RecordKey, RecordKind, Records, ReplicaId, Sight, StoreError, Verdict,
-    Verifier, Written,
+    Fut, Limiter, Mailbox, Permit, Record, RecordKey, RecordKind, Records, Replay, Replays, ReplicaId, Sight,
+    StoreError, StreamKey, Verdict, Verifier, Written,
 };
 use weir_core::principal::Identity;
-use weir_core::{Call, EndpointId, Failure, FailureKind, Principal};
+use weir_core::{Call, EndpointId, Failure, FailureKind, Principal, SessionKey};
+
+/// Keeps nothing.
+pub(crate) struct NoReplays;
+
+impl Replays for NoReplays {
+    fn begin(&self, _: StreamKey) -> bool {
+        false
+    }
+    fn keep(&self, _: StreamKey, _: u64, _: Bytes) {}
+    fn end(&self, _: StreamKey) {}
+    fn after(&self, _: StreamKey, _: u64) -> Fut<'_, Result<Option<Replay>, StoreError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+    fn moves(&self, _: StreamKey) -> Option<tokio::sync::watch::Receiver<u64>> {
+        None
+    }
+    fn forget(&self, _: SessionKey) {}
+    fn expire(&self) {}
+}
 
 /// A token is its bearer's name. `at ADDRESS` is good from that address alone; `panic` is a bug in the verifier; no token is
 /// nobody, where nobody may come, or whoever has a certificate.

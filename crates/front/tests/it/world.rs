@@ -12,7 +12,7 @@ use weir_front::{Front, Ports, Settings};
 use weir_testkit::{FakeClock, FakeRandom, RawClient};
 use weir_wire::Revision;
 
-use crate::ports::{Empty, Kept, Lenient, Names, OwnBus};
+use crate::ports::{Empty, Kept, Lenient, Names, NoReplays, OwnBus};
 use crate::scripted::Scripted;
 
 /// Front over one scripted upstream, at `/mcp`, transparent.
@@ -69,6 +69,7 @@ impl World {
             audit: Arc::new(Lenient),
             records: Arc::new(Kept::default()),
             bus: Arc::new(OwnBus::default()),
+            replays: Arc::new(NoReplays),
             mailbox: Arc::new(Empty(ReplicaId([0; 8]))),
             clock: Arc::new(clock.clone()),
             random,

@@ -78,6 +78,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, report: &mut Report) -> M
     let (catalog, log, drain) =
         (catalog(&raw, report), log(raw.log.as_ref(), report), positive(raw.drain, "drain", report));
     let sessions = limits::sessions(raw.limits.as_ref(), report);
+    let replays = limits::replays(raw.limits.as_ref(), report);
     let rates = rates::check(raw.rates, report);
     let audit = audit::check(raw.audit, folder, report);
     let own_endpoints = raw.endpoints.is_some();
@@ -96,6 +97,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, report: &mut Report) -> M
         endpoints: part.endpoints,
         catalog,
         sessions,
+        replays,
         rates,
         keys,
         drain: drain.unwrap_or(DRAIN),

@@ -10,6 +10,7 @@ mod reading;
 mod retry_after;
 mod session;
 mod talk;
+mod thread;
 mod tls;
 mod updates;
 mod watching;

@@ -23,6 +23,8 @@ use crate::told::Told;
 const BRIEF: Duration = Duration::from_secs(5);
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LAST_WAIT: Duration = Duration::from_secs(30);
+/// The same where the server says how long.
+const LONGEST: Duration = Duration::from_secs(300);
 /// How long the head of a GET stream is waited for.
 const SLOW_HEAD: Duration = Duration::from_secs(1);
 
@@ -114,7 +116,7 @@ pub(crate) async fn session(site: Arc<Site>, session: Arc<Session>, mut stream: 
         let began = Instant::now();
         reader.read(&mut stream).await;
         wait = if began.elapsed() < BRIEF { (wait * 2).min(LAST_WAIT) } else { FIRST_WAIT };
-        let asked = reader.retry.map(|millis| Duration::from_millis(millis).min(LAST_WAIT));
+        let asked = reader.retry.map(|millis| Duration::from_millis(millis).min(LONGEST));
         tokio::time::sleep(asked.unwrap_or(wait / 2)).await;
         match get(session.clone(), reader.last_event.clone()).await {
             Some(again) => stream = again,

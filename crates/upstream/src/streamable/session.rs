@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use tokio::sync::Mutex;
+use weir_core::port::Fut;
 use weir_core::reply::Reply;
 use weir_core::upstream::{About, Outbound};
 use weir_core::{CapabilityClass, FailureKind};
@@ -16,8 +17,10 @@ use weir_era::{carry, lower};
 use weir_wire::method::Method;
 use weir_wire::{LogLevel, Revision, scan};
 
+use super::answer::Answer;
 use super::client::Http;
 use super::exchange::{self, Headed, PROTOCOL_VERSION, Refused, SESSION_ID};
+use super::reading;
 use super::talk::{self, Pending, Side};
 use crate::judgment::Listener;
 use crate::refusal::Refusal;
@@ -255,6 +258,10 @@ impl Side for Session {
 
     fn cancel(&self, id: u64) {
         self.send(lower::cancelled(id));
+    }
+
+    fn resume(self: Arc<Self>, last_event: String) -> Fut<'static, Option<Answer>> {
+        Box::pin(async move { reading::get(self, Some(last_event)).await })
     }
 }
 

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use weir_core::reply::{End, Event, Payload, PayloadSource, Reply, ReplySource};
+use weir_core::port::Fut;
+use weir_core::reply::{End, Event, Note, NoteKind, Payload, PayloadSource, Reply, ReplySource};
 use weir_core::{Failure, FailureKind};
 use weir_era::hop::{Ending, Heard};
 use weir_wire::{Incoming, Message, RequestId, Response};
 
 use super::answer::{Answer, AnswerError, Part, limits};
 use super::exchange::{lost, unreadable};
+use super::thread::Thread;
 use crate::judgment::{Listener, judge};
 use crate::site::Site;
 
@@ -23,6 +25,8 @@ pub(crate) trait Side: Send + Sync {
     fn send(&self, message: Bytes);
     /// The client gave up waiting for the request `id`.
     fn cancel(&self, id: u64);
+    /// Takes up a stream that broke after an event of this id; `None` where the server does not have it any more.
+    fn resume(self: Arc<Self>, last_event: String) -> Fut<'static, Option<Answer>>;
 }
 
 /// A request in flight. Unless it is ended, dropping it tells the server.
@@ -52,7 +56,8 @@ impl Drop for Pending {
 
 /// Reads an answer up to its first event.
 pub(crate) async fn reply(site: Arc<Site>, answer: Answer, listener: Listener, pending: Pending) -> Reply {
-    let mut talk = Talk { site, answer: Some(answer), listener, pending, batch: VecDeque::new() };
+    let mut talk =
+        Talk { site, answer: Some(answer), listener, pending, batch: VecDeque::new(), thread: Thread::default() };
     match std::future::poll_fn(|cx| talk.poll_event(cx)).await {
         // A reply that is over needs nothing of what is above any more; a result that streams does.
         Event::End(end) if !matches!(end, End::Complete(Payload::Stream(_))) => Reply::ended(end),
@@ -82,6 +87,7 @@ struct Talk {
     pending: Pending,
     /// Messages of a batch that are still to be heard.
     batch: VecDeque<Bytes>,
+    thread: Thread,
 }
 
 impl ReplySource for Talk {
@@ -97,11 +103,18 @@ impl ReplySource for Talk {
                     Err(_) => self.site.dropped("bad_batch_item"),
                 }
             }
+            if let Some(resumed) = ready!(self.thread.poll_resumed(cx)) {
+                match resumed {
+                    Some(answer) => self.answer = Some(answer),
+                    None => return Poll::Ready(self.unanswered(false)),
+                }
+            }
             let Some(answer) = &mut self.answer else {
                 return Poll::Ready(Event::End(Failure::internal("an answer was read after its end").into()));
             };
             let part = match ready!(answer.poll_part(cx)) {
                 Ok(part) => part,
+                Err(AnswerError::Lost(_)) if self.resume() => return Poll::Ready(waiting()),
                 Err(error) => return Poll::Ready(self.broken(error)),
             };
             if let Some(event) = self.take(part) {
@@ -115,7 +128,10 @@ impl Talk {
     fn take(&mut self, part: Option<Part>) -> Option<Event> {
         match part {
             Some(Part::Message(bytes)) => match Incoming::parse(bytes, &limits()) {
-                Ok(Incoming::One(message)) => self.hear(message),
+                Ok(Incoming::One(message)) => {
+                    self.thread.goes_on();
+                    self.hear(message)
+                }
                 Ok(Incoming::Batch(items)) => {
                     self.batch.extend(items);
                     None
@@ -123,8 +139,16 @@ impl Talk {
                 Err(error) => Some(self.broken(AnswerError::Malformed(error.to_string()))),
             },
             Some(Part::Large(first)) => Some(self.large(first)),
-            Some(Part::Mark { .. } | Part::Result(_) | Part::LargeEnd(_)) => None,
-            None => Some(self.unanswered()),
+            Some(Part::Mark { id, retry }) => {
+                self.thread.mark(id, retry);
+                None
+            }
+            Some(Part::Result(_) | Part::LargeEnd(_)) => None,
+            None if self.resume() => Some(waiting()),
+            None => {
+                let json = self.answer.take().is_some_and(|answer| !answer.is_stream());
+                Some(self.unanswered(json))
+            }
         }
     }
 
@@ -171,9 +195,19 @@ impl Talk {
         Event::End(End::Complete(Payload::Stream(Box::new(large))))
     }
 
+    /// Begins to take up a stream that ended or broke, where its server gives its events ids. The call goes on at the server:
+    /// it may close a connection as it likes (2025-11-25, transports).
+    fn resume(&mut self) -> bool {
+        let Some(side) = self.pending.side.clone() else { return false };
+        let resuming = self.thread.resume(side);
+        if resuming {
+            self.answer = None;
+        }
+        resuming
+    }
+
     /// The stream ended, and the answer never came.
-    fn unanswered(&mut self) -> Event {
-        let json = self.answer.take().is_some_and(|answer| !answer.is_stream());
+    fn unanswered(&mut self, json: bool) -> Event {
         self.pending.end();
         let failure = if json {
             self.site.fail(FailureKind::BadAnswer, "The upstream's answer is to another request")
@@ -198,6 +232,11 @@ impl Talk {
             drain(&self.site, answer);
         }
     }
+}
+
+/// The stream is taken up later.
+fn waiting() -> Event {
+    Event::Note(Note { kind: NoteKind::Waiting, params: Bytes::new() })
 }
 
 /// Reads what little may follow an answer, for a moment.

@@ -1,7 +1,7 @@
 //! `limits`: each key of it against sense, and into the settings it belongs to.
 
 use weir_front::settings::{H2Limits, Limits};
-use weir_store::RecordCaps;
+use weir_store::{RecordCaps, ReplayCaps};
 
 use super::super::raw::RawLimits;
 use super::super::report::{Path, Problem, Report};
@@ -64,6 +64,7 @@ pub(super) fn check(raw: Option<&RawLimits>, report: &mut Report) -> Limits {
         stream_after: time!(stream_after),
         keep_alive: time!(keep_alive),
         progress_interval: raw.progress_interval.map_or(d.progress_interval, |time| time.0),
+        retry: time!(retry),
         session_idle: time!(session_idle),
         session_age: time!(session_age),
         detached_per_session: count!(detached_per_session),
@@ -108,6 +109,18 @@ pub(super) fn sessions(raw: Option<&RawLimits>, report: &mut Report) -> RecordCa
         per_principal: judge
             .at_least("sessions_per_principal", raw.sessions_per_principal, 1)
             .unwrap_or(d.per_principal),
+    }
+}
+
+/// Caps of the replay logs.
+pub(super) fn replays(raw: Option<&RawLimits>, report: &mut Report) -> ReplayCaps {
+    let d = ReplayCaps::default();
+    let Some(raw) = raw else { return d };
+    let mut judge = Judge { report };
+    ReplayCaps {
+        total: raw.replay_bytes.map_or(d.total, |size| size.0),
+        per_session: raw.replay_bytes_per_session.map_or(d.per_session, |size| size.0),
+        age: judge.time("replay_age", raw.replay_age.map(|time| time.0)).unwrap_or(d.age),
     }
 }
 

@@ -91,6 +91,14 @@ limits! {
     session_idle: Time,
     /// How long a session lives at all. Default `24h`.
     session_age: Time,
+    /// Events of streams kept for clients of sessions that lose their connection. Default `128MiB`.
+    replay_bytes: Size,
+    /// The same of one session. 0 keeps none: then no stream can be taken up again. Default `1MiB`.
+    replay_bytes_per_session: Size,
+    /// How long such an event is kept. Default `5m`.
+    replay_age: Time,
+    /// How long a client that loses its connection is asked to wait before it comes back. Default `1s`.
+    retry: Time,
     /// Calls of a session that run on without their connection. Default 32.
     detached_per_session: usize,
     /// The same altogether. Default 4096.

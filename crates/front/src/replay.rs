@@ -1,0 +1,383 @@
+//! Streams of legacy calls that clients can take up again after their connection was lost: each event has an id and is kept
+//! for a while, and the call goes on without its reader (transports, "Resumability and Redelivery").
+//!
+//! What the stream says is not known here: it is events as they are written. Comments are nobody's to replay.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as Task, Poll};
+use std::time::SystemTime;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::FutureExt as _;
+use http::HeaderMap;
+use http_body::Frame;
+use opentelemetry::KeyValue;
+use tokio::sync::watch;
+use tokio::time::{Duration, Instant, Sleep, sleep_until};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use weir_core::SessionKey;
+use weir_core::port::{Clock, Fut, Replay, Replays, StoreError, StreamKey};
+use weir_core::telemetry::instruments;
+use weir_wire::sse;
+
+use crate::encode::Asked;
+use crate::places::Place;
+use crate::sessions::{Opened, ReadHold, Sessions};
+use crate::settings::Settings;
+use crate::stack::{Context, Shared};
+
+/// The largest event that is kept. The answer to a call that is larger is kept as an error that says so.
+const LARGEST: usize = 512 << 10;
+
+/// Keeps what a stream says.
+pub(crate) struct Keeping {
+    shared: Arc<Shared>,
+    settings: Arc<Settings>,
+    key: StreamKey,
+    /// The number of the event that is being written, or was last.
+    seq: u64,
+    /// The event so far; `None` where it is too large to keep.
+    event: Option<BytesMut>,
+    /// True between two events.
+    between: bool,
+    /// What is kept in place of an answer that is too large.
+    too_large: Bytes,
+    /// To be written before everything else.
+    first: Option<Bytes>,
+}
+
+impl Keeping {
+    /// For the answer to a request, in its session; `None` where nothing is kept.
+    pub(crate) fn begin(session: SessionKey, asked: &Asked) -> Option<Self> {
+        let mut stream = [0; 8];
+        asked.shared.ports.random.fill(&mut stream);
+        let key = StreamKey { session, stream: u64::from_ne_bytes(stream) };
+        if !asked.shared.ports.replays.begin(key) {
+            return None;
+        }
+        let mut keeping = Self {
+            shared: asked.shared.clone(),
+            settings: asked.settings.clone(),
+            key,
+            seq: 0,
+            event: None,
+            between: true,
+            too_large: asked.too_large_to_keep(),
+            first: None,
+        };
+        if asked.revision.has_stream_polling() {
+            // A client that has an id, and nothing else yet, can come back for everything.
+            let millis = u64::try_from(asked.limits().retry.as_millis()).unwrap_or(u64::MAX);
+            let mut out = BytesMut::new();
+            keeping.seq = 1;
+            sse::write_event(&mut out, Some(&keeping.id()), Some(millis), b"");
+            keeping.first = Some(out.freeze());
+        }
+        Some(keeping)
+    }
+
+    /// The stream, with ids.
+    pub(crate) fn keep<B>(self, stream: B) -> Kept<B>
+    where
+        B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+    {
+        let (replaced, hold) = Sessions::read(&self.shared, self.key);
+        let replaced = Box::pin(replaced.cancelled_owned());
+        Kept { running: Some((stream, self)), replaced, _hold: hold }
+    }
+
+    fn id(&self) -> String {
+        format!("{:016x}-{}", self.key.stream, self.seq)
+    }
+
+    /// Takes a piece of the stream; gives it as it is to be written.
+    fn pass(&mut self, piece: Bytes) -> Bytes {
+        if self.between && piece.starts_with(b":") {
+            return piece;
+        }
+        let begins = std::mem::replace(&mut self.between, piece.ends_with(b"\n\n"));
+        let whole = begins && self.between;
+        let piece = if begins {
+            self.seq += 1;
+            let id = self.id();
+            let mut out = BytesMut::with_capacity(piece.len() + id.len() + 8);
+            out.put_slice(format!("id: {id}\n").as_bytes());
+            out.put_slice(&piece);
+            self.event = Some(BytesMut::new());
+            out.freeze()
+        } else {
+            piece
+        };
+        if whole {
+            self.event = None;
+            self.shared.ports.replays.keep(self.key, self.seq, piece.clone());
+            return piece;
+        }
+        self.event = self.event.take().filter(|event| event.len() + piece.len() <= LARGEST);
+        if let Some(event) = &mut self.event {
+            event.put_slice(&piece);
+        }
+        if self.between {
+            let event = self.event.take().map_or_else(|| self.instead(), BytesMut::freeze);
+            self.shared.ports.replays.keep(self.key, self.seq, event);
+        }
+        piece
+    }
+
+    fn instead(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        sse::write_event(&mut out, Some(&self.id()), None, &self.too_large);
+        out.freeze()
+    }
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        self.shared.ports.replays.end(self.key);
+    }
+}
+
+/// A stream that is kept while it is read. When its reader goes it runs on without, within limits.
+pub(crate) struct Kept<B>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    running: Option<(B, Keeping)>,
+    /// Another one reads on.
+    replaced: Pin<Box<WaitForCancellationFutureOwned>>,
+    _hold: ReadHold,
+}
+
+impl<B> http_body::Body for Kept<B>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Task<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = &mut *self;
+        if this.replaced.as_mut().poll(cx).is_ready() {
+            this.detach();
+            return Poll::Ready(None);
+        }
+        let Some((stream, keeping)) = &mut this.running else { return Poll::Ready(None) };
+        if let Some(first) = keeping.first.take() {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        let frame = std::task::ready!(Pin::new(stream).poll_frame(cx));
+        match frame {
+            Some(Ok(frame)) => Poll::Ready(Some(Ok(frame.map_data(|piece| keeping.pass(piece))))),
+            end => {
+                this.running = None;
+                Poll::Ready(end)
+            }
+        }
+    }
+}
+
+impl<B> Kept<B>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    /// Nobody reads any more: what the stream says is kept, until its end.
+    fn detach(&mut self) {
+        let Some((mut stream, mut keeping)) = self.running.take() else { return };
+        let (shared, limits) = (keeping.shared.clone(), &keeping.settings.limits);
+        let Some(place) = Sessions::detach(&shared, keeping.key.session, limits) else { return };
+        let force = shared.force.clone();
+        let running = async move {
+            let _place = place;
+            while let Some(Ok(frame)) = std::future::poll_fn(|cx| Pin::new(&mut stream).poll_frame(cx)).await {
+                if let Ok(piece) = frame.into_data() {
+                    keeping.pass(piece);
+                }
+            }
+        };
+        // The drain waits for it; a cancel, the session's end and the deadline end the stream itself.
+        shared.detached.spawn(force.run_until_cancelled_owned(running));
+    }
+}
+
+impl<B> Drop for Kept<B>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    fn drop(&mut self) {
+        self.detach();
+    }
+}
+
+/// The rest of the stream that `Last-Event-ID` names, of this session. What names none gives its `place` back, for a stream
+/// of its own.
+pub(crate) async fn resume(
+    context: &Context,
+    opened: &Opened,
+    headers: &HeaderMap,
+    (place, expires): (Place, Option<SystemTime>),
+) -> Result<Resumed, Place> {
+    let Some(given) = headers.get("last-event-id") else { return Err(place) };
+    let named = given.to_str().ok().and_then(parse);
+    let replays = &context.shared.ports.replays;
+    let found = match named {
+        Some((stream, seq)) => {
+            let key = StreamKey { session: opened.key, stream };
+            replays.moves(key).map(|moves| (key, seq, moves))
+        }
+        None => None,
+    };
+    let result = if found.is_some() { "replayed" } else { "unknown" };
+    instruments().resumes.add(1, &[KeyValue::new("result", result)]);
+    let Some((key, seq, moves)) = found else { return Err(place) };
+    let (replaced, hold) = Sessions::read(&context.shared, key);
+    Ok(Resumed::new(context, (key, seq, moves), (replaced, hold), (place, expires)))
+}
+
+/// Stream and number of an event's id.
+fn parse(id: &str) -> Option<(u64, u64)> {
+    let (stream, seq) = id.split_once('-')?;
+    let is_hex = stream.len() == 16 && stream.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_number = !seq.is_empty() && seq.bytes().all(|byte| byte.is_ascii_digit());
+    (is_hex && is_number).then_some(())?;
+    Some((u64::from_str_radix(stream, 16).ok()?, seq.parse().ok()?))
+}
+
+/// A stream that is read on from what is kept of it.
+pub(crate) struct Resumed {
+    replays: Arc<dyn Replays>,
+    key: StreamKey,
+    seq: u64,
+    ready: std::collections::VecDeque<Bytes>,
+    asking: Option<Fut<'static, Result<Option<Replay>, StoreError>>>,
+    moved: Fut<'static, watch::Receiver<u64>>,
+    over: bool,
+    ends: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
+    expires: Option<SystemTime>,
+    clock: Arc<dyn Clock>,
+    comment: Pin<Box<Sleep>>,
+    keep_alive: Duration,
+    _hold: ReadHold,
+    _place: Place,
+}
+
+impl Resumed {
+    fn new(
+        context: &Context,
+        (key, seq, moves): (StreamKey, u64, watch::Receiver<u64>),
+        (replaced, hold): (CancellationToken, ReadHold),
+        (place, expires): (Place, Option<SystemTime>),
+    ) -> Self {
+        let keep_alive = context.limits().keep_alive;
+        // The drain waits for the call itself; then what is kept of it has an end.
+        let ends = [&context.shared.force, &replaced].map(|token| Box::pin(token.clone().cancelled_owned()));
+        let mut resumed = Self {
+            replays: context.shared.ports.replays.clone(),
+            key,
+            seq,
+            ready: [comment()].into(),
+            asking: None,
+            moved: Box::pin(moved(moves)),
+            over: false,
+            ends,
+            expires,
+            clock: context.shared.ports.clock.clone(),
+            comment: Box::pin(sleep_until(Instant::now() + keep_alive)),
+            keep_alive,
+            _hold: hold,
+            _place: place,
+        };
+        resumed.ask();
+        resumed
+    }
+
+    fn ask(&mut self) {
+        let (replays, key, seq) = (self.replays.clone(), self.key, self.seq);
+        self.asking = Some(Box::pin(async move { replays.after(key, seq).await }));
+    }
+
+    /// Takes what is kept; true where there was something to take.
+    fn take(&mut self, found: Result<Option<Replay>, StoreError>) -> bool {
+        // What is not known any more has ended.
+        let Ok(Some(replay)) = found else {
+            self.over = true;
+            return true;
+        };
+        self.over = replay.over;
+        self.seq = replay.events.last().map_or(self.seq, |(seq, _)| *seq);
+        self.ready.extend(replay.events.into_iter().map(|(_, event)| event));
+        self.over || !self.ready.is_empty()
+    }
+
+    /// Looks for more; true where there is some, or an end.
+    fn poll_more(&mut self, cx: &mut Task<'_>) -> bool {
+        loop {
+            if let Some(asking) = &mut self.asking {
+                let Poll::Ready(found) = asking.poll_unpin(cx) else { return false };
+                self.asking = None;
+                if self.take(found) {
+                    return true;
+                }
+            }
+            let Poll::Ready(moves) = self.moved.as_mut().poll(cx) else { return false };
+            self.moved = Box::pin(moved(moves));
+            self.ask();
+        }
+    }
+}
+
+/// Waits for the next move. One whose stream is gone has moved, too.
+async fn moved(mut moves: watch::Receiver<u64>) -> watch::Receiver<u64> {
+    let _gone = moves.changed().await;
+    moves
+}
+
+fn comment() -> Bytes {
+    let mut out = BytesMut::new();
+    sse::write_comment(&mut out, "");
+    out.freeze()
+}
+
+impl http_body::Body for Resumed {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Task<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = &mut *self;
+        loop {
+            if let Some(event) = this.ready.pop_front() {
+                return Poll::Ready(Some(Ok(Frame::data(event))));
+            }
+            let expired = this.expires.is_some_and(|expires| expires <= this.clock.wall());
+            if this.over || expired || this.ends.iter_mut().any(|end| end.as_mut().poll(cx).is_ready()) {
+                return Poll::Ready(None);
+            }
+            if this.poll_more(cx) {
+                continue;
+            }
+            if this.comment.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            let next = Instant::now() + this.keep_alive;
+            this.comment.as_mut().reset(next);
+            this.ready.push_back(comment());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d06_only_what_weir_wrote_is_an_id() {
+        assert_eq!(parse("00000000000000ff-12"), Some((255, 12)));
+        for bad in
+            ["", "-", "ff-1", "00000000000000FF-1", "00000000000000ff-", "00000000000000ff--1", "00000000000000ff-+1"]
+        {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+        assert_eq!(parse("00000000000000ff-99999999999999999999"), None);
+    }
+}

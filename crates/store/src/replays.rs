@@ -1,0 +1,311 @@
+//! Replay logs in memory: one queue of events for each session, whatever stream they are of, so that its oldest goes first.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use weir_core::SessionKey;
+use weir_core::port::{Clock, Fut, Replay, Replays, StoreError, StreamKey};
+use weir_core::telemetry::instruments;
+
+use crate::lock;
+
+/// What an event costs beside its bytes.
+const OVERHEAD: usize = 96;
+
+/// How much is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayCaps {
+    /// Bytes altogether.
+    pub total: usize,
+    /// Bytes of one session.
+    pub per_session: usize,
+    /// How long an event is kept.
+    pub age: Duration,
+}
+
+impl Default for ReplayCaps {
+    /// A session's last results, for as long as a client takes to find a network again.
+    fn default() -> Self {
+        Self { total: 128 << 20, per_session: 1 << 20, age: Duration::from_secs(300) }
+    }
+}
+
+/// Replay logs of this replica.
+pub struct MemoryReplays {
+    clock: Arc<dyn Clock>,
+    total: AtomicUsize,
+    per_session: AtomicUsize,
+    age_millis: AtomicUsize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    sessions: HashMap<SessionKey, Session>,
+    /// Every event in the order in which it came, by its session. One that went already is passed over.
+    order: VecDeque<(SessionKey, u64)>,
+    bytes: usize,
+    next: u64,
+}
+
+#[derive(Default)]
+struct Session {
+    events: VecDeque<Event>,
+    streams: HashMap<u64, Stream>,
+    bytes: usize,
+}
+
+struct Event {
+    nth: u64,
+    stream: u64,
+    seq: u64,
+    at: Duration,
+    text: Bytes,
+}
+
+struct Stream {
+    over: bool,
+    events: usize,
+    moves: watch::Sender<u64>,
+}
+
+impl MemoryReplays {
+    /// No logs yet.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>, caps: ReplayCaps) -> Self {
+        let replays = Self {
+            clock,
+            total: AtomicUsize::new(0),
+            per_session: AtomicUsize::new(0),
+            age_millis: AtomicUsize::new(0),
+            kept: Mutex::default(),
+        };
+        replays.limit(caps);
+        replays
+    }
+
+    /// Changes the caps. What is above lowered ones goes with the next event.
+    pub fn limit(&self, caps: ReplayCaps) {
+        self.total.store(caps.total, Ordering::Relaxed);
+        self.per_session.store(caps.per_session, Ordering::Relaxed);
+        self.age_millis.store(usize::try_from(caps.age.as_millis()).unwrap_or(usize::MAX), Ordering::Relaxed);
+    }
+
+    /// Runs a change, and tells the metric what it made of the bytes.
+    fn change<T>(&self, change: impl FnOnce(&mut Kept) -> T) -> T {
+        let mut kept = lock(&self.kept);
+        let before = kept.bytes;
+        let outcome = change(&mut kept);
+        let moved = kept.bytes as i64 - before as i64;
+        drop(kept);
+        if moved != 0 {
+            instruments().replay_bytes.add(moved, &[]);
+        }
+        outcome
+    }
+
+    fn too_old(&self) -> Duration {
+        let age = Duration::from_millis(self.age_millis.load(Ordering::Relaxed) as u64);
+        self.clock.monotonic().saturating_sub(age)
+    }
+}
+
+impl Kept {
+    /// Takes the oldest event of a session away.
+    fn drop_oldest(&mut self, key: &SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let Some(event) = session.events.pop_front() else { return };
+        let cost = event.text.len() + OVERHEAD;
+        session.bytes -= cost;
+        self.bytes -= cost;
+        if let Some(stream) = session.streams.get_mut(&event.stream) {
+            stream.events -= 1;
+            if stream.over && stream.events == 0 {
+                session.streams.remove(&event.stream);
+            }
+        }
+        self.tidy(key);
+    }
+
+    fn tidy(&mut self, key: &SessionKey) {
+        if self.sessions.get(key).is_some_and(|session| session.streams.is_empty()) {
+            self.sessions.remove(key);
+        }
+    }
+
+    /// Takes the oldest events of all away while `unwanted` says so of the first.
+    fn shrink(&mut self, unwanted: impl Fn(&Self, &Event) -> bool) {
+        while let Some((key, nth)) = self.order.front().copied() {
+            let first = self.sessions.get(&key).and_then(|session| session.events.front());
+            match first.filter(|event| event.nth <= nth) {
+                None => drop(self.order.pop_front()),
+                Some(event) if unwanted(self, event) => {
+                    self.order.pop_front();
+                    self.drop_oldest(&key);
+                }
+                Some(_) => return,
+            }
+        }
+    }
+}
+
+impl Replays for MemoryReplays {
+    fn begin(&self, key: StreamKey) -> bool {
+        if self.per_session.load(Ordering::Relaxed) <= OVERHEAD {
+            return false;
+        }
+        self.change(|kept| {
+            let stream = Stream { over: false, events: 0, moves: watch::Sender::new(0) };
+            kept.sessions.entry(key.session).or_default().streams.insert(key.stream, stream);
+        });
+        true
+    }
+
+    fn keep(&self, key: StreamKey, seq: u64, text: Bytes) {
+        let (at, old) = (self.clock.monotonic(), self.too_old());
+        let (total, own) = (self.total.load(Ordering::Relaxed), self.per_session.load(Ordering::Relaxed));
+        self.change(|kept| {
+            kept.next += 1;
+            let (nth, cost) = (kept.next, text.len() + OVERHEAD);
+            let Some(session) = kept.sessions.get_mut(&key.session) else { return };
+            let Some(stream) = session.streams.get_mut(&key.stream) else { return };
+            stream.events += 1;
+            stream.moves.send_modify(|moves| *moves += 1);
+            session.events.push_back(Event { nth, stream: key.stream, seq, at, text });
+            session.bytes += cost;
+            kept.bytes += cost;
+            kept.order.push_back((key.session, nth));
+            while kept.sessions.get(&key.session).is_some_and(|session| session.bytes > own) {
+                kept.drop_oldest(&key.session);
+            }
+            kept.shrink(|kept, event| kept.bytes > total || event.at < old);
+        });
+    }
+
+    fn end(&self, key: StreamKey) {
+        self.change(|kept| {
+            let Some(session) = kept.sessions.get_mut(&key.session) else { return };
+            let Some(stream) = session.streams.get_mut(&key.stream) else { return };
+            stream.over = true;
+            stream.moves.send_modify(|moves| *moves += 1);
+            if stream.events == 0 {
+                session.streams.remove(&key.stream);
+            }
+            kept.tidy(&key.session);
+        });
+    }
+
+    fn after(&self, key: StreamKey, seq: u64) -> Fut<'_, Result<Option<Replay>, StoreError>> {
+        let kept = lock(&self.kept);
+        let found = kept.sessions.get(&key.session).and_then(|session| {
+            let stream = session.streams.get(&key.stream)?;
+            let own = session.events.iter().filter(|event| event.stream == key.stream && event.seq > seq);
+            Some(Replay { events: own.map(|event| (event.seq, event.text.clone())).collect(), over: stream.over })
+        });
+        Box::pin(std::future::ready(Ok(found)))
+    }
+
+    fn moves(&self, key: StreamKey) -> Option<watch::Receiver<u64>> {
+        let kept = lock(&self.kept);
+        kept.sessions.get(&key.session)?.streams.get(&key.stream).map(|stream| stream.moves.subscribe())
+    }
+
+    fn forget(&self, session: SessionKey) {
+        self.change(|kept| {
+            if let Some(gone) = kept.sessions.remove(&session) {
+                kept.bytes -= gone.bytes;
+            }
+        });
+    }
+
+    fn expire(&self) {
+        let old = self.too_old();
+        self.change(|kept| kept.shrink(|_, event| event.at < old));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+    use crate::fake::FakeClock;
+
+    fn replays(caps: ReplayCaps) -> (Arc<FakeClock>, MemoryReplays) {
+        let clock = Arc::new(FakeClock::default());
+        (clock.clone(), MemoryReplays::new(clock, caps))
+    }
+
+    fn key(session: u8, stream: u64) -> StreamKey {
+        StreamKey { session: SessionKey([session; 16]), stream }
+    }
+
+    async fn after(replays: &MemoryReplays, key: StreamKey, seq: u64) -> Option<(Vec<u64>, bool)> {
+        let replay = replays.after(key, seq).await.unwrap()?;
+        Some((replay.events.iter().map(|(seq, _)| *seq).collect(), replay.over))
+    }
+
+    fn write(replays: &MemoryReplays, key: StreamKey, seqs: std::ops::RangeInclusive<u64>) {
+        seqs.for_each(|seq| replays.keep(key, seq, Bytes::from(vec![b'x'; 900])));
+    }
+
+    #[tokio::test]
+    async fn r093_d06_only_the_own_stream_of_the_own_session_is_replayed() {
+        let (_, replays) = replays(ReplayCaps::default());
+        for (own, seqs) in [(key(1, 1), 1..=3), (key(1, 2), 1..=2), (key(2, 1), 1..=9)] {
+            replays.begin(own);
+            write(&replays, own, seqs);
+        }
+        replays.end(key(1, 1));
+        assert_eq!(after(&replays, key(1, 1), 1).await, Some((vec![2, 3], true)));
+        assert_eq!(after(&replays, key(1, 2), 0).await, Some((vec![1, 2], false)));
+        assert_eq!(after(&replays, key(1, 2), 99).await, Some((vec![], false)), "ahead of its head");
+        assert_eq!(after(&replays, key(2, 2), 0).await, None);
+        assert_eq!(after(&replays, key(3, 1), 0).await, None);
+        replays.keep(key(3, 1), 1, Bytes::new());
+        assert_eq!(after(&replays, key(3, 1), 0).await, None, "of no stream that began");
+        replays.forget(SessionKey([1; 16]));
+        assert_eq!(
+            (after(&replays, key(1, 1), 0).await, after(&replays, key(2, 1), 8).await),
+            (None, Some((vec![9], false)))
+        );
+    }
+
+    #[tokio::test]
+    async fn logs_are_bounded_by_session_altogether_and_by_age() {
+        let caps = ReplayCaps { total: 10_000, per_session: 5000, age: Duration::from_secs(60) };
+        let (clock, replays) = replays(caps);
+        for session in 1..=3 {
+            replays.begin(key(session, 1));
+        }
+        write(&replays, key(1, 1), 1..=20);
+        assert_eq!(after(&replays, key(1, 1), 0).await.unwrap().0, [16, 17, 18, 19, 20]);
+        write(&replays, key(2, 1), 1..=5);
+        write(&replays, key(3, 1), 1..=3);
+        assert_eq!(after(&replays, key(1, 1), 0).await.unwrap().0, [19, 20], "the oldest of all went");
+        assert!(lock(&replays.kept).bytes <= 10_000);
+        clock.advance(Duration::from_secs(61));
+        replays.end(key(3, 1));
+        replays.expire();
+        assert_eq!(after(&replays, key(2, 1), 0).await, Some((vec![], false)), "it still runs");
+        assert_eq!(after(&replays, key(3, 1), 0).await, None, "it ended, and all of it is gone");
+        let kept = lock(&replays.kept);
+        assert_eq!((kept.bytes, kept.order.len(), kept.sessions.len()), (0, 0, 2));
+    }
+
+    #[tokio::test]
+    async fn whoever_follows_a_stream_hears_of_its_events_and_its_end() {
+        let (_, replays) = replays(ReplayCaps::default());
+        assert!(replays.moves(key(1, 1)).is_none());
+        replays.begin(key(1, 1));
+        let mut moves = replays.moves(key(1, 1)).unwrap();
+        write(&replays, key(1, 1), 1..=1);
+        moves.changed().await.unwrap();
+        replays.end(key(1, 1));
+        moves.changed().await.unwrap();
+        assert_eq!(after(&replays, key(1, 1), 1).await, Some((vec![], true)));
+    }
+}

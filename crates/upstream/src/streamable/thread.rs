@@ -1,0 +1,110 @@
+//! The thread of a call's stream: where it was when it broke, and how it is taken up again.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use weir_core::port::Fut;
+
+use super::answer::Answer;
+use super::talk::Side;
+
+/// How long a server that does not say is left alone before a stream is taken up again.
+const WAIT: Duration = Duration::from_secs(1);
+/// A server that wants to be left alone for longer is asked after this time: the call's own deadline is not far.
+const LONGEST: Duration = Duration::from_secs(300);
+/// Streams in a row on which no message came.
+const IN_VAIN: u32 = 20;
+
+/// What is known of a stream beside its messages.
+#[derive(Default)]
+pub(crate) struct Thread {
+    last_event: Option<String>,
+    retry: Option<u64>,
+    /// Streams since the last message.
+    broken: u32,
+    resuming: Option<Fut<'static, Option<Answer>>>,
+}
+
+impl Thread {
+    /// The server numbered an event, or said how long to wait.
+    pub(crate) fn mark(&mut self, id: Option<String>, retry: Option<u64>) {
+        // An empty id takes back the last; one that is too long for a header is none.
+        if let Some(id) = id {
+            self.last_event = Some(id).filter(|id| !id.is_empty() && id.len() <= 1024);
+        }
+        self.retry = retry.or(self.retry);
+    }
+
+    /// A message came.
+    pub(crate) fn goes_on(&mut self) {
+        self.broken = 0;
+    }
+
+    /// The stream broke. Begins to take it up again, as soon as the server wants to be asked; false where that cannot be.
+    pub(crate) fn resume(&mut self, side: Arc<dyn Side>) -> bool {
+        let Some(last_event) = self.last_event.clone().filter(|_| self.broken < IN_VAIN) else { return false };
+        self.broken += 1;
+        let wait = self.retry.map_or(WAIT, Duration::from_millis).min(LONGEST);
+        self.resuming = Some(Box::pin(async move {
+            tokio::time::sleep(wait).await;
+            side.resume(last_event).await
+        }));
+        true
+    }
+
+    /// The rest of the stream, where it is being taken up; `Ready(None)` where it is not.
+    pub(crate) fn poll_resumed(&mut self, cx: &mut Context<'_>) -> Poll<Option<Option<Answer>>> {
+        let Some(resuming) = &mut self.resuming else { return Poll::Ready(None) };
+        let resumed = ready!(resuming.as_mut().poll(cx));
+        self.resuming = None;
+        Poll::Ready(Some(resumed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Asked(AtomicUsize);
+
+    impl Side for Asked {
+        fn send(&self, _message: Bytes) {}
+        fn cancel(&self, _id: u64) {}
+        fn resume(self: Arc<Self>, last_event: String) -> Fut<'static, Option<Answer>> {
+            assert_eq!(last_event, "e2");
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Box::pin(std::future::ready(None))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn r096_r097_a_broken_stream_is_taken_up_after_its_last_event_when_the_server_wants_it() {
+        let (mut thread, side) = (Thread::default(), Arc::<Asked>::default());
+        assert!(!thread.resume(side.clone()), "no event had an id");
+        thread.mark(Some("e1".into()), Some(3000));
+        thread.mark(Some("e2".into()), None);
+        assert!(thread.resume(side.clone()));
+        let mut resumed = Box::pin(std::future::poll_fn(|cx| thread.poll_resumed(cx)));
+        assert!(tokio::time::timeout(Duration::from_millis(2999), &mut resumed).await.is_err());
+        assert_eq!(side.0.load(Ordering::SeqCst), 0, "not before the server wants it");
+        assert!(matches!(resumed.await, Some(None)), "it did not have it any more");
+        assert_eq!(side.0.load(Ordering::SeqCst), 1);
+        thread.mark(Some(String::new()), None);
+        assert!(!thread.resume(side), "the server took its ids back");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_breaks_every_stream_is_not_asked_for_ever() {
+        let (mut thread, side) = (Thread::default(), Arc::<Asked>::default());
+        thread.mark(Some("e2".into()), None);
+        assert_eq!((0..100).filter(|_| thread.resume(side.clone())).count(), IN_VAIN as usize);
+        thread.goes_on();
+        assert!(thread.resume(side));
+    }
+}
