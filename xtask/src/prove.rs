@@ -10,6 +10,11 @@ use crate::{
     test::environment,
 };
 
+/// The packages with ignored tests. Optimizing and linking the tests of all others would take longer than the proofs.
+const PACKAGES: [&str; 3] = ["weir-core", "weir-policy", "weir-tests"];
+
+const SCOPE: [&str; 5] = ["--locked", "--release", "--lib", "--test", "it"];
+
 /// What to prove.
 #[derive(Args)]
 pub(crate) struct Options {
@@ -25,13 +30,57 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let weir = build_weir(&["--release"])?;
     let mut prove = cargo()?;
     if has_cargo_command("nextest")? {
-        prove.args(["nextest", "run", "--profile", "prove", "--workspace", "--locked", "--release"]);
-        prove.args(["--run-ignored", "only"]).args(&options.args);
+        prove.args(["nextest", "run", "--profile", "prove", "--run-ignored", "only"]).args(SCOPE).args(selected());
+        prove.args(&options.args);
     } else {
-        prove.args(["test", "--workspace", "--locked", "--release", "--"]);
-        prove.args(["--ignored", "--test-threads", "1"]).args(&options.args);
+        prove.arg("test").args(SCOPE).args(selected());
+        prove.args(["--", "--ignored", "--test-threads", "1"]).args(&options.args);
     }
     environment(&mut prove, &weir, Some(&peers))?;
     checked(prove.env("WEIR_PROVE", "1"))?;
     if options.args.is_empty() { bench::measure() } else { Ok(()) }
+}
+
+fn selected() -> impl Iterator<Item = &'static str> {
+    PACKAGES.into_iter().flat_map(|package| ["-p", package])
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::path::Path;
+
+    use super::*;
+    use crate::run::root;
+
+    /// Files below `folder` that hold an ignored test.
+    fn ignoring(folder: &Path, found: &mut Vec<String>) {
+        for entry in folder.read_dir().unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            let skipped = ["node_modules", "target"].iter().any(|name| path.ends_with(name));
+            if path.is_dir() && !path.is_symlink() && !skipped {
+                ignoring(&path, found);
+            } else if path.extension().is_some_and(|kind| kind == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                if text.lines().any(|line| line.starts_with("#[ignore") || line.starts_with("    #[ignore")) {
+                    found.push(path.strip_prefix(root().unwrap()).unwrap().display().to_string());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_ignored_test_is_in_a_package_that_is_proved() {
+        let mut found = Vec::new();
+        for folder in ["crates", "tests/it", "xtask", "benches"] {
+            ignoring(&root().unwrap().join(folder), &mut found);
+        }
+        assert!(!found.is_empty(), "there are none at all");
+        let places = PACKAGES.map(|package| match package {
+            "weir-tests" => "tests/it/".to_owned(),
+            other => format!("crates/{}/src/", other.trim_start_matches("weir-")),
+        });
+        let left: Vec<_> = found.iter().filter(|file| !places.iter().any(|place| file.starts_with(place))).collect();
+        assert!(left.is_empty(), "`cargo xtask prove` would not run those of {left:?}");
+    }
 }
