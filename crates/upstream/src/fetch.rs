@@ -14,7 +14,8 @@ use weir_core::port::{Ask, Fetch, Fetched, Fut, NamedBy};
 use weir_core::upstream::Deadlines;
 use weir_core::{Failure, FailureKind};
 
-use crate::guard::{self, Guarded, Resolver, SystemNames};
+use crate::guard::{self, Guarded, Resolver};
+use crate::names::SystemNames;
 use crate::streamable::{Pooled, Roots, TlsError, pooled, tcp};
 
 const FORM: HeaderValue = HeaderValue::from_static("application/x-www-form-urlencoded");

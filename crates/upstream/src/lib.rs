@@ -14,6 +14,7 @@ mod fetch;
 mod guard;
 mod judgment;
 mod listing;
+mod names;
 mod pace;
 mod post;
 mod refusal;

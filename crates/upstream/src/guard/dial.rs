@@ -1,7 +1,6 @@
 //! The connector for URLs of outsiders: resolves, checks every address, and dials only what was checked.
 
 use std::future::{Ready, ready};
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,28 +14,9 @@ use weir_core::port::Fut;
 
 use super::Refused;
 use super::address::is_public;
+use crate::names::{Names, two};
 
 type Boxed = Box<dyn std::error::Error + Send + Sync>;
-
-/// What looks names up.
-pub(crate) trait Names: Send + Sync {
-    /// All addresses of a name, as of now.
-    fn addresses(&self, name: String) -> Fut<'static, io::Result<Vec<IpAddr>>>;
-}
-
-/// The machine's own way of looking names up.
-#[derive(Debug)]
-pub(crate) struct SystemNames;
-
-impl Names for SystemNames {
-    fn addresses(&self, name: String) -> Fut<'static, io::Result<Vec<IpAddr>>> {
-        Box::pin(async move {
-            // The port plays no part in looking up.
-            let found = tokio::net::lookup_host((name, 0)).await?;
-            Ok(found.map(|address| address.ip()).collect())
-        })
-    }
-}
 
 /// A resolver for the connector below: its answer holds permitted addresses only, and the connector asks nobody else.
 #[derive(Clone)]
@@ -69,7 +49,7 @@ impl Service<Name> for Resolver {
             if !found.iter().all(|address| permits(*address)) {
                 return Err(Refused::Address.into());
             }
-            let found: Vec<_> = found.into_iter().map(|address| SocketAddr::new(address, 0)).collect();
+            let found: Vec<_> = two(&found).map(|address| SocketAddr::new(address, 0)).collect();
             Ok(found.into_iter())
         })
     }
@@ -114,12 +94,14 @@ impl Service<Uri> for Guarded {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::io;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::names::SystemNames;
 
     /// Gives one answer after another.
     struct Script {

@@ -1,0 +1,274 @@
+//! Where a server's name points: looked up seldom, one look-up at a time, and never more than two addresses to dial.
+//!
+//! The machine's resolver does not say how long an answer is good, so weir takes it for a few seconds: a burst of new
+//! connections asks once, and a server that moved is found soon. While names cannot be looked up, the last answer serves
+//! for a minute: a resolver that is down or slow does not take down servers that stand where they stood.
+//!
+//! For names that outsiders give this is not used: those are looked up for every connection (see `guard`).
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::Shared;
+use hyper_util::client::legacy::connect::dns::Name;
+use tokio::time::Instant;
+use tower::Service;
+use weir_core::port::Fut;
+
+type Boxed = Box<dyn std::error::Error + Send + Sync>;
+
+/// How long an answer is taken without asking again.
+const FRESH: Duration = Duration::from_secs(5);
+/// How long it is taken where asking again fails.
+const STALE: Duration = Duration::from_secs(60);
+/// How long a new answer is waited for while the last one can still be taken.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What looks names up.
+pub(crate) trait Names: Send + Sync {
+    /// All addresses of a name, as of now.
+    fn addresses(&self, name: String) -> Fut<'static, io::Result<Vec<IpAddr>>>;
+}
+
+/// The machine's own way of looking names up.
+#[derive(Debug)]
+pub(crate) struct SystemNames;
+
+impl Names for SystemNames {
+    fn addresses(&self, name: String) -> Fut<'static, io::Result<Vec<IpAddr>>> {
+        Box::pin(async move {
+            // The port plays no part in looking up.
+            let found = tokio::net::lookup_host((name, 0)).await?;
+            Ok(found.map(|address| address.ip()).collect())
+        })
+    }
+}
+
+/// At most two of `found`: the first, which the machine prefers, and the first of the other family, else the second.
+/// Whoever dials tries the other one shortly after the first (RFC 8305), so a longer list is a longer wait, not more luck.
+pub(crate) fn two(found: &[IpAddr]) -> impl Iterator<Item = IpAddr> + use<> {
+    let first = found.first().copied();
+    let other = found.iter().find(|address| first.is_some_and(|first| first.is_ipv4() != address.is_ipv4()));
+    first.into_iter().chain(other.or(found.get(1)).copied())
+}
+
+/// A look-up in flight, for all who wait for it. One that nobody waits for any more is kept for the next: the thread that
+/// asks cannot be called back, and another one each time would use them up.
+type Flight = Shared<Fut<'static, Result<Answer, Arc<io::Error>>>>;
+
+#[derive(Clone)]
+struct Answer {
+    found: Arc<[IpAddr]>,
+    at: Instant,
+}
+
+#[derive(Default)]
+struct State {
+    name: String,
+    last: Option<Answer>,
+    flight: Option<Flight>,
+}
+
+/// The resolver of one server's client. Clones share what they know.
+#[derive(Clone)]
+pub(crate) struct Addresses {
+    names: Arc<dyn Names>,
+    state: Arc<Mutex<State>>,
+}
+
+impl Addresses {
+    /// Looks names up by `names`.
+    pub(crate) fn new(names: Arc<dyn Names>) -> Self {
+        Self { names, state: Arc::default() }
+    }
+
+    /// The addresses of `name`. Fails where it cannot be looked up and nothing is known from the last minute. Dropping the
+    /// future leaves the look-up to whoever asks next.
+    async fn of(self, name: String) -> Result<Arc<[IpAddr]>, Arc<io::Error>> {
+        let (last, flight) = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            if state.name != name {
+                *state = State { name: name.clone(), ..State::default() };
+            }
+            if let Some(answer) = state.last.as_ref().filter(|answer| answer.at.elapsed() < FRESH) {
+                return Ok(answer.found.clone());
+            }
+            (state.last.clone().filter(|answer| answer.at.elapsed() < STALE), self.flight(&mut state))
+        };
+        let answered = match &last {
+            None => Some(flight.clone().await),
+            Some(_) => tokio::time::timeout(PATIENCE, flight.clone()).await.ok(),
+        };
+        match (answered, last) {
+            (Some(Ok(answer)), _) => {
+                self.landed(&name, &flight, Some(answer.clone()));
+                Ok(answer.found)
+            }
+            (Some(Err(error)), last) => {
+                self.landed(&name, &flight, None);
+                last.map(|answer| answer.found).ok_or(error)
+            }
+            (None, Some(answer)) => Ok(answer.found),
+            // Without a last answer the look-up is waited for.
+            (None, None) => Err(Arc::new(io::ErrorKind::TimedOut.into())),
+        }
+    }
+
+    fn flight(&self, state: &mut State) -> Flight {
+        let begin = || {
+            let asked = self.names.addresses(state.name.clone());
+            let answered: Fut<'static, _> = Box::pin(async move {
+                match asked.await {
+                    Ok(found) if found.is_empty() => Err(Arc::new(io::ErrorKind::NotFound.into())),
+                    Ok(found) => Ok(Answer { found: found.into(), at: Instant::now() }),
+                    Err(error) => Err(Arc::new(error)),
+                }
+            });
+            answered.shared()
+        };
+        state.flight.get_or_insert_with(begin).clone()
+    }
+
+    fn landed(&self, name: &str, flight: &Flight, answer: Option<Answer>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.name != name || !state.flight.as_ref().is_some_and(|current| current.ptr_eq(flight)) {
+            return;
+        }
+        state.flight = None;
+        if answer.is_some() {
+            state.last = answer;
+        }
+    }
+}
+
+impl Service<Name> for Addresses {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = Boxed;
+    type Future = Fut<'static, Result<Self::Response, Boxed>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Boxed>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let asked = self.clone().of(name.as_str().to_owned());
+        Box::pin(async move {
+            let found = asked.await?;
+            let dialled: Vec<_> = two(&found).map(|address| SocketAddr::new(address, 0)).collect();
+            Ok(dialled.into_iter())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::collections::VecDeque;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// What a look-up comes to, after how many milliseconds.
+    type Step = (u64, Result<Vec<IpAddr>, io::ErrorKind>);
+
+    struct Script {
+        steps: Mutex<VecDeque<Step>>,
+        asked: AtomicUsize,
+    }
+
+    impl Names for Script {
+        fn addresses(&self, _: String) -> Fut<'static, io::Result<Vec<IpAddr>>> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            let (after, answer) = self.steps.lock().unwrap().pop_front().unwrap();
+            Box::pin(async move {
+                tokio::time::sleep(Duration::from_millis(after)).await;
+                answer.map_err(io::Error::from)
+            })
+        }
+    }
+
+    fn script(steps: impl IntoIterator<Item = Step>) -> (Addresses, Arc<Script>) {
+        let script = Arc::new(Script { steps: Mutex::new(steps.into_iter().collect()), asked: AtomicUsize::new(0) });
+        (Addresses::new(script.clone()), script)
+    }
+
+    fn v4(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    async fn dialled(addresses: &Addresses) -> Result<Vec<IpAddr>, String> {
+        let name = "server.example".parse().unwrap();
+        let found = addresses.clone().call(name).await.map_err(|error| error.to_string())?;
+        Ok(found.map(|address| address.ip()).collect())
+    }
+
+    async fn pass(seconds: u64) {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn e19_an_answer_serves_for_seconds_and_a_move_is_then_found() {
+        let (addresses, script) = script([(0, Ok(vec![v4(1)])), (0, Ok(vec![v4(2)]))]);
+        for _ in 0..100 {
+            assert_eq!(dialled(&addresses).await.unwrap(), [v4(1)]);
+        }
+        assert_eq!(script.asked.load(Ordering::Relaxed), 1);
+        pass(6).await;
+        assert_eq!(dialled(&addresses).await.unwrap(), [v4(2)], "moved");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn e19_while_names_cannot_be_looked_up_the_last_answer_serves_for_a_minute() {
+        let gone = || (0, Err(io::ErrorKind::NotFound));
+        let steps = [(0, Ok(vec![v4(1)])), gone(), (0, Ok(Vec::new())), gone(), (0, Ok(vec![v4(3)]))];
+        let (addresses, _) = script(steps);
+        assert_eq!(dialled(&addresses).await.unwrap(), [v4(1)]);
+        for _ in 0..2 {
+            pass(10).await;
+            assert_eq!(dialled(&addresses).await.unwrap(), [v4(1)]);
+        }
+        pass(50).await;
+        assert!(dialled(&addresses).await.is_err(), "a minute is over");
+        assert_eq!(dialled(&addresses).await.unwrap(), [v4(3)], "a failure is not kept");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn e19_a_slow_look_up_is_asked_once_and_does_not_hold_up_who_knows_an_answer() {
+        let (addresses, script) = script([(0, Ok(vec![v4(1)])), (30_000, Ok(vec![v4(2)])), (0, Ok(vec![v4(4)]))]);
+        assert_eq!(dialled(&addresses).await.unwrap(), [v4(1)]);
+        pass(6).await;
+        let begun = Instant::now();
+        let all = futures_util::future::join_all((0..50).map(|_| dialled(&addresses))).await;
+        assert!(all.iter().all(|found| found.as_ref().unwrap() == &[v4(1)]));
+        assert!(begun.elapsed() <= PATIENCE * 2, "{:?}", begun.elapsed());
+        pass(30).await;
+        assert_eq!(dialled(&addresses).await.unwrap(), [v4(2)], "the slow answer was not lost");
+        assert_eq!(script.asked.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn e19_a_thousand_addresses_are_two_dials_one_of_each_family_where_there_are_both() {
+        let many: Vec<_> = (0..1000).map(|n: u32| IpAddr::from((0x0a00_0000 + n).to_be_bytes())).collect();
+        let six: IpAddr = "2001:db8::1".parse().unwrap();
+        let mixed: Vec<_> = many.iter().copied().chain([six]).collect();
+        let (addresses, _) = script([(0, Ok(many.clone())), (0, Ok(mixed))]);
+        assert_eq!(dialled(&addresses).await.unwrap(), many[..2]);
+        pass(6).await;
+        assert_eq!(dialled(&addresses).await.unwrap(), [many[0], six]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn e19_who_gives_up_leaves_the_look_up_to_the_next() {
+        let (addresses, script) = script([(20_000, Ok(vec![v4(1)]))]);
+        for _ in 0..3 {
+            let given_up = tokio::time::timeout(Duration::from_secs(5), dialled(&addresses)).await;
+            assert!(given_up.is_err());
+        }
+        assert_eq!(dialled(&addresses).await.unwrap(), [v4(1)]);
+        assert_eq!(script.asked.load(Ordering::Relaxed), 1);
+    }
+}
