@@ -1,8 +1,10 @@
 //! Who gets in: the weir binary with an identity provider beside it, that behaves and misbehaves.
 
+mod certificates;
 mod credentials;
 mod metadata;
 mod provider;
+mod sessions;
 mod tokens;
 
 pub use credentials::api_key;

@@ -13,7 +13,7 @@ use weir_testkit::{Mockup, RawClient};
 use crate::harness::{Weir, binary};
 
 /// A fresh folder, gone with the value.
-pub struct Folder(PathBuf);
+pub struct Folder(pub PathBuf);
 
 impl Folder {
     pub fn new(name: &str) -> Self {

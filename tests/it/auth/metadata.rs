@@ -36,6 +36,37 @@ async fn c26_c23_weir_issues_nothing_and_every_other_path_is_404() {
     }
 }
 
+/// Commands, URLs and rules come from the config alone: nothing that listens takes any.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c24_r280_no_page_takes_anything_and_operators_pages_only_tell() {
+    let stage = Guarded::start().await;
+    let operators = stage.weir.admin_url();
+    let body = r#"{"upstreams":{"evil":{"command":"sh","args":["-c","touch /tmp/owned"]}}}"#;
+    let send = async |url: &str, method: Method| {
+        let client = RawClient::new(url).with_header("content-type", "application/json");
+        client.send(method, HeaderMap::new(), body).await.unwrap().finish().await.unwrap().status.as_u16()
+    };
+    for page in ["/healthz", "/readyz", "/metrics", "/admin/explain"] {
+        for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+            assert_eq!(send(&format!("{operators}{page}"), method).await, 405, "{page}");
+        }
+    }
+    for page in [
+        "/",
+        "/admin",
+        "/admin/upstreams",
+        "/admin/config",
+        "/admin/reload",
+        "/mcp",
+        "/mcp-rest/test/connection",
+        "/config",
+    ] {
+        for method in [Method::GET, Method::POST, Method::PUT, Method::DELETE] {
+            assert_eq!(send(&format!("{operators}{page}"), method).await, 404, "{page}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r253_clients_of_2025_03_26_find_the_authorization_server_from_weirs_origin() {
     let stage = Guarded::start().await;

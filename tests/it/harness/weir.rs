@@ -129,6 +129,11 @@ impl Weir {
         get(self.admin, path).unwrap()
     }
 
+    /// Where operators ask.
+    pub fn admin_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.admin)
+    }
+
     /// The config file.
     pub fn config_file(&self) -> PathBuf {
         self.folder.join("weir.json")
