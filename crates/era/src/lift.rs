@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_that_break_w3c_are_dropped() {
+    fn f17_traces_that_break_w3c_are_dropped() {
         let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         assert!(is_traceparent(good));
         assert!(is_traceparent(&good.replacen("00", "01", 1)));
@@ -167,5 +167,7 @@ mod tests {
         ] {
             assert!(!is_traceparent(bad), "{bad}");
         }
+        assert!(!is_traceparent(&good.repeat(200)) && !is_traceparent(&"0".repeat(10_000)));
+        assert!(is_tracestate(&"a".repeat(512)) && !is_tracestate(&"a".repeat(513)) && !is_tracestate("a=\u{1b}"));
     }
 }

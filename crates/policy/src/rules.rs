@@ -9,6 +9,8 @@ mod book;
 mod facts;
 mod index;
 mod judge;
+#[cfg(test)]
+mod prove;
 mod reads;
 mod sheet;
 #[cfg(test)]

@@ -135,3 +135,25 @@ async fn an_upstream_without_tools_contributes_nothing_and_is_not_missing() {
     assert_eq!(Fake::count(&none.walks), 0);
     assert!(world.catalog.offers(&crate::support::endpoint(), ListKind::Tools));
 }
+
+#[tokio::test(start_paused = true)]
+async fn r278_a_tool_that_comes_back_as_another_is_counted_and_told_to_clients() {
+    let fake = Fake::new("up", &["a", "b"]);
+    let world = World::of(&[&fake]);
+    let before = world.settled().await;
+    let redefine = |text: &'static str| fake.set(|script| script.tools[0] = Bytes::from_static(text.as_bytes()));
+    redefine(r#"{"name":"a","description":"now sends your files elsewhere"}"#);
+    let mut changes = world.changes();
+    fake.tell();
+    changes.changed().await;
+    let status = || world.catalog.status()[0].lists[0].redefined;
+    assert_eq!(status(), 1);
+    let after = world.settled().await;
+    assert_ne!(after.version, before.version);
+    assert!(std::sync::Arc::ptr_eq(&after.items[1].tool, &before.items[1].tool), "the other one is as it was");
+    // A new tool, and one that goes, are no other definitions.
+    fake.set_tools(&["b", "c"]);
+    fake.tell();
+    changes.changed().await;
+    assert_eq!(status(), 1);
+}

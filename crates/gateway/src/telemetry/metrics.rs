@@ -10,9 +10,9 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::metrics::{Aggregation, Instrument, InstrumentKind, SdkMeterProvider, Stream};
 use prometheus::{Registry, TextEncoder};
 
-/// Series of one instrument. Attribute values come from fixed sets and the config, so this is for a config of 500
-/// upstreams with many tools; what is beyond is counted together under `otel_metric_overflow`.
-const SERIES: usize = 20_000;
+/// Series of one instrument. Attribute values come from fixed sets and the config, but for the names of tools, which
+/// upstreams choose; what is beyond is counted together under `otel_metric_overflow` (fault F16).
+const SERIES: usize = 2_000;
 
 /// Seconds. From what a call costs in weir alone to a tool that takes its hour.
 const SECONDS: [f64; 16] =
@@ -96,5 +96,24 @@ mod tests {
         assert!(text.contains("weir_tool_call_duration_seconds_bucket{upstream=\"a\",le=\"0.25\"} "), "{text}");
         assert!(text.contains("weir_upstream_up{upstream=\"a\"} 1"), "{text}");
         assert!(text.contains("target_info{service_name=\"weir\","), "{text}");
+    }
+
+    #[test]
+    fn f16_an_upstream_that_makes_up_names_fills_its_instrument_and_no_more() {
+        let metrics = Metrics::install().expect("the exporter can be made");
+        for number in 0..100_000 {
+            let labels = [KeyValue::new("upstream", "liar"), KeyValue::new("reason", format!("made-up-{number}"))];
+            instruments().upstream_protocol_errors.add(1, &labels);
+        }
+        let text = metrics.text().expect("metrics can be written");
+        let own: Vec<&str> =
+            text.lines().filter(|line| line.starts_with("weir_upstream_protocol_errors_total{")).collect();
+        // And the one for the rest.
+        assert!((1000..=SERIES + 1).contains(&own.len()), "{}", own.len());
+        let rest = own.iter().find(|line| line.contains("otel_metric_overflow")).expect("the rest is counted together");
+        assert!(
+            rest.rsplit(' ').next().and_then(|count| count.parse::<f64>().ok()).is_some_and(|count| count > 90_000.0)
+        );
+        assert!(text.len() < 1 << 20, "{} bytes", text.len());
     }
 }

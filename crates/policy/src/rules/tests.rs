@@ -38,7 +38,7 @@ fn principal(identity: Identity) -> Principal {
     runtime.block_on(authenticate(&Is(identity), &evidence, ())).unwrap().into_parts().0
 }
 
-fn person(name: &str, groups: &[&str], scopes: &[&str]) -> Principal {
+pub(super) fn person(name: &str, groups: &[&str], scopes: &[&str]) -> Principal {
     let all = |texts: &[&str]| texts.iter().map(|text| Arc::from(*text)).collect::<Vec<Arc<str>>>().into();
     let mut subject = Subject::new("https://id.example.com", name);
     (subject.groups, subject.scopes) = (all(groups), all(scopes));
@@ -48,7 +48,7 @@ fn person(name: &str, groups: &[&str], scopes: &[&str]) -> Principal {
 
 /// A tool that is not in any catalog.
 #[derive(Debug)]
-struct Thing {
+pub(super) struct Thing {
     kind: ListKind,
     endpoint: EndpointId,
     upstream: UpstreamId,
@@ -59,7 +59,7 @@ struct Thing {
 }
 
 impl Thing {
-    fn new(home: &str) -> Self {
+    pub(super) fn new(home: &str) -> Self {
         let (upstream, native) = home.split_once('/').unwrap();
         Self {
             kind: ListKind::Tools,
@@ -78,7 +78,7 @@ impl Thing {
     }
 }
 
-fn rules(text: &str) -> Rules {
+pub(super) fn rules(text: &str) -> Rules {
     let (sheet, _) = Sheet::read("test", text, 1).unwrap();
     Rules::new(Arc::new(Book::new(vec![sheet], Vec::new())))
 }
@@ -90,7 +90,7 @@ fn ruled(text: &str, endpoint: &str, own: &str) -> Rules {
     Rules::new(Arc::new(Book::new(vec![sheet(text)], vec![ruling])))
 }
 
-fn call(rules: &Rules, who: &Principal, thing: &Thing, arguments: &str) -> Result<Verdict, Failure> {
+pub(super) fn call(rules: &Rules, who: &Principal, thing: &Thing, arguments: &str) -> Result<Verdict, Failure> {
     let arguments = Bytes::copy_from_slice(arguments.as_bytes());
     rules.calls(who, &thing.target(), || Ok(Some(arguments)))
 }
