@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Process, Server, Weir, inspect, inspector, needs_peers};
+use crate::harness::{Client, Process, Server, Weir, inspector, needs_peers};
 
 /// weir in front of servers of both eras, over HTTP and stdio.
 struct Town {
@@ -159,26 +159,4 @@ fn r059_the_inspectors_command_line_lists_and_calls() {
     let call = ["tools/call", "--tool-name", "fast__add", "--tool-arg", "a=2", "--tool-arg", "b=3"];
     let called = inspector(&town.weir.url("/mcp"), &call);
     assert_eq!(called["content"][0]["text"], "5", "{called}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r059_r243_the_inspector_gets_in_with_a_token_and_not_without() {
-    if !needs_peers() {
-        return;
-    }
-    let stage = crate::auth::Guarded::start().await;
-    let url = stage.weir.url("/mcp");
-    let header = format!("Authorization: Bearer {}", stage.token());
-    let call = |more: &[&str]| {
-        let method = ["tools/call", "--tool-name", "one__tool_0000", "--tool-arg", "n=7"];
-        inspect(&url, &[&method, more].concat())
-    };
-    // It would look for a login that it cannot make here.
-    let without = call(&["--header", "Authorization: Bearer nonsense"]);
-    assert!(!without.status.success() && stage.upstream.total_executions() == 0, "{without:?}");
-    let listed = inspector(&url, &["tools/list", "--header", &header]);
-    assert_eq!(listed["tools"][0]["name"], "one__tool_0000", "{listed}");
-    let called = call(&["--header", &header]);
-    let answer: Value = serde_json::from_slice(&called.stdout).unwrap_or_else(|error| panic!("{error}: {called:?}"));
-    assert_eq!(answer["content"][0]["text"], r#"{"n":7}"#, "{answer}");
 }

@@ -1,7 +1,7 @@
 //! Servers and clients of the official SDKs, as processes.
 
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -196,17 +196,12 @@ pub fn peer_command(program: &str) -> Command {
 
 /// The inspector's CLI mode: its answer, as JSON.
 pub fn inspector(url: &str, method: &[&str]) -> Value {
-    let output = inspect(url, method);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-/// The same, whatever comes of it.
-pub fn inspect(url: &str, method: &[&str]) -> Output {
     let cli: PathBuf = peers().join("node/node_modules/.bin/mcp-inspector");
     let mut command = Command::new(cli);
     command.arg("--cli").arg(url).args(["--transport", "http", "--method"]).args(method);
     // It keeps its own settings in the home folder.
     command.env("HOME", std::env::temp_dir().join(format!("weir-inspector-{}", std::process::id())));
-    command.output().unwrap()
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
 }
