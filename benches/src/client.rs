@@ -7,7 +7,7 @@ use crate::protocol::{self, Era, SESSION};
 use crate::sse::Events;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -25,6 +25,8 @@ pub(crate) struct Site {
     pub(crate) addr: SocketAddr,
     pub(crate) path: Uri,
     pub(crate) tool: String,
+    /// What its callers show: the value of `Authorization`.
+    pub(crate) credential: Option<HeaderValue>,
 }
 
 /// A connection, and for a legacy client its session.
@@ -36,6 +38,7 @@ pub(crate) struct Client {
     era: Era,
     path: Uri,
     session: Option<HeaderValue>,
+    credential: Option<HeaderValue>,
     last_id: u64,
 }
 
@@ -98,6 +101,19 @@ impl Client {
     /// # Errors
     /// No connection, or a handshake that is not answered as it must be.
     pub(crate) async fn connect(addr: SocketAddr, path: &Uri, era: Era) -> Result<Self> {
+        Self::connect_as(None, addr, path, era).await
+    }
+
+    /// The same with a credential on every request.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub(crate) async fn connect_as(
+        credential: Option<HeaderValue>,
+        addr: SocketAddr,
+        path: &Uri,
+        era: Era,
+    ) -> Result<Self> {
         let stream = TcpStream::connect(addr).await.with_context(|| format!("cannot connect to {addr}"))?;
         stream.set_nodelay(true)?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
@@ -106,7 +122,7 @@ impl Client {
             Some(parts.io.into_inner())
         });
         let (host, path) = (addr.to_string(), path.clone());
-        let mut client = Self { sender, driver, host, era, path, session: None, last_id: 0 };
+        let mut client = Self { sender, driver, host, era, path, session: None, credential, last_id: 0 };
         if era == Era::Legacy {
             client.initialize().await.context("initialize")?;
         }
@@ -229,6 +245,9 @@ impl Client {
     async fn send(&mut self, method: Method, path: &Uri, mut headers: HeaderMap, body: String) -> Result<Answer> {
         if let Some(session) = &self.session {
             headers.insert(SESSION, session.clone());
+        }
+        if let Some(credential) = &self.credential {
+            headers.insert(AUTHORIZATION, credential.clone());
         }
         let mut request = Request::new(Full::new(Bytes::from(body)));
         *request.method_mut() = method;

@@ -147,7 +147,8 @@ impl Worker {
 
 async fn connect(work: &Work) -> Result<Client> {
     let site = work.sites.first().context("nothing to call")?;
-    timeout(OVERTIME, Client::connect(site.addr, &site.path, work.era)).await.context("no connection")?
+    let connected = Client::connect_as(site.credential.clone(), site.addr, &site.path, work.era);
+    timeout(OVERTIME, connected).await.context("no connection")?
 }
 
 /// A message no other call has, filled up to `size` bytes.

@@ -3,6 +3,7 @@
 pub(crate) mod body;
 pub(crate) mod calls;
 pub(crate) mod fanout;
+pub(crate) mod gates;
 pub(crate) mod hang;
 pub(crate) mod lists;
 pub(crate) mod sessions;

@@ -30,6 +30,8 @@ pub(crate) enum Part {
     Fanout,
     /// Memory of an idle legacy session.
     Sessions,
+    /// tools/call with tokens, rules, limits, schema checks and audit, against none of them.
+    Gates,
     /// Calls to healthy upstreams while another hangs.
     Hang,
     /// Peak memory against the size of a request.

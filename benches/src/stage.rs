@@ -10,7 +10,7 @@ use crate::settings::{Endpoint, Kind, Settings};
 use crate::upstream::Shape;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use bytes::Bytes;
-use http::{Request, Uri};
+use http::{HeaderValue, Request, Uri};
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
@@ -41,6 +41,8 @@ pub(crate) struct Stage {
     pipe: Option<(Process, SocketAddr)>,
     weir: Option<(Process, SocketAddr)>,
     endpoint: Endpoint,
+    /// What weir's callers show.
+    credential: Option<HeaderValue>,
     // Last, so that the processes are told to end before their folder goes.
     folder: Folder,
 }
@@ -67,6 +69,20 @@ impl Stage {
         shape: Shape,
         upstreams: &[Upstream],
     ) -> Result<Self> {
+        Self::start_for(None, settings, kinds, shape, upstreams).await
+    }
+
+    /// The same, with a weir that wants this credential.
+    ///
+    /// # Errors
+    /// As [`Stage::start`].
+    pub(crate) async fn start_for(
+        credential: Option<HeaderValue>,
+        settings: &Settings,
+        kinds: &[Kind],
+        shape: Shape,
+        upstreams: &[Upstream],
+    ) -> Result<Self> {
         let folder = Folder::new()?;
         let wanted = |kind| settings.has(kind) && kinds.contains(&kind);
         let shape_args = [
@@ -86,7 +102,7 @@ impl Stage {
         } else {
             None
         };
-        let mut stage = Self { upstream, pipe, weir: None, endpoint: settings.endpoint, folder };
+        let mut stage = Self { upstream, pipe, weir: None, endpoint: settings.endpoint, credential, folder };
         if wanted(Kind::Weir) {
             let started = stage.start_weir(settings, upstreams, shape.tools * upstreams.len()).await;
             started.with_context(|| format!("weir does not serve; its log ends:\n{}", stage.weir_log()))?;
@@ -123,7 +139,8 @@ impl Stage {
             (Kind::Weir, Endpoint::Transparent) => (format!("/mcp/{}", upstream.id), tool.to_owned()),
             (Kind::Pipe | Kind::Direct, _) => (upstream.path(), tool.to_owned()),
         };
-        Ok(Site { addr, path: path.try_into()?, tool })
+        let credential = self.credential.clone().filter(|_| kind == Kind::Weir);
+        Ok(Site { addr, path: path.try_into()?, tool, credential })
     }
 
     /// Where everything is listed on a target: weir's aggregate, or the one upstream.
@@ -195,7 +212,9 @@ impl Stage {
         let deadline = Instant::now() + READY;
         loop {
             weir.0.check()?;
-            let seen = timeout(READY, tools_listed(listen)).await.map_err(|_| anyhow!("tools/list is not answered"))?;
+            let seen = timeout(READY, tools_listed(self.credential.clone(), listen))
+                .await
+                .map_err(|_| anyhow!("tools/list is not answered"))?;
             match seen {
                 Ok(seen) if seen == tools => return Ok(()),
                 seen if Instant::now() > deadline => {
@@ -213,8 +232,8 @@ impl Stage {
     }
 }
 
-async fn tools_listed(addr: SocketAddr) -> Result<usize> {
-    let mut client = Client::connect(addr, &Uri::from_static("/mcp"), Era::Modern).await?;
+async fn tools_listed(credential: Option<HeaderValue>, addr: SocketAddr) -> Result<usize> {
+    let mut client = Client::connect_as(credential, addr, &Uri::from_static("/mcp"), Era::Modern).await?;
     Ok(client.names().await?.len())
 }
 

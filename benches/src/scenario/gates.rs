@@ -1,0 +1,187 @@
+//! What the gates cost: one weir that asks nothing of anybody, and one with OAuth tokens, 1,000 rules, limits, schema checks
+//! and an audit file, called in turns.
+//!
+//! Each weir has an upstream of its own, so that neither has a neighbour's connections. The tokens are signed here by a
+//! provider on loopback, and looked at by weir once: what is measured is the call, as it is after the first.
+
+use crate::load::{Crew, Outcome, Work};
+use crate::protocol::Era;
+use crate::report::Table;
+use crate::settings::{Kind, Settings};
+use crate::stage::{Stage, Upstream};
+use crate::stats::{Round, median};
+use crate::upstream::Shape;
+use anyhow::{Result, ensure};
+use http::HeaderValue;
+use serde::Serialize;
+use serde_json::json;
+use std::fmt::Write as _;
+use std::time::Duration;
+use weir_testkit::Idp;
+
+/// Rules of the policy.
+const RULES: usize = 1_000;
+/// What tokens are for. The port in an endpoint's own URL is not known beforehand.
+const AUDIENCE: &str = "https://weir.example/mcp";
+
+const COLUMNS: &[(&str, &str)] = &[
+    ("era", "client, upstream"),
+    ("concurrency", "in flight"),
+    ("gates", "gates"),
+    ("per_second", "calls/s"),
+    ("of_open", "of open"),
+    ("p50_us", "p50 us"),
+    ("p99_us", "p99 us"),
+    ("cpu_us", "cpu us"),
+    ("calls", "calls"),
+    ("errors", "errors"),
+];
+
+#[derive(Serialize)]
+struct Row {
+    era: Era,
+    concurrency: usize,
+    gates: &'static str,
+    #[serde(flatten)]
+    medians: Round,
+    /// Throughput over that without gates in the same round, the median of these.
+    of_open: Option<f64>,
+    error: Option<String>,
+    rounds: Vec<Round>,
+}
+
+/// One of the two weirs, and what was measured of it.
+struct Lane {
+    gates: &'static str,
+    stage: Stage,
+}
+
+/// Measures both eras at every concurrency.
+///
+/// # Errors
+/// A process or a connection that does not start, or ends.
+pub(crate) async fn run(settings: &Settings) -> Result<Table> {
+    let title = format!(
+        "tools/call without and with tokens, {RULES} rules, limits, schema checks and audit, medians of {} rounds of {} ms",
+        settings.rounds, settings.round_ms
+    );
+    let mut table = Table::new("gates", title, COLUMNS);
+    if !settings.has(Kind::Weir) {
+        table.note("weir is not measured");
+        return Ok(table);
+    }
+    let idp = Idp::start().await;
+    let mut lanes = [
+        Lane { gates: "open", stage: stage(settings, None, OPEN).await? },
+        Lane { gates: "all", stage: stage(settings, Some(credential(&idp)?), &guarded(&idp)).await? },
+    ];
+    for era in [Era::Modern, Era::Legacy] {
+        for concurrency in &settings.concurrency {
+            for row in cell(settings, &lanes, era, *concurrency).await? {
+                table.row(&row)?;
+            }
+            for lane in &mut lanes {
+                lane.stage.check()?;
+            }
+        }
+    }
+    let records = lanes[1].stage.file("audit.jsonl");
+    ensure!(std::fs::metadata(&records).is_ok_and(|file| file.len() > 0), "nothing was recorded");
+    for lane in lanes {
+        lane.stage.stop().await;
+    }
+    table.note("aim: 0.75 of the throughput without gates");
+    Ok(table)
+}
+
+/// Everybody may, and nothing is looked at.
+const OPEN: &str = "validation: { input: off, output: off }\n";
+
+/// Everything is looked at. The limits are so high that no call of a run meets them.
+fn guarded(idp: &Idp) -> String {
+    let mut rules = String::new();
+    for team in 0..RULES - 2 {
+        // Writing into a String cannot fail.
+        let _ =
+            writeln!(rules, "    permit(principal in Group::\"team-{team}\", action, resource in Upstream::\"m\");");
+    }
+    format!(
+        "auth: {{ mode: oauth, issuers: [{{ issuer: \"{}\", audience: [\"{AUDIENCE}\"] }}] }}\n\
+         validation: {{ input: enforce, output: enforce }}\n\
+         rates:\n  \
+           principal: {{ rate: 1000000/s, burst: 1000000 }}\n  \
+           tools: {{ \"*/echo\": {{ rate: 1000000/s, burst: 1000000, cost: 1 }} }}\n  \
+           upstreams: {{ m: {{ rate: 1000000/s }}, l: {{ rate: 1000000/s }} }}\n  \
+           concurrency: {{ principal: 1000 }}\n\
+         audit: {{ file: {{ path: audit.jsonl, rotate: {{ size: 64MiB, keep: 2 }} }} }}\n\
+         policy:\n  inline: |\n{rules}    \
+           permit(principal in Group::\"load\", action, resource);\n    \
+           forbid(principal, action == Action::\"call\", resource == Tool::\"m/echo\") when {{\n      \
+             context.arguments.hasTag(\"/message\") && context.arguments.getTag(\"/message\") like \"never*\" }};\n",
+        idp.issuer()
+    )
+}
+
+/// A token that outlives the run.
+fn credential(idp: &Idp) -> Result<HeaderValue> {
+    let mut claims = idp.claims("load", AUDIENCE);
+    claims["groups"] = json!(["load", "team-1", "team-2"]);
+    claims["exp"] = json!(claims["iat"].as_u64().unwrap_or_default() + 6 * 3600);
+    Ok(format!("Bearer {}", idp.signer().token(&claims)).try_into()?)
+}
+
+async fn stage(settings: &Settings, credential: Option<HeaderValue>, extra: &str) -> Result<Stage> {
+    let upstreams = upstreams();
+    let mut settings = settings.clone();
+    settings.weir_config_extra.push_str(extra);
+    let shape = Shape { servers: 1, tools: 50, page: 50 };
+    Stage::start_for(credential, &settings, &[Kind::Weir], shape, &upstreams).await
+}
+
+fn upstreams() -> [Upstream; 2] {
+    [("m", Era::Modern), ("l", Era::Legacy)].map(|(id, era)| Upstream { id: id.to_owned(), era, index: 0 })
+}
+
+async fn cell(settings: &Settings, lanes: &[Lane; 2], era: Era, size: usize) -> Result<Vec<Row>> {
+    let length = Duration::from_millis(settings.round_ms);
+    let upstream = &upstreams()[usize::from(era == Era::Legacy)];
+    let mut rows = Vec::new();
+    let mut crews = Vec::new();
+    for lane in lanes {
+        let sites = [lane.stage.site(Kind::Weir, upstream, "echo")?].into();
+        let mut crew = Crew::open(Work { sites, era, payload: settings.payload }, size).await?;
+        let warm = crew.round(length / 4, lane.stage.process(Kind::Weir)?).await?;
+        crews.push(crew);
+        let medians = Round::default();
+        rows.push(Row {
+            era,
+            concurrency: size,
+            gates: lane.gates,
+            medians,
+            of_open: None,
+            error: warm.error,
+            rounds: vec![],
+        });
+    }
+    for round in 0..settings.rounds {
+        for turn in 0..lanes.len() {
+            // The other one begins each round, so that neither always follows.
+            let at = (turn + round) % lanes.len();
+            let Outcome { round, error } = crews[at].round(length, lanes[at].stage.process(Kind::Weir)?).await?;
+            rows[at].rounds.push(round);
+            rows[at].error = rows[at].error.take().or(error);
+        }
+    }
+    for crew in crews {
+        crew.close().await?;
+    }
+    let pairs = rows[0].rounds.iter().zip(&rows[1].rounds).filter(|(open, all)| open.calls > 0 && all.calls > 0);
+    let ratios: Vec<f64> = pairs.map(|(open, all)| all.per_second / open.per_second).collect();
+    for row in &mut rows {
+        row.medians = Round::medians(&row.rounds);
+        // What went wrong only while warming up is an error too.
+        row.medians.errors = row.medians.errors.max(u64::from(row.error.is_some()));
+    }
+    rows[1].of_open = (!ratios.is_empty()).then(|| median(ratios));
+    Ok(rows)
+}
