@@ -10,6 +10,7 @@ use weir_wire::params::Params;
 
 use crate::capability::CapabilityClass;
 use crate::names::EndpointId;
+use crate::port::Random;
 
 /// A canonical call. It is shaped like the newest revision: whatever a session or a header said is on the call itself.
 #[derive(Debug)]
@@ -89,11 +90,62 @@ pub struct Trace {
     pub parent: Option<Arc<str>>,
     /// A valid `tracestate`, if any.
     pub state: Option<Arc<str>>,
+    /// A valid `baggage`, if any.
+    pub baggage: Option<Arc<str>>,
 }
+
+impl Trace {
+    /// This one, or where it names no trace, the other's.
+    #[must_use]
+    pub fn or(self, other: &Self) -> Self {
+        if self.parent.is_some() {
+            return self;
+        }
+        Self { parent: other.parent.clone(), state: other.state.clone(), ..self }
+    }
+
+    /// The same trace one hop further: the span is weir's own.
+    #[must_use]
+    pub fn step(self, random: &dyn Random) -> Self {
+        // `00-<trace>-<span>-<flags>`, checked when it was read.
+        let stepped = self.parent.as_deref().and_then(|parent| {
+            let (before, rest) = parent.split_at_checked(SPAN.start)?;
+            let after = rest.get(SPAN.len()..)?;
+            let mut span = [0; 8];
+            random.fill(&mut span);
+            // A span of zeros is none.
+            span[7] |= u8::from(span == [0; 8]);
+            Some(format!("{before}{:016x}{after}", u64::from_be_bytes(span)).into())
+        });
+        Self { parent: stepped, ..self }
+    }
+}
+
+/// Where the span stands in a `traceparent`.
+const SPAN: std::ops::Range<usize> = 36..52;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    struct Sevens;
+    impl Random for Sevens {
+        fn fill(&self, buffer: &mut [u8]) {
+            buffer.fill(7);
+        }
+    }
+
+    #[test]
+    fn r139_a_trace_goes_on_with_a_span_of_its_own() {
+        let parent = |text: &str| Trace { parent: Some(text.into()), ..Trace::default() };
+        let given = parent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+        let stepped = given.clone().step(&Sevens);
+        let expected = "00-0af7651916cd43dd8448eb211c80319c-0707070707070707-01";
+        assert_eq!(stepped.parent.as_deref(), Some(expected));
+        assert_eq!(Trace::default().step(&Sevens).parent, None);
+        assert_eq!(Trace::default().or(&given).parent, given.parent);
+        assert_eq!(stepped.or(&given).parent.as_deref(), Some(expected));
+    }
 
     #[test]
     fn a_request_is_named_by_all_its_bits() {

@@ -59,9 +59,18 @@ pub fn legacy(params: Params, session: Option<&Session>) -> Result<Lifted, Param
 
 /// The trace context of `_meta`; what does not follow W3C is dropped, since tracing must not fail a call.
 fn trace(meta: Option<&Meta>) -> Trace {
-    let parent = meta.and_then(Meta::traceparent).filter(|text| is_traceparent(text)).map(Arc::from);
-    let state = meta.and_then(Meta::tracestate).filter(|text| parent.is_some() && is_tracestate(text)).map(Arc::from);
-    Trace { parent, state }
+    let (parent, state) = (meta.and_then(Meta::traceparent), meta.and_then(Meta::tracestate));
+    let baggage = meta.and_then(Meta::baggage);
+    traced(parent.as_deref(), state.as_deref(), baggage.as_deref())
+}
+
+/// The trace context of headers or of `_meta`, which have the same three texts; what does not follow W3C is dropped.
+#[must_use]
+pub fn traced(parent: Option<&str>, state: Option<&str>, baggage: Option<&str>) -> Trace {
+    let parent: Option<Arc<str>> = parent.filter(|text| is_traceparent(text)).map(Arc::from);
+    let state = state.filter(|text| parent.is_some() && is_plain(text, 512)).map(Arc::from);
+    let baggage = baggage.filter(|text| !text.is_empty() && is_plain(text, 8192)).map(Arc::from);
+    Trace { parent, state, baggage }
 }
 
 /// `00-<32 hex, not all 0>-<16 hex, not all 0>-<2 hex>`; later versions may append fields.
@@ -81,8 +90,8 @@ fn is_traceparent(text: &str) -> bool {
     known && text.len() <= 128 && nonzero(trace) && nonzero(parent) && flags.is_some()
 }
 
-fn is_tracestate(text: &str) -> bool {
-    text.len() <= 512 && text.bytes().all(|b| matches!(b, b' '..=b'~'))
+fn is_plain(text: &str, most: usize) -> bool {
+    text.len() <= most && text.bytes().all(|b| matches!(b, b' '..=b'~'))
 }
 
 /// Whether `value` is a JSON object with at least the two members that 2026-07-28 requires of `_meta`.

@@ -12,7 +12,7 @@ use weir_wire::method::Method;
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{ErrorObject, LogLevel, Revision, meta, scan};
 
-pub use mirror::{mirrored, mirrors};
+pub use mirror::{Given, disagreement, mirrored, mirrors};
 
 /// What a modern request says of its sender, on every request.
 #[derive(Clone, Copy, Debug)]
@@ -211,6 +211,9 @@ fn hop(meta: &mut ObjectWriter<'_>, id: u64, progress: bool, trace: &Trace) {
         if let Some(state) = &trace.state {
             meta.string(meta::TRACESTATE, state);
         }
+    }
+    if let Some(baggage) = &trace.baggage {
+        meta.string(meta::BAGGAGE, baggage);
     }
 }
 

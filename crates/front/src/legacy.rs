@@ -39,7 +39,10 @@ pub(crate) async fn serve(
     let label = method.map_or("other", Method::as_str);
     let answer = match method {
         Some(Method::Initialize) => Box::pin(initialize(context, known, &request.id, &params)).await,
-        _ => match session(context, known, headers).await {
+        _ => match session(context, known, headers).await.or_else(|none| match none {
+            NoSession::Missing if method != Some(Method::Ping) => alone(context, known, headers),
+            none => Err(none),
+        }) {
             Ok(opened) => match one(context, known, &opened, request, params).await {
                 Turn::Message(said) => said.answer(),
                 Turn::List(response) => answer::json_body(StatusCode::OK, Body::new(response)),
@@ -87,12 +90,31 @@ pub(crate) async fn session(
     if !headers.contains_key(&crate::head::SESSION) {
         return Err(NoSession::Missing);
     }
+    let version = version(headers);
     let loaded = context.shared.sessions.load(known.principal(), headers, context.limits()).await;
     let opened = loaded.ok_or(NoSession::Unknown)?;
     // Without the header the session's own revision holds (2025-06-18, transports).
-    let version = headers.get(&crate::head::VERSION).map(|value| value.to_str().unwrap_or("?").trim());
-    let good = version.is_none_or(|text| Revision::parse(text).is_some_and(|revision| !revision.is_modern()));
-    if good { Ok(opened) } else { Err(NoSession::Version) }
+    version.map_err(|()| NoSession::Version)?;
+    Ok(opened)
+}
+
+/// The legacy revision that the head names, if it names one.
+fn version(headers: &HeaderMap) -> Result<Option<Revision>, ()> {
+    let Some(value) = headers.get(&crate::head::VERSION) else { return Ok(None) };
+    let named = Revision::parse(value.to_str().unwrap_or("?").trim());
+    named.filter(|revision| !revision.is_modern()).map(Some).ok_or(())
+}
+
+/// A session for a request that names none, where those are served one by one.
+fn alone(context: &Context, known: &Authenticated<()>, headers: &HeaderMap) -> Result<Opened, NoSession> {
+    if !context.settings.sessionless {
+        return Err(NoSession::Missing);
+    }
+    // A client that names no revision speaks 2025-03-26 (2025-06-18, transports).
+    let revision = version(headers).map_err(|()| NoSession::Version)?.unwrap_or(Revision::V2025_03_26);
+    let began = context.shared.ports.clock.wall();
+    let session = Session { revision, class: CapabilityClass::BASE, level: None, began };
+    Ok(context.shared.sessions.alone(known.principal(), session))
 }
 
 async fn initialize(context: &Context, known: &Authenticated<()>, id: &RequestId, params: &Params) -> Answer {
@@ -168,6 +190,11 @@ async fn one(context: &Context, known: &Authenticated<()>, opened: &Opened, requ
 async fn set_level(context: &Context, opened: &Opened, params: &Params) -> Result<(), Failure> {
     let level = params.level().map_err(|error| Failure::invalid_params(error.to_string()))?;
     let level = level.ok_or_else(|| Failure::invalid_params("`level` is missing"))?;
+    if !opened.lasts {
+        return Err(Failure::invalid_params(
+            "A level is set for a session: send `initialize`, and its session id with requests",
+        ));
+    }
     let session = Session { level: Some(level), ..opened.session };
     if context.shared.sessions.keep(opened, &session, context.limits()).await {
         return Ok(());
@@ -190,13 +217,14 @@ fn call(
         Err(error) => return fail(&Failure::invalid_params(error.to_string())),
     };
     let token = lifted.token.clone();
-    let call = canonical(context, method, lifted, Some(opened.key), None);
+    let call = canonical(context, method, lifted, opened.lasts.then_some(opened.key), None);
     let (router, call) = (context.shared.router.clone(), known.with(call));
     let running = Running::new(Box::pin(async move { router.call(call).await }));
     let request = Bytes::copy_from_slice(id.as_json());
     let (cancelled, in_flight) = Sessions::begin(&context.shared, opened.key, request, context.limits());
     let owner = SessionOwner::new(context.shared.clone(), cancelled, in_flight);
-    let asked = Asked::new(context, id.clone(), (revision, method), token).resumable(opened.key);
+    let asked = Asked::new(context, id.clone(), (revision, method), token);
+    let asked = if opened.lasts { asked.resumable(opened.key) } else { asked };
     Turn::Call(Box::new(asked), Owned::by_session(running, owner))
 }
 

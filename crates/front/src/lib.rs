@@ -17,6 +17,7 @@ mod limit;
 mod listen;
 mod lists;
 mod metadata;
+mod mirrors;
 mod modern;
 mod observe;
 mod places;

@@ -16,6 +16,7 @@ use crate::doorway::{refuse, unsupported};
 use crate::encode::{self, Asked};
 use crate::head;
 use crate::lists;
+use crate::mirrors;
 use crate::observe::Answer;
 use crate::rescue::{Told, rescue};
 use crate::running::{Owned, Running};
@@ -38,7 +39,7 @@ pub(crate) async fn serve(
             Err(error) => {
                 refuse(context, StatusCode::OK, Some(&request.id), (code::INVALID_PARAMS, &error.to_string()))
             }
-            Ok(lifted) => dispatch(context, known, &request, method, lifted).await,
+            Ok(lifted) => dispatch(context, (known, headers), &request, method, lifted).await,
         },
     };
     labelled(answer, label, "modern")
@@ -138,7 +139,7 @@ fn one<'a>(headers: &'a HeaderMap, name: &HeaderName, missing: &'static str) -> 
 
 async fn dispatch(
     context: &Context,
-    known: &Authenticated<()>,
+    (known, headers): (&Authenticated<()>, &HeaderMap),
     request: &Request,
     method: Option<Method>,
     lifted: Lifted,
@@ -153,7 +154,12 @@ async fn dispatch(
         }
         Some(Method::SubscriptionsListen) => streams::open_listen(context, known, &request.id, lifted),
         Some(method) if is_call(method) => match offered(context, method) {
-            Ok(()) => call(context, known, &request.id, (method, lifted)).await,
+            Ok(()) => match mirrors::check(context, known, headers, (method, &lifted)).await {
+                None => call(context, known, &request.id, (method, lifted)).await,
+                Some(text) => {
+                    refuse(context, StatusCode::BAD_REQUEST, Some(&request.id), (code::HEADER_MISMATCH, &text))
+                }
+            },
             Err(failure) => fail(&failure),
         },
         Some(method) if listed(method).is_some() => {
@@ -219,6 +225,6 @@ pub(crate) fn canonical(
         session,
         resume,
         request: context.name.clone(),
-        trace: lifted.trace,
+        trace: lifted.trace.or(&context.trace).step(&*context.shared.ports.random),
     }
 }

@@ -75,6 +75,8 @@ pub(crate) struct Opened {
     pub(crate) key: SessionKey,
     pub(crate) record: RecordKey,
     version: u64,
+    /// False for a request without a session: what it leaves behind ends with it.
+    pub(crate) lasts: bool,
 }
 
 impl Sessions {
@@ -124,7 +126,14 @@ impl Sessions {
             self.end(&record).await;
             return None;
         }
-        Some(Opened { session, key: session_key(&id), record, version: found.version })
+        Some(Opened { session, key: session_key(&id), record, version: found.version, lasts: true })
+    }
+
+    /// A session for one request alone, of which nothing is kept.
+    pub(crate) fn alone(&self, principal: &Principal, session: Session) -> Opened {
+        let id = random_id(&*self.ports.random);
+        let record = RecordKey { principal: principal.clone(), kind: RecordKind::Session, id };
+        Opened { session, key: session_key(&id), record, version: 0, lasts: false }
     }
 
     /// Keeps a changed session. A change by somebody else in between wins; the client may set the level again.

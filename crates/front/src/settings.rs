@@ -29,6 +29,8 @@ pub struct Settings {
     pub oauth: Option<OAuth>,
     /// Whether verified tokens stay with their calls: true where some upstream is called in the name of its callers.
     pub keep_tokens: bool,
+    /// Whether requests of legacy clients are served without a session, each by itself, where they name none.
+    pub sessionless: bool,
     /// What weir calls itself in `serverInfo`.
     pub server: ServerIdentity,
     /// Limits and times.
@@ -48,6 +50,7 @@ impl Settings {
             trusted_proxies: Vec::new(),
             oauth: None,
             keep_tokens: false,
+            sessionless: false,
             server: ServerIdentity::default(),
             limits: Limits::default(),
         }

@@ -8,17 +8,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::FutureExt as _;
-use http::{HeaderValue, Request, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::{Layer as _, ServiceExt as _};
 use tower_http::cors::{AllowOrigin, CorsLayer};
-use weir_core::call::RequestName;
+use weir_core::call::{RequestName, Trace};
 use weir_core::seal::Sealer;
 use weir_core::telemetry::instruments;
 use weir_core::{Catalog, EndpointId, Router};
+use weir_era::lift;
 use weir_era::render::About;
 
 use crate::Ports;
@@ -104,6 +105,8 @@ pub(crate) struct Context {
     pub(crate) endpoint: EndpointId,
     pub(crate) name: RequestName,
     pub(crate) peer: Peer,
+    /// What the head says of the trace. What `_meta` says goes before.
+    pub(crate) trace: Trace,
 }
 
 impl Context {
@@ -215,9 +218,21 @@ impl Stack {
             endpoint: endpoint.clone(),
             name,
             peer,
+            trace: trace(request.headers()),
         };
         crate::doorway::enter(context, &self.keeper, request).await
     }
+}
+
+/// The trace context of a head (W3C). Of a header that is given twice none counts, and `baggage` is nobody's to pass on who was
+/// not asked to: a client that wants it passed on says it in `_meta`.
+fn trace(headers: &HeaderMap) -> Trace {
+    let one = |name: &str| {
+        let mut all = headers.get_all(name).iter();
+        let value = all.next()?.to_str().ok()?;
+        all.next().is_none().then_some(value)
+    };
+    lift::traced(one("traceparent"), one("tracestate"), None)
 }
 
 fn cors(settings: &Settings) -> Option<CorsLayer> {

@@ -47,6 +47,10 @@ pub(crate) async fn of_session(
     let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
     let uri = params.uri().map_err(wrong)?.map(std::borrow::Cow::into_owned);
     let uri = uri.ok_or_else(|| Failure::invalid_params("`uri` is missing: say which resource"))?;
+    if !opened.lasts {
+        let text = "Updates are told on a session's stream: send `initialize`, and its session id with requests";
+        return Err(Failure::invalid_params(text));
+    }
     let sessions = &context.shared.sessions;
     if method == Method::ResourcesUnsubscribe {
         // What was not subscribed to, or is not there, is not told of either.

@@ -13,10 +13,13 @@ mod ids;
 mod large;
 mod lists;
 mod lost;
+mod mirrors;
 mod names;
+mod sessionless;
 mod sessions;
 mod shutdown;
 mod sick;
+mod traces;
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::Builder;

@@ -38,6 +38,8 @@ pub struct Tool {
     pub digest: Version,
     /// What it says of itself. Not to be believed, unless the operator trusts its upstream: see [`super::Terms::hints`].
     pub hints: Hints,
+    /// True if arguments of it may have to be repeated as headers: it has an `x-mcp-header` somewhere.
+    pub mirrored: bool,
     pub(crate) input: Contract,
     pub(crate) output: Contract,
     pub(crate) labels: Arc<[KeyValue]>,
@@ -109,6 +111,7 @@ impl Draft {
         Tool {
             kind: self.kind,
             hints: self.hints(),
+            mirrored: self.mirrored(),
             upstream: upstream.clone(),
             native: self.native.into(),
             raw: self.raw,
@@ -126,6 +129,7 @@ impl Draft {
         Tool {
             kind: other.kind,
             hints: self.hints(),
+            mirrored: self.mirrored(),
             upstream: other.upstream.clone(),
             native: other.native.clone(),
             raw: self.raw,
@@ -136,6 +140,12 @@ impl Draft {
             labels: other.labels.clone(),
             completed: OnceLock::new(),
         }
+    }
+
+    fn mirrored(&self) -> bool {
+        const ANNOTATION: &[u8] = b"x-mcp-header";
+        let schema = self.input.clone().map(|at| &self.raw[at]).unwrap_or_default();
+        schema.windows(ANNOTATION.len()).any(|window| window == ANNOTATION)
     }
 
     fn hints(&self) -> Hints {
@@ -181,6 +191,7 @@ impl Tool {
         ]);
         Self {
             hints: Hints::default(),
+            mirrored: false,
             kind: ListKind::Resources,
             upstream: upstream.clone(),
             native: uri.into(),

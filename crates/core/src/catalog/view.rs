@@ -124,6 +124,12 @@ impl View {
         }
     }
 
+    /// Whether some item may ask for its arguments as headers ([`Tool::mirrored`]): few lists have one.
+    #[must_use]
+    pub fn is_mirrored(&self) -> bool {
+        self.body.mirrored
+    }
+
     /// For how many milliseconds from now a client may keep the list: the smallest of what is left of the upstreams' own
     /// promises and of weir's, and 0 where anything is pending, down or stale.
     #[must_use]
@@ -148,6 +154,7 @@ impl fmt::Debug for View {
 pub(super) struct Body {
     exposed: HashMap<Arc<str>, u32>,
     native: HashMap<Arc<str>, Option<u32>>,
+    mirrored: bool,
 }
 
 impl Body {
@@ -157,7 +164,8 @@ impl Body {
         for (at, item) in (0u32..).zip(items) {
             native.entry(item.tool.native.clone()).and_modify(|at| *at = None).or_insert(Some(at));
         }
-        Self { exposed, native }
+        let mirrored = items.iter().any(|item| item.tool.mirrored);
+        Self { exposed, native, mirrored }
     }
 }
 

@@ -52,6 +52,52 @@ pub fn mirrored(mirrors: &[(String, Vec<String>)], arguments: Option<&[u8]>) -> 
         .collect()
 }
 
+/// What a request has under the name of a parameter's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Given<'a> {
+    /// No such header.
+    Nothing,
+    /// One, with this value as it stands on the wire.
+    Once(&'a [u8]),
+    /// Several: none of them counts.
+    Often,
+}
+
+/// The name of a header that a call should have and that is not there, or does not say what the arguments say. Absent and null
+/// arguments have none to compare, and integers are compared as numbers.
+#[must_use]
+pub fn disagreement<'a, 'h>(
+    mirrors: &'a [(String, Vec<String>)],
+    arguments: Option<&[u8]>,
+    given: impl Fn(&str) -> Given<'h>,
+) -> Option<&'a str> {
+    let arguments = arguments?;
+    let agrees = |(name, path): &(String, Vec<String>)| {
+        let value = path.iter().try_fold(arguments, |object, key| Some(&object[scan::find(object, key)?]));
+        let value = scan::trim(value.unwrap_or(b"null"));
+        if value == b"null" {
+            return true;
+        }
+        let Given::Once(given) = given(name) else { return false };
+        let Ok(given) = header::decode(given) else { return false };
+        match scan::string(value) {
+            Some(text) => text == given,
+            None if value == b"true" || value == b"false" => value == given.as_bytes(),
+            None => scan::integer(value).is_some_and(|own| whole(&given) == Some(own)),
+        }
+    };
+    mirrors.iter().find(|mirror| !agrees(mirror)).map(|(name, _)| name.as_str())
+}
+
+/// A whole number as a header may say it: `42`, and `42.0` too.
+fn whole(text: &str) -> Option<i64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let zeros = !fraction.is_empty() && fraction.bytes().all(|digit| digit == b'0');
+    let digits = whole.strip_prefix('-').unwrap_or(whole);
+    let plain = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+    whole.parse().ok().filter(|_| zeros && plain)
+}
+
 /// Collects what stands on chains of `properties`; an annotation anywhere else is against the rules.
 fn walk(schema: &[u8], path: &mut Vec<String>, found: &mut Vec<(String, Vec<String>)>) -> Result<(), BadMirror> {
     for member in scan::members(schema) {
@@ -121,6 +167,38 @@ mod tests {
             [("A", "=?base64?IMOp?="), ("B", "-7"), ("D", "true")].map(|(a, b)| (a.to_owned(), b.to_owned()));
         assert_eq!(mirrored(&mirrors, Some(arguments)), expected);
         assert_eq!(mirrored(&mirrors, None), []);
+    }
+
+    #[test]
+    fn r020_r021_r022_r023_r024_headers_are_held_against_arguments() {
+        let schema = r#"{"properties":{"a":{"type":"string","x-mcp-header":"A"},"b":{"type":"integer","x-mcp-header":"B"},
+            "c":{"type":"boolean","x-mcp-header":"C"}}}"#;
+        let mirrors = mirrors(&tool(schema)).unwrap_or_default();
+        let wrong = |arguments: &str, headers: &[(&str, &str)]| {
+            let given = |name: &str| match headers.iter().filter(|(own, _)| *own == name).collect::<Vec<_>>()[..] {
+                [] => Given::Nothing,
+                [(_, value)] => Given::Once(value.as_bytes()),
+                _ => Given::Often,
+            };
+            disagreement(&mirrors, Some(arguments.as_bytes()), given).map(str::to_owned)
+        };
+        let name = |name: &str| Some(name.to_owned());
+        assert_eq!(wrong(r#"{"a":"x","b":42,"c":true}"#, &[("A", "x"), ("B", "42"), ("C", "true")]), None);
+        assert_eq!(wrong(r#"{"a":"x"}"#, &[]), name("A"));
+        assert_eq!(wrong(r#"{"a":"x"}"#, &[("A", "X")]), name("A"), "values are case-sensitive");
+        assert_eq!(wrong(r#"{"a":"x"}"#, &[("A", "x"), ("A", "x")]), name("A"));
+        assert_eq!(wrong(r#"{"a":null,"d":1}"#, &[]), None, "null and absent ask for nothing");
+        assert_eq!(wrong(r#"{"a":"\u00e9"}"#, &[("A", "=?base64?w6k=?=")]), None);
+        assert_eq!(wrong(r#"{"a":"\u00e9"}"#, &[("A", "=?base64?w6k?=")]), name("A"), "the padding is gone");
+        assert_eq!(wrong(r#"{"a":"=?BASE64?w6k=?="}"#, &[("A", "=?BASE64?w6k=?=")]), None, "literal");
+        for good in ["42", "42.0", " 42 "] {
+            assert_eq!(wrong(r#"{"b":42}"#, &[("B", good)]), None, "{good}");
+        }
+        for bad in ["42.5", "42.", "+42", "4e1", "0x2a", "", "43", "\"42\""] {
+            assert_eq!(wrong(r#"{"b":42}"#, &[("B", bad)]), name("B"), "{bad}");
+        }
+        assert_eq!(wrong(r#"{"c":true}"#, &[("C", "false")]), name("C"));
+        assert_eq!(disagreement(&mirrors, None, |_| Given::Nothing), None);
     }
 
     #[test]

@@ -40,7 +40,7 @@ fn r071_r072_r207_a_modern_call_is_the_clients_bytes_with_weirs_own_meta() {
     call.wants_progress = true;
     call.log_level = Some(LogLevel::Info);
     call.resume = Some("theirs\"".into());
-    call.trace = Trace { parent: Some("00-ours".into()), state: Some("a=b".into()) };
+    call.trace = Trace { parent: Some("00-ours".into()), state: Some("a=b".into()), baggage: None };
     assert_eq!(
         text(&modern_call(42, &call, "t", &SENDER)),
         concat!(

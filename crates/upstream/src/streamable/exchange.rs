@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use weir_core::call::Trace;
 use weir_core::{Failure, FailureKind};
 use weir_era::hop::{self, Proof};
 use weir_wire::{ErrorObject, Incoming as Parsed, Message};
@@ -48,6 +49,15 @@ pub(crate) struct Refused {
     /// The JSON-RPC error object in the body, if there was one.
     pub(crate) error: Option<Bytes>,
     retry_after: Option<Duration>,
+}
+
+/// The headers of a call's trace context. They are weir's own, made from what was checked: no client's header is passed on.
+pub(crate) fn traced(trace: &Trace) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+    let all = [("traceparent", &trace.parent), ("tracestate", &trace.state)];
+    all.into_iter().filter_map(|(name, text)| {
+        let value = HeaderValue::from_str(text.as_deref()?).ok()?;
+        Some((HeaderName::from_static(name), value))
+    })
 }
 
 /// Posts a message and sorts the answer's head.

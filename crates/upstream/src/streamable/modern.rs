@@ -46,6 +46,7 @@ impl Modern {
         let id = self.site.next_id();
         let body = self.tongue.call(id, call, &outbound.native, &self.site.client_info);
         let mut headers = self.headers(call.method);
+        headers.extend(exchange::traced(&call.trace));
         if call.method.name_header() != NameSource::None {
             headers.push((NAME, header_value(&weir_wire::header::encode(&outbound.native), &self.site)?));
         }

@@ -127,7 +127,8 @@ impl Session {
         let id = self.site.next_id();
         let body = self.tongue.call(id, call, &outbound.native, &self.site.client_info);
         let ear = self.tongue.ear(id, call.wants_progress, call.log_level);
-        self.post(&http, body, ear, id).await
+        let headers = self.headers().into_iter().chain(exchange::traced(&call.trace)).collect();
+        self.post(&http, (headers, body), ear, id).await
     }
 
     /// Makes a request of weir's own and gives its whole result.
@@ -135,7 +136,7 @@ impl Session {
         let id = self.site.next_id();
         let body = lower::legacy_request(id, method, members);
         settle::in_time(&self.site, async {
-            let reply = self.post(&self.http(), body, self.tongue.ear(id, false, None), id).await?;
+            let reply = self.post(&self.http(), (self.headers(), body), self.tongue.ear(id, false, None), id).await?;
             Ok(settle::result(&self.site, reply).await?)
         })
         .await
@@ -161,9 +162,15 @@ impl Session {
         Ok(())
     }
 
-    async fn post(self: &Arc<Self>, http: &Http, body: Bytes, ear: Ear, id: u64) -> Result<Reply, Refusal> {
+    async fn post(
+        self: &Arc<Self>,
+        http: &Http,
+        (headers, body): (Vec<(HeaderName, HeaderValue)>, Bytes),
+        ear: Ear,
+        id: u64,
+    ) -> Result<Reply, Refusal> {
         let mut pending = Pending::new(Some(self.clone()), id);
-        let headed = exchange::post(&self.site, http, self.headers(), body).await;
+        let headed = exchange::post(&self.site, http, headers, body).await;
         match headed {
             Ok(Headed::Answer(_, answer)) => {
                 let listener = Listener { tongue: self.tongue, ear, class: CapabilityClass::BASE };

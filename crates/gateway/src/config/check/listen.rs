@@ -16,10 +16,6 @@ pub(crate) const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::
 pub(crate) const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8081);
 
 pub(super) fn check(raw: &Raw, folder: &std::path::Path, report: &mut Report) -> weir_front::Settings {
-    if let Some(RawLegacySessions::Optional) = raw.legacy_sessions {
-        let problem = Problem::error(Path::at("legacy_sessions"), "`optional` is not implemented in this version");
-        report.add(problem.hint("only `required` is"));
-    }
     let listen = raw.listen.as_deref().map_or(LISTEN, |text| address(text, &Path::at("listen"), report));
     weir_front::Settings {
         tls: tls(raw.tls.as_ref(), folder, report),
@@ -27,6 +23,7 @@ pub(super) fn check(raw: &Raw, folder: &std::path::Path, report: &mut Report) ->
         hosts: hosts(raw, report),
         origins: origins(raw, report),
         trusted_proxies: proxies(raw, report),
+        sessionless: matches!(raw.legacy_sessions, Some(RawLegacySessions::Optional)),
         server: server(raw.server.as_ref()),
         limits: limits::check(raw.limits.as_ref(), report),
         ..weir_front::Settings::at(listen)

@@ -1,0 +1,51 @@
+//! Arguments that a tool asks for as headers, too (`Mcp-Param-*`): whoever routes by a header must not be told otherwise than
+//! the tool (2026-07-28, Streamable HTTP, "Custom headers").
+
+use http::HeaderMap;
+use weir_core::Authenticated;
+use weir_core::upstream::ListKind;
+use weir_era::lift::Lifted;
+use weir_era::lower::{Given, disagreement, mirrors};
+use weir_wire::method::Method;
+
+use crate::stack::Context;
+
+/// What is wrong with the headers of a call; `None` where they agree with its arguments. Headers that the tool does not ask for
+/// are nobody's business.
+pub(crate) async fn check(
+    context: &Context,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+    (method, lifted): (Method, &Lifted),
+) -> Option<String> {
+    if method != Method::ToolsCall {
+        return None;
+    }
+    let (catalog, class) = (&context.shared.catalog, lifted.capabilities.class);
+    let mut whole = catalog.view(&context.endpoint, ListKind::Tools, class)?;
+    let name = lifted.params.name().ok().flatten()?;
+    if !whole.settled && whole.find(&name).item().is_none() {
+        // Right after a start nothing is known yet, of the tools that ask for headers neither. The call would wait, too.
+        whole = Box::pin(catalog.settled(&context.endpoint, ListKind::Tools, class)).await;
+    }
+    // Most endpoints have no such tool: nothing is looked for then.
+    if !whole.is_mirrored() {
+        return None;
+    }
+    whole.find(&name).item().filter(|item| item.tool.mirrored)?;
+    // What may not be seen is unknown, whatever its headers.
+    let seen = catalog.seen(&context.endpoint, (ListKind::Tools, class), known.principal())?;
+    let tool = &seen.find(&name).item()?.tool;
+    let asked = mirrors(&tool.raw).ok()?;
+    let arguments = lifted.params.arguments().ok().flatten();
+    let given = |name: &str| {
+        let mut all = headers.get_all(format!("mcp-param-{name}")).iter();
+        match (all.next(), all.next()) {
+            (None, _) => Given::Nothing,
+            (Some(value), None) => Given::Once(value.as_bytes()),
+            (Some(_), Some(_)) => Given::Often,
+        }
+    };
+    let wrong = disagreement(&asked, arguments.as_deref(), given)?;
+    Some(format!("`Mcp-Param-{wrong}` is missing, given twice, malformed or differs from the argument"))
+}

@@ -1,0 +1,51 @@
+//! A trace that a client began goes on at the server, one span further.
+
+use serde_json::{Value, json};
+
+use super::{BOTH, both_eras, weir_over};
+use crate::harness::Checked;
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const SPAN: &str = "b7ad6b7169203331";
+
+/// The trace and the span of a `traceparent` of version 00.
+fn parts(parent: &str) -> (&str, &str) {
+    let parts: Vec<_> = parent.split('-').collect();
+    assert_eq!((parts.len(), parts[0], parts[3]), (4, "00", "01"), "{parent}");
+    assert!(parts[2].len() == 16 && parts[2].bytes().any(|byte| byte != b'0'), "{parent}");
+    (parts[1], parts[2])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r139_traces_of_headers_and_of_meta_go_on_upstream_with_a_span_of_weirs_own() {
+    let parent = format!("00-{TRACE}-{SPAN}-01");
+    for (era, builder) in both_eras() {
+        let upstream = builder.tools(1).start().await;
+        let weir = weir_over(&[("one", &upstream)]);
+        for revision in BOTH {
+            let client = Checked::open(&weir.url("/mcp"), revision).await;
+            let by_header = client.clone().with_header("traceparent", &parent).with_header("tracestate", "a=b");
+            let plain = json!({ "name": "one__tool_0000", "arguments": {} });
+            let meta = json!({ "traceparent": parent, "tracestate": "a=b", "baggage": "k=v" });
+            let by_meta = json!({ "name": "one__tool_0000", "arguments": {}, "_meta": meta });
+            let bad = json!({ "name": "one__tool_0000", "_meta": { "traceparent": "no trace", "baggage": 7 } });
+            for params in [plain.clone(), by_meta, bad] {
+                let client = if params == plain { &by_header } else { &client };
+                assert!(client.ask("tools/call", params.clone()).await.result().is_object());
+                let seen = upstream.requests_of("tools/call").pop().unwrap();
+                let given = seen.meta()["traceparent"].as_str().map(str::to_owned);
+                assert_eq!(seen.header("traceparent").map(str::to_owned), given, "{era:?} {revision:?}");
+                if params["_meta"]["baggage"] == 7 {
+                    assert_eq!((given, seen.meta().get("baggage")), (None, None));
+                    continue;
+                }
+                let given = given.unwrap();
+                let (trace, span) = parts(&given);
+                assert!(trace == TRACE && span != SPAN, "{given}");
+                assert_eq!(seen.meta()["tracestate"], "a=b");
+                let baggage = if params["_meta"].is_null() { Value::Null } else { json!("k=v") };
+                assert_eq!(seen.meta().get("baggage").cloned().unwrap_or_default(), baggage);
+            }
+        }
+    }
+}
