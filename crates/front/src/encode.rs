@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, StatusCode, header};
-use tokio::time::timeout;
+use tokio::time::{Duration, timeout};
 use weir_core::call::RequestName;
 use weir_core::{Authenticated, End, EndpointId, Event, Failure, FailureKind, Payload, Principal, SessionKey};
 use weir_era::render::{self, About};
@@ -28,6 +28,9 @@ use crate::running::{Owned, Step};
 use crate::settings::{Limits, Settings};
 use crate::stack::{Context, Shared};
 use crate::tally::Tally;
+
+/// Longer than most calls take, and not longer than a client may be without an id.
+const PRIMED_AFTER: Duration = Duration::from_millis(50);
 
 /// The largest `input_required` result: it is read whole, to seal its state.
 const LARGEST_INPUT_REQUIRED: usize = 1 << 20;
@@ -135,6 +138,14 @@ impl Asked {
         Self { resumable: Some(session).filter(|_| self.revision.has_event_ids()), ..self }
     }
 
+    /// How long the answer is waited for before it becomes a stream. One that can be taken up again from its very beginning
+    /// becomes one soon: until then the client has nothing to come back with.
+    fn stream_after(&self) -> Duration {
+        let usual = self.limits().stream_after;
+        let primed = self.resumable.is_some() && self.revision.has_stream_polling();
+        if primed { usual.min(PRIMED_AFTER) } else { usual }
+    }
+
     /// Makes an end ready.
     pub(crate) fn ready(&self, end: End) -> Ready {
         let payload = match end {
@@ -219,7 +230,7 @@ impl Asked {
 
 /// Answers a call.
 pub(crate) async fn answer(asked: Asked, mut owned: Owned) -> Answer {
-    let first = timeout(asked.limits().stream_after, owned.next()).await;
+    let first = timeout(asked.stream_after(), owned.next()).await;
     let first = match first {
         Ok(Step::Event(Event::End(end))) => {
             let challenge = asked.challenge(&end);
