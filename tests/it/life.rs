@@ -3,8 +3,10 @@
 use std::process::Command;
 
 use serde_json::json;
+use weir_testkit::mockup::Tool;
+use weir_testkit::{Mockup, RawClient};
 
-use crate::harness::{Process, Server, Weir, binary, free_port, until};
+use crate::harness::{Process, Server, Weir, binary, free_port, until, until_it};
 
 #[test]
 fn g01_a_good_reload_is_taken_and_a_bad_one_changes_nothing() {
@@ -98,4 +100,42 @@ fn readyz_healthz_and_metrics_answer() {
     let down = r#"weir_upstream_up{upstream="gone"} 0"#;
     until("the dead upstream to show", || weir.admin("/metrics").contains(down).then_some(()));
     assert!(weir.admin("/metrics").contains(r#"weir_upstream_up{upstream="one"} 1"#));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f10_when_memory_is_short_calls_wait_outside_and_streams_and_operators_go_on() {
+    // Lists that weigh something, so that what is measured is not what an idle process happens to have.
+    let long = "x".repeat(20_000);
+    let tools = (0..1000).map(|n| Tool::new(&format!("tool_{n:04}")).with("description", json!(long)));
+    let upstream = tools.fold(Mockup::modern().page_size(100), |server, tool| server.with(tool)).start().await;
+    let config = |memory: Option<usize>| {
+        let limits = memory.map(|bytes| json!({ "memory": format!("{}KiB", bytes / 1024) }));
+        json!({ "upstreams": { "one": { "url": upstream.url() } }, "limits": limits.unwrap_or(json!({})) })
+    };
+    let weir = Weir::with(config(None));
+    let client = RawClient::new(&weir.url("/mcp")).modern();
+    let call = async || client.call("one__tool_0999", json!({ "n": 1 })).await.unwrap();
+    until_it("the list", async || (call().await.last()["result"]["content"][0]["text"] == r#"{"n":1}"#).then_some(()))
+        .await;
+    let mut stream = client.listen(json!({ "toolsListChanged": true })).await.unwrap();
+    assert_eq!(stream.next_message().await.unwrap().unwrap()["method"], "notifications/subscriptions/acknowledged");
+    weir.rewrite(config(Some(weir.memory())));
+    until("the shortage", || (weir.metric("weir_memory_shortage", &[]) == 2.0).then_some(()));
+    let before = upstream.total_executions();
+    let refused = call().await;
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (503, Some("1")));
+    assert_eq!(upstream.total_executions(), before);
+    assert!(weir.admin("/readyz").starts_with("HTTP/1.1 200"));
+    tokio::select! {
+        biased;
+        ended = stream.next_message() => panic!("{ended:?}"),
+        () = std::future::ready(()) => {}
+    }
+    weir.rewrite(config(Some(weir.memory() * 2)));
+    until("the end of it", || (weir.metric("weir_memory_shortage", &[]) == 0.0).then_some(()));
+    assert_eq!(call().await.text(), r#"{"n":1}"#);
+    upstream.set_tools([Tool::new("tool_0999")]);
+    upstream.notify_list_changed();
+    let heard = stream.next_message().await.unwrap().unwrap();
+    assert_eq!(heard["method"], "notifications/tools/list_changed", "the stream was there all the time");
 }

@@ -67,6 +67,8 @@ instruments! {
     audit_failing: Gauge<u64> = u64_gauge("weir.audit.failing", "{sink}", "1 while audit records cannot be written, 0 while they can"),
     audit_sync: Histogram<f64> = f64_histogram("weir.audit.sync", "s", "Time until the disk has audit records for good"),
     unexpected_responses: Counter<u64> = u64_counter("weir.unexpected_responses", "{message}", "Responses from clients to nothing weir asked"),
+    memory_used: Gauge<u64> = u64_gauge("weir.memory.used", "By", "Memory that the process has"),
+    memory_shortage: Gauge<u64> = u64_gauge("weir.memory.shortage", "{stage}", "How short memory is: 0 enough, 1 connections are not kept, 2 what is new gets 503"),
     panics: Counter<u64> = u64_counter("weir.panics", "{panic}", "Requests that ended by a bug"),
 }
 

@@ -21,6 +21,7 @@ mod mirrors;
 mod modern;
 mod observe;
 mod places;
+mod pressure;
 mod replay;
 mod rescue;
 mod running;
@@ -43,6 +44,7 @@ use weir_core::{Catalog, Router};
 
 pub use listen::TlsError;
 pub use metadata::WELL_KNOWN_PATHS;
+pub use pressure::{Pressure, Shortage};
 pub use rescue::{ErrorRow, error_table};
 pub use settings::Settings;
 
@@ -130,6 +132,12 @@ impl Front {
         self.listening.use_certificates(certificates)?;
         self.listening.stack.store(Arc::new(Stack::new(settings, self.address, self.shared.clone())));
         Ok(())
+    }
+
+    /// The way to say how short memory is.
+    #[must_use]
+    pub fn pressure(&self) -> Pressure {
+        Pressure(self.shared.clone())
     }
 
     /// Stops accepting, ends listening streams gracefully, lets calls finish for at most `deadline`, then closes

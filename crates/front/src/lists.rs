@@ -55,6 +55,11 @@ impl PageCache {
         rendered
     }
 
+    /// Keeps none of those it has.
+    pub(crate) fn clear(&self) {
+        *self.lock() = Kept::default();
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -30,6 +30,7 @@ use crate::lists::PageCache;
 use crate::metadata::WellKnown;
 use crate::observe::{self, Answer, Served};
 use crate::places::Places;
+use crate::pressure::{Said, Shortage};
 use crate::sessions::Sessions;
 use crate::settings::{Limits, Settings};
 
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     names: AtomicU64,
     /// Requests being answered.
     in_flight: Arc<Semaphore>,
+    /// How short memory is.
+    pub(crate) shortage: Said,
     /// Open listen and GET streams.
     pub(crate) places: Arc<Places>,
     /// Resources that clients are told of.
@@ -73,6 +76,7 @@ impl Shared {
             sealer,
             pages: PageCache::default(),
             in_flight: Arc::new(Semaphore::new(MOST_IN_FLIGHT)),
+            shortage: Said::default(),
             places: Arc::default(),
             subscribed: Arc::default(),
             detached: TaskTracker::new(),
@@ -154,13 +158,17 @@ impl Stack {
         let seen = observe::begin(name.clone(), beat);
         let version = request.version();
         // 4 shed: before anything is read or asked. Outside authentication: refusing must cost nothing.
-        let busy = MOST_IN_FLIGHT - self.shared.in_flight.available_permits() >= self.limits().in_flight;
+        let full = MOST_IN_FLIGHT - self.shared.in_flight.available_permits() >= self.limits().in_flight;
+        // What ends a session gives memory back.
+        let shortage = self.shared.shortage.now();
+        let busy = full || (shortage == Shortage::Acute && request.method() != http::Method::DELETE);
         let permit = if busy { None } else { self.shared.in_flight.clone().try_acquire_owned().ok() };
         let mut answer = match &permit {
             None => crate::answer::overloaded(),
             Some(_) => self.admitted(request, name, peer).await,
         };
-        if self.shared.drain.is_cancelled() && version <= http::Version::HTTP_11 {
+        let is_last = shortage > Shortage::None || self.shared.drain.is_cancelled();
+        if is_last && version <= http::Version::HTTP_11 {
             answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         seen.finish(answer, permit)

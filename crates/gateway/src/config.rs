@@ -43,6 +43,8 @@ pub struct Config {
     pub endpoints: Vec<Endpoint>,
     /// Waits and windows of the catalog.
     pub catalog: CatalogPlan,
+    /// The memory that the process may use; `None`: what its control group may.
+    pub memory: Option<u64>,
     /// How many legacy sessions may be kept.
     pub sessions: RecordCaps,
     /// What is kept for legacy clients that lose their connection.

@@ -13,6 +13,7 @@ mod explain;
 pub mod fuzzing;
 mod limits;
 mod login;
+mod memory;
 mod outbound;
 mod quickstart;
 mod reload;

@@ -22,6 +22,7 @@ use crate::audit::{AuditError, Auditing};
 use crate::clients::Clients;
 use crate::config::{Config, Loader, Report, Source, UpstreamPlan};
 use crate::explain::Explainer;
+use crate::memory::Watch;
 use crate::outbound;
 use crate::system::{SystemClock, SystemRandom};
 use crate::telemetry::Metrics;
@@ -39,6 +40,7 @@ pub struct Weir {
     clients: Clients,
     rules: Arc<Rules>,
     explainer: Arc<Explainer>,
+    memory: Watch,
     auditing: Auditing,
     applied: Mutex<Applied>,
 }
@@ -130,6 +132,7 @@ impl Weir {
         match listeners.await {
             Ok((front, admin)) => {
                 ready.set(true);
+                let memory = Watch::start(&config, front.pressure());
                 let applied = Mutex::new(Applied { started: config.clone(), config, upstreams });
                 Ok(Self {
                     front,
@@ -143,6 +146,7 @@ impl Weir {
                     clients,
                     rules,
                     explainer,
+                    memory,
                     auditing,
                     applied,
                 })
@@ -237,6 +241,7 @@ impl Weir {
         self.replays.limit(config.replays);
         self.limits.replace(crate::limits::rates(&config));
         self.explainer.replace(config.clone());
+        self.memory.replace(&config);
         let unmoved = unmoved(&applied.started, &config);
         applied.config = config;
         applied.upstreams = upstreams;
@@ -259,6 +264,7 @@ impl Weir {
         self.front.drain(drain).await;
         self.catalog.shutdown().await;
         self.clients.shutdown().await;
+        self.memory.shutdown().await;
         if let Some(admin) = self.admin {
             admin.shutdown().await;
         }

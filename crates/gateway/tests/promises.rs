@@ -11,7 +11,7 @@ const REQUIREMENTS: [RangeInclusive<u16>; 7] =
     [1..=123, 140..=165, 194..=204, 207..=219, 237..=253, 271..=273, 276..=283];
 
 /// Rows of the fault matrix by letter and number.
-const FAULTS: [(char, RangeInclusive<u16>); 15] = [
+const FAULTS: [(char, RangeInclusive<u16>); 14] = [
     ('a', 1..=9),
     ('a', 17..=26),
     ('b', 1..=25),
@@ -23,8 +23,7 @@ const FAULTS: [(char, RangeInclusive<u16>); 15] = [
     ('e', 20..=20),
     ('e', 22..=22),
     ('f', 1..=2),
-    ('f', 9..=9),
-    ('f', 11..=18),
+    ('f', 9..=18),
     ('g', 1..=5),
     ('g', 10..=10),
 ];

@@ -10,6 +10,7 @@ mod failing;
 mod foreign_ids;
 mod in_flight;
 mod ports;
+mod pressure;
 mod principals;
 mod proxies;
 mod scripted;

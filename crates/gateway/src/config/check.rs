@@ -78,6 +78,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, report: &mut Report) -> M
     let (catalog, log, drain) =
         (catalog(&raw, report), log(raw.log.as_ref(), report), positive(raw.drain, "drain", report));
     let sessions = limits::sessions(raw.limits.as_ref(), report);
+    let memory = limits::memory(raw.limits.as_ref(), report);
     let replays = limits::replays(raw.limits.as_ref(), report);
     let rates = rates::check(raw.rates, report);
     let audit = audit::check(raw.audit, folder, report);
@@ -97,6 +98,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, report: &mut Report) -> M
         endpoints: part.endpoints,
         catalog,
         sessions,
+        memory,
         replays,
         rates,
         keys,

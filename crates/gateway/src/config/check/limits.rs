@@ -8,6 +8,8 @@ use super::super::report::{Path, Problem, Report};
 
 /// A larger body than this is refused whatever the config says: memory of a request is a small multiple of its body.
 const LARGEST_BODY: usize = 4 << 20;
+/// What weir needs with nothing to do.
+const SMALLEST_PROCESS: usize = 16 << 20;
 /// HTTP/2's own bounds of a window (RFC 9113 section 6.9.1).
 const H2_WINDOW: std::ops::RangeInclusive<usize> = 1024..=(1 << 31) - 1;
 
@@ -110,6 +112,15 @@ pub(super) fn sessions(raw: Option<&RawLimits>, report: &mut Report) -> RecordCa
             .at_least("sessions_per_principal", raw.sessions_per_principal, 1)
             .unwrap_or(d.per_principal),
     }
+}
+
+/// The memory of the process.
+pub(super) fn memory(raw: Option<&RawLimits>, report: &mut Report) -> Option<u64> {
+    let size = raw?.memory?.0;
+    if size < SMALLEST_PROCESS {
+        Judge { report }.wrong("memory", "is less than 16MiB: weir itself would not fit");
+    }
+    Some(size as u64)
 }
 
 /// Caps of the replay logs.

@@ -17,6 +17,9 @@ macro_rules! limits {
 }
 
 limits! {
+    /// Memory of the process. From 92% of it connections are not kept, from 95% new requests get 503. Default: what the
+    /// process's control group may use, if that is bounded.
+    memory: Size,
     /// Connections waiting to be accepted. Default 4096.
     backlog: u32,
     /// Open connections. Default 18000.

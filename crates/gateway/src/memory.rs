@@ -1,0 +1,149 @@
+//! Watches how much memory the process uses against what it may use, and tells the client side when that gets short
+//! (fault F10). It frees nothing itself; parts have bounds of their own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+use weir_core::telemetry::instruments;
+use weir_front::{Pressure, Shortage};
+
+use crate::config::Config;
+
+/// Between two looks. A process takes hundreds of megabytes in less only if each request does.
+const LOOK: Duration = Duration::from_millis(250);
+/// No budget.
+const ENDLESS: u64 = u64::MAX;
+/// Percent of the budget at which each stage begins, and below which it is over: apart, so that it does not flicker.
+const NEAR: (u64, u64) = (92, 88);
+const ACUTE: (u64, u64) = (95, 92);
+
+/// The watch at work. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    budget: Arc<AtomicU64>,
+    stop: DropGuard,
+    tasks: TaskTracker,
+}
+
+impl Watch {
+    /// Begins. Must be called inside a tokio runtime.
+    pub(crate) fn start(config: &Config, pressure: Pressure) -> Self {
+        let budget = Arc::new(AtomicU64::new(budget(config)));
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let work = watch(budget.clone(), pressure);
+        tasks.spawn(stop.clone().run_until_cancelled_owned(work));
+        Self { budget, stop: stop.drop_guard(), tasks }
+    }
+
+    /// Goes by another config from the next look on.
+    pub(crate) fn replace(&self, config: &Config) {
+        self.budget.store(budget(config), Ordering::Relaxed);
+    }
+
+    pub(crate) async fn shutdown(self) {
+        let Self { stop, tasks, .. } = self;
+        drop(stop);
+        tasks.close();
+        tasks.wait().await;
+    }
+}
+
+async fn watch(budget: Arc<AtomicU64>, pressure: Pressure) {
+    let mut before = Shortage::None;
+    loop {
+        let (used, most) = (used().unwrap_or(0), budget.load(Ordering::Relaxed));
+        let now = shortage(before, used, most);
+        instruments().memory_used.record(used, &[]);
+        instruments().memory_shortage.record(now as u64, &[]);
+        if now != before {
+            tell(now, used, most);
+            pressure.set(now);
+            before = now;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn tell(shortage: Shortage, used: u64, most: u64) {
+    match shortage {
+        Shortage::None => tracing::info!(used, most, "there is enough memory again"),
+        Shortage::Near => {
+            tracing::warn!(used, most, "memory gets short: connections are not kept, nor are pages of lists")
+        }
+        Shortage::Acute => tracing::error!(used, most, "memory is short: new requests get 503, what is open goes on"),
+    }
+}
+
+/// The stage after one, by what is used of what may be.
+fn shortage(before: Shortage, used: u64, most: u64) -> Shortage {
+    if most == ENDLESS {
+        return Shortage::None;
+    }
+    let is_in = |(begin, end): (u64, u64), stage| {
+        let bound = if before >= stage { end } else { begin };
+        u128::from(used) * 100 >= u128::from(most) * u128::from(bound)
+    };
+    if is_in(ACUTE, Shortage::Acute) {
+        Shortage::Acute
+    } else if is_in(NEAR, Shortage::Near) {
+        Shortage::Near
+    } else {
+        Shortage::None
+    }
+}
+
+/// What the config says, or else what the system gives the process's control group.
+fn budget(config: &Config) -> u64 {
+    config.memory.or_else(|| read("/sys/fs/cgroup/memory.max")?.trim().parse().ok()).unwrap_or(ENDLESS)
+}
+
+/// Bytes of memory that the process has.
+fn used() -> Option<u64> {
+    let status = read("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+}
+
+/// A file that the kernel makes up when it is read: there is no disk to wait for.
+fn read(path: &str) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f10_stages_begin_and_end_apart() {
+        let walk = [
+            (50, Shortage::None),
+            (91, Shortage::None),
+            (92, Shortage::Near),
+            (94, Shortage::Near),
+            (89, Shortage::Near),
+            (87, Shortage::None),
+            (89, Shortage::None),
+            (95, Shortage::Acute),
+            (93, Shortage::Acute),
+            (91, Shortage::Near),
+            (94, Shortage::Near),
+            (200, Shortage::Acute),
+            (10, Shortage::None),
+        ];
+        let mut stage = Shortage::None;
+        for (used, expected) in walk {
+            stage = shortage(stage, used << 30, 100 << 30);
+            assert_eq!(stage, expected, "{used}");
+        }
+        assert_eq!(shortage(Shortage::Acute, u64::MAX, ENDLESS), Shortage::None);
+        assert_eq!(shortage(Shortage::None, 1, 1), Shortage::Acute);
+    }
+
+    #[test]
+    fn the_process_knows_what_it_uses() {
+        assert!(used().is_some_and(|used| (1 << 20..1 << 40).contains(&used)));
+    }
+}
