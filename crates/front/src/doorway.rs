@@ -39,7 +39,7 @@ pub(crate) async fn enter(context: Context, keeper: &Gatekeeper, request: Reques
 }
 
 /// 8 decode and 9 door: `protocol` 1.7, in its order.
-async fn post(context: &Context, known: &Authenticated<()>, headers: &HeaderMap, body: Bytes) -> Answer {
+pub(crate) async fn post(context: &Context, known: &Authenticated<()>, headers: &HeaderMap, body: Bytes) -> Answer {
     let limits = ScanLimits { max_batch: context.limits().batch_items, ..ScanLimits::default() };
     let message = match Incoming::parse(body, &limits) {
         Ok(Incoming::One(message)) => message,

@@ -57,12 +57,7 @@ impl Gatekeeper {
 
     /// Checks what is asked of an endpoint. Order: malformed, method, size, media types.
     pub(crate) fn check(&self, head: &Parts) -> Result<(), Refusal> {
-        if head.headers.keys().any(|name| memchr::memchr(b'_', name.as_str().as_bytes()).is_some()) {
-            return Err(bad("underscore", "header names with `_` are refused: proxies read them as `-`"));
-        }
-        if head.uri.query().is_some_and(|query| query.contains("access_token=")) {
-            return Err(bad("query_token", "tokens are not taken from the query: send them in `Authorization`"));
-        }
+        well_formed(head)?;
         match head.method {
             Method::POST => {
                 crate::intake::declared(&head.headers, self.body_bytes)?;
@@ -71,6 +66,23 @@ impl Gatekeeper {
             Method::GET | Method::DELETE => session_method(head),
             _ => Err(method_not_allowed()),
         }
+    }
+
+    /// Checks what is asked of HTTP+SSE, where clients accept what there is.
+    pub(crate) fn check_line(&self, head: &Parts, method: &Method) -> Result<(), Refusal> {
+        well_formed(head)?;
+        if head.method != *method {
+            let text = "messages are posted, and the stream is got";
+            return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method", text).with(header::ALLOW, "GET, POST"));
+        }
+        if *method == Method::POST {
+            crate::intake::declared(&head.headers, self.body_bytes)?;
+            return json(&head.headers);
+        }
+        if accepts(&head.headers, "text/event-stream") {
+            return Ok(());
+        }
+        Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, "accept", "send `Accept: text/event-stream`"))
     }
 
     /// Checks that a host of ours is asked.
@@ -121,7 +133,26 @@ fn host_name(host: &str) -> Option<&str> {
     good.then_some(name)
 }
 
+fn well_formed(head: &Parts) -> Result<(), Refusal> {
+    if head.headers.keys().any(|name| memchr::memchr(b'_', name.as_str().as_bytes()).is_some()) {
+        return Err(bad("underscore", "header names with `_` are refused: proxies read them as `-`"));
+    }
+    if head.uri.query().is_some_and(|query| query.contains("access_token=")) {
+        return Err(bad("query_token", "tokens are not taken from the query: send them in `Authorization`"));
+    }
+    Ok(())
+}
+
 fn media(headers: &HeaderMap) -> Result<(), Refusal> {
+    json(headers)?;
+    if accepts_usual(headers) || accepts(headers, "application/json") && accepts(headers, "text/event-stream") {
+        return Ok(());
+    }
+    let text = "send `Accept: application/json, text/event-stream`: an answer may be either";
+    Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, "accept", text))
+}
+
+fn json(headers: &HeaderMap) -> Result<(), Refusal> {
     let unsupported = |text| Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media_type", text);
     let lines = |name| headers.get_all(name).iter().map(|value| value.to_str().unwrap_or("?"));
     let is_json = |kind: &str| {
@@ -136,11 +167,7 @@ fn media(headers: &HeaderMap) -> Result<(), Refusal> {
     if lines(header::CONTENT_ENCODING).any(|coding| !coding.eq_ignore_ascii_case("identity")) {
         return Err(unsupported("compressed requests are not taken: send the body as it is"));
     }
-    if accepts_usual(headers) || accepts(headers, "application/json") && accepts(headers, "text/event-stream") {
-        return Ok(());
-    }
-    let text = "send `Accept: application/json, text/event-stream`: an answer may be either";
-    Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, "accept", text))
+    Ok(())
 }
 
 /// GET and DELETE exist for legacy sessions alone.

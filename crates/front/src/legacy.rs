@@ -224,7 +224,7 @@ fn call(
     let (cancelled, in_flight) = Sessions::begin(&context.shared, opened.key, request, context.limits());
     let owner = SessionOwner::new(context.shared.clone(), cancelled, in_flight);
     let asked = Asked::new(context, id.clone(), (revision, method), token);
-    let asked = if opened.lasts { asked.resumable(opened.key) } else { asked };
+    let asked = if opened.lasts && !context.on_line { asked.resumable(opened.key) } else { asked };
     Turn::Call(Box::new(asked), Owned::by_session(running, owner))
 }
 

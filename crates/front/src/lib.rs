@@ -14,6 +14,7 @@ mod head;
 mod intake;
 mod legacy;
 mod limit;
+mod line;
 mod listen;
 mod lists;
 mod metadata;
@@ -42,6 +43,7 @@ use weir_core::port::{Audit, Authorizer, Bus, Clock, Limiter, Mailbox, Random, R
 use weir_core::seal::Sealer;
 use weir_core::{Catalog, Router};
 
+pub use line::LINE_PATHS;
 pub use listen::TlsError;
 pub use metadata::WELL_KNOWN_PATHS;
 pub use pressure::{Pressure, Shortage};

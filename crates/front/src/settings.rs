@@ -31,6 +31,8 @@ pub struct Settings {
     pub keep_tokens: bool,
     /// Whether requests of legacy clients are served without a session, each by itself, where they name none.
     pub sessionless: bool,
+    /// Whether HTTP+SSE, the transport of 2024-11-05, is served beside each endpoint.
+    pub http_sse: bool,
     /// What weir calls itself in `serverInfo`.
     pub server: ServerIdentity,
     /// Limits and times.
@@ -51,6 +53,7 @@ impl Settings {
             oauth: None,
             keep_tokens: false,
             sessionless: false,
+            http_sse: true,
             server: ServerIdentity::default(),
             limits: Limits::default(),
         }

@@ -25,6 +25,7 @@ use weir_era::render::About;
 use crate::Ports;
 use crate::answer::Refusal;
 use crate::guard::Gatekeeper;
+use crate::line::{self, Lines};
 use crate::listen::Peer;
 use crate::lists::PageCache;
 use crate::metadata::WellKnown;
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
     pub(crate) places: Arc<Places>,
     /// Resources that clients are told of.
     pub(crate) subscribed: Arc<Places>,
+    /// Clients of HTTP+SSE.
+    pub(crate) lines: Arc<Lines>,
     /// Calls of legacy clients that went away.
     pub(crate) detached: TaskTracker,
     /// What hears of cancels and clears sessions away. It goes on while calls are drained.
@@ -79,6 +82,7 @@ impl Shared {
             shortage: Said::default(),
             places: Arc::default(),
             subscribed: Arc::default(),
+            lines: Arc::default(),
             detached: TaskTracker::new(),
             upkeep: TaskTracker::new(),
             drain: CancellationToken::new(),
@@ -111,6 +115,8 @@ pub(crate) struct Context {
     pub(crate) peer: Peer,
     /// What the head says of the trace. What `_meta` says goes before.
     pub(crate) trace: Trace,
+    /// True where the answer goes to a stream with others: nothing of it can be taken up again.
+    pub(crate) on_line: bool,
 }
 
 impl Context {
@@ -216,7 +222,12 @@ impl Stack {
 
     /// 5 guard, 6 authn, 7 admit, 8 decode, 9 door: in the order of doorway.
     async fn at_path(&self, request: Request<Incoming>, name: RequestName, peer: Peer) -> Answer {
-        let Some(endpoint) = self.paths.get(request.uri().path()) else {
+        let path = request.uri().path();
+        let at = |path: &str| self.paths.get(path);
+        let beside = line::beside(path).filter(|_| self.settings.http_sse);
+        let found = at(path).map(|endpoint| (endpoint, None));
+        let found = found.or_else(|| beside.and_then(|(path, end)| Some((at(path)?, Some(end)))));
+        let Some((endpoint, end)) = found else {
             return crate::answer::plain(StatusCode::NOT_FOUND, "no such endpoint");
         };
         let context = Context {
@@ -227,8 +238,12 @@ impl Stack {
             name,
             peer,
             trace: trace(request.headers()),
+            on_line: end.is_some(),
         };
-        crate::doorway::enter(context, &self.keeper, request).await
+        match end {
+            None => crate::doorway::enter(context, &self.keeper, request).await,
+            Some(end) => Box::pin(line::enter(context, &self.keeper, request, end)).await,
+        }
     }
 }
 

@@ -131,7 +131,7 @@ where
 }
 
 /// A place for one more stream.
-fn place(context: &Context, known: &Authenticated<()>) -> Result<Place, Refusal> {
+pub(crate) fn place(context: &Context, known: &Authenticated<()>) -> Result<Place, Refusal> {
     let limits = context.limits();
     let most = (limits.streams, limits.streams_per_principal);
     context.shared.places.take(known.principal(), most).map_err(|none| match none {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use weir_front::WELL_KNOWN_PATHS;
+use weir_front::{LINE_PATHS, WELL_KNOWN_PATHS};
 use weir_gateway::admin::ROUTES;
 use weir_gateway::config::{Config, Loader, Source};
 
@@ -43,13 +43,16 @@ fn the_openapi_file_has_exactly_the_routes_there_are() {
     let default = config("upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }").endpoints[0].id.to_string();
     let own_metadata = format!("{}{default}", WELL_KNOWN_PATHS[0]);
     let metadata = WELL_KNOWN_PATHS.into_iter().chain([own_metadata.as_str()]);
-    let expected: BTreeSet<&str> = ROUTES.into_iter().chain([default.as_str()]).chain(metadata.clone()).collect();
+    let line = LINE_PATHS.map(|end| format!("{default}{end}"));
+    let ours = [default.as_str(), line[0].as_str(), line[1].as_str()];
+    let expected: BTreeSet<&str> = ROUTES.into_iter().chain(ours).chain(metadata.clone()).collect();
     assert_eq!(found, expected);
     let methods = |path: &str| -> BTreeSet<&str> {
         let operations = ["get", "put", "post", "delete", "options", "head", "patch"];
         paths[path].as_object().unwrap().keys().map(String::as_str).filter(|key| operations.contains(key)).collect()
     };
     assert_eq!(methods(&default), BTreeSet::from(["post", "get", "delete"]));
+    assert_eq!(line.each_ref().map(|path| methods(path)), [BTreeSet::from(["get"]), BTreeSet::from(["post"])]);
     for route in ROUTES.into_iter().chain(metadata) {
         assert_eq!(methods(route), BTreeSet::from(["get"]), "{route}");
     }

@@ -15,6 +15,7 @@ mod lists;
 mod lost;
 mod mirrors;
 mod names;
+mod old_transport;
 mod sessionless;
 mod sessions;
 mod shutdown;

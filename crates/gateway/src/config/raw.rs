@@ -71,6 +71,8 @@ pub(crate) struct Raw {
     pub(crate) trusted_proxies: Option<Vec<String>>,
     /// Whether clients of the older revisions must open a session. Default `required`.
     pub(crate) legacy_sessions: Option<RawLegacySessions>,
+    /// Whether HTTP+SSE, the transport of 2024-11-05, is served beside each endpoint, at `<path>/sse`. Default true.
+    pub(crate) http_sse: Option<bool>,
     /// What weir calls itself to clients.
     pub(crate) server: Option<RawServer>,
     /// How long the first list after a start waits for upstreams that have not answered yet. Default `2s`.

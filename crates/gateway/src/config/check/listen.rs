@@ -24,6 +24,7 @@ pub(super) fn check(raw: &Raw, folder: &std::path::Path, report: &mut Report) ->
         origins: origins(raw, report),
         trusted_proxies: proxies(raw, report),
         sessionless: matches!(raw.legacy_sessions, Some(RawLegacySessions::Optional)),
+        http_sse: raw.http_sse.unwrap_or(true),
         server: server(raw.server.as_ref()),
         limits: limits::check(raw.limits.as_ref(), report),
         ..weir_front::Settings::at(listen)

@@ -1,0 +1,372 @@
+//! HTTP+SSE, the transport of 2024-11-05, beside each endpoint: a stream at `<path>/sse`, whose first event says where to post
+//! messages, and on which everything is answered.
+//!
+//! A client of it is one of a session like any other: what it posts goes the way of every request, and the answers' own bodies
+//! are written to the one stream, an event at a time.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context as Task, Poll};
+use std::time::SystemTime;
+
+use bytes::{Bytes, BytesMut};
+use data_encoding::BASE64URL_NOPAD;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use http_body::Frame;
+use http_body_util::BodyExt as _;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use weir_core::port::{Clock, Fut, random_id};
+use weir_core::{Authenticated, EndpointId, Principal};
+use weir_wire::sse::{self, StreamEncoder};
+
+use crate::answer::{self, Refusal, labelled};
+use crate::body::{Body, Broken};
+use crate::guard::Gatekeeper;
+use crate::observe::{Answer, Waits};
+use crate::places::Place;
+use crate::stack::{Context, Shared};
+use crate::{admission, doorway, intake, streams};
+
+/// Pieces of answers that wait for a slow reader; then the answers wait.
+const WAITING: usize = 16;
+/// Messages of one client that are being answered.
+const AT_ONCE: usize = 64;
+
+/// What stands beside an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The stream.
+    Stream,
+    /// Where messages are posted.
+    Messages,
+}
+
+/// What stands behind an endpoint's path: the stream's, and where messages are posted.
+pub const LINE_PATHS: [&str; 2] = ["/sse", "/messages"];
+
+/// The endpoint's path and which end of its line a path is, if it is one.
+pub(crate) fn beside(path: &str) -> Option<(&str, End)> {
+    let mut ends = LINE_PATHS.into_iter().zip([End::Stream, End::Messages]);
+    let (endpoint, end) = ends.find_map(|(name, end)| Some((path.strip_suffix(name)?, end)))?;
+    Some((if endpoint.is_empty() { "/" } else { endpoint }, end))
+}
+
+/// The open lines, by an unguessable id. Each has a place among the streams, which bounds them.
+#[derive(Default)]
+pub(crate) struct Lines(Mutex<HashMap<[u8; 16], Arc<Line>>>);
+
+/// One client's line.
+struct Line {
+    principal: Principal,
+    endpoint: EndpointId,
+    out: mpsc::Sender<Bytes>,
+    /// Held while an event is written: others must not write into it.
+    writing: tokio::sync::Mutex<()>,
+    /// The id of the session that `initialize` opened.
+    session: Mutex<Option<HeaderValue>>,
+    places: Arc<Semaphore>,
+    over: CancellationToken,
+}
+
+/// Serves a request of HTTP+SSE.
+pub(crate) async fn enter(
+    context: Context,
+    keeper: &Gatekeeper,
+    request: Request<hyper::body::Incoming>,
+    end: End,
+) -> Answer {
+    let (head, body) = request.into_parts();
+    let method = if end == End::Stream { Method::GET } else { Method::POST };
+    if let Err(refusal) = keeper.check_line(&head, &method) {
+        return refusal.answer();
+    }
+    let known = match admission::enter(&context, &head).await {
+        Ok(known) => known,
+        Err(refusal) => return refusal.answer(),
+    };
+    let answer = match end {
+        End::Stream => open(&context, &known),
+        End::Messages => {
+            let line = head.uri.query().and_then(|query| context.shared.lines.find(query));
+            let own = |line: &Arc<Line>| line.principal == *known.principal() && line.endpoint == context.endpoint;
+            // Another's line is no line.
+            let Some(line) = line.filter(own) else {
+                return Refusal::new(StatusCode::NOT_FOUND, "session", "no such stream: get one first").answer();
+            };
+            match intake::read(&head.headers, body, context.limits()).await {
+                Ok(body) => line.post(context, &known, body),
+                Err(refusal) => refusal.answer(),
+            }
+        }
+    };
+    labelled(answer, if end == End::Stream { "GET" } else { "POST" }, "legacy")
+}
+
+fn open(context: &Context, known: &Authenticated<()>) -> Answer {
+    let place = match streams::place(context, known) {
+        Ok(place) => place,
+        Err(none) => return none.answer(),
+    };
+    let id = random_id(&*context.shared.ports.random);
+    let (out, told) = mpsc::channel(WAITING);
+    let line = Arc::new(Line {
+        principal: known.principal().clone(),
+        endpoint: context.endpoint.clone(),
+        out,
+        writing: tokio::sync::Mutex::default(),
+        session: Mutex::default(),
+        places: Arc::new(Semaphore::new(AT_ONCE)),
+        over: CancellationToken::new(),
+    });
+    context.shared.lines.lock().insert(id, line.clone());
+    let path = context.endpoint.as_str().trim_end_matches('/');
+    let first = format!("event: endpoint\ndata: {path}/messages?sessionId={}\n\n", BASE64URL_NOPAD.encode(&id));
+    let hold = Hold { shared: context.shared.clone(), context: context.clone(), id, line };
+    let mut answer =
+        answer::events(Body::new(Told::new(context, first, told, (hold, place), known.principal().expires())));
+    answer.extensions_mut().insert(Waits);
+    answer
+}
+
+impl Lines {
+    /// The line whose id a query names.
+    fn find(&self, query: &str) -> Option<Arc<Line>> {
+        let text = query.split('&').find_map(|pair| pair.strip_prefix("sessionId="))?;
+        let id: [u8; 16] = BASE64URL_NOPAD.decode(text.as_bytes()).ok()?.try_into().ok()?;
+        self.lock().get(&id).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 16], Arc<Line>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Line {
+    /// Takes a message. What there is to say about it is said on the stream.
+    fn post(self: &Arc<Self>, context: Context, known: &Authenticated<()>, body: Bytes) -> Answer {
+        let Ok(place) = self.places.clone().try_acquire_owned() else {
+            let text = "too many messages of this client are being answered: wait for an answer first";
+            let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "in_flight", text);
+            return refusal.with(header::RETRY_AFTER, "1").answer();
+        };
+        let (line, known, shared) = (self.clone(), known.with(()), context.shared.clone());
+        let answering = async move {
+            let _place = place;
+            let answer = doorway::post(&context, &known, &line.headers(), body).await;
+            line.opened(&context, &known, &answer);
+            line.write(answer).await;
+        };
+        // It ends with the line at the latest; the drain waits for it.
+        shared.detached.spawn(self.over.clone().run_until_cancelled_owned(answering));
+        answer::empty(StatusCode::ACCEPTED)
+    }
+
+    /// What a client of Streamable HTTP would say in its headers.
+    fn headers(&self) -> HeaderMap {
+        let session = self.lock().clone();
+        session.map(|session| (crate::head::SESSION.clone(), session)).into_iter().collect()
+    }
+
+    /// After `initialize`: what the session's own stream tells is told here.
+    fn opened(self: &Arc<Self>, context: &Context, known: &Authenticated<()>, answer: &Answer) {
+        let Some(session) = answer.headers().get(&crate::head::SESSION) else { return };
+        *self.lock() = Some(session.clone());
+        let (line, context, known) = (self.clone(), context.clone(), known.with(()));
+        let shared = context.shared.clone();
+        let telling = async move {
+            let answer = streams::open_get(&context, &known, &line.headers()).await;
+            line.write(answer).await;
+        };
+        shared.detached.spawn(self.over.clone().run_until_cancelled_owned(telling));
+    }
+
+    /// Writes an answer's messages to the stream. One that breaks off in the middle breaks the stream.
+    async fn write(&self, answer: Answer) {
+        let kind = answer.headers().get(header::CONTENT_TYPE).map(|value| value.as_bytes().to_vec());
+        let body = answer.into_body();
+        let written = match kind.as_deref() {
+            Some(b"application/json") => self.write_json(body).await,
+            Some(b"text/event-stream") => self.write_events(body).await,
+            // Nothing is said, or a refusal that is no message: the client's request times out.
+            _ => Ok(()),
+        };
+        if written.is_err() {
+            self.over.cancel();
+        }
+    }
+
+    async fn write_json(&self, mut body: Body) -> Result<(), Broken> {
+        let _writing = self.writing.lock().await;
+        let mut encoder = StreamEncoder::default();
+        self.send(Bytes::from_static(b"event: message\n")).await?;
+        self.send(encoder.begin(None)).await?;
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame?.into_data() else { continue };
+            let mut pieces = Vec::new();
+            encoder.data(data, &mut pieces);
+            for piece in pieces {
+                self.send(piece).await?;
+            }
+        }
+        self.send(encoder.end()).await
+    }
+
+    async fn write_events(&self, mut body: Body) -> Result<(), Broken> {
+        let mut writing = None;
+        while let Some(frame) = body.frame().await {
+            let Ok(piece) = frame?.into_data() else { continue };
+            // The line has comments of its own.
+            if writing.is_none() && piece.starts_with(b":") {
+                continue;
+            }
+            if writing.is_none() {
+                writing = Some(self.writing.lock().await);
+                self.send(Bytes::from_static(b"event: message\n")).await?;
+            }
+            let ends = piece.ends_with(b"\n\n");
+            self.send(piece).await?;
+            if ends {
+                writing = None;
+            }
+        }
+        Ok(())
+    }
+
+    async fn send(&self, piece: Bytes) -> Result<(), Broken> {
+        Ok(self.out.send(piece).await?)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<HeaderValue>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lines({})", self.lock().len())
+    }
+}
+
+/// A line's stream holds it: with it goes the line, and its session.
+struct Hold {
+    shared: Arc<Shared>,
+    context: Context,
+    id: [u8; 16],
+    line: Arc<Line>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.shared.lines.lock().remove(&self.id);
+        self.line.over.cancel();
+        let (shared, context, line) = (self.shared.clone(), self.context.clone(), self.line.clone());
+        let headers = line.headers();
+        if headers.is_empty() {
+            return;
+        }
+        self.shared.detached.spawn(async move {
+            if let Some(opened) = shared.sessions.load(&line.principal, &headers, context.limits()).await {
+                shared.sessions.end(&opened.record).await;
+            }
+        });
+    }
+}
+
+/// The stream of a line.
+struct Told {
+    first: Option<Bytes>,
+    told: mpsc::Receiver<Bytes>,
+    /// True between two events.
+    between: bool,
+    over: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Draining, and nothing is being answered any more.
+    drained: Fut<'static, ()>,
+    expires: Option<SystemTime>,
+    clock: Arc<dyn Clock>,
+    comment: Pin<Box<Sleep>>,
+    keep_alive: std::time::Duration,
+    _hold: Hold,
+    _place: Place,
+}
+
+impl Told {
+    fn new(
+        context: &Context,
+        first: String,
+        told: mpsc::Receiver<Bytes>,
+        (hold, place): (Hold, Place),
+        expires: Option<SystemTime>,
+    ) -> Self {
+        let keep_alive = context.limits().keep_alive;
+        let (drain, places) = (context.shared.drain.clone(), hold.line.places.clone());
+        let drained = async move {
+            drain.cancelled().await;
+            // Nobody closes them.
+            let _all = places.acquire_many(AT_ONCE as u32).await;
+        };
+        Self {
+            first: Some(first.into()),
+            told,
+            between: true,
+            over: Box::pin(hold.line.over.clone().cancelled_owned()),
+            drained: Box::pin(drained),
+            expires,
+            clock: context.shared.ports.clock.clone(),
+            comment: Box::pin(sleep_until(Instant::now() + keep_alive)),
+            keep_alive,
+            _hold: hold,
+            _place: place,
+        }
+    }
+}
+
+impl http_body::Body for Told {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Task<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = &mut *self;
+        if let Some(first) = this.first.take() {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        if let Poll::Ready(Some(piece)) = this.told.poll_recv(cx) {
+            this.between = piece.ends_with(b"\n\n");
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        let expired = this.expires.is_some_and(|expires| expires <= this.clock.wall());
+        let drained = this.drained.as_mut().poll(cx).is_ready();
+        if expired || drained || this.over.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        while this.comment.as_mut().poll(cx).is_ready() {
+            let next = Instant::now() + this.keep_alive;
+            this.comment.as_mut().reset(next);
+            if this.between {
+                let mut out = BytesMut::new();
+                sse::write_comment(&mut out, "");
+                return Poll::Ready(Some(Ok(Frame::data(out.freeze()))));
+            }
+        }
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ends_of_a_line_stand_beside_their_endpoint() {
+        assert_eq!(beside("/mcp/sse"), Some(("/mcp", End::Stream)));
+        assert_eq!(beside("/mcp/one/messages"), Some(("/mcp/one", End::Messages)));
+        assert_eq!(beside("/sse"), Some(("/", End::Stream)));
+        for other in ["/mcp", "/mcp/sse/", "/mcp/ssex", "/mcpsse"] {
+            assert_eq!(beside(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Clients of HTTP+SSE, the transport of 2024-11-05.
+
+use http::{HeaderMap, HeaderValue, Method};
+use serde_json::{Value, json};
+use weir_testkit::{Exchange, Mockup, RawClient};
+use weir_wire::Revision;
+
+use super::{both_eras, weir_over};
+use crate::harness::{Weir, soon};
+
+/// A client with its stream and its place to post to.
+struct Client {
+    stream: Exchange,
+    messages: RawClient,
+    path: String,
+}
+
+fn posting() -> HeaderMap {
+    [(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"))].into_iter().collect()
+}
+
+impl Client {
+    async fn open(weir: &Weir, endpoint: &str) -> Self {
+        let raw = RawClient::new(&weir.url(&format!("{endpoint}/sse")));
+        let accept = [(http::header::ACCEPT, HeaderValue::from_static("text/event-stream"))].into_iter().collect();
+        let mut stream = soon("the stream", raw.send(Method::GET, accept, "")).await.unwrap();
+        assert!(stream.status.is_success() && stream.is_stream(), "{:?}", stream.status);
+        let first = soon("the endpoint", stream.next_event()).await.unwrap().unwrap();
+        assert_eq!(first.event.as_deref(), Some("endpoint"), "R107: it comes first");
+        assert!(first.data.starts_with(&format!("{endpoint}/messages?")), "{first:?}");
+        let messages = RawClient::new(&weir.url(&first.data));
+        let mut client = Self { stream, messages, path: first.data };
+        let hello = json!({ "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": { "name": "old", "version": "1" } });
+        let answer = client.ask(1, "initialize", hello).await;
+        assert_eq!(answer["result"]["protocolVersion"], "2024-11-05", "{answer}");
+        client.post(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
+        client
+    }
+
+    async fn post(&self, message: &Value) {
+        let answer = self.messages.send(Method::POST, posting(), message.to_string()).await.unwrap();
+        let answer = soon("the post", answer.finish()).await.unwrap();
+        assert_eq!((answer.status.as_u16(), answer.body.len()), (202, 0));
+    }
+
+    async fn next(&mut self) -> Value {
+        loop {
+            let event = soon("an event", self.stream.next_event()).await.unwrap().unwrap();
+            if !event.data.is_empty() {
+                assert_eq!(event.event.as_deref(), Some("message"), "R107");
+                return serde_json::from_str(&event.data).unwrap();
+            }
+        }
+    }
+
+    async fn ask(&mut self, id: u64, method: &str, params: Value) -> Value {
+        self.post(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
+        let answer = self.next().await;
+        assert_eq!(answer["id"], id, "{answer}");
+        answer
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r107_a_client_of_http_sse_has_everything_on_its_one_stream() {
+    for (_, builder) in both_eras() {
+        let upstream = builder.tools(2).with_library().start().await;
+        let weir = weir_over(&[("one", &upstream)]);
+        let mut client = Client::open(&weir, "/mcp").await;
+        let listed = client.ask(2, "tools/list", json!({})).await;
+        assert_eq!(listed["result"]["tools"].as_array().map(Vec::len), Some(2), "{listed}");
+        let called = client.ask(3, "tools/call", json!({ "name": "one__tool_0000", "arguments": { "a": 1 } })).await;
+        assert_eq!(called["result"]["content"][0]["text"], r#"{"a":1}"#);
+        let refused = client.ask(4, "tools/call", json!({ "name": "nothing" })).await;
+        assert_eq!(refused["error"]["code"], -32602);
+        // Changes and updates come on it, too.
+        let subscribed = client.ask(5, "resources/subscribe", json!({ "uri": "one+memo:1" })).await;
+        assert_eq!(subscribed["result"], json!({}), "{subscribed}");
+        upstream.update("memo:1");
+        let updated = client.next().await;
+        assert_eq!(
+            (updated["method"].as_str(), &updated["params"]["uri"]),
+            (Some("notifications/resources/updated"), &json!("one+memo:1"))
+        );
+        // With the stream goes the session, and with that its subscriptions.
+        drop(client);
+        upstream.until("nobody is told any more", |upstream| upstream.subscribed().is_empty()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r108_nobody_posts_to_what_is_not_its_own_line() {
+    let upstream = Mockup::modern().tools(1).start().await;
+    let weir = weir_over(&[("one", &upstream)]);
+    let client = Client::open(&weir, "/mcp").await;
+    let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }).to_string();
+    let post = async |path: &str| {
+        let answer = RawClient::new(&weir.url(path)).send(Method::POST, posting(), ping.clone()).await.unwrap();
+        answer.status.as_u16()
+    };
+    for path in ["/mcp/messages", "/mcp/messages?sessionId=", "/mcp/messages?sessionId=AAAAAAAAAAAAAAAAAAAAAA"] {
+        assert_eq!(post(path).await, 404, "{path}");
+    }
+    // Of another endpoint.
+    let own = client.messages.clone();
+    assert_eq!(post(&client.path.replace("/mcp/messages", "/mcp/one/messages")).await, 404);
+    assert_eq!(post(&client.path).await, 202);
+    let answer = own.send(Method::GET, HeaderMap::new(), "").await.unwrap();
+    assert_eq!(answer.status, 405);
+    let off = Weir::with(json!({ "upstreams": { "one": { "url": upstream.url() } }, "http_sse": false }));
+    let raw = RawClient::new(&off.url("/mcp/sse")).legacy(Revision::V2024_11_05);
+    assert_eq!(raw.send(Method::GET, HeaderMap::new(), "").await.unwrap().status, 404, "switched off");
+}
