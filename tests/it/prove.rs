@@ -167,3 +167,76 @@ async fn t5b_a_hanging_upstream_costs_a_list_nothing() {
     println!("median of a list: {without:?} without, {with:?} with a hanging upstream");
     assert!(with < without * 5 + Duration::from_millis(20), "{with:?} against {without:?}");
 }
+
+/// What so many clients got in a while, each calling as soon as it has its answer.
+struct Load {
+    made: Vec<Duration>,
+    refused: Vec<Duration>,
+}
+
+impl Load {
+    async fn of(client: &RawClient, clients: usize, time: Duration) -> Self {
+        let end = Instant::now() + time;
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..clients {
+            let client = client.clone();
+            tasks.spawn(async move {
+                let mut load = Self { made: Vec::new(), refused: Vec::new() };
+                while Instant::now() < end {
+                    let begun = Instant::now();
+                    let answer = client.call("one__tool_0000", json!({ "n": 1 })).await.unwrap();
+                    match answer.status.as_u16() {
+                        200 => load.made.push(begun.elapsed()),
+                        503 => load.refused.push(begun.elapsed()),
+                        other => panic!("{other}"),
+                    }
+                }
+                load
+            });
+        }
+        let mut all = Self { made: Vec::new(), refused: Vec::new() };
+        while let Some(load) = tasks.join_next().await {
+            let load = load.unwrap();
+            all.made.extend(load.made);
+            all.refused.extend(load.refused);
+        }
+        all.made.sort_unstable();
+        all.refused.sort_unstable();
+        all
+    }
+
+    /// The 99th percentile.
+    fn slow(times: &[Duration]) -> Duration {
+        times.get(times.len() * 99 / 100).copied().unwrap_or_default()
+    }
+}
+
+/// Places for requests, where load is to be shed.
+const PLACES: usize = 16;
+
+/// Four times as many clients as places: the work that is done stays what it was, and who is refused hears it at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measures time"]
+async fn f11_overload_is_shed_early_and_the_work_goes_on() {
+    let upstream = Mockup::modern().tools(1).start().await;
+    let weir = Weir::with(json!({
+        "upstreams": { "one": { "url": upstream.url() } },
+        "limits": { "in_flight": PLACES },
+    }));
+    let client = RawClient::new(&weir.url("/mcp")).modern();
+    p99(&client, 500).await;
+    let time = Duration::from_secs(5);
+    let peak = Load::of(&client, PLACES, time).await;
+    let over = Load::of(&client, PLACES * 4, time).await;
+    let after = Load::of(&client, PLACES, time).await;
+    for (what, load) in [("as many as places", &peak), ("four times as many", &over), ("afterwards", &after)] {
+        let (made, refused) = (Load::slow(&load.made), Load::slow(&load.refused));
+        println!("{what}: {} made (p99 {made:?}), {} refused (p99 {refused:?})", load.made.len(), load.refused.len());
+    }
+    println!("goodput under overload: {:.2} of the peak", over.made.len() as f64 / peak.made.len() as f64);
+    assert!(!over.refused.is_empty());
+    // The clients share the machine: who is refused asks again at once, and takes time from the work.
+    assert!(over.made.len() * 5 > peak.made.len(), "{} of {}", over.made.len(), peak.made.len());
+    assert!(after.made.len() * 2 > peak.made.len(), "{} of {}: it did not recover", after.made.len(), peak.made.len());
+    assert_eq!(upstream.total_executions(), 500 + peak.made.len() + over.made.len() + after.made.len());
+}
