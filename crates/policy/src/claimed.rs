@@ -13,6 +13,7 @@ use weir_core::port::{Evidence, Fut, Verifier};
 use weir_core::principal::Identity;
 
 use crate::api_key::ApiKeys;
+use crate::mtls::Certified;
 use crate::settings::{Issuer, Settings};
 use crate::token::{Claims, Reason, is_for, subject};
 
@@ -32,8 +33,8 @@ impl Verifier for Claimed {
     }
 }
 
-/// The sender whose token has these claims, or whose API key has the id under `api_key`; no claims at all: nobody. What a
-/// token must have and is not said (`iss` where there is one issuer, `aud`) is taken for right.
+/// The sender whose token has these claims, or whose API key has the id under `api_key`, or whose certificate has the name
+/// under `certificate`; no claims at all: nobody. What a token must have and is not said (`iss` where there is one issuer, `aud`) is taken for right.
 ///
 /// # Errors
 /// For people: no sender can be made of the claims.
@@ -52,10 +53,18 @@ pub fn claimed(
         let refused = Some("this endpoint asks for credentials, and there are none".to_owned());
         return Ok(Claimed { identity: Identity::Anonymous, refused, note: None });
     }
-    match claims.get("api_key") {
-        Some(id) => by_key(settings, id, now),
-        None => by_token(settings, endpoint, claims, now),
+    match (claims.get("api_key"), claims.get("certificate")) {
+        (Some(id), _) => by_key(settings, id, now),
+        (None, Some(name)) => by_certificate(settings, name),
+        (None, None) => by_token(settings, endpoint, claims, now),
     }
+}
+
+fn by_certificate(settings: &Settings, name: &Value) -> Result<Claimed, String> {
+    let rule = settings.certificates.as_ref().ok_or("no client certificates are taken here")?;
+    let name = name.as_str().ok_or("`certificate` is the name that a certificate gives, a text")?;
+    let subject = Certified::new(rule, settings).named(name);
+    Ok(Claimed { identity: Identity::Subject(Arc::new(subject)), refused: None, note: None })
 }
 
 fn by_key(settings: &Settings, id: &Value, now: SystemTime) -> Result<Claimed, String> {
@@ -115,7 +124,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::settings::{Algorithm, ApiKey, KeysAt, Proof};
+    use crate::settings::{Algorithm, ApiKey, CertificateName, Certificates, KeysAt, Proof};
 
     fn settings() -> Settings {
         let proof = Proof::Keys {
@@ -179,5 +188,17 @@ mod tests {
         assert!(ask(json!({ "api_key": "no" })).unwrap_err().contains("no API key"));
         assert!(ask(json!({ "iss": "https://evil", "sub": "a" })).unwrap_err().contains("not taken"));
         assert!(ask(json!({ "groups": ["staff"] })).unwrap_err().contains("malformed"));
+        assert!(ask(json!({ "certificate": "build" })).unwrap_err().contains("no client certificates"));
+    }
+
+    #[test]
+    fn a_certificates_name_is_who_it_stands_for() {
+        let rule = Certificates { subject: CertificateName::Uri, groups: vec!["machines".into()], scopes: Vec::new() };
+        let settings = Settings { certificates: Some(rule), ..settings() };
+        let claims = json!({ "certificate": "spiffe://example.com/build" }).as_object().cloned().unwrap();
+        let found = claimed(&settings, &EndpointId::new("/mcp"), claims, UNIX_EPOCH).unwrap();
+        let Identity::Subject(subject) = &found.identity else { panic!("{found:?}") };
+        assert_eq!((subject.issuer(), subject.subject()), ("mtls", "spiffe://example.com/build"));
+        assert_eq!((subject.groups.join(" "), found.refused), ("machines".to_owned(), None));
     }
 }

@@ -43,12 +43,17 @@ impl Certified {
         if end.is_some_and(|end| end <= now) {
             return Err(Reason::Expired);
         }
-        let name = name(&certificate, self.rule)?;
+        let mut subject = self.named(&name(&certificate, self.rule)?);
+        subject.expires = end;
+        Ok(Arc::new(subject))
+    }
+
+    /// The subject of a certificate with this name.
+    pub(crate) fn named(&self, name: &str) -> Subject {
         let mut subject = Subject::new(ISSUER, name);
         subject.groups = self.groups.clone();
         subject.scopes = self.scopes.clone();
-        subject.expires = end;
-        Ok(Arc::new(subject))
+        subject
     }
 }
 

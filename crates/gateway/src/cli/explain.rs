@@ -34,7 +34,7 @@ pub(super) struct Options {
     /// The operators' listener of a running weir, such as http://127.0.0.1:8081
     #[arg(long, value_name = "URL")]
     admin: Option<String>,
-    /// The sender: the claims of its token, as JSON, or {"api_key": "ID"}; nobody where not given
+    /// The sender: the claims of its token, as JSON, or {"api_key": "ID"}, or {"certificate": "NAME"}; nobody where not given
     #[arg(long = "as", value_name = "CLAIMS", default_value = "{}", hide_default_value = true)]
     claims: String,
     /// The path that the sender uses

@@ -10,7 +10,7 @@ pub(crate) const ENDPOINT: &str = "/mcp";
 /// May a sender with these claims call this tool.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Question {
-    /// The claims of the sender's token, or `{"api_key": ID}`. Nothing of it is a secret.
+    /// The claims of the sender's token, or `{"api_key": ID}`, or `{"certificate": NAME}`. Nothing of it is a secret.
     pub(crate) claims: Map<String, Value>,
     pub(crate) endpoint: EndpointId,
     pub(crate) tool: String,

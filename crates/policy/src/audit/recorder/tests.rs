@@ -112,7 +112,11 @@ fn call(params: &str) -> Call {
         session: None,
         resume: None,
         request: RequestName::from_bits(0xabc),
-        trace: Trace { parent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()), state: None },
+        trace: Trace {
+            parent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
+            state: None,
+            baggage: None,
+        },
     }
 }
 
