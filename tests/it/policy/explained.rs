@@ -1,6 +1,8 @@
 //! `weir explain` and its route: what it says is what clients find.
 
 use serde_json::{Value, json};
+use weir_testkit::Mockup;
+use weir_testkit::mockup::Tool;
 
 use super::{Machine, Office, is_made};
 use crate::harness::{Weir, until};
@@ -125,4 +127,48 @@ async fn the_route_answers_questions_alone() {
     let answer = crate::auth::get(&office.weir.url("/admin/explain?tool=one__read")).await;
     assert_eq!(answer.status, 404);
     assert_eq!(office.upstream.total_executions(), 0);
+}
+
+/// What was lost on the way to a list, and where.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tool_that_is_lost_on_its_way_is_found_where_it_was_lost() {
+    let long = Mockup::modern().tools(30).start().await;
+    // One name twice; and a schema that leads elsewhere.
+    let vague = Tool::new("vague").with("inputSchema", json!({ "$ref": "http://127.0.0.1:1/schema" }));
+    let odd = ["a", "b", "a"].map(Tool::new).into_iter().chain([vague]);
+    let odd = odd.fold(Mockup::modern(), |server, tool| server.with(tool)).start().await;
+    let weir = Weir::with(json!({
+        "upstreams": {
+            "long": { "url": long.url(), "walk": { "items": 20 } },
+            "odd": { "url": odd.url() },
+            "gone": { "url": "http://127.0.0.1:1/mcp" },
+        },
+        "endpoints": {
+            "/mcp": { "upstreams": ["long", "odd", "gone"] },
+            "/one": { "upstream": "odd", "tools": { "alias": { "a": "b" } } },
+        },
+    }));
+    weir.until_listed("/mcp", &["long__tool_0000", "odd__a"]);
+    let admin = weir.admin_url();
+    let ask = |endpoint: &str, tool: &str| explain(&["--admin", &admin, "--endpoint", endpoint, "--tool", tool]).1;
+    let stages = |told: &Value, effects: &[&str]| -> Vec<String> {
+        let steps = told["steps"].as_array().unwrap().iter();
+        let fitting = steps.filter(|step| effects.contains(&step["effect"].as_str().unwrap()));
+        fitting.map(|step| step["stage"].as_str().unwrap().to_owned()).collect()
+    };
+    for (endpoint, tool, causes) in [
+        ("/mcp", "long__tool_0029", vec!["page guard", "name"]),
+        ("/mcp", "odd__nameless", vec!["definition", "name"]),
+        ("/mcp", "gone__tool", vec!["upstream", "name"]),
+        ("/mcp", "odd__vague", vec![]),
+        ("/mcp", "odd/a", vec![]),
+        // The operator gave its name to another.
+        ("/one", "odd/b", vec!["name"]),
+        ("/one", "b", vec![]),
+    ] {
+        let told = ask(endpoint, tool);
+        assert_eq!(stages(&told, &["hides", "refuses"]), causes, "{endpoint} {tool}: {told:#}");
+    }
+    assert!(stages(&ask("/mcp", "odd__vague"), &["notes"]).contains(&"schema".to_owned()));
+    assert!(stages(&ask("/mcp", "long__tool_0001"), &["notes"]).contains(&"page guard".to_owned()));
 }
