@@ -13,7 +13,7 @@ use crate::names::EndpointId;
 use crate::port::Random;
 
 /// A canonical call. It is shaped like the newest revision: whatever a session or a header said is on the call itself.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Call {
     /// Where the client sent it.
     pub endpoint: EndpointId,
@@ -29,13 +29,38 @@ pub struct Call {
     pub log_level: Option<LogLevel>,
     /// The client's session, where it has one: upstream sessions of the `session` kind are keyed by it.
     pub session: Option<SessionKey>,
-    /// The upstream's own `requestState`, where the client brought back a sealed one and it opened for this very call. What stands in
-    /// `params` is weir's sealed text and means nothing to the upstream.
-    pub resume: Option<String>,
+    /// How the client is asked for input that the call needs on its way.
+    pub asked: AskedBy,
+    /// Where the call goes on, where it ended with a question before. What stands in `params` as `requestState` is weir's
+    /// sealed text and means nothing to the upstream.
+    pub resume: Option<Resume>,
+    /// The `inputResponses` object that weir gathered for the client. `None`: what stands in `params` counts.
+    pub answers: Option<Bytes>,
     /// weir's id of this HTTP request, in every error and log line about it.
     pub request: RequestName,
     /// The trace this call belongs to.
     pub trace: Trace,
+}
+
+/// How a client is asked for input in the middle of a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AskedBy {
+    /// While the call goes on: the reply carries [`crate::Ask`]s.
+    #[default]
+    Requests,
+    /// By ending the call with the questions; the client makes it again with the answers, and it goes on.
+    Rounds,
+}
+
+/// Where a call goes on that ended with a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// The upstream keeps nothing but this, its own `requestState`, and gets it back as it was.
+    Upstream(String),
+    /// The call still runs: it is parked under this name.
+    Parked(crate::parked::ParkedId),
+    /// The call is made once more, as it was.
+    Again,
 }
 
 /// What a client declared that it can be asked for.

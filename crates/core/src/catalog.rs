@@ -280,6 +280,10 @@ impl Catalog {
     }
 
     /// The upstream of this id, for the router.
+    pub(crate) fn upstreams(&self) -> Vec<Arc<dyn Upstream>> {
+        self.layout.load().sources.iter().map(|source| source.upstream.clone()).collect()
+    }
+
     pub(crate) fn upstream(&self, id: &UpstreamId) -> Option<Arc<dyn Upstream>> {
         self.layout.load().by_id.get(id).map(|source| source.upstream.clone())
     }

@@ -5,6 +5,7 @@
 //! This crate knows no HTTP, no config format, and not that protocol eras exist.
 
 pub mod admit;
+pub mod ask;
 pub mod call;
 pub mod capability;
 pub mod catalog;
@@ -13,6 +14,7 @@ pub mod endpoint;
 pub mod failure;
 pub mod fuzzing;
 pub mod names;
+pub mod parked;
 pub mod port;
 pub mod principal;
 pub mod reply;
@@ -25,12 +27,14 @@ pub mod toolset;
 pub mod upstream;
 
 pub use admit::{Admitted, Authenticated, Gates, admit, authenticate};
-pub use call::{Call, SessionKey};
+pub use ask::{Ask, Question};
+pub use call::{Call, Resume, SessionKey};
 pub use capability::CapabilityClass;
 pub use catalog::Catalog;
 pub use endpoint::Endpoint;
 pub use failure::{Failure, FailureKind};
 pub use names::{EndpointId, UpstreamId};
+pub use parked::{Parked, ParkedId};
 pub use principal::Principal;
 pub use reply::{End, Event, Note, Payload, Reply};
 pub use route::Router;

@@ -19,6 +19,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use crate::failure::Failure;
+use crate::parked::{Parked, ParkedId};
 use crate::principal::Principal;
 
 /// A boxed future, as ports return them.
@@ -165,6 +166,22 @@ pub trait Vault: Send + Sync {
 
     /// Forgets a secret.
     fn forget<'a>(&'a self, principal: &'a Principal, name: &'a str) -> Fut<'a, Result<(), StoreError>>;
+}
+
+/// Calls that wait for input, each for its principal. They hold a connection to their upstream, so they stay on the replica
+/// that made them; whoever comes back with one is led there.
+pub trait Parking: Send + Sync {
+    /// Keeps a call for a while, under a fresh name, or under the one it was just taken from.
+    ///
+    /// # Errors
+    /// `Busy`: the principal has as many as it may, or all together have. The call is dropped, which cancels it.
+    fn park(&self, principal: &Principal, again: Option<ParkedId>, parked: Parked) -> Result<ParkedId, Failure>;
+
+    /// Takes a call out: a name is good once. Unknown, foreign, used and expired ones are all the same.
+    fn take(&self, principal: &Principal, id: ParkedId) -> Option<Parked>;
+
+    /// Drops the calls whose time is over, which cancels them at their upstreams. To be called now and then.
+    fn sweep(&self);
 }
 
 /// Fetches a document by URL for whoever may not open sockets: bounded in bytes and time, without redirects.

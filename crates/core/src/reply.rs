@@ -11,13 +11,17 @@ use bytes::Bytes;
 use weir_wire::log_level::LogLevel;
 use weir_wire::method::Method;
 
+use crate::ask::Ask;
 use crate::failure::Failure;
+use crate::parked::ParkedId;
 
 /// One thing that happened during a call.
 #[derive(Debug)]
 pub enum Event {
     /// Something to tell the client while the call runs.
     Note(Note),
+    /// The upstream asks the client something; the call goes on with the answer.
+    Ask(Box<Ask>),
     /// The call is over; nothing follows.
     End(End),
 }
@@ -51,6 +55,14 @@ pub enum End {
     Complete(Payload),
     /// The upstream wants input first (`resultType: "input_required"`): the `result` object as the upstream wrote it.
     InputRequired(Payload),
+    /// The upstream asked something, and the call waits for the answer where it is: `result` has the questions, and a call
+    /// made with [`crate::Resume::Parked`] of this id goes on with it.
+    Parked {
+        /// The name of what is parked.
+        id: ParkedId,
+        /// An `input_required` result object without a state.
+        result: Bytes,
+    },
     /// No result.
     Failed(Box<Failure>),
 }
@@ -128,11 +140,11 @@ impl Reply {
                     self.0 = State::Live(source);
                     Poll::Pending
                 }
-                Poll::Ready(Event::Note(note)) => {
+                Poll::Ready(end @ Event::End(_)) => Poll::Ready(Some(end)),
+                Poll::Ready(event) => {
                     self.0 = State::Live(source);
-                    Poll::Ready(Some(Event::Note(note)))
+                    Poll::Ready(Some(event))
                 }
-                Poll::Ready(end) => Poll::Ready(Some(end)),
             },
         }
     }
@@ -150,7 +162,7 @@ impl Reply {
             State::Ended(end) => match change(Event::End(end)) {
                 Event::End(end) => Self::ended(end),
                 // A layer that turns the end into a note would leave the reply without one.
-                Event::Note(_) => Self(State::Over),
+                Event::Note(_) | Event::Ask(_) => Self(State::Over),
             },
             State::Live(inner) => Self::live(Mapped { inner, change }),
         }

@@ -3,6 +3,7 @@
 //! It takes calls whose sender is known, sends nothing but [`Admitted`] ones, checks arguments against the tool's schema
 //! before any upstream hears of the call, and sees to it that every call leaves one record.
 
+mod asks;
 mod check;
 mod record;
 mod target;
@@ -11,17 +12,19 @@ mod way;
 
 use std::fmt;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use crate::admit::{Admitted, Authenticated, Gates, Parts, admit};
-use crate::call::Call;
+use crate::call::{AskedBy, Call, Resume, SessionKey};
 use crate::catalog::{Catalog, Inbox, Item, Subscription, Tool, View};
 use crate::endpoint::Mode;
 use crate::failure::{Failure, FailureKind};
 use crate::names::uri;
-use crate::port::{Attempt, Decision, Sight};
+use crate::parked::{ParkedId, Place};
+use crate::port::{Attempt, Decision, Parking, Sight};
 use crate::principal::Principal;
-use crate::reply::{Event, Reply};
-use crate::upstream::{ListKind, Outbound};
+use crate::reply::{Event, Reply, ReplySource};
+use crate::upstream::{ListKind, Outbound, SessionNews};
 use record::{Begun, Record};
 use way::Way;
 
@@ -29,19 +32,27 @@ use way::Way;
 pub struct Router {
     catalog: Arc<Catalog>,
     gates: Gates,
+    parking: Option<Arc<dyn Parking>>,
 }
 
 impl Router {
     /// Routes by what `catalog` knows and `gates` let through.
     #[must_use]
     pub fn new(catalog: Arc<Catalog>, gates: Gates) -> Self {
-        Self { catalog, gates }
+        Self { catalog, gates, parking: None }
+    }
+
+    /// Keeps calls that wait for input in `parking`. Without one, upstreams that ask in the middle of a call of a client that
+    /// is asked by rounds hear that nobody answers.
+    #[must_use]
+    pub fn with_parking(self, parking: Arc<dyn Parking>) -> Self {
+        Self { parking: Some(parking), ..self }
     }
 
     /// Makes a call, if its sender may. The reply is given as soon as its first event is known or the wait for it begins;
     /// whatever goes wrong is its end. Dropping the future or the reply cancels the call, at the upstream too.
-    pub async fn call(&self, call: Authenticated<Call>) -> Reply {
-        let call = call.map(Arc::new);
+    pub async fn call(&self, call: Authenticated<impl Into<Arc<Call>>>) -> Reply {
+        let call = call.map(Into::into);
         let item = match self.find(call.principal(), call.inner()).await {
             Ok(item) => item,
             Err(failure) => return Reply::ended(self.recorded(&call, failure)),
@@ -70,6 +81,18 @@ impl Router {
         subscribed
     }
 
+    /// Tells the upstreams what happened to a client's session.
+    pub fn tell(&self, session: SessionKey, news: SessionNews) {
+        self.catalog.upstreams().iter().for_each(|upstream| upstream.tell(session, news));
+    }
+
+    /// Drops parked calls whose clients did not come back in time.
+    pub fn sweep(&self) {
+        if let Some(parking) = &self.parking {
+            parking.sweep();
+        }
+    }
+
     /// Sends an admitted call to the upstream that has the tool.
     async fn send(&self, call: Admitted) -> Reply {
         let Parts { principal, token, call, item, verdict, permit } = call.into_parts();
@@ -85,6 +108,12 @@ impl Router {
         let own = endpoint.as_ref().and_then(|endpoint| endpoint.deadlines);
         let deadlines = own.map_or(item.terms.deadlines, |own| item.terms.deadlines.cut(own));
         let way = Way::of(endpoint.as_deref(), &item, &call);
+        let place = self.parking.clone().map(|parking| Place { parking, principal: principal.clone() });
+        let place = place.filter(|_| call.asked == AskedBy::Rounds);
+        if let Some(Resume::Parked(id)) = call.resume {
+            return record.on(resumed(place, id, &call).unwrap_or_else(Reply::ended), way);
+        }
+        let asked = call.asked;
         let outbound = Outbound {
             principal,
             token,
@@ -94,6 +123,11 @@ impl Router {
             deadlines,
         };
         let reply = upstream.call(outbound).await;
+        let reply = match (place, asked) {
+            (Some(place), _) => place.by_rounds(reply),
+            (None, AskedBy::Requests) => reply,
+            (None, AskedBy::Rounds) => unasked(reply),
+        };
         record.on(reply, way)
     }
 
@@ -181,6 +215,32 @@ impl Router {
     }
 }
 
+/// Goes on with a parked call.
+fn resumed(place: Option<Place>, id: ParkedId, call: &Call) -> Result<Reply, Failure> {
+    let place = place.ok_or_else(|| Failure::internal("calls are resumed and never parked"))?;
+    let given = call.params.input_responses().map_err(|error| Failure::invalid_params(error.to_string()))?;
+    place.resume(id, call.answers.as_ref().or(given.as_ref()))
+}
+
+/// A reply without its questions: dropped, they are answered with nothing.
+fn unasked(reply: Reply) -> Reply {
+    if reply.is_ended() { reply } else { Reply::live(Unasked(reply)) }
+}
+
+struct Unasked(Reply);
+
+impl ReplySource for Unasked {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        loop {
+            match ready!(self.0.poll_next(cx)) {
+                Some(Event::Ask(_)) => {}
+                Some(event) => return Poll::Ready(event),
+                None => return Poll::Ready(Event::End(Failure::internal("a reply ended without an end").into())),
+            }
+        }
+    }
+}
+
 /// What an endpoint shows, and what of it the sender sees.
 struct Look {
     whole: Arc<View>,
@@ -196,8 +256,4 @@ impl fmt::Debug for Router {
 /// For the metrics of checks.
 fn upstream_label(tool: &Tool) -> opentelemetry::KeyValue {
     tool.labels.first().cloned().unwrap_or_else(|| opentelemetry::KeyValue::new("upstream", ""))
-}
-
-fn is_end(event: &Event) -> bool {
-    matches!(event, Event::End(_))
 }

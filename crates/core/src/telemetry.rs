@@ -48,6 +48,7 @@ instruments! {
     streams: UpDownCounter<i64> = i64_up_down_counter("weir.streams", "{stream}", "Open client streams, by kind"),
     replay_bytes: UpDownCounter<i64> = i64_up_down_counter("weir.replay.bytes", "By", "Events kept for clients that lost their connection"),
     resumes: Counter<u64> = u64_counter("weir.resumes", "{stream}", "Streams that clients took up again, by result: replayed or unknown"),
+    parked: UpDownCounter<i64> = i64_up_down_counter("weir.parked", "{call}", "Calls that wait at their upstream for input of a client that was told so"),
     connections: UpDownCounter<i64> = i64_up_down_counter("weir.connections", "{connection}", "Open client connections"),
     connections_closed: Counter<u64> = u64_counter("weir.connections.closed", "{connection}", "Client connections that weir closed or refused, by reason"),
     refusals: Counter<u64> = u64_counter("weir.refusals", "{request}", "Requests refused before they were decoded, by reason"),

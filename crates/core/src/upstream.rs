@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_wire::method::Method;
 
-use crate::call::Call;
+use crate::call::{Call, SessionKey};
 use crate::capability::CapabilityClass;
 use crate::catalog::Tool;
 use crate::failure::Failure;
@@ -91,11 +91,23 @@ pub trait Upstream: Send + Sync {
     /// the same rest share a watch.
     fn carries(&self) -> CapabilityClass;
 
+    /// Something happened to a client's session: what is held open for it alone hears of that.
+    fn tell(&self, _session: SessionKey, _news: SessionNews) {}
+
     /// How it is doing.
     fn health(&self) -> Health;
 
     /// Ends what it holds (sessions, children) once its running calls are done, at most `grace` from now.
     fn retire(self: Arc<Self>, grace: Duration) -> Fut<'static, ()>;
+}
+
+/// What happens to a session of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionNews {
+    /// It is over.
+    Ended,
+    /// The client's roots changed.
+    RootsChanged,
 }
 
 /// How an upstream is doing, for the admin view and the metrics.

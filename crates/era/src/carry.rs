@@ -15,8 +15,9 @@ pub const TO_MODERN: CapabilityClass = CapabilityClass::SAMPLING
     .with(CapabilityClass::ELICITATION_URL)
     .with(CapabilityClass::ROOTS);
 
-/// What is carried to a legacy server: nothing, because a request in the middle of its call cannot be passed on.
-pub const TO_LEGACY: CapabilityClass = CapabilityClass::BASE;
+/// What is carried to a legacy server: its requests in the middle of a call pass to the client, as the client's revision has
+/// them.
+pub const TO_LEGACY: CapabilityClass = TO_MODERN;
 
 /// What a modern server is told about a client of `class`: the class cut to what is carried, and the
 /// `ClientCapabilities` object. The client's own words (`raw`) are used where they say the ability, so that settings
@@ -40,10 +41,21 @@ pub fn to_modern(class: CapabilityClass, raw: Option<&[u8]>) -> (CapabilityClass
     (carried, out.freeze())
 }
 
-/// What a legacy server is told in `initialize`.
+/// What a legacy server is told in `initialize` for clients of `class`. Where one client's session stands behind it
+/// (`tells_roots`), changes of its roots are told.
 #[must_use]
-pub fn to_legacy(class: CapabilityClass) -> (CapabilityClass, Bytes) {
-    (class.cut(TO_LEGACY), EMPTY)
+pub fn to_legacy(class: CapabilityClass, tells_roots: bool) -> Bytes {
+    let mut out = BytesMut::with_capacity(96);
+    let mut object = ObjectWriter::new(&mut out);
+    for (name, any_of, own) in abilities(class.cut(TO_LEGACY)) {
+        match (name, any_of) {
+            (_, false) => {}
+            ("roots", true) if tells_roots => drop(object.raw(name, br#"{"listChanged":true}"#)),
+            (_, true) => drop(object.raw(name, own)),
+        }
+    }
+    object.end();
+    out.freeze()
 }
 
 const EMPTY: Bytes = Bytes::from_static(b"{}");
@@ -86,7 +98,11 @@ mod tests {
     }
 
     #[test]
-    fn a_legacy_server_is_told_of_nothing() {
-        assert_eq!(to_legacy(TO_MODERN), (CapabilityClass::BASE, EMPTY));
+    fn r079_a_legacy_server_is_told_what_is_carried_and_no_more() {
+        let class = CapabilityClass::ROOTS.with(CapabilityClass::SAMPLING).with(CapabilityClass::UI);
+        assert_eq!(to_legacy(class, true), r#"{"sampling":{},"roots":{"listChanged":true}}"#);
+        assert_eq!(to_legacy(class, false), r#"{"sampling":{},"roots":{}}"#);
+        assert_eq!(to_legacy(CapabilityClass::BASE, true), EMPTY);
+        assert_eq!(to_legacy(CapabilityClass::ELICITATION_FORM, false), r#"{"elicitation":{"form":{}}}"#);
     }
 }

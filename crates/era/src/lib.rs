@@ -3,6 +3,7 @@
 //!
 //! Nothing here opens a socket or reads a clock: time, keys and randomness are arguments.
 
+pub mod asks;
 pub mod capabilities;
 pub mod carry;
 pub mod hop;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use weir_core::CapabilityClass;
 use weir_core::call::{Capabilities, Trace};
 use weir_wire::params::{Meta, Params, ParamsError};
 use weir_wire::{LogLevel, scan};
@@ -41,18 +42,18 @@ pub fn modern(params: Params, meta: &Meta) -> Result<Lifted, ParamsError> {
     })
 }
 
-/// Takes a legacy request. A legacy client cannot be asked anything while a call runs, so it is lifted without capabilities.
+/// Takes a legacy request of a client that can be asked what is in `class` while it runs.
 ///
 /// # Errors
 /// A member of `_meta` with the wrong type.
-pub fn legacy(params: Params, session: Option<&Session>) -> Result<Lifted, ParamsError> {
+pub fn legacy(params: Params, session: Option<&Session>, class: CapabilityClass) -> Result<Lifted, ParamsError> {
     let meta = params.meta()?;
     Ok(Lifted {
         token: meta.as_ref().map(Meta::progress_token).transpose()?.flatten(),
         // A client that never set a level asked for none: a modern server cannot be told "as you like".
         log_level: session.and_then(|session| session.level),
         trace: trace(meta.as_ref()),
-        capabilities: Capabilities::default(),
+        capabilities: Capabilities { class, raw: None },
         params,
     })
 }
@@ -107,7 +108,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use std::time::UNIX_EPOCH;
 
-    use weir_core::CapabilityClass;
     use weir_wire::Revision;
 
     use super::*;
@@ -146,16 +146,16 @@ mod tests {
     }
 
     #[test]
-    fn r218_a_legacy_call_has_the_level_of_its_session_and_no_capabilities() {
+    fn r218_a_legacy_call_has_the_level_of_its_session() {
         let session = Session {
             revision: Revision::V2025_06_18,
             class: CapabilityClass::SAMPLING,
             level: Some(LogLevel::Error),
             began: UNIX_EPOCH,
         };
-        let lifted = legacy(params(r#"{"_meta":{"progressToken":"p"}}"#), Some(&session)).unwrap();
+        let lifted = legacy(params(r#"{"_meta":{"progressToken":"p"}}"#), Some(&session), session.class).unwrap();
         assert_eq!(lifted.log_level, Some(LogLevel::Error));
-        assert_eq!(lifted.capabilities.class, CapabilityClass::BASE);
+        assert_eq!(lifted.capabilities.class, CapabilityClass::SAMPLING);
         assert_eq!(lifted.token.as_deref(), Some(&br#""p""#[..]));
     }
 

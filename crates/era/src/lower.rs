@@ -6,8 +6,8 @@
 mod mirror;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use weir_core::Call;
-use weir_core::call::Trace;
+use weir_core::call::{AskedBy, Trace};
+use weir_core::{Call, Resume};
 use weir_wire::method::Method;
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{ErrorObject, LogLevel, Revision, meta, scan};
@@ -31,8 +31,14 @@ pub fn modern_call(id: u64, call: &Call, native: &str, sender: &Sender<'_>) -> B
     let mut out = head(id, call.method, call.params.raw().len() + 512);
     let mut params = ObjectWriter::new(&mut out);
     let named = name(&mut params, call, native);
-    copy(&mut params, call.params.raw(), &[named, "_meta", "requestState", "task"]);
-    if let Some(state) = &call.resume {
+    // A client that is asked by requests gives no answers with its calls.
+    let own = call.asked == AskedBy::Rounds && call.answers.is_none();
+    let gathered = if own { named } else { "inputResponses" };
+    copy(&mut params, call.params.raw(), &[named, gathered, "_meta", "requestState", "task"]);
+    if let Some(answers) = &call.answers {
+        params.raw("inputResponses", answers);
+    }
+    if let Some(Resume::Upstream(state)) = &call.resume {
         params.string("requestState", state);
     }
     params.with("_meta", |out| {
@@ -117,6 +123,12 @@ pub fn initialize(id: u64, offered: Revision, capabilities: &[u8], client_info: 
 pub fn cancelled(id: u64) -> Bytes {
     let params = format!(r#"{{"requestId":{id},"reason":"The client no longer waits"}}"#);
     weir_wire::write::notification(Method::Cancelled.as_str(), Some(params.as_bytes()))
+}
+
+/// `notifications/roots/list_changed`.
+#[must_use]
+pub fn roots_changed() -> Bytes {
+    weir_wire::write::notification(Method::RootsListChanged.as_str(), None)
 }
 
 /// `logging/setLevel`.

@@ -74,7 +74,7 @@ fn told(block: &Block) -> String {
 pub fn input_required(about: &About, sealed: Option<&str>) -> Edits {
     let edits = Edits::new().remove("ttlMs").remove("cacheScope").meta(own(about));
     match sealed {
-        Some(sealed) => edits.replace("requestState", json(sealed)),
+        Some(sealed) => edits.set("requestState", json(sealed)),
         None => edits,
     }
 }

@@ -1,4 +1,5 @@
-//! The `requestState` that weir hands to a modern client: the upstream's own, sealed and bound to the call it belongs to.
+//! The `requestState` that weir hands to a modern client: where its call goes on, sealed and bound to the call it belongs to.
+//! That is the upstream's own state, or a call that is parked on a replica, or the same call once more.
 //!
 //! Source: 2026-07-28, basic/patterns/mrtr: a state is attacker-controlled, so it is authenticated, and bound to the
 //! principal, the method, the arguments and an expiry.
@@ -7,13 +8,26 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{BufMut, BytesMut};
 use serde_json::Value;
-use weir_core::port::Random;
+use weir_core::port::{Random, ReplicaId};
 use weir_core::seal::Sealer;
-use weir_core::{EndpointId, Principal};
+use weir_core::{EndpointId, ParkedId, Principal, Resume};
 
 const VERSION: u8 = 1;
-/// The origin: an upstream's own state.
+/// An upstream's own state.
 const UPSTREAM: u8 = b'U';
+/// A parked call: its replica and its name there.
+const PARKED: u8 = b'P';
+/// The call is made again, as it was.
+const AGAIN: u8 = b'A';
+
+/// What a state says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Where the call goes on.
+    pub resume: Resume,
+    /// The replica on which it is parked, where it is.
+    pub owner: Option<ReplicaId>,
+}
 
 /// What a state is bound to.
 #[derive(Debug)]
@@ -48,14 +62,31 @@ impl Binding<'_> {
     }
 }
 
-/// Seals an upstream's state until `expires`.
+/// Seals a state until `expires`.
 #[must_use]
-pub fn seal(sealer: &Sealer, random: &dyn Random, binding: &Binding<'_>, state: &str, expires: SystemTime) -> String {
-    let mut plain = BytesMut::with_capacity(10 + state.len());
+pub fn seal(
+    sealer: &Sealer,
+    random: &dyn Random,
+    binding: &Binding<'_>,
+    origin: &Origin,
+    expires: SystemTime,
+) -> String {
+    let mut plain = BytesMut::with_capacity(64);
     plain.put_u8(VERSION);
-    plain.put_u8(UPSTREAM);
+    plain.put_u8(match origin.resume {
+        Resume::Upstream(_) => UPSTREAM,
+        Resume::Parked(_) => PARKED,
+        Resume::Again => AGAIN,
+    });
     plain.put_u64(expires.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()));
-    plain.put_slice(state.as_bytes());
+    match &origin.resume {
+        Resume::Upstream(state) => plain.put_slice(state.as_bytes()),
+        Resume::Parked(id) => {
+            plain.put_slice(&id.0);
+            plain.put_slice(&origin.owner.as_ref().map_or([0; 8], |owner| owner.0));
+        }
+        Resume::Again => {}
+    }
     sealer.seal(random, &binding.purpose(), &plain)
 }
 
@@ -63,15 +94,27 @@ pub fn seal(sealer: &Sealer, random: &dyn Random, binding: &Binding<'_>, state: 
 ///
 /// # Errors
 /// [`BadState`], whatever the reason.
-pub fn open(sealer: &Sealer, binding: &Binding<'_>, text: &str, now: SystemTime) -> Result<String, BadState> {
+pub fn open(sealer: &Sealer, binding: &Binding<'_>, text: &str, now: SystemTime) -> Result<Origin, BadState> {
     let plain = sealer.open(&binding.purpose(), text).map_err(|_| BadState)?;
-    let [VERSION, UPSTREAM, rest @ ..] = plain.as_slice() else { return Err(BadState) };
+    let [VERSION, kind, rest @ ..] = plain.as_slice() else { return Err(BadState) };
     let (expires, state) = rest.split_first_chunk::<8>().ok_or(BadState)?;
     let expires = UNIX_EPOCH.checked_add(Duration::from_secs(u64::from_be_bytes(*expires))).ok_or(BadState)?;
     if now >= expires {
         return Err(BadState);
     }
-    String::from_utf8(state.to_vec()).map_err(|_| BadState)
+    match *kind {
+        UPSTREAM => {
+            let state = String::from_utf8(state.to_vec()).map_err(|_| BadState)?;
+            Ok(Origin { resume: Resume::Upstream(state), owner: None })
+        }
+        PARKED => {
+            let (id, owner) = state.split_first_chunk::<16>().ok_or(BadState)?;
+            let owner = owner.try_into().map_err(|_| BadState)?;
+            Ok(Origin { resume: Resume::Parked(ParkedId(*id)), owner: Some(ReplicaId(owner)) })
+        }
+        AGAIN => Ok(Origin { resume: Resume::Again, owner: None }),
+        _ => Err(BadState),
+    }
 }
 
 /// One spelling for arguments of one value: members sorted, white space gone (after RFC 8785; numbers keep the form

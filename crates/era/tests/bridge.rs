@@ -6,8 +6,8 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
-use weir_core::call::RequestName;
-use weir_core::{Call, EndpointId};
+use weir_core::call::{AskedBy, RequestName};
+use weir_core::{Call, CapabilityClass, EndpointId};
 use weir_era::lift::{self, Lifted};
 use weir_era::lower::{self, Sender};
 use weir_wire::Revision;
@@ -23,7 +23,9 @@ fn call(lifted: Lifted) -> Call {
         wants_progress: lifted.token.is_some(),
         log_level: lifted.log_level,
         session: None,
+        asked: AskedBy::Rounds,
         resume: None,
+        answers: None,
         request: RequestName::from_bits(1),
         trace: lifted.trace,
     }
@@ -118,7 +120,7 @@ proptest! {
             let meta = params.meta().unwrap().unwrap();
             lift::modern(params, &meta).unwrap()
         } else {
-            lift::legacy(params, None).unwrap()
+            lift::legacy(params, None, CapabilityClass::BASE).unwrap()
         };
         let call = call(lifted);
         let sender = Sender { revision: Revision::MODERN, client_info: b"{}", capabilities: b"{}" };

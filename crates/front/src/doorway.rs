@@ -64,7 +64,7 @@ pub(crate) async fn post(context: &Context, known: &Authenticated<()>, headers: 
         Message::Notification(notification) => {
             Box::pin(legacy::notification(context, known, headers, &notification)).await
         }
-        Message::Response(_) => Box::pin(legacy::response(context, known, headers)).await,
+        Message::Response(response) => Box::pin(legacy::response(context, known, headers, response)).await,
     }
 }
 

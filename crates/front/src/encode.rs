@@ -10,9 +10,9 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, StatusCode, header};
 use tokio::time::{Duration, timeout};
 use weir_core::call::RequestName;
-use weir_core::{Authenticated, End, EndpointId, Event, Failure, FailureKind, Payload, Principal, SessionKey};
+use weir_core::{Authenticated, End, EndpointId, Event, Failure, FailureKind, Payload, Principal, Resume, SessionKey};
 use weir_era::render::{self, About};
-use weir_era::state::{self, Binding};
+use weir_era::state::{self, Binding, Origin};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::splice::Edits;
@@ -28,6 +28,7 @@ use crate::running::{Owned, Step};
 use crate::settings::{Limits, Settings};
 use crate::stack::{Context, Shared};
 use crate::tally::Tally;
+use events::First;
 
 /// Longer than most calls take, and not longer than a client may be without an id.
 const PRIMED_AFTER: Duration = Duration::from_millis(50);
@@ -151,10 +152,8 @@ impl Asked {
         let payload = match end {
             End::Failed(failure) => return self.failed(&failure),
             End::Complete(payload) => payload,
-            End::InputRequired(payload) => match self.input_required(payload) {
-                Ok(said) => return Ready::Message(said),
-                Err(failure) => return self.failed(&failure),
-            },
+            End::InputRequired(payload) => return self.asking(payload, None),
+            End::Parked { id, result } => return self.asking(Payload::Whole(result), Some(Resume::Parked(id))),
         };
         let edits = render::complete(self.revision, self.method, &self.about);
         match payload {
@@ -165,6 +164,13 @@ impl Asked {
             Payload::Stream(source) => {
                 Ready::Stream(Box::new(stream::Results::new(&self.id, (render::blocks(self.revision), edits), source)))
             }
+        }
+    }
+
+    fn asking(&self, payload: Payload, resume: Option<Resume>) -> Ready {
+        match self.input_required(payload, resume) {
+            Ok(said) => Ready::Message(said),
+            Err(failure) => self.failed(&failure),
         }
     }
 
@@ -203,8 +209,9 @@ impl Asked {
         Ok(Said { status: StatusCode::OK, message, tally: Tally::of_result(seen.value(render::IS_ERROR)) })
     }
 
-    /// Only modern clients are offered a further round; their state is sealed.
-    fn input_required(&self, payload: Payload) -> Result<Said, Failure> {
+    /// Only modern clients are offered a further round; their state is sealed. `resume` says where the call goes on; without
+    /// it, the server's own state does, if it gave one.
+    fn input_required(&self, payload: Payload, resume: Option<Resume>) -> Result<Said, Failure> {
         let bad = |text: &'static str| Failure::new(FailureKind::BadAnswer, text);
         let (Some(bound), true) = (&self.binding, self.revision.is_modern()) else {
             return Err(bad("The server asks for input that this client cannot be asked for"));
@@ -213,17 +220,22 @@ impl Asked {
         if result.len() > LARGEST_INPUT_REQUIRED {
             return Err(bad("The server's request for input is too large"));
         }
-        let state = weir_wire::scan::find(&result, "requestState");
-        let state = state.map(|range| weir_wire::scan::string(&result[range]).map(std::borrow::Cow::into_owned));
-        let sealed = match state {
-            None => None,
-            Some(None) => return Err(bad("The server's `requestState` is not a string")),
-            Some(Some(state)) => {
-                let ports = &self.shared.ports;
-                let expires = ports.clock.wall() + self.limits().state_time;
-                Some(state::seal(&self.shared.sealer, &*ports.random, &bound.as_binding(), &state, expires))
+        let resume = match (resume, weir_wire::scan::find(&result, "requestState")) {
+            (Some(resume), _) => Some(resume),
+            (None, None) => None,
+            (None, Some(range)) => {
+                let state = weir_wire::scan::string(&result[range]);
+                let state = state.ok_or_else(|| bad("The server's `requestState` is not a string"))?;
+                Some(Resume::Upstream(state.into_owned()))
             }
         };
+        let sealed = resume.map(|resume| {
+            let ports = &self.shared.ports;
+            let expires = ports.clock.wall() + self.limits().state_time;
+            let owner = matches!(resume, Resume::Parked(_)).then(|| ports.mailbox.own().clone());
+            let origin = Origin { resume, owner };
+            state::seal(&self.shared.sealer, &*ports.random, &bound.as_binding(), &origin, expires)
+        });
         self.edited(&result, render::input_required(&self.about, sealed.as_deref()))
     }
 }
@@ -246,8 +258,9 @@ pub(crate) async fn answer(asked: Asked, mut owned: Owned) -> Answer {
         }
         // The client took it back: an answer would be one too many.
         Ok(Step::Cancelled) => return answer::counted(answer::events(Body::empty()), Tally::Cancelled),
-        Ok(Step::Event(Event::Note(note))) => Some(note),
-        Err(_) => None,
+        Ok(Step::Event(Event::Note(note))) => Some(First::Note(note)),
+        Ok(Step::Message(message)) => Some(First::Message(message)),
+        Ok(Step::Event(Event::Ask(_))) | Err(_) => None,
     };
     let keeping = asked.resumable.and_then(|session| Keeping::begin(session, &asked));
     let events = events::Events::new(asked, owned, first);
@@ -264,7 +277,7 @@ pub(crate) async fn whole(asked: Asked, mut owned: Owned, most: usize) -> Option
     loop {
         match owned.next().await {
             Step::Cancelled => return None,
-            Step::Event(Event::Note(_)) => {}
+            Step::Event(Event::Note(_) | Event::Ask(_)) | Step::Message(_) => {}
             Step::Event(Event::End(end)) => {
                 return match asked.ready(end) {
                     Ready::Message(said) => Some(said),

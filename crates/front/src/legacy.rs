@@ -1,19 +1,23 @@
 //! Legacy requests (2024-11-05 to 2025-11-25): sessions, and what belongs to them.
 
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::future::join_all;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use weir_core::telemetry::instruments;
-use weir_core::{Authenticated, CapabilityClass, Failure, FailureKind};
+use weir_core::upstream::SessionNews;
+use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
 use weir_era::capabilities::class_of;
-use weir_era::lift;
 use weir_era::session::{Session, negotiate};
-use weir_wire::message::{Notification, Request};
+use weir_era::{asks, lift};
+use weir_wire::message::{Notification, Request, Response};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::{Limits as ScanLimits, Message, RequestId, Revision, code, scan};
 
 use crate::answer::{self, Refusal, Said, labelled};
+use crate::asker::Asker;
 use crate::body::Body;
 use crate::doorway::{envelope_error, refuse};
 use crate::encode::{self, Asked};
@@ -43,7 +47,7 @@ pub(crate) async fn serve(
             NoSession::Missing if method != Some(Method::Ping) => alone(context, known, headers),
             none => Err(none),
         }) {
-            Ok(opened) => match one(context, known, &opened, request, params).await {
+            Ok(opened) => match one(context, known, (&opened, Stream::Own), request, params).await {
                 Turn::Message(said) => said.answer(),
                 Turn::List(response) => answer::json_body(StatusCode::OK, Body::new(response)),
                 Turn::Call(asked, owned) => encode::answer(*asked, owned).await,
@@ -155,7 +159,22 @@ enum Turn {
     Call(Box<Asked>, Owned),
 }
 
-async fn one(context: &Context, known: &Authenticated<()>, opened: &Opened, request: Request, params: Params) -> Turn {
+/// Where the answer of a call goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    /// To the request alone: it may become a stream, and the client be asked on it.
+    Own,
+    /// To a batch, which is answered as a whole.
+    Batch,
+}
+
+async fn one(
+    context: &Context,
+    known: &Authenticated<()>,
+    (opened, stream): (&Opened, Stream),
+    request: Request,
+    params: Params,
+) -> Turn {
     let revision = opened.session.revision;
     let told = Told { revision, tool_call: false, request: &context.name };
     let done = |result: &[u8]| Turn::Message(Said::ok(weir_wire::write::response(&request.id, result)));
@@ -173,11 +192,12 @@ async fn one(context: &Context, known: &Authenticated<()>, opened: &Opened, requ
             }
         }
         Some(method) if is_call(method) => match offered(context, method) {
-            Ok(()) => call(context, known, opened, &request.id, (method, params)),
+            Ok(()) => call(context, known, opened, (&request.id, stream), (method, params)),
             Err(failure) => fail(&failure),
         },
         Some(method) if listed(method).is_some() => {
-            let page = lists::page(context, known, revision, (method, CapabilityClass::BASE), &params);
+            let class = opened.class();
+            let page = lists::page(context, known, revision, (method, class), &params);
             match Box::pin(page).await {
                 Ok(result) => Turn::List(result.response(&request.id)),
                 Err(failure) => fail(&failure),
@@ -206,20 +226,28 @@ fn call(
     context: &Context,
     known: &Authenticated<()>,
     opened: &Opened,
-    id: &RequestId,
+    (id, stream): (&RequestId, Stream),
     (method, params): (Method, Params),
 ) -> Turn {
     let revision = opened.session.revision;
     let told = Told { revision, tool_call: method == Method::ToolsCall, request: &context.name };
     let fail = |failure: &Failure| Turn::Message(rescue(failure, told).said(id));
-    let lifted = match lift::legacy(params, Some(&opened.session)) {
+    let asked = asks::may_have_questions(method) && stream == Stream::Own;
+    // In a batch nobody can be asked.
+    let class = if stream == Stream::Own { opened.class() } else { CapabilityClass::BASE };
+    let lifted = match lift::legacy(params, Some(&opened.session), class) {
         Ok(lifted) => lifted,
         Err(error) => return fail(&Failure::invalid_params(error.to_string())),
     };
     let token = lifted.token.clone();
-    let call = canonical(context, method, lifted, opened.lasts.then_some(opened.key), None);
+    let call = Arc::new(Call { session: opened.lasts.then_some(opened.key), ..canonical(context, method, lifted) });
+    let asker = asked.then(|| Asker::new(context, known, (opened.key, revision), call.clone()));
     let (router, call) = (context.shared.router.clone(), known.with(call));
     let running = Running::new(Box::pin(async move { router.call(call).await }));
+    let running = match asker {
+        Some(asker) => running.asking(asker),
+        None => running,
+    };
     let request = Bytes::copy_from_slice(id.as_json());
     let (cancelled, in_flight) = Sessions::begin(&context.shared, opened.key, request, context.limits());
     let owner = SessionOwner::new(context.shared.clone(), cancelled, in_flight);
@@ -295,7 +323,7 @@ async fn item_of_batch(
             let id = request.id.clone();
             match Params::parse(request.params.as_ref()) {
                 Err(bad) => error(Some(&id), code::INVALID_PARAMS, bad.to_string()),
-                Ok(params) => match Box::pin(one(context, known, opened, request, params)).await {
+                Ok(params) => match Box::pin(one(context, known, (opened, Stream::Batch), request, params)).await {
                     Turn::Message(said) => Some(said),
                     Turn::List(response) => Some(Said::ok(response.joined())),
                     Turn::Call(asked, owned) => encode::whole(*asked, owned, context.limits().batch_bytes).await,
@@ -306,8 +334,8 @@ async fn item_of_batch(
             heard(context, opened, &notification);
             None
         }
-        Ok(Message::Response(_)) => {
-            instruments().unexpected_responses.add(1, &[]);
+        Ok(Message::Response(response)) => {
+            answered(context, opened, response);
             None
         }
     }
@@ -335,23 +363,35 @@ pub(crate) async fn notification(
 }
 
 fn heard(context: &Context, opened: &Opened, notification: &Notification) {
-    if notification.method.known() != Some(Method::Cancelled) {
-        return;
-    }
-    // Unknown and finished ids are ignored (cancellation, every revision).
-    let Some(params) = &notification.params else { return };
-    if let Some(range) = scan::find(params, "requestId")
-        && let Ok(id) = RequestId::from_json(&params[range])
-    {
-        context.shared.sessions.cancel(&opened.key, id.as_json());
+    let params = notification.params.clone().unwrap_or_default();
+    let named = |member: &str| scan::find(&params, member).and_then(|range| RequestId::from_json(&params[range]).ok());
+    // Unknown and finished ids are ignored (cancellation, progress, every revision).
+    match notification.method.known() {
+        Some(Method::Cancelled) => {
+            if let Some(id) = named("requestId") {
+                context.shared.sessions.cancel(&opened.key, id.as_json());
+            }
+        }
+        Some(Method::Progress) => {
+            if let Some(token) = named("progressToken") {
+                context.shared.sessions.report(&opened.key, token.as_json(), params.clone());
+            }
+        }
+        Some(Method::RootsListChanged) => context.shared.router.tell(opened.key, SessionNews::RootsChanged),
+        _ => {}
     }
 }
 
-/// A response: to nothing, since weir asks clients nothing yet.
-pub(crate) async fn response(context: &Context, known: &Authenticated<()>, headers: &HeaderMap) -> Answer {
+/// A response: to something that a call asked.
+pub(crate) async fn response(
+    context: &Context,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+    response: Response,
+) -> Answer {
     match session(context, known, headers).await {
-        Ok(_) => {
-            instruments().unexpected_responses.add(1, &[]);
+        Ok(opened) => {
+            answered(context, &opened, response);
             answer::empty(StatusCode::ACCEPTED)
         }
         Err(NoSession::Missing) => {
@@ -359,6 +399,13 @@ pub(crate) async fn response(context: &Context, known: &Authenticated<()>, heade
             refuse(context, StatusCode::BAD_REQUEST, None, (code::INVALID_REQUEST, text))
         }
         Err(none) => none.answer(context, None),
+    }
+}
+
+fn answered(context: &Context, opened: &Opened, response: Response) {
+    match response.id {
+        Some(id) => context.shared.sessions.answer(&opened.key, id.as_json(), response.outcome),
+        None => instruments().unexpected_responses.add(1, &[]),
     }
 }
 

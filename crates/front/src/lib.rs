@@ -5,6 +5,7 @@
 
 mod admission;
 mod answer;
+mod asker;
 mod body;
 mod challenge;
 mod doorway;

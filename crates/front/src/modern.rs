@@ -1,6 +1,7 @@
 //! Modern requests (2026-07-28): everything is on the request, nothing is remembered.
 
 use http::{HeaderMap, HeaderName, StatusCode};
+use weir_core::call::{AskedBy, Resume};
 use weir_core::upstream::ListKind;
 use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::{self, Lifted};
@@ -191,30 +192,29 @@ async fn call(
         Ok(resume) => resume,
         Err(failure) => return fail(&failure),
     };
-    let call = canonical(context, method, lifted, None, resume);
+    let call = Call { asked: AskedBy::Rounds, resume, ..canonical(context, method, lifted) };
     let (router, call) = (context.shared.router.clone(), known.with(call));
     let running = Running::new(Box::pin(async move { router.call(call).await }));
     let asked = Asked::new(context, id.clone(), (Revision::MODERN, method), token).bound(binding);
     encode::answer(asked, Owned::by_connection(running)).await
 }
 
-/// The upstream's own state, where the client brought a sealed one.
-fn resumed(context: &Context, binding: &Binding<'_>, params: &Params) -> Result<Option<String>, Failure> {
+/// Where the call goes on, where the client brought a sealed state.
+fn resumed(context: &Context, binding: &Binding<'_>, params: &Params) -> Result<Option<Resume>, Failure> {
     let state = params.request_state().map_err(|error| Failure::invalid_params(error.to_string()))?;
     let Some(state) = state else { return Ok(None) };
     let now = context.shared.ports.clock.wall();
     let opened = state::open(&context.shared.sealer, binding, &state, now);
-    opened.map(Some).map_err(|error| Failure::invalid_params(error.to_string()))
+    let origin = opened.map_err(|error| Failure::invalid_params(error.to_string()))?;
+    if origin.owner.as_ref().is_some_and(|owner| owner != context.shared.ports.mailbox.own()) {
+        let text = "The call was lost while it waited for input: it may have run. Check before calling again";
+        return Err(Failure::new(FailureKind::ResultUnknown, text));
+    }
+    Ok(Some(origin.resume))
 }
 
 /// The canonical call of a request of either era.
-pub(crate) fn canonical(
-    context: &Context,
-    method: Method,
-    lifted: Lifted,
-    session: Option<weir_core::SessionKey>,
-    resume: Option<String>,
-) -> Call {
+pub(crate) fn canonical(context: &Context, method: Method, lifted: Lifted) -> Call {
     Call {
         endpoint: context.endpoint.clone(),
         method,
@@ -222,8 +222,10 @@ pub(crate) fn canonical(
         capabilities: lifted.capabilities,
         wants_progress: lifted.token.is_some(),
         log_level: lifted.log_level,
-        session,
-        resume,
+        session: None,
+        asked: AskedBy::Requests,
+        resume: None,
+        answers: None,
         request: context.name.clone(),
         trace: lifted.trace.or(&context.trace).step(&*context.shared.ports.random),
     }

@@ -5,48 +5,122 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::port::Fut;
-use weir_core::{Event, Reply};
+use weir_core::reply::NoteKind;
+use weir_core::{End, Event, Failure, Note, Payload, Reply};
+use weir_wire::method::Method;
 
+use crate::asker::{Asker, Outcome};
 use crate::sessions::InFlight;
 use crate::stack::Shared;
 
 /// A call on its way: first the wait for its reply, then the reply's events. Dropping it cancels the call.
-pub(crate) struct Running(Stage);
+pub(crate) struct Running {
+    stage: Stage,
+    asker: Option<Box<Asker>>,
+}
 
 enum Stage {
     Asking(Fut<'static, Reply>),
     Answering(Reply),
+    /// It ended with questions; with the answers it goes on.
+    Gathering,
+    /// It has ended, and something is to be said before.
+    Ending(End),
     Over,
 }
 
+/// What a call has to say.
+pub(crate) enum Said {
+    /// A note, or the end.
+    Event(Event),
+    /// A message for the client, as it is.
+    Message(Bytes),
+}
+
 impl Running {
+    /// A call whose client cannot be asked while it runs.
     pub(crate) fn new(asking: Fut<'static, Reply>) -> Self {
-        Self(Stage::Asking(asking))
+        Self { stage: Stage::Asking(asking), asker: None }
     }
 
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+    /// The same with what asks its client.
+    pub(crate) fn asking(self, asker: Box<Asker>) -> Self {
+        Self { asker: Some(asker), ..self }
+    }
+
+    fn poll_said(&mut self, cx: &mut Context<'_>) -> Poll<Option<Said>> {
         loop {
-            match &mut self.0 {
+            if let Some(message) = self.poll_asker(cx) {
+                return Poll::Ready(Some(Said::Message(message)));
+            }
+            match &mut self.stage {
                 Stage::Asking(asking) => {
                     let reply = std::task::ready!(asking.as_mut().poll(cx));
-                    self.0 = Stage::Answering(reply);
+                    self.stage = Stage::Answering(reply);
                 }
                 Stage::Answering(reply) => {
                     let event = std::task::ready!(reply.poll_next(cx));
-                    if matches!(event, Some(Event::End(_)) | None) {
-                        self.0 = Stage::Over;
+                    if let Some(event) = self.take(event) {
+                        return Poll::Ready(Some(Said::Event(event)));
                     }
-                    return Poll::Ready(event);
                 }
+                Stage::Gathering => return Poll::Pending,
+                Stage::Ending(_) => match std::mem::replace(&mut self.stage, Stage::Over) {
+                    Stage::Ending(end) => return Poll::Ready(Some(Said::Event(Event::End(end)))),
+                    _ => return Poll::Ready(None),
+                },
                 Stage::Over => return Poll::Ready(None),
             }
         }
     }
 
+    /// Lets the asker do its work; gives what it has to say.
+    fn poll_asker(&mut self, cx: &mut Context<'_>) -> Option<Bytes> {
+        let asker = self.asker.as_mut()?;
+        match asker.poll(cx) {
+            Poll::Ready(Outcome::Again(asking)) => self.stage = Stage::Asking(asking),
+            Poll::Ready(Outcome::End(end)) => self.stage = Stage::Ending(end),
+            Poll::Pending => {}
+        }
+        asker.message()
+    }
+
+    /// Takes an event of the reply; gives what of it is for the client now.
+    fn take(&mut self, event: Option<Event>) -> Option<Event> {
+        let Some(asker) = &mut self.asker else {
+            // Dropped, a question has no answer.
+            return match event {
+                Some(Event::Ask(_)) => None,
+                Some(Event::Note(note)) => Some(Event::Note(note)),
+                Some(Event::End(end)) => self.ends(end),
+                None => self.ends(Failure::internal("a reply ended without an end").into()),
+            };
+        };
+        match event {
+            Some(Event::Ask(ask)) => asker.ask(ask),
+            Some(Event::Note(Note { kind: NoteKind::Other(Method::ElicitationComplete), params })) => {
+                asker.completed(&params);
+            }
+            Some(Event::Note(note)) => return Some(Event::Note(note)),
+            Some(Event::End(end)) => match asker.end(end) {
+                Some(end) => self.stage = Stage::Ending(end),
+                None => self.stage = Stage::Gathering,
+            },
+            None => return self.ends(Failure::internal("a reply ended without an end").into()),
+        }
+        None
+    }
+
+    fn ends(&mut self, end: End) -> Option<Event> {
+        self.stage = Stage::Over;
+        Some(Event::End(end))
+    }
+
     fn is_over(&self) -> bool {
-        matches!(self.0, Stage::Over)
+        matches!(self.stage, Stage::Over)
     }
 }
 
@@ -54,6 +128,8 @@ impl Running {
 pub(crate) enum Step {
     /// Something was said.
     Event(Event),
+    /// A message for the client, as it is: a question.
+    Message(Bytes),
     /// The client took the call back: nothing more is said about it.
     Cancelled,
 }
@@ -98,7 +174,11 @@ impl Owned {
             return Poll::Ready(Step::Cancelled);
         }
         let Some(running) = &mut self.running else { return Poll::Ready(Step::Cancelled) };
-        running.poll_event(cx).map(|event| event.map_or(Step::Cancelled, Step::Event))
+        running.poll_said(cx).map(|said| match said {
+            Some(Said::Event(event)) => Step::Event(event),
+            Some(Said::Message(message)) => Step::Message(message),
+            None => Step::Cancelled,
+        })
     }
 
     pub(crate) async fn next(&mut self) -> Step {
@@ -129,8 +209,11 @@ impl Drop for Owned {
 /// Nobody listens any more, but the call is not taken back: let it end, and forget what it says.
 async fn run_to_end(mut running: Running, in_flight: InFlight) {
     let _held = in_flight;
-    while let Some(event) = poll_fn(|cx| running.poll_event(cx)).await {
-        if let Event::End(weir_core::End::Complete(weir_core::Payload::Stream(mut source))) = event {
+    if let Some(asker) = &mut running.asker {
+        asker.deaf();
+    }
+    while let Some(said) = poll_fn(|cx| running.poll_said(cx)).await {
+        if let Said::Event(Event::End(End::Complete(Payload::Stream(mut source)))) = said {
             while let Some(Ok(_)) = poll_fn(|cx| source.poll_chunk(cx)).await {}
         }
     }

@@ -12,11 +12,14 @@ use data_encoding::BASE64URL_NOPAD;
 use http::HeaderMap;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use weir_core::catalog::{Inbox, Subscription};
 use weir_core::port::{BusMessage, Expect, RecordKey, RecordKind, StreamKey, Written, random_id};
 use weir_core::telemetry::instruments;
-use weir_core::{Failure, FailureKind, Principal, SessionKey};
+use weir_core::upstream::SessionNews;
+use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
+use weir_era::asks;
 use weir_era::session::Session;
 
 use crate::Ports;
@@ -26,10 +29,15 @@ use crate::stack::Shared;
 
 /// A call was taken back: session key, then the request's id.
 const CANCEL: &str = "cancel";
+/// A client answered what it was asked: session key, 1 for a result and 0 for an error, the id's length and the id, the
+/// result or error object.
+const ANSWER: &str = "answer";
 /// A session is over: its key.
 const ENDED: &str = "session-ended";
 /// How often expired sessions are looked for.
 const SWEEP: Duration = Duration::from_secs(10);
+/// How often calls are looked for whose clients did not come back: each holds a connection.
+const SWEEP_PARKED: Duration = Duration::from_secs(1);
 /// Parts of the map of running calls, so that sessions seldom wait for one another.
 const SHARDS: usize = 16;
 
@@ -54,6 +62,8 @@ struct Live {
     readers: HashMap<u64, (u64, CancellationToken)>,
     calls: HashMap<Bytes, Vec<(u64, CancellationToken)>>,
     stream: Option<(u64, CancellationToken)>,
+    /// What the client was asked, by the request's id. Each belongs to one of the calls.
+    asks: HashMap<Bytes, mpsc::Sender<FromClient>>,
     next: u64,
     detached: usize,
 }
@@ -67,6 +77,27 @@ impl Live {
 
 /// A resource that a session is told of, and its place in the limits.
 pub(crate) type Subscribed = (Subscription, Place);
+impl Opened {
+    /// What the client can be asked, as far as its revision has words for it.
+    pub(crate) fn class(&self) -> CapabilityClass {
+        asks::of_revision(self.session.revision, self.session.class)
+    }
+}
+
+/// What a client says about something it was asked.
+#[derive(Debug)]
+pub(crate) enum FromClient {
+    /// Progress: the `params` of the notification.
+    Progress(Bytes),
+    /// The answer: a result or an error object.
+    Answer(Result<Bytes, Bytes>),
+}
+
+/// Reports of progress that wait to be passed on, and a place for the answer.
+const FROM_CLIENT: usize = 8;
+
+/// A result or an error object.
+type Answer = Result<Bytes, Bytes>;
 
 /// A session that a request belongs to.
 #[derive(Clone, Debug)]
@@ -260,6 +291,62 @@ impl Sessions {
         (token, inbox, StreamHold { shared: shared.clone(), key, nth })
     }
 
+    /// Registers something the client is asked, by the JSON of the request's id; it is forgotten when the guard is dropped.
+    pub(crate) fn ask(shared: &Arc<Shared>, key: SessionKey, id: Bytes) -> (mpsc::Receiver<FromClient>, AskHold) {
+        let (sender, receiver) = mpsc::channel(FROM_CLIENT);
+        shared.sessions.shard(&key).entry(key).or_default().asks.insert(id.clone(), sender);
+        (receiver, AskHold { shared: shared.clone(), key, id })
+    }
+
+    /// Takes the client's answer to what it was asked under this id, wherever that was.
+    pub(crate) fn answer(&self, key: &SessionKey, id: &[u8], outcome: Answer) {
+        if let Err(outcome) = self.answered(key, id, outcome) {
+            let (kind, text) = match outcome {
+                Ok(result) => (1, result),
+                Err(error) => (0, error),
+            };
+            let mut body = BytesMut::with_capacity(21 + id.len() + text.len());
+            body.put_slice(&key.0);
+            body.put_u8(kind);
+            body.put_u32(u32::try_from(id.len()).unwrap_or(u32::MAX));
+            body.put_slice(id);
+            body.put_slice(&text);
+            self.ports.bus.publish(BusMessage { topic: ANSWER, body: body.freeze() });
+        }
+    }
+
+    /// Gives an answer to who asked here; back where nobody did.
+    fn answered(&self, key: &SessionKey, id: &[u8], outcome: Answer) -> Result<(), Answer> {
+        let asked = self.shard(key).get_mut(key).and_then(|live| live.asks.remove(id));
+        let Some(asked) = asked else { return Err(outcome) };
+        // A place is kept for it; a question that is no longer open needs none.
+        let _late = asked.try_send(FromClient::Answer(outcome));
+        Ok(())
+    }
+
+    /// An answer as another replica, or this one, told it to all.
+    fn told(&self, body: &Bytes) {
+        let Some((key, rest)) = body.split_first_chunk::<16>() else { return };
+        let [kind, a, b, c, d, rest @ ..] = rest else { return };
+        let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
+        let Some((id, text)) = rest.split_at_checked(length) else { return };
+        let text = body.slice_ref(text);
+        let outcome = if *kind == 1 { Ok(text) } else { Err(text) };
+        if self.answered(&SessionKey(*key), id, outcome).is_err() {
+            instruments().unexpected_responses.add(1, &[]);
+        }
+    }
+
+    /// Takes the client's report of progress with what it was asked under this id.
+    pub(crate) fn report(&self, key: &SessionKey, id: &[u8], params: Bytes) {
+        let shard = self.shard(key);
+        let Some(asked) = shard.get(key).and_then(|live| live.asks.get(id)) else { return };
+        // The last place is the answer's.
+        if asked.capacity() > 1 {
+            let _outdated = asked.try_send(FromClient::Progress(params));
+        }
+    }
+
     fn cancelled(&self, key: &SessionKey, request: &[u8]) {
         let shard = self.shard(key);
         let calls = shard.get(key).and_then(|live| live.calls.get(request));
@@ -391,6 +478,21 @@ impl Drop for Subscribing {
     }
 }
 
+/// Something that a client is asked.
+pub(crate) struct AskHold {
+    shared: Arc<Shared>,
+    key: SessionKey,
+    id: Bytes,
+}
+
+impl Drop for AskHold {
+    fn drop(&mut self) {
+        if let Some(live) = self.shared.sessions.shard(&self.key).get_mut(&self.key) {
+            live.asks.remove(&self.id);
+        }
+    }
+}
+
 /// A registered GET stream.
 pub(crate) struct StreamHold {
     shared: Arc<Shared>,
@@ -416,7 +518,9 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
     let sessions = &shared.sessions;
     let mut cancels = sessions.ports.bus.subscribe(CANCEL);
     let mut ends = sessions.ports.bus.subscribe(ENDED);
+    let mut answers = sessions.ports.bus.subscribe(ANSWER);
     let mut sweep = tokio::time::interval(SWEEP);
+    let mut parked = tokio::time::interval(SWEEP_PARKED);
     loop {
         tokio::select! {
             told = cancels.recv() => match told {
@@ -432,11 +536,18 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
                 Ok(message) => {
                     if let Ok(key) = <[u8; 16]>::try_from(&*message.body) {
                         sessions.ended(&SessionKey(key));
+                        shared.router.tell(SessionKey(key), SessionNews::Ended);
                     }
                 }
                 Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "ends of sessions were lost"),
                 Err(RecvError::Closed) => return,
             },
+            told = answers.recv() => match told {
+                Ok(message) => sessions.told(&message.body),
+                Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "answers of clients were lost"),
+                Err(RecvError::Closed) => return,
+            },
+            _ = parked.tick() => shared.router.sweep(),
             _ = sweep.tick() => {
                 sessions.ports.replays.expire();
                 for record in sessions.ports.records.expired(RecordKind::Session) {

@@ -50,7 +50,7 @@ pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, heade
         Err(place) => place,
     };
     let (replaced, inbox, hold) = Sessions::stream(&context.shared, opened.key);
-    let changes = watch(context, known, CapabilityClass::BASE, ListKind::ALL.into_iter().collect());
+    let changes = watch(context, known, opened.class(), ListKind::ALL.into_iter().collect());
     let kind = Kind::Get { _hold: hold };
     let mut stream = Stream::new(context, place, (changes, inbox), kind, &replaced);
     stream.expires = known.principal().expires();

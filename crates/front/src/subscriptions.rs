@@ -12,7 +12,7 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time::timeout;
 use weir_core::catalog::Inbox;
 use weir_core::port::Fut;
-use weir_core::{Authenticated, Failure, FailureKind};
+use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::{self, Lifted};
 use weir_era::render;
 use weir_wire::method::Method;
@@ -65,8 +65,8 @@ pub(crate) async fn of_session(
         return Err(too_many());
     }
     let place = place(context, known)?;
-    let lifted = lift::legacy(params, Some(&opened.session)).map_err(wrong)?;
-    let call = canonical(context, method, lifted, Some(opened.key), None);
+    let lifted = lift::legacy(params, Some(&opened.session), opened.class()).map_err(wrong)?;
+    let call = Call { session: Some(opened.key), ..canonical(context, method, lifted) };
     let (inbox, subscribing) = Sessions::subscribing(&context.shared, opened.key);
     let subscription = context.shared.router.subscribe(known.with(call), &inbox).await?;
     subscribing.keep(&uri, (subscription, place));
@@ -144,7 +144,7 @@ async fn one(
         log_level: None,
         trace: lifted.trace.clone(),
     };
-    let call = canonical(context, Method::ResourcesSubscribe, lifted, None, None);
+    let call = canonical(context, Method::ResourcesSubscribe, lifted);
     let subscription = context.shared.router.subscribe(known.with(call), inbox).await?;
     Ok((subscription, place))
 }

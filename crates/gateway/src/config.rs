@@ -19,7 +19,7 @@ use std::time::Duration;
 use weir_core::Endpoint;
 use weir_core::endpoint::UpstreamRules;
 use weir_policy::rules::Book;
-use weir_store::{RecordCaps, ReplayCaps};
+use weir_store::{ParkingCaps, RecordCaps, ReplayCaps};
 
 pub use audit::{AuditPlan, FilePlan};
 pub use env::Environment;
@@ -49,6 +49,8 @@ pub struct Config {
     pub sessions: RecordCaps,
     /// What is kept for legacy clients that lose their connection.
     pub replays: ReplayCaps,
+    /// How many calls may wait for input, and how long.
+    pub parked: ParkingCaps,
     /// How often clients may come.
     pub rates: weir_policy::limit::Rates,
     /// Sealing keys, newest first; none means a random one.

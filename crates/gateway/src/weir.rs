@@ -14,7 +14,7 @@ use weir_core::{Catalog, Router};
 use weir_front::Front;
 use weir_policy::limit::Limits;
 use weir_policy::rules::Rules;
-use weir_store::{MemoryBus, MemoryCounters, MemoryMailbox, MemoryRecords, MemoryReplays};
+use weir_store::{MemoryBus, MemoryCounters, MemoryMailbox, MemoryParking, MemoryRecords, MemoryReplays};
 use weir_upstream::Factory;
 
 use crate::admin::{Admin, Desk, Ready};
@@ -35,6 +35,7 @@ pub struct Weir {
     catalog: Arc<Catalog>,
     records: Arc<MemoryRecords>,
     replays: Arc<MemoryReplays>,
+    parking: Arc<MemoryParking>,
     limits: Arc<Limits>,
     factory: Arc<Factory>,
     clients: Clients,
@@ -114,11 +115,12 @@ impl Weir {
         catalog.apply(topology(&config, &upstreams));
         let records = Arc::new(MemoryRecords::new(clock.clone(), config.sessions));
         let replays = Arc::new(MemoryReplays::new(clock.clone(), config.replays));
+        let parking = Arc::new(MemoryParking::new(clock.clone(), random.clone(), config.parked));
         let ready = Ready::new(clients.verifier());
         let explainer = Arc::new(Explainer::live(config.clone(), (&rules, &limits), &catalog, &clock));
         let listeners = async {
             // Clients' port first: if that cannot be had, nothing else matters.
-            let kept = (&records, &replays);
+            let kept = (&records, &replays, &parking);
             let front = front(&config, (&clock, &random), (&gates, &clients), kept, (&catalog, sealer)).await?;
             let admin = match config.admin {
                 None => None,
@@ -141,6 +143,7 @@ impl Weir {
                     catalog,
                     records,
                     replays,
+                    parking,
                     limits,
                     factory,
                     clients,
@@ -239,6 +242,7 @@ impl Weir {
         self.clients.replace(config.auth.clone());
         self.records.limit(config.sessions);
         self.replays.limit(config.replays);
+        self.parking.limit(config.parked);
         self.limits.replace(crate::limits::rates(&config));
         self.explainer.replace(config.clone());
         self.memory.replace(&config);
@@ -322,15 +326,18 @@ fn catalog(
     Catalog::new(settings, ports, sealer.clone())
 }
 
+/// What is kept for clients.
+type Kept<'a> = (&'a Arc<MemoryRecords>, &'a Arc<MemoryReplays>, &'a Arc<MemoryParking>);
+
 /// The client side, with everything it asks of others behind core's ports.
 async fn front(
     config: &Config,
     (clock, random): (&Arc<dyn Clock>, &Arc<dyn Random>),
     (gates, clients): (&Gates, &Clients),
-    (records, replays): (&Arc<MemoryRecords>, &Arc<MemoryReplays>),
+    (records, replays, parking): Kept<'_>,
     (catalog, sealer): (&Arc<Catalog>, Sealer),
 ) -> Result<Front, StartError> {
-    let router = Arc::new(Router::new(catalog.clone(), gates.clone()));
+    let router = Arc::new(Router::new(catalog.clone(), gates.clone()).with_parking(parking.clone()));
     let ports = weir_front::Ports {
         verifier: clients.verifier(),
         authorizer: gates.authorizer.clone(),

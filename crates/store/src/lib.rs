@@ -6,6 +6,7 @@
 mod bus;
 mod counters;
 mod lease;
+mod parking;
 mod records;
 mod replays;
 mod vault;
@@ -13,6 +14,7 @@ mod vault;
 pub use bus::{MemoryBus, MemoryMailbox};
 pub use counters::MemoryCounters;
 pub use lease::MemoryLease;
+pub use parking::{MemoryParking, ParkingCaps};
 pub use records::{MemoryRecords, RecordCaps};
 pub use replays::{MemoryReplays, ReplayCaps};
 pub use vault::MemoryVault;

@@ -17,7 +17,7 @@ const NAME: &str = "mock-stdio";
 /// notifications, `{"every_ms"}` apart), `log` (one message of level info), `hang` (until cancelled; tells of progress
 /// once where asked), `cancelled` (how many requests were), `add_tool` (adds `added_N` and tells of it), `pids` (its own
 /// and its grandchild's), `exit` (`{"code"}`, at once, without an answer), `stderr` (`{"bytes"}`), `huge` (`{"bytes"}` of
-/// text) and `ask` (sends a request of its own first).
+/// text) and `ask` (asks its client `roots/list` first, or `{"ask", "params"}`, and then says what it was answered).
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct MockStdio {

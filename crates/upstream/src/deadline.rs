@@ -1,7 +1,7 @@
 //! The time limits of one call.
 //!
 //! Idle is the time between two signs of life: events, and chunks of a result that streams. Comments and other calls'
-//! messages are none. Hard is the whole. When either passes, what is below is dropped, which tells the server, and the
+//! messages are none. While a person is asked something, nobody is idle. Hard is the whole. When either passes, what is below is dropped, which tells the server, and the
 //! call fails as timed out.
 
 use std::future::Future;
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 use weir_core::Failure;
+use weir_core::ask::Waiting;
 use weir_core::reply::{End, Event, NoteKind, Payload, PayloadSource, Reply, ReplySource};
 use weir_core::upstream::Deadlines;
 
@@ -47,7 +48,7 @@ impl Limits {
 
 /// Holds a running reply to its limits.
 pub(crate) fn hold(server: Arc<Server>, limits: Limits, reply: Reply) -> Reply {
-    let timer = Timer { server, sleep: Box::pin(tokio::time::sleep_until(limits.next())), limits };
+    let timer = Timer { server, sleep: Box::pin(tokio::time::sleep_until(limits.next())), limits, asked: Vec::new() };
     Reply::live(Held { reply: Some(reply), timer: Some(timer) })
 }
 
@@ -55,6 +56,8 @@ struct Timer {
     server: Arc<Server>,
     limits: Limits,
     sleep: Pin<Box<Sleep>>,
+    /// What the client was asked and has not, or not long ago, answered.
+    asked: Vec<Waiting>,
 }
 
 impl Timer {
@@ -64,12 +67,26 @@ impl Timer {
             if self.sleep.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
+            self.asked();
             let next = self.limits.next();
             if next <= Instant::now() {
                 return Poll::Ready(self.server.timed_out(self.limits.end <= next));
             }
             self.sleep.as_mut().reset(next);
         }
+    }
+}
+
+impl Timer {
+    /// Time in which a question was open does not count as idle.
+    fn asked(&mut self) {
+        let now = Instant::now();
+        let limits = &mut self.limits;
+        self.asked.retain(|asked| {
+            let lived = asked.ended().unwrap_or(now);
+            limits.last = limits.last.max(lived);
+            asked.ended().is_none()
+        });
     }
 }
 
@@ -90,6 +107,10 @@ impl ReplySource for Held {
                 timer.limits.lived();
             }
             return Poll::Ready(match event {
+                Event::Ask(ask) => {
+                    timer.asked.push(ask.waiting());
+                    Event::Ask(ask)
+                }
                 Event::End(End::Complete(Payload::Stream(source))) => {
                     let held = HeldPayload { source: Some(source), timer: self.timer.take() };
                     Event::End(End::Complete(Payload::Stream(Box::new(held))))

@@ -9,8 +9,8 @@ use weir_core::names::UpstreamId;
 use weir_core::port::Fut;
 use weir_core::reply::Reply;
 use weir_core::telemetry::instruments;
-use weir_core::upstream::{Health, Outbound, Updates, Upstream, Watch};
-use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_core::upstream::{Health, Outbound, SessionNews, Updates, Upstream, Watch};
+use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::hop::Proof;
 
 use crate::breaker::Breaker;
@@ -141,6 +141,13 @@ impl Upstream for Server {
         match &self.line {
             Line::Http(server) => server.carries(),
             Line::Stdio(server) => server.carries(),
+        }
+    }
+
+    fn tell(&self, session: SessionKey, news: SessionNews) {
+        match &self.line {
+            Line::Http(server) => server.tell(session, news),
+            Line::Stdio(server) => server.tell(session, news),
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Uri};
+use weir_core::CapabilityClass;
 use weir_core::names::UpstreamId;
 
 use crate::credential::OAuth;
@@ -21,6 +22,8 @@ pub struct Settings {
     pub protocol: Protocol,
     /// Who shares a session or a child process.
     pub session: Sharing,
+    /// What the server may ask of clients in the middle of their calls.
+    pub asks: CapabilityClass,
     /// Bounds of what it may make weir hold.
     pub bounds: Bounds,
     /// How long a connection may take to stand, name lookup and TLS included.
@@ -89,6 +92,18 @@ pub enum Sharing {
     Principal,
 }
 
+impl Sharing {
+    /// What a server may ask of clients where nothing else is said: a session that everybody shares has nobody to ask, and
+    /// its server would have to have others beside it.
+    #[must_use]
+    pub fn asks(self) -> CapabilityClass {
+        match self {
+            Self::Shared => CapabilityClass::BASE,
+            Self::Principal => weir_era::carry::TO_MODERN,
+        }
+    }
+}
+
 /// Bounds of what one upstream may make weir hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -136,6 +151,7 @@ impl Settings {
             transport,
             protocol: Protocol::Auto,
             session,
+            asks: session.asks(),
             bounds: Bounds::default(),
             connect: weir_core::upstream::Deadlines::CALL.connect,
         }

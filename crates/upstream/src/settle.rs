@@ -17,10 +17,11 @@ use crate::site::Site;
 pub(crate) async fn result(site: &Site, mut reply: Reply) -> Result<Bytes, Failure> {
     loop {
         match reply.next().await {
-            Some(Event::Note(_)) => {}
+            // Nobody stands behind weir's own requests who could be asked.
+            Some(Event::Note(_) | Event::Ask(_)) => {}
             Some(Event::End(End::Complete(Payload::Whole(bytes)))) => return Ok(bytes),
             Some(Event::End(End::Complete(Payload::Stream(stream)))) => return gather(site, stream).await,
-            Some(Event::End(End::InputRequired(_))) => {
+            Some(Event::End(End::InputRequired(_) | End::Parked { .. })) => {
                 return Err(site.fail(FailureKind::BadAnswer, "The upstream asks for input where it must not"));
             }
             Some(Event::End(End::Failed(failure))) => return Err(*failure),

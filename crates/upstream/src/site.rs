@@ -15,7 +15,8 @@ use tokio_util::task::TaskTracker;
 use weir_core::names::UpstreamId;
 use weir_core::port::{Clock, Random};
 use weir_core::telemetry::instruments;
-use weir_core::{Failure, FailureKind};
+use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_era::hop::Tongue;
 
 use crate::factory::Ports;
 use crate::settings::Bounds;
@@ -24,6 +25,8 @@ use crate::settings::Bounds;
 pub(crate) struct Site {
     pub(crate) id: UpstreamId,
     pub(crate) bounds: Bounds,
+    /// What the server may ask of clients.
+    asks: CapabilityClass,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
     /// weir's `Implementation` object.
@@ -39,10 +42,16 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    pub(crate) fn new(id: UpstreamId, bounds: Bounds, ports: &Ports, client_info: Bytes) -> Self {
+    pub(crate) fn new(
+        id: UpstreamId,
+        (bounds, asks): (Bounds, CapabilityClass),
+        ports: &Ports,
+        client_info: Bytes,
+    ) -> Self {
         Self {
             id,
             bounds,
+            asks,
             clock: ports.clock.clone(),
             random: ports.random.clone(),
             client_info,
@@ -53,6 +62,16 @@ impl Site {
             stop: CancellationToken::new(),
             last_error: Mutex::new(None),
         }
+    }
+
+    /// The part of a client's class that is carried to the server when it is spoken to so.
+    pub(crate) fn carries(&self, tongue: Tongue) -> CapabilityClass {
+        tongue.carries().cut(self.asks)
+    }
+
+    /// What the server may ask of clients, whatever it speaks.
+    pub(crate) fn asks(&self) -> CapabilityClass {
+        self.asks
     }
 
     /// A request id never used before towards this server: unique in every session and among all that is in flight.

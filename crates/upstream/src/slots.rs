@@ -57,6 +57,19 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
         old.filter_map(|(_, slot)| slot.current.swap(None)).collect()
     }
 
+    /// What the places of these keys hold.
+    pub(crate) fn those(&self, wanted: impl Fn(&K) -> bool) -> Vec<Arc<T>> {
+        let map = self.read();
+        map.iter().filter(|(key, _)| wanted(key)).filter_map(|(_, slot)| slot.current.load_full()).collect()
+    }
+
+    /// Takes out the places of these keys.
+    pub(crate) fn take_where(&self, wanted: impl Fn(&K) -> bool) -> Vec<Arc<T>> {
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let gone = map.extract_if(|key, _| wanted(key));
+        gone.filter_map(|(_, slot)| slot.current.swap(None)).collect()
+    }
+
     /// Takes out everything.
     pub(crate) fn take_all(&self) -> Vec<Arc<T>> {
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);

@@ -145,6 +145,12 @@ impl Revision {
         self.at_least(Self::V2025_11_25)
     }
 
+    /// Whether sampling has tools, and messages of several content blocks (2025-11-25 and later).
+    #[must_use]
+    pub const fn has_sampling_tools(self) -> bool {
+        self.at_least(Self::V2025_11_25)
+    }
+
     /// Whether bad tool arguments are an `isError` result that the model can read, and not -32602 (2025-11-25 and later).
     #[must_use]
     pub const fn has_tool_error_for_bad_arguments(self) -> bool {

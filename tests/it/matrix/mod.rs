@@ -3,6 +3,7 @@
 //! One test is one pairing with one weir, and runs the scenarios of one file one after another: a process for each scenario
 //! of each pairing would take longer than anybody waits. The tests' names carry what the scenarios prove.
 
+mod asks;
 mod calls;
 mod endings;
 mod library;
@@ -65,6 +66,14 @@ async fn endings(world: World) {
     tokio::join!(deadlines, others);
 }
 
+async fn asks(world: asks::Asking) {
+    asks::r168_r181_r182_what_a_server_asks_reaches_the_client_and_the_answer_the_server(&world).await;
+    asks::sampling_with_tools_goes_on_for_turns(&world).await;
+    asks::several_questions_at_once_are_all_answered(&world).await;
+    asks::r186_a_url_goes_with_an_id_that_only_2025_11_25_has(&world).await;
+    asks::e21_a_client_is_not_asked_what_it_did_not_declare(&world).await;
+}
+
 macro_rules! pairings {
     ($($upstream:ident: $revision:ident over $transport:ident;)*) => {$(
         mod $upstream {
@@ -120,6 +129,12 @@ macro_rules! pairings {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn r091_r143_r210_r211_r212_r213_r214_endings() {
                 endings(world().await).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn r154_r168_r170_r171_r181_r182_r186_r190_e21_asks_and_sampling_with_tools() {
+                let world = asks::Asking::start(Revision::$client, Revision::$upstream, Transport::$transport).await;
+                asks(world).await;
             }
         }
     )*};

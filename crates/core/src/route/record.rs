@@ -7,7 +7,6 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::check::is_error;
-use super::is_end;
 use super::way::Way;
 use crate::call::Call;
 use crate::catalog::Item;
@@ -44,10 +43,8 @@ impl Record {
         let mut record = Some(self);
         reply.map(move |event| match event {
             Event::End(end) => Event::End(finish(way.pass(end), record.take())),
-            note => {
-                debug_assert!(!is_end(&note));
-                note
-            }
+            Event::Ask(ask) => way.ask(ask),
+            Event::Note(note) => Event::Note(note),
         })
     }
 
@@ -80,7 +77,10 @@ impl Drop for Record {
 /// Writes the record, or lets it go along with a result that is still arriving.
 fn finish(end: End, record: Option<Record>) -> End {
     let Some(mut record) = record else { return end };
-    if let End::Complete(Payload::Whole(bytes)) | End::InputRequired(Payload::Whole(bytes)) = &end {
+    if let End::Complete(Payload::Whole(bytes))
+    | End::InputRequired(Payload::Whole(bytes))
+    | End::Parked { result: bytes, .. } = &end
+    {
         record.bytes = bytes.len() as u64;
     }
     let outcome = match end {
@@ -96,7 +96,7 @@ fn finish(end: End, record: Option<Record>) -> End {
         }
         End::Complete(Payload::Whole(ref bytes)) if is_error(bytes) => "tool_error",
         End::Complete(_) => "complete",
-        End::InputRequired(_) => "input_required",
+        End::InputRequired(_) | End::Parked { .. } => "input_required",
         End::Failed(ref failure) => failure.reason(),
     };
     record.write(outcome);

@@ -7,12 +7,13 @@ use serde_json::Value;
 use weir_wire::method::Method;
 use weir_wire::{code, scan};
 
-use super::{check, uris};
+use super::{asks, check, uris};
+use crate::ask::Ask;
 use crate::call::Call;
 use crate::catalog::Item;
 use crate::endpoint::Endpoint;
 use crate::failure::{Failure, FailureKind};
-use crate::reply::{End, Payload};
+use crate::reply::{End, Event, Payload};
 
 /// The most values of one completion (server/utilities/completion).
 const MOST_VALUES: usize = 100;
@@ -22,9 +23,12 @@ const MOST_VALUES: usize = 100;
 pub(super) struct Way {
     results: Option<check::Results>,
     renaming: Option<uris::Renaming>,
+    asks: asks::Dress,
     /// The URI that a read is of, as the client wrote it.
     read: Option<Arc<str>>,
     completion: bool,
+    /// Whether such a call may end with questions.
+    rounds: bool,
 }
 
 impl Way {
@@ -32,9 +36,17 @@ impl Way {
         Self {
             results: check::Results::of(item),
             renaming: endpoint.and_then(|endpoint| uris::Renaming::of(endpoint, item)),
+            asks: asks::Dress::of(endpoint, item),
             read: (call.method == Method::ResourcesRead).then(|| item.exposed.clone()),
             completion: call.method == Method::CompletionComplete,
+            rounds: matches!(call.method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead),
         }
+    }
+
+    /// Passes a question on.
+    pub(super) fn ask(&self, mut ask: Box<Ask>) -> Event {
+        ask.question.params = self.asks.question(ask.question.method, &ask.question.params);
+        Event::Ask(ask)
     }
 
     pub(super) fn pass(&self, end: End) -> End {
@@ -47,6 +59,13 @@ impl Way {
             None => end,
         };
         match (end, &self.read) {
+            (End::InputRequired(_), _) if !self.rounds => {
+                Failure::new(FailureKind::BadAnswer, "The server asks for input where it must not").into()
+            }
+            (End::InputRequired(Payload::Whole(result)), _) => {
+                End::InputRequired(Payload::Whole(self.asks.questions(&result)))
+            }
+            (End::Parked { id, result }, _) => End::Parked { id, result: self.asks.questions(&result) },
             (End::Failed(failure), Some(uri)) if is_not_found(&failure) => Failure::unknown_resource(uri).into(),
             (End::Complete(Payload::Whole(result)), _) if self.completion => End::Complete(Payload::Whole(cut(result))),
             (end, _) => end,

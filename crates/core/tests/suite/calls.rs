@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use weir_core::call::{Capabilities, RequestName, Trace};
+use weir_core::call::{AskedBy, Capabilities, RequestName, Trace};
 use weir_core::catalog::CatalogSettings;
 use weir_core::endpoint::{Prefix, ToolRules};
 use weir_core::names::EndpointId;
@@ -32,7 +32,9 @@ pub(crate) async fn asked_by(who: &str, to: &EndpointId, method: Method, params:
         wants_progress: false,
         log_level: None,
         session: None,
+        asked: AskedBy::Requests,
         resume: None,
+        answers: None,
         request: RequestName::from_bits(1),
         trace: Trace::default(),
     };
@@ -47,7 +49,7 @@ pub(crate) async fn end(mut reply: Reply) -> End {
     loop {
         match reply.next().await.unwrap() {
             Event::End(end) => return end,
-            Event::Note(_) => {}
+            Event::Note(_) | Event::Ask(_) => {}
         }
     }
 }

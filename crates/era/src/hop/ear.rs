@@ -4,10 +4,12 @@
 //! answers to other ids are dropped and counted by whoever reads the stream.
 
 use bytes::Bytes;
+use weir_core::CapabilityClass;
 use weir_core::reply::{Note, NoteKind};
 use weir_wire::method::Method;
-use weir_wire::{LogLevel, Message, Notification, Request, RequestId, meta, scan};
+use weir_wire::{ErrorObject, LogLevel, Message, Notification, Request, RequestId, code, meta, scan, write};
 
+use crate::asks::{self, Lifted};
 use crate::lower;
 
 /// The listening side of one call.
@@ -18,6 +20,8 @@ pub struct Ear {
     level: Option<LogLevel>,
     last: f64,
     sessions: bool,
+    /// What the client of the call can be asked.
+    class: CapabilityClass,
 }
 
 /// What a message means to a call.
@@ -29,6 +33,10 @@ pub enum Heard {
     Answer(Result<Bytes, Bytes>),
     /// The server asked something; this message answers it.
     Reply(Bytes),
+    /// The server asks the client something.
+    Ask(Box<Lifted>),
+    /// The server no longer waits for the answer to its request of this id.
+    Withdrawn(RequestId),
     /// The server says that its tools changed.
     ListChanged,
     /// Nothing that concerns the call, and nothing wrong.
@@ -41,13 +49,19 @@ impl Ear {
     /// For a call in a session: the server may ask in between, and gets an answer.
     #[must_use]
     pub fn legacy(id: u64, progress: bool, level: Option<LogLevel>) -> Self {
-        Self { id: signed(id), progress, level, last: f64::NEG_INFINITY, sessions: true }
+        Self { id: signed(id), progress, level, last: f64::NEG_INFINITY, sessions: true, class: CapabilityClass::BASE }
     }
 
     /// For a call without a session: servers ask nothing on a stream.
     #[must_use]
     pub fn modern(id: u64, progress: bool, level: Option<LogLevel>) -> Self {
         Self { sessions: false, ..Self::legacy(id, progress, level) }
+    }
+
+    /// The same for a call whose client can be asked what is in `class`.
+    #[must_use]
+    pub fn asking(self, class: CapabilityClass) -> Self {
+        Self { class, ..self }
     }
 
     /// Takes one message of the call's own stream.
@@ -59,9 +73,17 @@ impl Ear {
                 None => Heard::Answer(response.outcome),
                 Some(_) => Heard::Dropped("unknown_id"),
             },
-            Message::Request(request) if self.sessions => Heard::Reply(answer(&request)),
+            Message::Request(request) if self.sessions => self.asked(&request),
             Message::Request(_) => Heard::Dropped("server_request"),
             Message::Notification(notification) => self.notified(notification),
+        }
+    }
+
+    fn asked(&self, request: &Request) -> Heard {
+        let Some(lifted) = asks::lift(request) else { return Heard::Reply(answer(request)) };
+        match asks::may_ask(self.class, lifted.question.method, &lifted.question.params) {
+            Ok(()) => Heard::Ask(Box::new(lifted)),
+            Err(unaskable) => Heard::Reply(write::error_response(Some(&request.id), false, &unaskable.error())),
         }
     }
 
@@ -70,6 +92,10 @@ impl Ear {
         match Method::parse(notification.method.as_str()) {
             Some(Method::Progress) => self.progressed(params),
             Some(Method::LogMessage) => self.logged(params),
+            Some(Method::Cancelled) if self.sessions => withdrawn(&params).map_or(Heard::Nothing, Heard::Withdrawn),
+            Some(Method::ElicitationComplete) if self.class.has(CapabilityClass::ELICITATION_URL) => {
+                Heard::Note(Note { kind: NoteKind::Other(Method::ElicitationComplete), params })
+            }
             Some(Method::ToolsListChanged | Method::PromptsListChanged | Method::ResourcesListChanged) => {
                 Heard::ListChanged
             }
@@ -104,6 +130,23 @@ impl Ear {
             _ => Heard::Nothing,
         }
     }
+}
+
+/// Whose answer a cancel no longer waits for.
+fn withdrawn(params: &[u8]) -> Option<RequestId> {
+    let range = scan::find(params, "requestId")?;
+    RequestId::from_json(&params[range]).ok()
+}
+
+/// The answer to a request of a legacy server outside of any call: a ping is answered. What only makes sense in the middle of
+/// a call is refused (SEP-2260), anything else is not known.
+#[must_use]
+pub fn answer_alone(request: &Request) -> Bytes {
+    if request.method.known().is_some_and(asks::is_question) {
+        let error = ErrorObject::new(code::INVALID_PARAMS, "Clients are asked in the middle of their own calls only");
+        return write::error_response(Some(&request.id), false, &error);
+    }
+    answer(request)
 }
 
 /// The answer to a request of a legacy server: a ping is answered, nothing else is passed on.
@@ -164,6 +207,8 @@ mod tests {
             Heard::Answer(Ok(_)) => "result".into(),
             Heard::Answer(Err(_)) => "error".into(),
             Heard::Reply(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            Heard::Ask(lifted) => format!("ask {}", lifted.question.method.as_str()),
+            Heard::Withdrawn(id) => format!("withdrawn {}", String::from_utf8_lossy(id.as_json())),
             Heard::ListChanged => "changed".into(),
             Heard::Nothing => "nothing".into(),
             Heard::Dropped(why) => format!("dropped {why}"),
@@ -221,5 +266,20 @@ mod tests {
         let declined = word(&ear.hear(ask("sampling/createMessage")));
         assert!(declined.starts_with(r#"{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"#), "{declined}");
         assert_eq!(word(&Ear::modern(1, false, None).hear(ask("ping"))), "dropped server_request");
+        let mut able = Ear::legacy(1, false, None).asking(CapabilityClass::SAMPLING);
+        assert_eq!(word(&able.hear(ask("sampling/createMessage"))), "ask sampling/createMessage");
+        assert!(word(&able.hear(ask("elicitation/create"))).contains("-32601"));
+        let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a"}}"#;
+        assert_eq!(word(&able.hear(message(cancel))), "withdrawn \"a\"");
+    }
+
+    #[test]
+    fn r185_outside_of_calls_nobody_is_asked() {
+        let ask = |method: &str| match message(&format!(r#"{{"jsonrpc":"2.0","id":"a","method":"{method}"}}"#)) {
+            Message::Request(request) => String::from_utf8(answer_alone(&request).to_vec()).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        assert!(ask("elicitation/create").contains("-32602") && ask("roots/list").contains("-32602"));
+        assert!(ask("ping").contains(r#""result":{}"#) && ask("tasks/list").contains("-32601"));
     }
 }

@@ -8,6 +8,7 @@ use weir_wire::method::Method;
 use weir_wire::{LogLevel, Revision, scan};
 
 use super::{Ear, Ending, ending};
+use crate::asks;
 use crate::carry;
 use crate::lower::{self, Sender};
 
@@ -34,11 +35,11 @@ impl Tongue {
         if self.0.is_modern() { carry::TO_MODERN } else { carry::TO_LEGACY }
     }
 
-    /// A call in this server's words.
+    /// A call in this server's words, of a client that may be asked what is in `class`.
     #[must_use]
-    pub fn call(self, id: u64, call: &Call, native: &str, client_info: &[u8]) -> Bytes {
+    pub fn call(self, id: u64, call: &Call, native: &str, (class, client_info): (CapabilityClass, &[u8])) -> Bytes {
         if self.0.is_modern() {
-            let (_, capabilities) = carry::to_modern(call.capabilities.class, call.capabilities.raw.as_deref());
+            let (_, capabilities) = carry::to_modern(class, call.capabilities.raw.as_deref());
             lower::modern_call(id, call, native, &self.sender(client_info, &capabilities))
         } else {
             lower::legacy_call(id, call, native, self.0)
@@ -87,17 +88,9 @@ impl Tongue {
         scan::members(requests).all(|member| {
             let request = &requests[member.value];
             let method = scan::find(request, "method").and_then(|range| scan::string(&request[range]));
-            let either = |one: CapabilityClass, other: CapabilityClass| class.has(one) || class.has(other);
-            match method.as_deref().and_then(Method::parse) {
-                Some(Method::SamplingCreateMessage) => {
-                    either(CapabilityClass::SAMPLING, CapabilityClass::SAMPLING_TOOLS)
-                }
-                Some(Method::ElicitationCreate) => {
-                    either(CapabilityClass::ELICITATION_FORM, CapabilityClass::ELICITATION_URL)
-                }
-                Some(Method::RootsList) => class.has(CapabilityClass::ROOTS),
-                _ => false,
-            }
+            let params = scan::find(request, "params").map_or(&b"{}"[..], |range| &request[range]);
+            let method = method.and_then(|method| Method::parse(&method));
+            method.is_some_and(|method| asks::may_ask(class, method, params).is_ok())
         })
     }
 
@@ -161,6 +154,9 @@ mod tests {
     #[test]
     fn r079_a_server_may_ask_only_what_the_client_declared() {
         let ask = |method: &str| format!(r#"{{"inputRequests":{{"a":{{"method":"{method}","params":{{}}}}}}}}"#);
+        let by_url = br#"{"inputRequests":{"a":{"method":"elicitation/create","params":{"mode":"url"}}}}"#;
+        assert!(!MODERN.may_ask(CapabilityClass::ELICITATION_FORM, by_url));
+        assert!(MODERN.may_ask(CapabilityClass::ELICITATION_URL, by_url));
         assert!(MODERN.may_ask(CapabilityClass::ROOTS, ask("roots/list").as_bytes()));
         assert!(!MODERN.may_ask(CapabilityClass::BASE, ask("roots/list").as_bytes()));
         assert!(!MODERN.may_ask(CapabilityClass::ROOTS, ask("elicitation/create").as_bytes()));

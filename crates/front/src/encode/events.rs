@@ -31,6 +31,12 @@ pub(super) struct Events {
     counted: Later,
 }
 
+/// What a stream begins with.
+pub(super) enum First {
+    Note(Note),
+    Message(Bytes),
+}
+
 enum Stage {
     Calling(Owned),
     /// Kept: dropping it would take the call back while its result still arrives.
@@ -39,7 +45,7 @@ enum Stage {
 }
 
 impl Events {
-    pub(super) fn new(asked: Asked, owned: Owned, first: Option<Note>) -> Self {
+    pub(super) fn new(asked: Asked, owned: Owned, first: Option<First>) -> Self {
         let now = Instant::now();
         let comment_at = now + asked.limits().keep_alive;
         let mut events = Self {
@@ -52,10 +58,10 @@ impl Events {
             comment_at,
             counted: Later::new(),
         };
-        if let Some(note) = first {
-            events.note(note);
-        } else {
-            events.comment();
+        match first {
+            Some(First::Note(note)) => events.note(note),
+            Some(First::Message(message)) => events.event(&message),
+            None => events.comment(),
         }
         events
     }
@@ -130,6 +136,13 @@ impl Events {
                 let step = ready!(owned.poll_step(cx));
                 match step {
                     Step::Event(Event::Note(note)) => self.note(note),
+                    // Before a question goes what was reported on the way to it.
+                    Step::Message(message) => {
+                        self.release(None);
+                        self.event(&message);
+                    }
+                    // Questions of a call that asks its client come as messages; others have nobody to ask.
+                    Step::Event(Event::Ask(_)) => {}
                     Step::Event(Event::End(end)) => {
                         if let Stage::Calling(owned) = std::mem::replace(&mut self.stage, Stage::Over) {
                             self.end(end, owned);

@@ -10,7 +10,7 @@ use tokio::sync::{Semaphore, mpsc};
 use weir_core::port::Fut;
 use weir_core::reply::{End, Event, Note, NoteKind, Payload, ReplySource};
 use weir_core::upstream::{About, Health, Kinds, ListKind, ListPage, Outbound, Updates, Upstream, Watch};
-use weir_core::{CapabilityClass, Failure, Reply, UpstreamId};
+use weir_core::{CapabilityClass, Failure, Reply, Resume, UpstreamId};
 
 /// Tools: `echo` answers at once; `ask` wants input first and then says what it resumed; `wait` tells progress and ends
 /// when [`Scripted::release`] says so; `boom` tells progress and then panics.
@@ -54,7 +54,8 @@ impl Upstream for Scripted {
             match &*outbound.native {
                 "echo" => Reply::ended(text("echo")),
                 "ask" => Reply::ended(match &outbound.call.resume {
-                    Some(state) => text(&format!("resumed {state}")),
+                    Some(Resume::Upstream(state)) => text(&format!("resumed {state}")),
+                    Some(other) => text(&format!("{other:?}")),
                     None => End::InputRequired(Payload::Whole(Bytes::from_static(
                         br#"{"resultType":"input_required","requestState":"the \"upstream's\" own"}"#,
                     ))),

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use serde_json::Value;
-use weir_core::call::{Capabilities, RequestName, Trace};
+use weir_core::call::{AskedBy, Capabilities, RequestName, Trace};
 use weir_core::names::EndpointId;
 use weir_core::port::{Evidence, Verdict};
 use weir_core::{Call, FailureKind, Principal, authenticate};
@@ -119,7 +119,9 @@ fn call() -> Call {
         wants_progress: false,
         log_level: None,
         session: None,
+        asked: AskedBy::Requests,
         resume: None,
+        answers: None,
         request: RequestName::from_bits(1),
         trace: Trace::default(),
     }

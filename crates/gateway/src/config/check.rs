@@ -80,6 +80,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, report: &mut Report) -> M
     let sessions = limits::sessions(raw.limits.as_ref(), report);
     let memory = limits::memory(raw.limits.as_ref(), report);
     let replays = limits::replays(raw.limits.as_ref(), report);
+    let parked = limits::parked(raw.limits.as_ref(), report);
     let rates = rates::check(raw.rates, report);
     let audit = audit::check(raw.audit, folder, report);
     let own_endpoints = raw.endpoints.is_some();
@@ -100,6 +101,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, report: &mut Report) -> M
         sessions,
         memory,
         replays,
+        parked,
         rates,
         keys,
         drain: drain.unwrap_or(DRAIN),

@@ -23,7 +23,8 @@ pub(crate) use rates::{Frequency, RawConcurrency, RawLimit, RawRate, RawRates, R
 pub(crate) use toolsets::{RawHints, RawToolset, RawTrust};
 pub(crate) use units::{Size, Time};
 pub(crate) use upstream::{
-    RawCheck, RawDeadlines, RawMcpServer, RawProtocol, RawSession, RawUpstream, RawUpstreamLimits, RawValidation,
+    RawAsk, RawCheck, RawDeadlines, RawMcpServer, RawProtocol, RawSession, RawUpstream, RawUpstreamLimits,
+    RawValidation,
 };
 
 use schemars::JsonSchema;

@@ -25,6 +25,15 @@ pub(crate) struct Greeted {
     pub(crate) about: About,
 }
 
+/// Whose calls a child is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clients {
+    /// What they can be asked. A child that everybody shares is told that nobody can be asked.
+    pub(crate) class: CapabilityClass,
+    /// Whether it is one client's session, whose changes of roots are told.
+    pub(crate) tells_roots: bool,
+}
+
 /// How the greeting went wrong.
 #[derive(Debug)]
 pub(crate) enum Rude {
@@ -44,9 +53,9 @@ impl From<Failure> for Rude {
 ///
 /// # Errors
 /// It ended, or speaks nothing that weir does.
-pub(crate) async fn greet(pipe: &Arc<Pipe>, protocol: Protocol) -> Result<Greeted, Rude> {
+pub(crate) async fn greet(pipe: &Arc<Pipe>, protocol: Protocol, clients: &Clients) -> Result<Greeted, Rude> {
     match protocol {
-        Protocol::Legacy => Ok(initialize(pipe, Revision::NEWEST_LEGACY).await?),
+        Protocol::Legacy => Ok(initialize(pipe, Revision::NEWEST_LEGACY, clients).await?),
         Protocol::Modern => match answer(pipe, discover(pipe).await?).await? {
             Ok(result) => match judge_probe(Some(&Ok(result))) {
                 Found::Modern(found) => Ok(modern(found.revision, found.about)),
@@ -54,23 +63,23 @@ pub(crate) async fn greet(pipe: &Arc<Pipe>, protocol: Protocol) -> Result<Greete
             },
             Err(_) => Ok(modern(Revision::MODERN, None)),
         },
-        Protocol::Auto => probe(pipe).await,
+        Protocol::Auto => probe(pipe, clients).await,
     }
 }
 
-async fn probe(pipe: &Arc<Pipe>) -> Result<Greeted, Rude> {
+async fn probe(pipe: &Arc<Pipe>, clients: &Clients) -> Result<Greeted, Rude> {
     let mut asked = discover(pipe).await?;
     let found = match tokio::time::timeout(SILENCE, asked.answer()).await {
         Ok(Some(outcome)) => judge_probe(Some(&outcome)),
         Ok(None) => return Err(Rude::EndedOnProbe),
-        Err(_) => return both(pipe, asked).await,
+        Err(_) => return both(pipe, asked, clients).await,
     };
-    settle(pipe, found).await
+    settle(pipe, found, clients).await
 }
 
 /// The probe is not answered yet: whichever of the two is answered well says which era it is.
-async fn both(pipe: &Arc<Pipe>, mut asked: Ticket) -> Result<Greeted, Rude> {
-    let initialized = initialize(pipe, Revision::NEWEST_LEGACY);
+async fn both(pipe: &Arc<Pipe>, mut asked: Ticket, clients: &Clients) -> Result<Greeted, Rude> {
+    let initialized = initialize(pipe, Revision::NEWEST_LEGACY, clients);
     tokio::pin!(initialized);
     tokio::select! {
         outcome = asked.answer() => match outcome {
@@ -78,7 +87,7 @@ async fn both(pipe: &Arc<Pipe>, mut asked: Ticket) -> Result<Greeted, Rude> {
             Some(outcome) => match judge_probe(Some(&outcome)) {
                 // It said no to the probe, so the other question stands.
                 Found::Legacy(_) => Ok(initialized.await?),
-                found => settle(pipe, found).await,
+                found => settle(pipe, found, clients).await,
             },
         },
         greeted = &mut initialized => match greeted {
@@ -88,17 +97,17 @@ async fn both(pipe: &Arc<Pipe>, mut asked: Ticket) -> Result<Greeted, Rude> {
                 let outcome = answer(pipe, asked).await?;
                 match judge_probe(Some(&outcome)) {
                     Found::Legacy(_) => Err(foreign(pipe, "nothing that weir speaks").into()),
-                    found => settle(pipe, found).await,
+                    found => settle(pipe, found, clients).await,
                 }
             }
         },
     }
 }
 
-async fn settle(pipe: &Arc<Pipe>, found: Found) -> Result<Greeted, Rude> {
+async fn settle(pipe: &Arc<Pipe>, found: Found, clients: &Clients) -> Result<Greeted, Rude> {
     match found {
         Found::Modern(found) => Ok(modern(found.revision, found.about)),
-        Found::Legacy(offered) => Ok(initialize(pipe, offered).await?),
+        Found::Legacy(offered) => Ok(initialize(pipe, offered, clients).await?),
         Found::Foreign(versions) => {
             let list: String = versions.join(", ").chars().take(200).collect();
             Err(foreign(pipe, &list).into())
@@ -128,10 +137,9 @@ async fn discover(pipe: &Arc<Pipe>) -> Result<Ticket, Failure> {
     pipe.request(id, Tongue::new(Revision::MODERN).request(id, Method::Discover, &[], who), Purpose::Handshake).await
 }
 
-async fn initialize(pipe: &Arc<Pipe>, offered: Revision) -> Result<Greeted, Failure> {
+async fn initialize(pipe: &Arc<Pipe>, offered: Revision, clients: &Clients) -> Result<Greeted, Failure> {
     let id = pipe.site.next_id();
-    // A child that everybody shares is told that nobody can be asked.
-    let (_, capabilities) = carry::to_legacy(CapabilityClass::BASE);
+    let capabilities = carry::to_legacy(clients.class, clients.tells_roots);
     let body = lower::initialize(id, offered, &capabilities, &pipe.site.client_info);
     let asked = pipe.request(id, body, Purpose::Handshake).await?;
     let result = match answer(pipe, asked).await? {

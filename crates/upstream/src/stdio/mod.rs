@@ -15,12 +15,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use weir_core::principal::Principal;
 use weir_core::reply::Reply;
-use weir_core::upstream::{Outbound, Updates, Watch};
-use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_core::upstream::{Outbound, SessionNews, Updates, Watch};
+use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::hop::{Proof, Tongue};
+use weir_era::lower;
 use weir_wire::LogLevel;
 
 use crate::pace::Pace;
@@ -29,7 +31,7 @@ use crate::settings::{Protocol, Sharing, StdioSettings};
 use crate::site::Site;
 use crate::slots::{Slot, Slots};
 use child::Child;
-use greet::{Greeted, Rude, greet};
+use greet::{Clients, Greeted, Rude, greet};
 use updates::StdioUpdates;
 use watching::StdioWatch;
 
@@ -43,12 +45,39 @@ pub(crate) struct StdioServer {
     settings: StdioSettings,
     protocol: Protocol,
     sharing: Sharing,
-    slots: Arc<Slots<Option<Principal>, Running>>,
+    slots: Arc<Slots<Key, Running>>,
+    /// Children that only watch, for clients that can be asked: a server may list by what it was told of them.
+    watched: Arc<Slots<CapabilityClass, Running>>,
     pace: Mutex<Pace>,
     /// What the last child turned out to speak.
     known: Mutex<Option<Tongue>>,
     swept: AtomicBool,
 }
+
+/// Who shares a child: never two principals, unless the operator says so.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    principal: Option<Principal>,
+    /// What its clients can be asked. Of a child that everybody shares, nothing.
+    class: CapabilityClass,
+    /// The client's session, where that can be asked.
+    session: Option<SessionKey>,
+    /// One that asks takes one call at a time: a second call at the same time has a second child.
+    nth: u8,
+}
+
+impl Key {
+    const SHARED: Self = Self { principal: None, class: CapabilityClass::BASE, session: None, nth: 0 };
+
+    fn clients(&self) -> Clients {
+        Clients { class: self.class, tells_roots: self.session.is_some() }
+    }
+}
+
+/// Capability classes that are watched apart; the catalog follows no more.
+const MOST_WATCHED: usize = 16;
+/// Children of one principal and class.
+const MOST_AT_ONCE: u8 = 4;
 
 /// A child that is ready for calls.
 #[derive(Debug)]
@@ -56,6 +85,10 @@ pub(crate) struct Running {
     child: Child,
     greeted: Greeted,
     since: Instant,
+    /// What it was told that its clients can be asked.
+    class: CapabilityClass,
+    /// Taken by a call where the child can ask and does not say which call it asks for.
+    turn: Arc<Semaphore>,
     /// The least severe level the server was asked for.
     level: tokio::sync::Mutex<Option<LogLevel>>,
 }
@@ -63,9 +96,9 @@ pub(crate) struct Running {
 impl StdioServer {
     pub(crate) fn new(site: Arc<Site>, settings: StdioSettings, protocol: Protocol, sharing: Sharing) -> Self {
         let most = match sharing {
-            Sharing::Shared => 1,
+            Sharing::Shared if site.asks() == CapabilityClass::BASE => 1,
             // One more, for the watch: it belongs to no principal.
-            Sharing::Principal => settings.max_processes.saturating_add(1),
+            Sharing::Shared | Sharing::Principal => settings.max_processes.saturating_add(1),
         };
         Self {
             site,
@@ -73,6 +106,7 @@ impl StdioServer {
             protocol,
             sharing,
             slots: Arc::new(Slots::new(most)),
+            watched: Arc::new(Slots::new(MOST_WATCHED)),
             pace: Mutex::default(),
             known: Mutex::default(),
             swept: AtomicBool::new(false),
@@ -81,24 +115,76 @@ impl StdioServer {
 
     /// Makes one attempt at a call.
     pub(crate) async fn call(&self, outbound: &Outbound) -> Result<Reply, Refusal> {
-        let principal = match self.sharing {
-            Sharing::Shared => None,
-            Sharing::Principal => Some(outbound.principal.clone()),
+        let key = self.key(outbound);
+        let (running, turn) = if key.class == CapabilityClass::BASE || key.session.is_some() {
+            (self.running(&self.slots, &key, key.clients()).await?, None)
+        } else {
+            self.in_turn(key).await?
         };
-        let running = self.running(principal).await?;
-        talk::call(&self.site, running, outbound).await
+        talk::call(&self.site, (running, turn), outbound).await
+    }
+
+    fn key(&self, outbound: &Outbound) -> Key {
+        // A modern child is told with each call.
+        let class = outbound.call.capabilities.class.cut(self.told());
+        match self.sharing {
+            Sharing::Shared if class == CapabilityClass::BASE => Key::SHARED,
+            Sharing::Shared | Sharing::Principal => {
+                let session = outbound.call.session.filter(|_| class != CapabilityClass::BASE);
+                Key { principal: Some(outbound.principal.clone()), class, session, nth: 0 }
+            }
+        }
+    }
+
+    /// What a child is told at its start that its clients can be asked. Before it is known which era the server speaks it is
+    /// told, since only the answer to it says so.
+    fn told(&self) -> CapabilityClass {
+        let known = *self.lock_known();
+        match known {
+            Some(tongue) if tongue.revision().is_modern() => CapabilityClass::BASE,
+            Some(_) | None => self.site.asks(),
+        }
+    }
+
+    /// A child whose turn it is, with the turn: the first that has nothing to do, one more where there may be one, else the
+    /// first to be free.
+    async fn in_turn(&self, mut key: Key) -> Result<(Arc<Running>, Option<OwnedSemaphorePermit>), Refusal> {
+        let mut first = None;
+        for nth in 0..MOST_AT_ONCE {
+            key.nth = nth;
+            let running = match self.running(&self.slots, &key, key.clients()).await {
+                Err(refusal) if first.is_none() => return Err(refusal),
+                Err(_) => break,
+                Ok(running) => running,
+            };
+            if running.greeted.tongue.revision().is_modern() {
+                return Ok((running, None));
+            }
+            if let Ok(turn) = running.turn.clone().try_acquire_owned() {
+                return Ok((running, Some(turn)));
+            }
+            first.get_or_insert(running);
+        }
+        let Some(running) = first else { return Err(Failure::internal("a child was not looked for").into()) };
+        let turn = running.turn.clone().acquire_owned().await.ok();
+        Ok((running, turn))
     }
 
     /// Opens a watch: on the child that everybody shares, or on one that belongs to nobody.
     pub(crate) async fn watch(&self, class: CapabilityClass) -> Result<Box<dyn Watch>, Refusal> {
-        let running = self.running(None).await?;
-        let class = class.cut(running.greeted.tongue.carries());
+        let told = class.cut(self.told());
+        let running = if told == CapabilityClass::BASE {
+            self.running(&self.slots, &Key::SHARED, Key::SHARED.clients()).await?
+        } else {
+            self.running(&self.watched, &told, Clients { class: told, tells_roots: false }).await?
+        };
+        let class = class.cut(self.site.carries(running.greeted.tongue));
         Ok(Box::new(StdioWatch::open(self.site.clone(), running, class).await?))
     }
 
     /// Opens a line for updates of single resources, on the same child as a watch.
     pub(crate) async fn updates(&self) -> Result<Box<dyn Updates>, Refusal> {
-        let running = self.running(None).await?;
+        let running = self.running(&self.slots, &Key::SHARED, Key::SHARED.clients()).await?;
         Ok(Box::new(StdioUpdates::open(self.site.clone(), running)?))
     }
 
@@ -109,7 +195,7 @@ impl StdioServer {
 
     /// What is carried to the server as it is now known to be.
     pub(crate) fn carries(&self) -> CapabilityClass {
-        self.lock_known().map_or(CapabilityClass::BASE, Tongue::carries)
+        self.lock_known().map_or(CapabilityClass::BASE, |tongue| self.site.carries(tongue))
     }
 
     pub(crate) fn revision(&self) -> Option<&'static str> {
@@ -120,14 +206,32 @@ impl StdioServer {
         self.slots.len()
     }
 
+    /// Something happened to a client's session: the children that are its own hear of that.
+    pub(crate) fn tell(&self, session: SessionKey, news: SessionNews) {
+        let is_its_own = |key: &Key| key.session == Some(session);
+        match news {
+            // Dropping a child ends its process.
+            SessionNews::Ended => drop(self.slots.take_where(is_its_own)),
+            SessionNews::RootsChanged => {
+                let told = |key: &Key| is_its_own(key) && key.class.has(CapabilityClass::ROOTS);
+                let told = self.slots.those(told).into_iter().filter(|running| !running.child.pipe.is_modern());
+                told.for_each(|running| running.child.pipe.tell(lower::roots_changed()));
+            }
+        }
+    }
+
     /// Ends all children.
     pub(crate) async fn close(&self) {
-        let all = self.slots.take_all();
+        let mut all = self.slots.take_all();
+        all.extend(self.watched.take_all());
         futures_util::future::join_all(all.iter().map(|running| running.child.stopped())).await;
     }
 
-    async fn running(&self, principal: Option<Principal>) -> Result<Arc<Running>, Refusal> {
-        let Some((slot, gone)) = self.slots.slot(&principal, self.site.millis()) else {
+    async fn running<K>(&self, slots: &Slots<K, Running>, key: &K, clients: Clients) -> Result<Arc<Running>, Refusal>
+    where
+        K: Eq + std::hash::Hash + Clone,
+    {
+        let Some((slot, gone)) = slots.slot(key, self.site.millis()) else {
             let text = "The upstream runs as many processes as it may: try again later";
             return Err(self.site.fail(FailureKind::Busy, text).into());
         };
@@ -140,12 +244,12 @@ impl StdioServer {
         if let Some(running) = alive(&slot) {
             return Ok(running);
         }
-        let running = Arc::new(self.restart(slot.current.swap(None)).await?);
+        let running = Arc::new(self.restart(slot.current.swap(None), clients).await?);
         slot.current.store(Some(running.clone()));
         Ok(running)
     }
 
-    async fn restart(&self, before: Option<Arc<Running>>) -> Result<Running, Refusal> {
+    async fn restart(&self, before: Option<Arc<Running>>, clients: Clients) -> Result<Running, Refusal> {
         if let Some(before) = before {
             if before.since.elapsed() >= STEADY {
                 self.pace().succeeded();
@@ -157,7 +261,7 @@ impl StdioServer {
             let text = "The upstream's process ended and is not started again yet: try again shortly";
             self.site.fail(FailureKind::Unavailable, text).retry_after(wait)
         })?;
-        match tokio::time::timeout(self.settings.start, self.start()).await {
+        match tokio::time::timeout(self.settings.start, self.start(clients)).await {
             Ok(Ok(running)) => Ok(running),
             Ok(Err(failure)) => Err(self.not_started(failure)),
             Err(_) => {
@@ -172,19 +276,19 @@ impl StdioServer {
         Refusal::new(failure).unreached()
     }
 
-    async fn start(&self) -> Result<Running, Failure> {
-        let known = self.lock_known().map(|tongue| match tongue.carries() {
-            CapabilityClass::BASE => Protocol::Legacy,
-            _ => Protocol::Modern,
+    async fn start(&self, clients: Clients) -> Result<Running, Failure> {
+        let known = self.lock_known().map(|tongue| match tongue.revision().is_modern() {
+            false => Protocol::Legacy,
+            true => Protocol::Modern,
         });
         let protocol = if self.protocol == Protocol::Auto { known.unwrap_or_default() } else { self.protocol };
         let child = Child::start(&self.site, &self.settings)?;
-        match greet(&child.pipe, protocol).await {
-            Ok(greeted) => Ok(self.ready(child, greeted)),
+        match greet(&child.pipe, protocol, &clients).await {
+            Ok(greeted) => Ok(self.ready(child, greeted, clients)),
             Err(Rude::EndedOnProbe) => {
                 let child = Child::start(&self.site, &self.settings)?;
-                match greet(&child.pipe, Protocol::Legacy).await {
-                    Ok(greeted) => Ok(self.ready(child, greeted)),
+                match greet(&child.pipe, Protocol::Legacy, &clients).await {
+                    Ok(greeted) => Ok(self.ready(child, greeted, clients)),
                     Err(rude) => Err(self.explain(&child, rude)),
                 }
             }
@@ -192,12 +296,15 @@ impl StdioServer {
         }
     }
 
-    fn ready(&self, child: Child, greeted: Greeted) -> Running {
+    fn ready(&self, child: Child, greeted: Greeted, clients: Clients) -> Running {
         *self.lock_known() = Some(greeted.tongue);
-        if greeted.tongue.carries() != CapabilityClass::BASE {
+        if greeted.tongue.revision().is_modern() {
             child.pipe.set_modern();
+        } else if clients.class != CapabilityClass::BASE {
+            child.pipe.set_asks();
         }
-        Running { child, greeted, since: Instant::now(), level: tokio::sync::Mutex::default() }
+        let (since, turn, class) = (Instant::now(), Arc::new(Semaphore::new(1)), clients.class);
+        Running { child, greeted, since, class, turn, level: tokio::sync::Mutex::default() }
     }
 
     /// The failure, and for the log what the process said last.
@@ -216,18 +323,20 @@ impl StdioServer {
 
     /// Starts the task that ends unused processes, once; not for a shared one, which the watch always uses.
     fn sweep(&self) {
-        if self.sharing == Sharing::Shared || self.swept.swap(true, Ordering::AcqRel) {
+        let alone = self.sharing == Sharing::Shared && self.site.asks() == CapabilityClass::BASE;
+        if alone || self.swept.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (slots, site) = (Arc::downgrade(&self.slots), self.site.clone());
+        let (slots, watched) = (Arc::downgrade(&self.slots), Arc::downgrade(&self.watched));
+        let site = self.site.clone();
         let idle = self.site.bounds.session_idle;
         self.site.background(async move {
             loop {
                 tokio::time::sleep((idle / 4).max(Duration::from_millis(10))).await;
-                let Some(slots) = slots.upgrade() else { return };
+                let (Some(slots), Some(watched)) = (slots.upgrade(), watched.upgrade()) else { return };
                 let before = site.millis().saturating_sub(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX));
                 // Dropping a child ends its process.
-                drop(slots.take_unused(before));
+                drop((slots.take_unused(before), watched.take_unused(before)));
             }
         });
     }

@@ -33,6 +33,8 @@ pub(crate) struct Pipe {
     state: Mutex<State>,
     /// Set for a modern child: it asks nothing, and gets no answers.
     modern: AtomicBool,
+    /// Set for a child whose clients can be asked: its requests belong to the newest call.
+    asks: AtomicBool,
     over: CancellationToken,
     /// Updates of single resources, for the line that asked for them.
     pub(crate) told: Told,
@@ -87,6 +89,7 @@ impl Pipe {
                 out,
                 state: Mutex::default(),
                 modern: AtomicBool::new(false),
+                asks: AtomicBool::new(false),
                 over: CancellationToken::new(),
                 told: Told::default(),
             }),
@@ -144,6 +147,15 @@ impl Pipe {
         self.modern.store(true, Ordering::Relaxed);
     }
 
+    pub(crate) fn is_modern(&self) -> bool {
+        self.modern.load(Ordering::Relaxed)
+    }
+
+    /// The child was told that its clients can be asked.
+    pub(crate) fn set_asks(&self) {
+        self.asks.store(true, Ordering::Relaxed);
+    }
+
     /// Nothing more will come.
     pub(crate) fn close(&self, why: &str) {
         let mut state = self.lock();
@@ -171,8 +183,14 @@ impl Pipe {
             if self.modern.load(Ordering::Relaxed) {
                 return self.site.dropped("server_request");
             }
-            // It was told that nobody can be asked.
-            return self.tell(hop::answer(request));
+            if !self.asks.load(Ordering::Relaxed) {
+                // It was told that nobody can be asked.
+                return self.tell(hop::answer(request));
+            }
+            return match self.newest_call() {
+                Some(inbox) => inbox.push(message),
+                None => self.tell(hop::answer_alone(request)),
+            };
         }
         if let Message::Notification(told) = &message
             && matches!(
@@ -202,6 +220,14 @@ impl Pipe {
             Some(inbox) => inbox.push(message),
             None => self.site.dropped("unknown_addressee"),
         }
+    }
+
+    /// Whose call a request of the child belongs to: over this line no request says so. All calls of a child that asks are
+    /// of one client's session, or they come one after another.
+    fn newest_call(&self) -> Option<Arc<Inbox>> {
+        let state = self.lock();
+        let calls = state.requests.iter().filter(|(_, (_, purpose))| *purpose == Purpose::Call);
+        calls.max_by_key(|(id, _)| **id).map(|(_, (inbox, _))| inbox.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

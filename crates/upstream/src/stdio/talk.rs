@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use tokio::sync::OwnedSemaphorePermit;
 use weir_core::reply::{End, Event, Reply, ReplySource};
 use weir_core::upstream::Outbound;
 use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_era::asks;
 use weir_era::hop::{self, Heard};
 use weir_era::lower;
 use weir_wire::method::Method;
@@ -14,27 +16,32 @@ use weir_wire::{LogLevel, scan};
 
 use super::pipe::{Purpose, Ticket};
 use super::{Running, not_sent};
+use crate::asking::Asking;
 use crate::judgment::{Listener, judge};
 use crate::refusal::Refusal;
 use crate::settle;
 use crate::site::Site;
 
 /// Makes a call.
-pub(crate) async fn call(site: &Arc<Site>, running: Arc<Running>, outbound: &Outbound) -> Result<Reply, Refusal> {
+pub(crate) async fn call(
+    site: &Arc<Site>,
+    (running, turn): (Arc<Running>, Option<OwnedSemaphorePermit>),
+    outbound: &Outbound,
+) -> Result<Reply, Refusal> {
     let call = &outbound.call;
     if let Some(level) = call.log_level {
         want_level(site, &running, level).await?;
     }
     let id = site.next_id();
     let tongue = running.greeted.tongue;
-    let body = tongue.call(id, call, &outbound.native, &site.client_info);
+    let declared = if tongue.revision().is_modern() { call.capabilities.class } else { running.class };
+    let declared = declared.cut(site.carries(tongue));
+    let body = tongue.call(id, call, &outbound.native, (declared, &site.client_info));
+    let class = if asks::may_have_questions(call.method) { declared } else { CapabilityClass::BASE };
     let ticket = running.child.pipe.request(id, body, Purpose::Call).await.map_err(not_sent)?;
-    let listener = Listener {
-        tongue,
-        ear: tongue.ear(id, call.wants_progress, call.log_level),
-        class: call.capabilities.class.cut(tongue.carries()),
-    };
-    let mut talk = Talk { site: site.clone(), running, ticket, listener };
+    let listener = Listener { tongue, ear: tongue.ear(id, call.wants_progress, call.log_level).asking(class), class };
+    let asking = Asking::new(tongue.revision());
+    let mut talk = Talk { site: site.clone(), running, ticket, listener, asking, _turn: turn };
     Ok(match std::future::poll_fn(|cx| talk.poll_event(cx)).await {
         Event::End(end) => Reply::ended(end),
         first => Reply::live(After { first: Some(first), talk }),
@@ -112,10 +119,14 @@ struct Talk {
     running: Arc<Running>,
     ticket: Ticket,
     listener: Listener,
+    asking: Asking,
+    _turn: Option<OwnedSemaphorePermit>,
 }
 
 impl ReplySource for Talk {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        let pipe = &self.running.child.pipe;
+        self.asking.poll(cx, |message| pipe.tell(message));
         loop {
             let Some(message) = ready!(self.ticket.poll_message(cx)) else {
                 let failure = match self.running.child.errors.last_line() {
@@ -135,8 +146,14 @@ impl ReplySource for Talk {
                     return Poll::Ready(Event::End(end));
                 }
                 Heard::Dropped(why) => self.site.dropped(why),
-                // Requests and changes are taken care of by the line itself.
-                Heard::Reply(_) | Heard::ListChanged | Heard::Nothing => {}
+                Heard::Ask(lifted) => match self.asking.ask(&self.site, *lifted) {
+                    Ok(ask) => return Poll::Ready(ask),
+                    Err(refusal) => self.running.child.pipe.tell(refusal),
+                },
+                Heard::Withdrawn(id) => self.asking.withdraw(&id),
+                Heard::Reply(answer) => self.running.child.pipe.tell(answer),
+                // Changes are taken care of by the line itself.
+                Heard::ListChanged | Heard::Nothing => {}
             }
         }
     }

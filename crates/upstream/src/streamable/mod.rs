@@ -21,9 +21,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use weir_core::reply::Reply;
-use weir_core::upstream::{About, ListKind, Outbound, Updates, Watch};
-use weir_core::{CapabilityClass, FailureKind};
-use weir_era::carry;
+use weir_core::upstream::{About, ListKind, Outbound, SessionNews, Updates, Watch};
+use weir_core::{CapabilityClass, FailureKind, SessionKey};
 use weir_era::hop::{Discovered, Found, Proof, judge_probe};
 use weir_wire::method::Method;
 use weir_wire::{ErrorObject, Revision};
@@ -96,7 +95,7 @@ impl HttpServer {
             Speaker::Modern(modern, _) => {
                 let newer = match again {
                     Some(Proof::HeaderMismatch) => {
-                        let class = outbound.call.capabilities.class.cut(modern.tongue.carries());
+                        let class = outbound.call.capabilities.class.cut(self.site.carries(modern.tongue));
                         self.site.list_changed();
                         // Without the newest one the call is tried once more as it was.
                         Box::pin(modern.definition(class, &outbound.native)).await.unwrap_or_default()
@@ -119,11 +118,11 @@ impl HttpServer {
         }
         match &*self.speaker().await? {
             Speaker::Modern(modern, about) => {
-                let class = class.cut(modern.tongue.carries());
+                let class = class.cut(self.site.carries(modern.tongue));
                 Ok(Box::new(HttpWatch::modern(modern.clone(), about.clone(), class).await?))
             }
             Speaker::Legacy(pool) => {
-                let session = pool.apart(class.cut(carry::TO_LEGACY)).await?;
+                let session = pool.apart(class.cut(pool.carries())).await?;
                 Ok(Box::new(HttpWatch::legacy(self.site.clone(), session).await))
             }
         }
@@ -148,8 +147,9 @@ impl HttpServer {
     /// What is carried to the server as it is now known to be.
     pub(crate) fn carries(&self) -> CapabilityClass {
         match self.speaker.load().as_deref() {
-            Some(Speaker::Modern(modern, _)) => modern.tongue.carries(),
-            Some(Speaker::Legacy(_)) | None => CapabilityClass::BASE,
+            Some(Speaker::Modern(modern, _)) => self.site.carries(modern.tongue),
+            Some(Speaker::Legacy(pool)) => pool.carries(),
+            None => CapabilityClass::BASE,
         }
     }
 
@@ -165,6 +165,13 @@ impl HttpServer {
         match self.speaker.load().as_deref() {
             Some(Speaker::Legacy(pool)) => pool.len(),
             _ => 0,
+        }
+    }
+
+    /// Something happened to a client's session.
+    pub(crate) fn tell(&self, session: SessionKey, news: SessionNews) {
+        if let Some(Speaker::Legacy(pool)) = self.speaker.load().as_deref() {
+            pool.tell(session, news);
         }
     }
 

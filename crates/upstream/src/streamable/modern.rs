@@ -9,6 +9,7 @@ use http::{HeaderName, HeaderValue};
 use weir_core::reply::Reply;
 use weir_core::upstream::Outbound;
 use weir_core::{CapabilityClass, FailureKind};
+use weir_era::asks;
 use weir_era::hop::Tongue;
 use weir_era::lower;
 use weir_wire::method::{Method, NameSource};
@@ -44,7 +45,8 @@ impl Modern {
     pub(crate) async fn call(&self, outbound: &Outbound, newer: Option<&Bytes>) -> Result<Reply, Refusal> {
         let call = &outbound.call;
         let id = self.site.next_id();
-        let body = self.tongue.call(id, call, &outbound.native, &self.site.client_info);
+        let class = call.capabilities.class.cut(self.site.carries(self.tongue));
+        let body = self.tongue.call(id, call, &outbound.native, (class, &self.site.client_info));
         let mut headers = self.headers(call.method);
         headers.extend(exchange::traced(&call.trace));
         if call.method.name_header() != NameSource::None {
@@ -57,7 +59,7 @@ impl Modern {
         let listener = Listener {
             tongue: self.tongue,
             ear: self.tongue.ear(id, call.wants_progress, call.log_level),
-            class: call.capabilities.class.cut(self.tongue.carries()),
+            class: if asks::may_have_questions(call.method) { class } else { CapabilityClass::BASE },
         };
         self.post(headers, body, listener, id).await
     }

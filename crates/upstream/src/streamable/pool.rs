@@ -10,14 +10,15 @@ use std::time::Duration;
 
 use weir_core::principal::Principal;
 use weir_core::reply::Reply;
-use weir_core::upstream::Outbound;
+use weir_core::upstream::{Outbound, SessionNews};
 use weir_core::{CapabilityClass, FailureKind, SessionKey};
-use weir_era::carry;
-use weir_era::hop::Proof;
+use weir_era::hop::{Proof, Tongue};
+use weir_era::lower;
 use weir_wire::Revision;
 
 use super::client::Http;
 use super::session::Session;
+use super::talk::Side;
 use crate::pace::Pace;
 use crate::refusal::Refusal;
 use crate::settings::Sharing;
@@ -79,13 +80,14 @@ impl Pool {
 
     /// Makes a call in the session that belongs to it, with the caller's `own` client where it has one.
     pub(crate) async fn call(self: &Arc<Self>, outbound: &Outbound, own: Option<Http>) -> Result<Reply, Refusal> {
-        let Some((slot, gone)) = self.slots.slot(&self.key(outbound), self.site.millis()) else {
+        let key = self.key(outbound);
+        let Some((slot, gone)) = self.slots.slot(&key, self.site.millis()) else {
             let text = "The upstream holds as many sessions as it may: try again later";
             return Err(self.site.fail(FailureKind::Busy, text).into());
         };
         self.end(gone);
         self.sweep();
-        let session = self.session(&slot, own.as_ref()).await?;
+        let session = self.session(&slot, &key, own.as_ref()).await?;
         let spoken = session.call(outbound, own).await;
         if let Err(refusal) = &spoken
             && refusal.proof == Some(Proof::SessionLost)
@@ -97,7 +99,7 @@ impl Pool {
 
     /// Opens a session outside of the pool, for a watch.
     pub(crate) async fn apart(&self, class: CapabilityClass) -> Result<Arc<Session>, Refusal> {
-        self.open(class, &self.http).await
+        self.open((class, false), &self.http).await
     }
 
     /// Ends all sessions.
@@ -106,35 +108,53 @@ impl Pool {
         futures_util::future::join_all(open.iter().map(|session| session.close())).await;
     }
 
+    /// The part of a client's class that is carried to the server.
+    pub(crate) fn carries(&self) -> CapabilityClass {
+        self.site.carries(Tongue::new(self.offered))
+    }
+
+    /// Something happened to a client's session: the sessions that are its own hear of that.
+    pub(crate) fn tell(&self, session: SessionKey, news: SessionNews) {
+        let is_its_own = |key: &Key| key.session == Some(session);
+        match news {
+            SessionNews::Ended => self.slots.take_where(is_its_own).into_iter().for_each(|gone| self.end(Some(gone))),
+            SessionNews::RootsChanged => {
+                let told = |key: &Key| is_its_own(key) && key.class.has(CapabilityClass::ROOTS);
+                self.slots.those(told).iter().for_each(|session| session.send(lower::roots_changed()));
+            }
+        }
+    }
+
     fn key(&self, outbound: &Outbound) -> Key {
-        let (class, _) = carry::to_legacy(outbound.call.capabilities.class);
+        let class = outbound.call.capabilities.class.cut(self.carries());
         match self.sharing {
-            Sharing::Shared => Key { principal: None, class, session: None },
-            Sharing::Principal => {
+            // Whoever can be asked has a session of its own: what a server asks there concerns nobody else.
+            Sharing::Shared if class == CapabilityClass::BASE => Key { principal: None, class, session: None },
+            Sharing::Shared | Sharing::Principal => {
                 Key { principal: Some(outbound.principal.clone()), class, session: outbound.call.session }
             }
         }
     }
 
     /// The slot's session, opened if there is none.
-    async fn session(&self, slot: &Slot<Session>, own: Option<&Http>) -> Result<Arc<Session>, Refusal> {
+    async fn session(&self, slot: &Slot<Session>, key: &Key, own: Option<&Http>) -> Result<Arc<Session>, Refusal> {
         match slot.current.load_full() {
             Some(session) => Ok(session),
-            None => Box::pin(self.opened(slot, own.unwrap_or(&self.http))).await,
+            None => Box::pin(self.opened(slot, key, own.unwrap_or(&self.http))).await,
         }
     }
 
-    async fn opened(&self, slot: &Slot<Session>, http: &Http) -> Result<Arc<Session>, Refusal> {
+    async fn opened(&self, slot: &Slot<Session>, key: &Key, http: &Http) -> Result<Arc<Session>, Refusal> {
         let _one = slot.opening.lock().await;
         if let Some(session) = slot.current.load_full() {
             return Ok(session);
         }
-        let session = self.open(CapabilityClass::BASE, http).await?;
+        let session = self.open((key.class, key.session.is_some()), http).await?;
         slot.current.store(Some(session.clone()));
         Ok(session)
     }
 
-    async fn open(&self, class: CapabilityClass, http: &Http) -> Result<Arc<Session>, Refusal> {
+    async fn open(&self, declared: (CapabilityClass, bool), http: &Http) -> Result<Arc<Session>, Refusal> {
         // While all is well sessions are opened side by side; after a failure one at a time.
         let failing = self.pace().is_failing();
         let _turn = if failing {
@@ -145,7 +165,7 @@ impl Pool {
         } else {
             None
         };
-        let opened = Session::open(&self.site, http, self.offered, class).await;
+        let opened = Session::open(&self.site, http, self.offered, declared).await;
         match &opened {
             Ok(session) => {
                 self.pace().succeeded();

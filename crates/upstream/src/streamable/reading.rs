@@ -204,7 +204,7 @@ impl Reader {
             }
             Heard::Answer(_) => return Some("the server ended the subscription"),
             Heard::Dropped(why) => self.site.dropped(why),
-            Heard::Note(_) | Heard::Nothing => {}
+            Heard::Note(_) | Heard::Ask(_) | Heard::Withdrawn(_) | Heard::Nothing => {}
         }
         None
     }
@@ -219,7 +219,7 @@ impl Reader {
                 Some(_) => Heard::Nothing,
                 None => Heard::Dropped("unknown_notification"),
             },
-            Message::Request(request) if self.session.is_some() => Heard::Reply(hop::answer(&request)),
+            Message::Request(request) if self.session.is_some() => Heard::Reply(hop::answer_alone(&request)),
             Message::Request(_) => Heard::Dropped("server_request"),
             Message::Response(response) if self.session.is_none() => Heard::Answer(response.outcome),
             Message::Response(_) => Heard::Dropped("unknown_id"),

@@ -13,7 +13,7 @@ use weir_core::reply::Reply;
 use weir_core::upstream::{About, Outbound};
 use weir_core::{CapabilityClass, FailureKind};
 use weir_era::hop::{self, Ear, Proof, Tongue};
-use weir_era::{carry, lower};
+use weir_era::{asks, carry, lower};
 use weir_wire::method::Method;
 use weir_wire::{LogLevel, Revision, scan};
 
@@ -37,6 +37,8 @@ pub(crate) struct Session {
     tongue: Tongue,
     about: About,
     has_logging: bool,
+    /// What it was told that clients can be asked.
+    class: CapabilityClass,
     /// The least severe level the server was asked for in this session.
     level: Mutex<Option<LogLevel>>,
 }
@@ -50,11 +52,11 @@ impl Session {
         site: &Arc<Site>,
         http: &Http,
         offered: Revision,
-        class: CapabilityClass,
+        (class, tells_roots): (CapabilityClass, bool),
     ) -> Result<Arc<Self>, Refusal> {
         settle::in_time(site, async {
             let id = site.next_id();
-            let (_, capabilities) = carry::to_legacy(class);
+            let capabilities = carry::to_legacy(class, tells_roots);
             let body = lower::initialize(id, offered, &capabilities, &site.client_info);
             let (named, answer) = match exchange::post(site, http, Vec::new(), body).await? {
                 Headed::Answer(named, answer) => (named, answer),
@@ -68,7 +70,7 @@ impl Session {
             let listener = Listener { tongue, ear: Ear::modern(id, false, None), class: CapabilityClass::BASE };
             let reply = talk::reply(site.clone(), answer, listener, Pending::new(None, id)).await;
             let result = settle::result(site, reply).await.map_err(|failure| unopened(site, failure.into()))?;
-            let session = Self::new(site, http, named, &result)?;
+            let session = Self::new(site, (http, class), named, &result)?;
             let told = weir_wire::write::notification(Method::Initialized.as_str(), None);
             exchange::tell(site, http, session.headers(), told).await.map_err(|refusal| unopened(site, refusal))?;
             Ok(Arc::new(session))
@@ -76,7 +78,12 @@ impl Session {
         .await
     }
 
-    fn new(site: &Arc<Site>, http: &Http, id: Option<HeaderValue>, result: &Bytes) -> Result<Self, Refusal> {
+    fn new(
+        site: &Arc<Site>,
+        (http, class): (&Http, CapabilityClass),
+        id: Option<HeaderValue>,
+        result: &Bytes,
+    ) -> Result<Self, Refusal> {
         let (revision, about) = hop::initialized(result);
         let Some(revision) = revision else {
             let text = "The upstream answered initialize with a protocol version that weir does not have";
@@ -96,6 +103,7 @@ impl Session {
             tongue: Tongue::new(revision),
             about,
             has_logging,
+            class,
             level: Mutex::new(None),
         })
     }
@@ -125,8 +133,9 @@ impl Session {
             Box::pin(self.want_level(level)).await?;
         }
         let id = self.site.next_id();
-        let body = self.tongue.call(id, call, &outbound.native, &self.site.client_info);
-        let ear = self.tongue.ear(id, call.wants_progress, call.log_level);
+        let body = self.tongue.call(id, call, &outbound.native, (self.class, &self.site.client_info));
+        let class = if asks::may_have_questions(call.method) { self.class } else { CapabilityClass::BASE };
+        let ear = self.tongue.ear(id, call.wants_progress, call.log_level).asking(class);
         let headers = self.headers().into_iter().chain(exchange::traced(&call.trace)).collect();
         self.post(&http, (headers, body), ear, id).await
     }

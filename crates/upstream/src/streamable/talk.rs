@@ -16,6 +16,7 @@ use weir_wire::{Incoming, Message, RequestId, Response};
 use super::answer::{Answer, AnswerError, Part, limits};
 use super::exchange::{lost, unreadable};
 use super::thread::Thread;
+use crate::asking::Asking;
 use crate::judgment::{Listener, judge};
 use crate::site::Site;
 
@@ -56,8 +57,9 @@ impl Drop for Pending {
 
 /// Reads an answer up to its first event.
 pub(crate) async fn reply(site: Arc<Site>, answer: Answer, listener: Listener, pending: Pending) -> Reply {
-    let mut talk =
-        Talk { site, answer: Some(answer), listener, pending, batch: VecDeque::new(), thread: Thread::default() };
+    let asking = Asking::new(listener.tongue.revision());
+    let (batch, thread) = (VecDeque::new(), Thread::default());
+    let mut talk = Talk { site, answer: Some(answer), listener, asking, pending, batch, thread };
     match std::future::poll_fn(|cx| talk.poll_event(cx)).await {
         // A reply that is over needs nothing of what is above any more; a result that streams does.
         Event::End(end) if !matches!(end, End::Complete(Payload::Stream(_))) => Reply::ended(end),
@@ -84,6 +86,7 @@ struct Talk {
     /// Gone once the call has ended or its result streams.
     answer: Option<Answer>,
     listener: Listener,
+    asking: Asking,
     pending: Pending,
     /// Messages of a batch that are still to be heard.
     batch: VecDeque<Bytes>,
@@ -92,6 +95,9 @@ struct Talk {
 
 impl ReplySource for Talk {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        if let Some(side) = &self.pending.side {
+            self.asking.poll(cx, |message| side.send(message));
+        }
         loop {
             while let Some(item) = self.batch.pop_front() {
                 match Message::parse(item, &limits()) {
@@ -156,16 +162,23 @@ impl Talk {
         match self.listener.ear.hear(message) {
             Heard::Note(note) => return Some(Event::Note(note)),
             Heard::Answer(outcome) => return Some(self.ended(outcome)),
-            Heard::Reply(message) => {
-                if let Some(side) = &self.pending.side {
-                    side.send(message);
-                }
-            }
+            Heard::Ask(lifted) => match self.asking.ask(&self.site, *lifted) {
+                Ok(ask) => return Some(ask),
+                Err(refusal) => self.send(refusal),
+            },
+            Heard::Withdrawn(id) => self.asking.withdraw(&id),
+            Heard::Reply(message) => self.send(message),
             Heard::ListChanged => self.site.list_changed(),
             Heard::Nothing => {}
             Heard::Dropped(why) => self.site.dropped(why),
         }
         None
+    }
+
+    fn send(&self, message: Bytes) {
+        if let Some(side) = &self.pending.side {
+            side.send(message);
+        }
     }
 
     fn ended(&mut self, outcome: Result<Bytes, Bytes>) -> Event {

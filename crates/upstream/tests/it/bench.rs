@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use serde_json::{Value, json};
-use weir_core::call::{Call, Capabilities, RequestName, Trace};
+use weir_core::call::{AskedBy, Call, Capabilities, RequestName, Trace};
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{Evidence, Fut, Verifier};
 use weir_core::principal::Identity as Sender;
@@ -72,7 +72,9 @@ pub(crate) fn call(tool: &str, arguments: Value) -> Call {
         wants_progress: false,
         log_level: None,
         session: None,
+        asked: AskedBy::Requests,
         resume: None,
+        answers: None,
         request: RequestName::from_bits(1),
         trace: Trace::default(),
     }
@@ -116,6 +118,9 @@ pub(crate) async fn outcome(mut reply: Reply) -> Outcome {
             }
             Event::End(End::Complete(payload)) => (payload, false),
             Event::End(End::InputRequired(payload)) => (payload, true),
+            Event::End(End::Parked { .. }) => panic!("upstreams park nothing"),
+            // Nobody answers.
+            Event::Ask(_) => continue,
         };
         assert!(reply.next().await.is_none(), "nothing follows the end");
         let end = bytes(payload).await.map(|bytes| serde_json::from_slice(&bytes).expect("a result is JSON"));

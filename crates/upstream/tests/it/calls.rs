@@ -182,7 +182,7 @@ async fn input_required_passes_where_the_client_can_be_asked_and_the_state_goes_
     let mut able = call("ask", json!({}));
     able.capabilities.class = CapabilityClass::ELICITATION_FORM;
     able.capabilities.raw = Some(bytes::Bytes::from_static(br#"{"elicitation":{"form":{"x":1}},"tasks":{}}"#));
-    able.resume = Some("their state".into());
+    able.resume = Some(weir_core::Resume::Upstream("their state".into()));
     let asked = outcome(upstream.clone().call(outbound("ask", able).await).await).await;
     assert!(asked.input_required);
     assert_eq!(asked.end.unwrap()["requestState"], "their state");

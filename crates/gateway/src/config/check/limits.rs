@@ -1,7 +1,7 @@
 //! `limits`: each key of it against sense, and into the settings it belongs to.
 
 use weir_front::settings::{H2Limits, Limits};
-use weir_store::{RecordCaps, ReplayCaps};
+use weir_store::{ParkingCaps, RecordCaps, ReplayCaps};
 
 use super::super::raw::RawLimits;
 use super::super::report::{Path, Problem, Report};
@@ -132,6 +132,19 @@ pub(super) fn replays(raw: Option<&RawLimits>, report: &mut Report) -> ReplayCap
         total: raw.replay_bytes.map_or(d.total, |size| size.0),
         per_session: raw.replay_bytes_per_session.map_or(d.per_session, |size| size.0),
         age: judge.time("replay_age", raw.replay_age.map(|time| time.0)).unwrap_or(d.age),
+    }
+}
+
+/// Caps of parked calls.
+pub(super) fn parked(raw: Option<&RawLimits>, report: &mut Report) -> ParkingCaps {
+    let d = ParkingCaps::default();
+    let Some(raw) = raw else { return d };
+    let mut judge = Judge { report };
+    ParkingCaps {
+        total: judge.at_least("parked", raw.parked, 1).unwrap_or(d.total),
+        per_principal: judge.at_least("parked_per_principal", raw.parked_per_principal, 1).unwrap_or(d.per_principal),
+        // Judged with the other limits.
+        time: raw.state_time.map_or(d.time, |time| time.0),
     }
 }
 

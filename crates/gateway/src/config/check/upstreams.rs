@@ -1,13 +1,16 @@
 //! `upstreams`.
 
 use http::{HeaderName, HeaderValue, Uri};
+use weir_core::CapabilityClass;
 use weir_core::endpoint::{ToolRules, UpstreamRules, WalkLimits};
 use weir_core::names::UpstreamId;
 use weir_upstream::{
     Bounds, HttpSettings, Protocol, SecretHeader, SecretText, Settings, Sharing, StdioSettings, Transport,
 };
 
-use super::super::raw::{Ordered, RawProtocol, RawSession, RawTrust, RawUpstream, RawUpstreamLimits, Size, Time};
+use super::super::raw::{
+    Ordered, RawAsk, RawProtocol, RawSession, RawTrust, RawUpstream, RawUpstreamLimits, Size, Time,
+};
 use super::super::report::{Path, Problem, Report};
 use super::super::{Secret, UpstreamPlan};
 use super::outbound::Beside;
@@ -78,9 +81,10 @@ pub(super) fn one(
         (Some(RawSession::Shared), _) | (None, true) => Sharing::Shared,
         (Some(RawSession::Principal), _) | (None, false) => Sharing::Principal,
     };
+    let asks = raw.asks.as_deref().map_or_else(|| sharing.asks(), asks);
     let transport = transport(raw, &defaults.folder, path, report)?;
     let connect = rules.deadlines.connect;
-    let settings = Settings { id, transport, protocol, session: sharing, bounds, connect };
+    let settings = Settings { id, transport, protocol, session: sharing, asks, bounds, connect };
     Some(UpstreamPlan { settings, rules })
 }
 
@@ -97,6 +101,16 @@ fn protocol(raw: Option<RawProtocol>, path: &Path, report: &mut Report) -> Proto
             Protocol::Legacy
         }
     }
+}
+
+fn asks(raw: &[RawAsk]) -> CapabilityClass {
+    raw.iter().fold(CapabilityClass::BASE, |asks, one| {
+        asks.with(match one {
+            RawAsk::Sampling => CapabilityClass::SAMPLING.with(CapabilityClass::SAMPLING_TOOLS),
+            RawAsk::Elicitation => CapabilityClass::ELICITATION_FORM.with(CapabilityClass::ELICITATION_URL),
+            RawAsk::Roots => CapabilityClass::ROOTS,
+        })
+    })
 }
 
 fn upstream_rules(raw: &RawUpstream, defaults: &Defaults, path: &Path, report: &mut Report) -> UpstreamRules {

@@ -108,8 +108,12 @@ limits! {
     detached: usize,
     /// Rendered list pages kept in memory. Default `64MiB`.
     page_cache_bytes: Size,
-    /// How long a client may take to bring back a `requestState`. Default `10m`.
+    /// How long a client may take to bring back a `requestState`, or to answer what it is asked. Default `10m`.
     state_time: Time,
+    /// Calls that wait for input of a client of 2026-07-28 at an upstream of an older revision. Default 1000.
+    parked: usize,
+    /// The same of one principal. Default 16.
+    parked_per_principal: usize,
     /// How long an idle connection stays open while weir drains. Default `5s`.
     drain_idle: Time,
 }

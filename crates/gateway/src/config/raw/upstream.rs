@@ -27,6 +27,9 @@ pub(crate) struct RawUpstream {
     pub(crate) protocol: Option<RawProtocol>,
     /// Who shares a session or process. Default: `principal` over HTTP, `shared` for a command.
     pub(crate) session: Option<RawSession>,
+    /// What it may ask of clients in the middle of their calls. Default: everything that the client says it can be asked;
+    /// where everybody shares a session or process, nothing.
+    pub(crate) asks: Option<Vec<RawAsk>>,
     /// Headers on every request to it. Keep secrets out of the file: `Bearer ${TOKEN}`.
     pub(crate) headers: Option<Ordered<Secret>>,
     /// OAuth tokens on every request to it: weir's own, or its callers' by exchange.
@@ -75,6 +78,18 @@ pub(crate) enum RawSession {
     Shared,
     /// Each principal has its own.
     Principal,
+}
+
+/// What a server may ask of clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawAsk {
+    /// To have their model complete a prompt, with tools or without.
+    Sampling,
+    /// To have their user fill in a form, or visit a page.
+    Elicitation,
+    /// Which folders they work in.
+    Roots,
 }
 
 /// Time limits of tool calls.

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
-use weir_core::call::{Capabilities, RequestName, Trace};
+use weir_core::call::{AskedBy, Capabilities, RequestName, Trace};
 use weir_core::names::EndpointId;
 use weir_core::port::{Evidence, Fut, Verdict, Verifier};
 use weir_core::principal::{Identity, Subject};
@@ -110,7 +110,9 @@ fn call(params: &str) -> Call {
         wants_progress: false,
         log_level: None,
         session: None,
+        asked: AskedBy::Requests,
         resume: None,
+        answers: None,
         request: RequestName::from_bits(0xabc),
         trace: Trace {
             parent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),

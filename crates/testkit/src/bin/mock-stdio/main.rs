@@ -27,7 +27,7 @@ struct State {
     /// Running requests that were cancelled.
     cancelled: usize,
     /// Waiting for the answer to the server's own request of that id.
-    asking: HashMap<String, Sender<()>>,
+    asking: HashMap<String, Sender<Value>>,
 }
 
 struct Server {
@@ -98,7 +98,10 @@ impl Server {
             state.cancelled += usize::from(state.running.remove(&id.to_string()).is_some());
             state.listeners.retain(|listener| listener != id);
         } else if message.get("method").is_none() {
-            state.asking.remove(&message["id"].to_string());
+            if let Some(asking) = state.asking.remove(&message["id"].to_string()) {
+                // An error means that the call that asked is over.
+                let _ = asking.send(message.clone());
+            }
         }
     }
 
@@ -119,7 +122,7 @@ impl Server {
         };
         match outcome {
             Ok(mut result) => {
-                if self.flags.modern {
+                if self.flags.modern && result.get("resultType").is_none() {
                     result["resultType"] = json!("complete");
                 }
                 say(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
@@ -220,14 +223,24 @@ impl Server {
                 let text = "x".repeat(usize::try_from(number("bytes")).unwrap_or(0));
                 json!({"content": [{"type": "text", "text": text}]})
             }
+            "ask" if self.flags.modern => match params.get("inputResponses") {
+                Some(answers) => structured(json!({"answers": answers, "state": params["requestState"]})),
+                None => {
+                    let asked = json!({"question": {"method": arguments["ask"], "params": arguments["params"]}});
+                    json!({"resultType": "input_required", "inputRequests": asked, "requestState": "the child's own"})
+                }
+            },
             "ask" => {
                 let question = json!(format!("ask-{id}"));
                 let (sender, answered) = channel();
                 self.state().asking.insert(question.to_string(), sender);
-                say(&json!({"jsonrpc": "2.0", "id": question, "method": "roots/list"}));
-                // Ends when the sender is dropped: the answer, of whatever kind, has come.
-                let _ = answered.recv();
-                structured(arguments)
+                let mut asked = json!({"jsonrpc": "2.0", "id": question, "method": "roots/list"});
+                if let Some(method) = arguments.get("ask") {
+                    (asked["method"], asked["params"]) = (method.clone(), arguments["params"].clone());
+                }
+                say(&asked);
+                let answer = answered.recv().unwrap_or_default();
+                if arguments.get("ask").is_some() { structured(answer) } else { structured(arguments) }
             }
             "echo" => structured(arguments),
             other if other.starts_with("tool_") || other.starts_with("added_") => structured(arguments),

@@ -1,0 +1,165 @@
+//! What an upstream asks the client in the middle of a call, and the line on which the answer comes back.
+//!
+//! An [`Ask`] travels with the events of a reply; its [`Hearing`] stays with whoever speaks to the upstream. Either end may
+//! be dropped: without its hearing the question is withdrawn, without its ask nobody will answer.
+
+use std::future::Future as _;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use weir_wire::method::Method;
+
+use crate::names::UpstreamId;
+
+/// Reports of progress that wait for the upstream to be told; more are dropped, since each outdates the one before.
+const REPORTS: usize = 8;
+
+/// A question: a request of the server's own, without its id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// `sampling/createMessage`, `elicitation/create` or `roots/list`.
+    pub method: Method,
+    /// The request's `params` object.
+    pub params: Bytes,
+}
+
+/// A question that waits for its answer. Dropped without one, the upstream hears that there is none.
+#[derive(Debug)]
+pub struct Ask {
+    /// What is asked. Layers on the way to the client may dress it.
+    pub question: Question,
+    /// Who asks.
+    pub upstream: UpstreamId,
+    /// Whether the upstream wants to hear of progress with the answer.
+    pub wants_progress: bool,
+    /// The upstream's own `elicitationId`, where it gave one: by it, it tells later that all is done.
+    pub elicitation: Option<Arc<str>>,
+    answer: oneshot::Sender<Result<Bytes, Bytes>>,
+    reports: mpsc::Sender<Bytes>,
+    waiting: Waiting,
+}
+
+/// The upstream's end of an [`Ask`]. Dropping it withdraws the question.
+#[derive(Debug)]
+pub struct Hearing {
+    answer: oneshot::Receiver<Result<Bytes, Bytes>>,
+    reports: mpsc::Receiver<Bytes>,
+}
+
+/// What a [`Hearing`] hears.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Word {
+    /// `params` of a progress notification; the token in it is of the client's hop.
+    Progress(Bytes),
+    /// The answer: a result or an error object. Nothing follows.
+    Answer(Result<Bytes, Bytes>),
+    /// There will be no answer. Nothing follows.
+    Nothing,
+}
+
+/// Whether a question still waits, for whoever measures idle time: people take theirs.
+#[derive(Clone, Debug, Default)]
+pub struct Waiting(Arc<OnceLock<Instant>>);
+
+impl Waiting {
+    /// When the waiting ended; `None` while it goes on.
+    #[must_use]
+    pub fn ended(&self) -> Option<Instant> {
+        self.0.get().copied()
+    }
+}
+
+impl Ask {
+    /// A question and the end at which its answer is heard.
+    #[must_use]
+    pub fn new(question: Question, upstream: UpstreamId) -> (Self, Hearing) {
+        let (answer, heard) = oneshot::channel();
+        let (reports, reported) = mpsc::channel(REPORTS);
+        let waiting = Waiting::default();
+        let ask = Self { question, upstream, wants_progress: false, elicitation: None, answer, reports, waiting };
+        (ask, Hearing { answer: heard, reports: reported })
+    }
+
+    /// Gives the answer. An upstream that no longer listens does not hear it.
+    pub fn answer(mut self, outcome: Result<Bytes, Bytes>) {
+        let (unheard, _) = oneshot::channel();
+        // The upstream withdrew the question in the meantime: the answer is late.
+        let _late = std::mem::replace(&mut self.answer, unheard).send(outcome);
+    }
+
+    /// Tells of progress with the answer.
+    pub fn report(&self, params: Bytes) {
+        // One that is dropped is outdated by the next.
+        let _full = self.reports.try_send(params);
+    }
+
+    /// Ready once the upstream no longer waits for the answer.
+    pub fn poll_withdrawn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.answer.poll_closed(cx)
+    }
+
+    /// Says when the waiting is over.
+    #[must_use]
+    pub fn waiting(&self) -> Waiting {
+        self.waiting.clone()
+    }
+}
+
+impl Drop for Ask {
+    fn drop(&mut self) {
+        // It is set here alone.
+        let _first = self.waiting.0.set(Instant::now());
+    }
+}
+
+impl Hearing {
+    /// The next word from the client's side.
+    pub fn poll_word(&mut self, cx: &mut Context<'_>) -> Poll<Word> {
+        // What was reported before the answer is told before it.
+        if let Poll::Ready(Some(report)) = self.reports.poll_recv(cx) {
+            return Poll::Ready(Word::Progress(report));
+        }
+        let outcome = ready!(std::pin::Pin::new(&mut self.answer).poll(cx));
+        Poll::Ready(outcome.map_or(Word::Nothing, Word::Answer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::future::poll_fn;
+
+    use super::*;
+
+    fn pair() -> (Ask, Hearing) {
+        let question = Question { method: Method::RootsList, params: Bytes::from_static(b"{}") };
+        Ask::new(question, UpstreamId::new("u").unwrap())
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_heard_after_what_was_reported() {
+        let (ask, mut hearing) = pair();
+        let waiting = ask.waiting();
+        ask.report(Bytes::from_static(b"1"));
+        assert!(waiting.ended().is_none());
+        ask.answer(Ok(Bytes::from_static(b"{}")));
+        assert!(waiting.ended().is_some());
+        assert_eq!(poll_fn(|cx| hearing.poll_word(cx)).await, Word::Progress(Bytes::from_static(b"1")));
+        assert_eq!(poll_fn(|cx| hearing.poll_word(cx)).await, Word::Answer(Ok(Bytes::from_static(b"{}"))));
+    }
+
+    #[tokio::test]
+    async fn a_dropped_question_has_no_answer_and_a_dropped_hearing_withdraws_it() {
+        let (ask, mut hearing) = pair();
+        drop(ask);
+        assert_eq!(poll_fn(|cx| hearing.poll_word(cx)).await, Word::Nothing);
+        let (mut ask, hearing) = pair();
+        assert!(futures_util::FutureExt::now_or_never(poll_fn(|cx| ask.poll_withdrawn(cx))).is_none());
+        drop(hearing);
+        poll_fn(|cx| ask.poll_withdrawn(cx)).await;
+        ask.answer(Ok(Bytes::new()));
+    }
+}

@@ -1,0 +1,230 @@
+//! Calls that wait for an answer of their client while the client is away: it was told the questions as the end of its
+//! call, and will make the call again with the answers.
+//!
+//! The call at the upstream runs on in the meantime, unread: a [`Parked`] holds its reply, and dropping it cancels the call.
+//! Where they are kept, how many and how long, is behind [`crate::port::Parking`].
+
+use std::fmt;
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::time::Sleep;
+use weir_wire::method::Method;
+use weir_wire::scan;
+use weir_wire::write::ObjectWriter;
+
+use crate::ask::Ask;
+use crate::failure::Failure;
+use crate::port::Parking;
+use crate::principal::Principal;
+use crate::reply::{End, Event, Reply, ReplySource};
+
+/// How long after a question others are waited for, so that what a server asks at once is asked in one round.
+const TOGETHER: Duration = Duration::from_millis(25);
+/// Questions that may be open at once. A server that asks more is not answered.
+const MOST_OPEN: usize = 32;
+
+/// Names a parked call: random, and good for one round.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ParkedId(pub [u8; 16]);
+
+impl fmt::Debug for ParkedId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ParkedId")
+    }
+}
+
+/// A call that waits. Dropping it cancels the call at the upstream.
+#[derive(Debug)]
+pub struct Parked {
+    reply: Reply,
+    open: Vec<Open>,
+    asked: u64,
+}
+
+/// A question under the key by which the client answers it. Keys are never used again in the same call.
+#[derive(Debug)]
+struct Open {
+    key: String,
+    ask: Ask,
+}
+
+impl Parked {
+    /// A call with nothing open.
+    #[must_use]
+    pub fn new(reply: Reply) -> Self {
+        Self { reply, open: Vec::new(), asked: 0 }
+    }
+
+    /// Whether these `inputResponses` can be taken: each answer that is there has the shape its question asks for. Missing
+    /// ones are asked for again, unknown ones ignored (2026-07-28, basic/patterns/mrtr).
+    ///
+    /// # Errors
+    /// `InvalidParams`, saying which.
+    fn check(&self, answers: &[u8]) -> Result<(), Failure> {
+        for open in &self.open {
+            let Some(range) = scan::find(answers, &open.key) else { continue };
+            if !is_answer(open.ask.question.method, &answers[range]) {
+                let text = format!("`inputResponses.{}` is no answer to what was asked", open.key);
+                return Err(Failure::invalid_params(text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the answers to the upstream; the rest stays open.
+    fn answered(mut self, answers: &Bytes) -> Self {
+        let open = std::mem::take(&mut self.open);
+        for one in open {
+            match scan::find(answers, &one.key) {
+                Some(range) => one.ask.answer(Ok(answers.slice(range))),
+                None => self.open.push(one),
+            }
+        }
+        self
+    }
+
+    /// An `input_required` result with what is open.
+    fn questions(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(512);
+        let mut result = ObjectWriter::new(&mut out);
+        result.string("resultType", "input_required");
+        result.with("inputRequests", |out| {
+            let mut requests = ObjectWriter::new(out);
+            for Open { key, ask } in &self.open {
+                requests.with(key, |out| {
+                    let question = &ask.question;
+                    ObjectWriter::new(out)
+                        .string("method", question.method.as_str())
+                        .raw("params", &question.params)
+                        .end();
+                });
+            }
+            requests.end();
+        });
+        result.end();
+        out.freeze()
+    }
+}
+
+/// Whether a value has the shape of the result of a question.
+fn is_answer(method: Method, value: &[u8]) -> bool {
+    let member = |name: &str| scan::find(value, name).map(|range| &value[range]);
+    let starts = |name: &str, with: &[u8]| member(name).is_some_and(|value| with.contains(&value[0]));
+    scan::is_object(value)
+        && match method {
+            Method::ElicitationCreate => {
+                let action = member("action").and_then(scan::string);
+                matches!(action.as_deref(), Some("accept" | "decline" | "cancel"))
+                    && member("content").is_none_or(|content| scan::is_object(content) || content == b"null")
+            }
+            Method::SamplingCreateMessage => {
+                starts("role", b"\"") && starts("model", b"\"") && starts("content", b"{[")
+            }
+            Method::RootsList => starts("roots", b"["),
+            _ => false,
+        }
+}
+
+/// Where the calls of one principal are parked.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) parking: Arc<dyn Parking>,
+    pub(crate) principal: Principal,
+}
+
+impl Place {
+    /// Lets a call's questions end it: it is parked then.
+    pub(crate) fn by_rounds(self, reply: Reply) -> Reply {
+        if reply.is_ended() {
+            return reply;
+        }
+        self.going_on(Parked::new(reply))
+    }
+
+    /// Goes on with a parked call.
+    ///
+    /// # Errors
+    /// `InvalidParams`: it is not there (any more), or an answer is malformed. A malformed one takes nothing away.
+    pub(crate) fn resume(self, id: ParkedId, answers: Option<&Bytes>) -> Result<Reply, Failure> {
+        let gone =
+            || Failure::invalid_params("This call no longer waits for input: make it again without `requestState`");
+        let parked = self.parking.take(&self.principal, id).ok_or_else(gone)?;
+        let none = Bytes::from_static(b"{}");
+        let answers = answers.unwrap_or(&none);
+        if let Err(failure) = parked.check(answers) {
+            self.parking.park(&self.principal, Some(id), parked)?;
+            return Err(failure);
+        }
+        Ok(self.going_on(parked.answered(answers)))
+    }
+
+    fn going_on(self, parked: Parked) -> Reply {
+        Reply::live(Rounds { place: self, parked: Some(parked), together: None })
+    }
+}
+
+/// A call that ends with its questions.
+struct Rounds {
+    place: Place,
+    /// Gone once the call has ended, or waits elsewhere.
+    parked: Option<Parked>,
+    together: Option<Pin<Box<Sleep>>>,
+}
+
+impl ReplySource for Rounds {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        loop {
+            let Some(parked) = &mut self.parked else {
+                return Poll::Ready(Event::End(Failure::internal("a parked call was read on").into()));
+            };
+            parked.open.retain_mut(|open| open.ask.poll_withdrawn(cx).is_pending());
+            match parked.reply.poll_next(cx) {
+                Poll::Ready(Some(Event::Ask(ask))) => parked.take(*ask),
+                Poll::Ready(Some(Event::Note(note))) => return Poll::Ready(Event::Note(note)),
+                Poll::Ready(end) => {
+                    self.parked = None;
+                    let lost = || Event::End(Failure::internal("a reply ended without an end").into());
+                    return Poll::Ready(end.unwrap_or_else(lost));
+                }
+                Poll::Pending if parked.open.is_empty() => {
+                    self.together = None;
+                    return Poll::Pending;
+                }
+                Poll::Pending => {
+                    let together = self.together.get_or_insert_with(|| Box::pin(tokio::time::sleep(TOGETHER)));
+                    ready!(together.as_mut().poll(cx));
+                    return Poll::Ready(Event::End(self.park()));
+                }
+            }
+        }
+    }
+}
+
+impl Rounds {
+    fn park(&mut self) -> End {
+        let Some(parked) = self.parked.take() else { return Failure::internal("a call was parked twice").into() };
+        let result = parked.questions();
+        match self.place.parking.park(&self.place.principal, None, parked) {
+            Ok(id) => End::Parked { id, result },
+            Err(failure) => failure.into(),
+        }
+    }
+}
+
+impl Parked {
+    fn take(&mut self, ask: Ask) {
+        // Dropped, it is answered: with nothing.
+        if self.open.len() < MOST_OPEN {
+            self.asked += 1;
+            self.open.push(Open { key: format!("input-{}", self.asked), ask });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! How a server's questions change on their way to a client.
+//!
+//! The client sees one server, weir. So a question for a person says which server behind it asks, where there are several,
+//! and a sampling request may not have other servers' contexts added: to the client, "this server" is all of them.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use weir_wire::method::Method;
+use weir_wire::scan;
+use weir_wire::splice::Edits;
+use weir_wire::write::{ObjectWriter, string};
+
+use crate::catalog::Item;
+use crate::endpoint::{Endpoint, Mode};
+
+/// What is done to the questions of one call.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Dress {
+    /// Who asks, where the client cannot tell.
+    asker: Option<Arc<str>>,
+}
+
+impl Dress {
+    pub(super) fn of(endpoint: Option<&Endpoint>, item: &Item) -> Self {
+        let several = endpoint.is_some_and(|endpoint| matches!(endpoint.mode, Mode::Aggregate { .. }));
+        Self { asker: several.then(|| item.tool.upstream.as_str().into()) }
+    }
+
+    /// The `params` of one question. What is malformed passes: the client says so.
+    pub(super) fn question(&self, method: Method, params: &Bytes) -> Bytes {
+        let edits = match (method, &self.asker) {
+            (Method::SamplingCreateMessage, _) => Edits::new().replace("includeContext", &b"\"none\""[..]),
+            (Method::ElicitationCreate, Some(asker)) => {
+                let said = scan::find(params, "message").and_then(|range| scan::string(&params[range]));
+                let Some(said) = said else { return params.clone() };
+                let mut text = BytesMut::with_capacity(said.len() + asker.len() + 8);
+                string(&mut text, &format!("[{asker}] {said}"));
+                Edits::new().replace("message", text.freeze())
+            }
+            _ => return params.clone(),
+        };
+        edits.apply_checked(params).map_or_else(|_| params.clone(), |(params, _)| params)
+    }
+
+    /// An `input_required` result, with its questions.
+    pub(super) fn questions(&self, result: &Bytes) -> Bytes {
+        let Some(range) = scan::find(result, "inputRequests").filter(|at| scan::is_object(&result[at.clone()])) else {
+            return result.clone();
+        };
+        let requests = result.slice(range);
+        let mut out = BytesMut::with_capacity(requests.len() + 64);
+        let mut object = ObjectWriter::new(&mut out);
+        for member in scan::members(&requests) {
+            let request = requests.slice(member.value);
+            object.raw_member(member.key.raw(), &self.request(request));
+        }
+        object.end();
+        let edits = Edits::new().replace("inputRequests", out.freeze());
+        edits.apply_checked(result).map_or_else(|_| result.clone(), |(result, _)| result)
+    }
+
+    fn request(&self, request: Bytes) -> Bytes {
+        let method = scan::find(&request, "method").and_then(|range| scan::string(&request[range]));
+        let method = method.and_then(|method| Method::parse(&method));
+        let (Some(method), Some(range)) = (method, scan::find(&request, "params")) else { return request };
+        let params = self.question(method, &request.slice(range));
+        let edited = Edits::new().replace("params", params).apply_checked(&request);
+        edited.map_or(request, |(request, _)| request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dress(asker: Option<&str>) -> Dress {
+        Dress { asker: asker.map(Into::into) }
+    }
+
+    #[test]
+    fn r190_other_servers_contexts_are_never_asked_for_and_askers_are_named_where_there_are_several() {
+        let result = Bytes::from_static(
+            br#"{"inputRequests":{"a":{"method":"sampling/createMessage","params":{"includeContext":"allServers","maxTokens":1}},
+"b":{"method":"elicitation/create","params":{"message":"Who?","x":1.50}},"c":{"method":"roots/list"}},"requestState":"s"}"#,
+        );
+        let shown = dress(Some("shop")).questions(&result);
+        let text = String::from_utf8_lossy(&shown);
+        assert!(text.contains(r#""includeContext":"none","maxTokens":1"#), "{text}");
+        assert!(
+            text.contains(r#""message":"[shop] Who?","x":1.50"#) && text.contains(r#""c":{"method":"roots/list"}"#)
+        );
+        assert!(text.ends_with(r#""requestState":"s"}"#), "{text}");
+        let alone = dress(None).questions(&result);
+        assert!(String::from_utf8_lossy(&alone).contains(r#""message":"Who?""#));
+        let odd = Bytes::from_static(br#"{"inputRequests":5}"#);
+        assert_eq!(dress(Some("shop")).questions(&odd), odd);
+    }
+}

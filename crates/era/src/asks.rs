@@ -1,0 +1,227 @@
+//! What servers ask clients in the middle of a call (sampling, elicitation, roots), between the words of the revisions.
+//!
+//! A question of a legacy server is lifted into the words of the newest revision, where it has no id and nothing of one hop;
+//! for a legacy client it is lowered into those of the client's. Answers go the other way.
+//!
+//! Sources: client/sampling, client/elicitation and client/roots of each revision; SEP-1034, SEP-1330 (enums).
+
+mod shape;
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use weir_core::{CapabilityClass, Question};
+use weir_wire::method::Method;
+use weir_wire::splice::{Edits, MetaEdits};
+use weir_wire::write::{self, ObjectWriter};
+use weir_wire::{ErrorObject, Request, RequestId, Revision, code, meta, scan};
+
+/// A question of a legacy server, lifted.
+#[derive(Debug)]
+pub struct Lifted {
+    /// The request's id at the server.
+    pub id: RequestId,
+    /// What it asks.
+    pub question: Question,
+    /// Under which token it wants to hear of progress.
+    pub token: Option<Bytes>,
+    /// Its own name of a URL elicitation.
+    pub elicitation: Option<Arc<str>>,
+}
+
+/// Why a question cannot be put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unaskable {
+    /// The client did not say that it can be asked this at all.
+    Undeclared,
+    /// It can be asked, and not in this way: by URL, with tools.
+    Mode,
+    /// Its revision has no words for it.
+    Words,
+}
+
+impl Unaskable {
+    /// The error for the server that asked.
+    #[must_use]
+    pub fn error(self) -> ErrorObject {
+        match self {
+            Self::Undeclared => ErrorObject::new(code::METHOD_NOT_FOUND, "The client cannot be asked for this"),
+            Self::Mode => {
+                ErrorObject::new(code::INVALID_PARAMS, "The client did not say that it can be asked this way")
+            }
+            Self::Words => {
+                ErrorObject::new(code::INVALID_PARAMS, "The client's protocol revision has no form for this")
+            }
+        }
+    }
+
+    /// The answer in place of the client's, to a question of this method: whom a person cannot be shown a form by is told
+    /// that they closed it.
+    pub fn answer(self, method: Method) -> Result<Bytes, Bytes> {
+        match (self, method) {
+            (Self::Words, Method::ElicitationCreate) => Ok(Bytes::from_static(br#"{"action":"cancel"}"#)),
+            _ => Err(self.error().to_json()),
+        }
+    }
+}
+
+/// True for the requests that servers make of clients.
+#[must_use]
+pub const fn is_question(method: Method) -> bool {
+    matches!(method, Method::SamplingCreateMessage | Method::ElicitationCreate | Method::RootsList)
+}
+
+/// Whether a call of this method may ask its client (2026-07-28, basic/patterns/mrtr).
+#[must_use]
+pub const fn may_have_questions(method: Method) -> bool {
+    matches!(method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead)
+}
+
+/// The part of a class that a revision has words for.
+#[must_use]
+pub fn of_revision(revision: Revision, class: CapabilityClass) -> CapabilityClass {
+    use CapabilityClass as C;
+    let mut has = C::SAMPLING.with(C::ROOTS).with(C::TASKS).with(C::UI);
+    if revision.has_elicitation() {
+        has = has.with(C::ELICITATION_FORM);
+    }
+    if revision.has_elicitation_modes() {
+        has = has.with(C::ELICITATION_URL);
+    }
+    if revision.has_sampling_tools() {
+        has = has.with(C::SAMPLING_TOOLS);
+    }
+    class.cut(has)
+}
+
+/// Whether a client of this class can be asked this.
+///
+/// # Errors
+/// [`Unaskable`].
+pub fn may_ask(class: CapabilityClass, method: Method, params: &[u8]) -> Result<(), Unaskable> {
+    use CapabilityClass as C;
+    let member = |name: &str| scan::find(params, name).map(|range| &params[range]).filter(|value| *value != b"null");
+    let (any, exact) = match method {
+        Method::SamplingCreateMessage => {
+            let tools = member("tools").is_some() || member("toolChoice").is_some();
+            (class.has(C::SAMPLING) || class.has(C::SAMPLING_TOOLS), !tools || class.has(C::SAMPLING_TOOLS))
+        }
+        Method::ElicitationCreate => {
+            let mode = member("mode").and_then(scan::string);
+            let exact = match mode.as_deref() {
+                None | Some("form") => class.has(C::ELICITATION_FORM),
+                Some("url") => class.has(C::ELICITATION_URL),
+                Some(_) => false,
+            };
+            (class.has(C::ELICITATION_FORM) || class.has(C::ELICITATION_URL), exact)
+        }
+        Method::RootsList => (class.has(C::ROOTS), true),
+        _ => (false, false),
+    };
+    match (any, exact) {
+        (true, true) => Ok(()),
+        (true, false) => Err(Unaskable::Mode),
+        (false, _) => Err(Unaskable::Undeclared),
+    }
+}
+
+/// A legacy server's request, where it is one that clients are asked.
+#[must_use]
+pub fn lift(request: &Request) -> Option<Lifted> {
+    let method = request.method.known().filter(|method| is_question(*method))?;
+    let params = request.params.clone().unwrap_or_else(|| Bytes::from_static(b"{}"));
+    let about = scan::find(&params, "_meta").map(|range| params.slice(range));
+    let token = about.and_then(|about| scan::find(&about, meta::PROGRESS_TOKEN).map(|range| about.slice(range)));
+    let elicitation =
+        scan::find(&params, "elicitationId").and_then(|range| scan::string(&params[range]).map(Arc::from));
+    let edits = Edits::new().remove("task").remove("elicitationId").meta(MetaEdits::new().drop_owned());
+    // The server's messages are checked when they are read.
+    let bare = edits.apply_checked(&params).map_or_else(|_| params.clone(), |(bare, _)| bare);
+    Some(Lifted { id: request.id.clone(), question: Question { method, params: bare }, token, elicitation })
+}
+
+/// What a question becomes for a legacy client.
+#[derive(Debug)]
+pub struct Lowering<'a> {
+    /// The client's revision.
+    pub revision: Revision,
+    /// The request's id, unique in the client's session.
+    pub id: &'a RequestId,
+    /// Whether progress is wanted; the id is the token.
+    pub wants_progress: bool,
+    /// weir's name of a URL elicitation.
+    pub elicitation: &'a str,
+}
+
+/// The request that asks a legacy client.
+///
+/// # Errors
+/// [`Unaskable::Words`] where its revision cannot say it.
+pub fn lower(question: &Question, to: &Lowering<'_>) -> Result<Bytes, Unaskable> {
+    let params = shape::question(to.revision, question)?;
+    let mut edits = Edits::new();
+    if is_by_url(&params, question.method) {
+        edits = edits.set("elicitationId", crate::lower::json(to.elicitation));
+    }
+    if to.wants_progress {
+        let token = Bytes::copy_from_slice(to.id.as_json());
+        edits = edits.meta(MetaEdits::new().add(meta::PROGRESS_TOKEN, token));
+    }
+    let params = edits.apply(&params).map_err(|_| Unaskable::Words)?.0;
+    Ok(write::request(to.id, question.method.as_str(), Some(&params)))
+}
+
+/// Whether a question sends its reader to a URL.
+#[must_use]
+pub fn is_by_url(params: &[u8], method: Method) -> bool {
+    let mode = scan::find(params, "mode").and_then(|range| scan::string(&params[range]));
+    method == Method::ElicitationCreate && mode.as_deref() == Some("url")
+}
+
+/// A legacy server's question answered: the response message.
+#[must_use]
+pub fn response(revision: Revision, id: &RequestId, method: Method, outcome: Result<Bytes, Bytes>) -> Bytes {
+    match outcome {
+        Ok(result) => write::response(id, &shape::answer(revision, method, &result)),
+        Err(error) => {
+            let unreadable = |_| ErrorObject::new(code::INTERNAL_ERROR, "The client answered with a malformed error");
+            write::error_response(Some(id), false, &ErrorObject::parse(&error).unwrap_or_else(unreadable))
+        }
+    }
+}
+
+/// The answer to a question that nobody will answer any more.
+#[must_use]
+pub fn unanswered(id: &RequestId) -> Bytes {
+    let error = ErrorObject::new(code::INTERNAL_ERROR, "The client did not answer");
+    write::error_response(Some(id), false, &error)
+}
+
+/// `notifications/progress` with another token.
+#[must_use]
+pub fn progress(params: &Bytes, token: &Bytes) -> Option<Bytes> {
+    let edits = Edits::new().set("progressToken", token.clone()).meta(MetaEdits::new().drop_owned());
+    let params = edits.apply(params).ok()?.0;
+    Some(write::notification(Method::Progress.as_str(), Some(&params)))
+}
+
+/// `notifications/cancelled` about a question that was put to a legacy client.
+#[must_use]
+pub fn withdrawn(id: &RequestId) -> Bytes {
+    let mut params = BytesMut::with_capacity(96);
+    ObjectWriter::new(&mut params)
+        .raw("requestId", id.as_json())
+        .string("reason", "The server no longer waits for this")
+        .end();
+    write::notification(Method::Cancelled.as_str(), Some(&params))
+}
+
+/// A legacy client's answer in the words of the newest revision, where results of questions have neither `_meta` nor a type.
+#[must_use]
+pub fn lifted_answer(result: &Bytes) -> Bytes {
+    let bare = Edits::new().remove("_meta").remove("resultType").apply_checked(result);
+    bare.map_or_else(|_| result.clone(), |(bare, _)| bare)
+}
+
+#[cfg(test)]
+mod tests;

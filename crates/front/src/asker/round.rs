@@ -1,0 +1,164 @@
+//! One round with a modern server: its questions go out, the answers come in, the call is made again.
+
+use std::borrow::Cow;
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::time::{Sleep, sleep};
+use weir_core::failure::UpstreamError;
+use weir_core::{Call, End, Failure, FailureKind, Payload, Question, Resume};
+use weir_era::asks;
+use weir_wire::method::Method;
+use weir_wire::write::{ObjectWriter, string};
+use weir_wire::{ErrorObject, code, scan};
+
+use super::{Asker, Asking, Open, Outcome};
+
+/// Rounds of one call. A server that asks on and on never gets to its answer.
+const MOST_ROUNDS: u32 = 16;
+/// Questions of one round.
+const MOST_QUESTIONS: usize = 32;
+/// How long a server that only wants to be asked again is left alone, at first and at most.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LAST_WAIT: Duration = Duration::from_secs(5);
+
+/// The questions of a call that ended with them.
+pub(super) struct Round {
+    /// The server's own state, exactly as it gave it.
+    state: Option<String>,
+    answers: Vec<(String, Bytes)>,
+    /// Why there will be no answers: the client declined.
+    declined: Option<ErrorObject>,
+    /// Whether anything was asked; else the call is only made again after a while.
+    asks: bool,
+    until: Pin<Box<Sleep>>,
+}
+
+impl Round {
+    /// Takes an answer. To an elicitation there is always one; sampling and roots have no form of refusal.
+    pub(super) fn answered(&mut self, key: String, method: Method, outcome: Result<Bytes, Bytes>) {
+        match (outcome, method) {
+            (Ok(result), _) => self.answers.push((key, asks::lifted_answer(&result))),
+            (Err(_), Method::ElicitationCreate) => {
+                self.answers.push((key, Bytes::from_static(br#"{"action":"cancel"}"#)));
+            }
+            (Err(error), _) => {
+                let unreadable = |_| ErrorObject::new(code::INTERNAL_ERROR, "a malformed error");
+                self.declined = Some(ErrorObject::parse(&error).unwrap_or_else(unreadable));
+            }
+        }
+    }
+
+    fn responses(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(256);
+        let mut object = ObjectWriter::new(&mut out);
+        for (key, answer) in &self.answers {
+            object.raw(key, answer);
+        }
+        object.end();
+        out.freeze()
+    }
+}
+
+impl Asker {
+    /// Begins a round; an end where there can be none.
+    pub(super) fn begin(&mut self, payload: Payload) -> Option<End> {
+        let bad = |text: &'static str| Some(Failure::new(FailureKind::BadAnswer, text).into());
+        let Payload::Whole(result) = payload else { return bad("The server's request for input is too large") };
+        if !self.listening {
+            return bad("The server asks for input, and the client went away");
+        }
+        self.rounds += 1;
+        if self.rounds > MOST_ROUNDS {
+            return bad("The server asks for input again and again");
+        }
+        let state = scan::find(&result, "requestState").map(|range| scan::string(&result[range]).map(Cow::into_owned));
+        if state == Some(None) {
+            return bad("The server's `requestState` is not a string");
+        }
+        let requests = scan::find(&result, "inputRequests").map(|range| result.slice(range)).unwrap_or_default();
+        let asked: Vec<_> = scan::members(&requests).take(MOST_QUESTIONS + 1).collect();
+        if asked.len() > MOST_QUESTIONS {
+            return bad("The server asks for too much at once");
+        }
+        let wait = match asked.len() {
+            0 => FIRST_WAIT.saturating_mul(1 << (self.rounds - 1)).min(LAST_WAIT),
+            _ => self.settings.limits.state_time,
+        };
+        let asks = !asked.is_empty();
+        let until = Box::pin(sleep(wait));
+        self.round = Some(Round { state: state.flatten(), answers: Vec::new(), declined: None, asks, until });
+        for member in asked {
+            let request = requests.slice(member.value.clone());
+            self.ask_one(member.key.decode().into_owned(), &request);
+        }
+        None
+    }
+
+    fn ask_one(&mut self, key: String, request: &Bytes) {
+        let method = scan::find(request, "method").and_then(|range| scan::string(&request[range]));
+        let params = scan::find(request, "params").map(|range| request.slice(range));
+        let params = params.unwrap_or_else(|| Bytes::from_static(b"{}"));
+        // What may be asked was looked at where the server's answer was read.
+        let Some(method) = method.and_then(|method| Method::parse(&method)) else { return };
+        match self.put(&Question { method, params }, None, false) {
+            Ok((id, from_client, hold)) => {
+                self.open.push(Open { id, from_client, _hold: hold, asker: Asking::Round { key, method } });
+            }
+            Err(unaskable) => {
+                if let Some(round) = &mut self.round {
+                    round.answered(key, method, unaskable.answer(method));
+                }
+            }
+        }
+    }
+
+    /// What comes of a round, once all is answered.
+    pub(super) fn poll_round(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let Some(round) = &mut self.round else { return Poll::Pending };
+        let late = round.until.as_mut().poll(cx).is_ready();
+        if let Some(error) = round.declined.take() {
+            self.round = None;
+            self.withdraw_all();
+            return Poll::Ready(Outcome::End(declined(self.call.method, &error)));
+        }
+        match (round.asks, self.open.is_empty(), late) {
+            (false, _, true) | (true, true, _) => {}
+            (true, false, true) => {
+                self.round = None;
+                self.withdraw_all();
+                let failure = Failure::new(FailureKind::TimedOut, "The client did not answer the server's questions");
+                return Poll::Ready(Outcome::End(failure.into()));
+            }
+            (_, _, false) => return Poll::Pending,
+        }
+        let Some(round) = self.round.take() else { return Poll::Pending };
+        let answers = round.asks.then(|| round.responses());
+        let resume = round.state.map(Resume::Upstream);
+        let call = Arc::new(Call { resume, answers, ..(*self.call).clone() });
+        let (router, call) = (self.shared.router.clone(), self.known.with(call));
+        Poll::Ready(Outcome::Again(Box::pin(async move { router.call(call).await })))
+    }
+}
+
+/// The end of a call whose client declined. Modern servers cannot be told.
+fn declined(method: Method, error: &ErrorObject) -> End {
+    let text = format!("The client did not give the input that the server asked for: {}", error.message);
+    if method != Method::ToolsCall {
+        let error = UpstreamError { code: error.code, message: text.clone(), data: error.data.clone() };
+        return Failure::new(FailureKind::Upstream(error), text).into();
+    }
+    let mut out = BytesMut::with_capacity(128);
+    let mut result = ObjectWriter::new(&mut out);
+    result.with("content", |out| {
+        out.extend_from_slice(br#"[{"type":"text","text":"#);
+        string(out, &text);
+        out.extend_from_slice(b"}]");
+    });
+    result.boolean("isError", true).end();
+    End::Complete(Payload::Whole(out.freeze()))
+}

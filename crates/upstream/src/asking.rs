@@ -1,0 +1,81 @@
+//! What a legacy server asks in the middle of one call, and the answers on their way back to it.
+
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use weir_core::ask::{Ask, Hearing, Word};
+use weir_core::reply::Event;
+use weir_era::asks::{self, Lifted};
+use weir_wire::method::Method;
+use weir_wire::{RequestId, Revision};
+
+use crate::site::Site;
+
+/// Questions of one call that a server may have open; one more is not answered by anybody.
+const MOST: usize = 64;
+
+/// The questions of one call.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    revision: Revision,
+    open: Vec<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    id: RequestId,
+    method: Method,
+    token: Option<Bytes>,
+    hearing: Hearing,
+}
+
+impl Asking {
+    /// Of a server of this revision.
+    pub(crate) fn new(revision: Revision) -> Self {
+        Self { revision, open: Vec::new() }
+    }
+
+    /// Takes a question; gives it for the client, or the refusal for the server.
+    pub(crate) fn ask(&mut self, site: &Site, lifted: Lifted) -> Result<Event, Bytes> {
+        let Lifted { id, question, token, elicitation } = lifted;
+        if self.open.len() >= MOST {
+            return Err(asks::unanswered(&id));
+        }
+        let method = question.method;
+        let (mut ask, hearing) = Ask::new(question, site.id.clone());
+        ask.wants_progress = token.is_some();
+        ask.elicitation = elicitation;
+        self.open.push(Open { id, method, token, hearing });
+        Ok(Event::Ask(Box::new(ask)))
+    }
+
+    /// The server no longer waits for one.
+    pub(crate) fn withdraw(&mut self, id: &RequestId) {
+        self.open.retain(|open| open.id != *id);
+    }
+
+    /// Tells the server what came from the client.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, mut tell: impl FnMut(Bytes)) {
+        let revision = self.revision;
+        self.open.retain_mut(|open| {
+            loop {
+                match open.hearing.poll_word(cx) {
+                    Poll::Pending => return true,
+                    Poll::Ready(Word::Progress(params)) => {
+                        if let Some(report) = open.token.as_ref().and_then(|token| asks::progress(&params, token)) {
+                            tell(report);
+                        }
+                    }
+                    Poll::Ready(Word::Answer(outcome)) => {
+                        tell(asks::response(revision, &open.id, open.method, outcome));
+                        return false;
+                    }
+                    Poll::Ready(Word::Nothing) => {
+                        tell(asks::unanswered(&open.id));
+                        return false;
+                    }
+                }
+            }
+        });
+    }
+}
