@@ -151,6 +151,7 @@ mod tests {
             revision: Revision::V2025_06_18,
             class: CapabilityClass::SAMPLING,
             level: Some(LogLevel::Error),
+            initialized: true,
             began: UNIX_EPOCH,
         };
         let lifted = legacy(params(r#"{"_meta":{"progressToken":"p"}}"#), Some(&session), session.class).unwrap();

@@ -8,8 +8,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::CapabilityClass;
 use weir_wire::{LogLevel, Revision};
 
-const VERSION: u8 = 1;
-const LENGTH: usize = 13;
+const VERSION: u8 = 2;
+const LENGTH: usize = 14;
 
 /// What a session knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct Session {
     pub class: CapabilityClass,
     /// The level the client set, if it did.
     pub level: Option<LogLevel>,
+    /// Whether the client said `notifications/initialized`: before that it is asked nothing (lifecycle, every revision).
+    pub initialized: bool,
     /// When it began, to the millisecond.
     pub began: SystemTime,
 }
@@ -32,6 +34,7 @@ impl Session {
         out.put_u8(VERSION);
         out.put_u8(index(&Revision::LEGACY, self.revision));
         out.put_u8(self.level.map_or(u8::MAX, |level| index(&LogLevel::ALL, level)));
+        out.put_u8(u8::from(self.initialized));
         out.put_u16(self.class.bits());
         let millis = self.began.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         out.put_u64(u64::try_from(millis).unwrap_or(u64::MAX));
@@ -41,12 +44,13 @@ impl Session {
     /// Reads a record. `None` for one of another version or of no sense: such a session counts as unknown.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let &[VERSION, revision, level, ref rest @ ..] = bytes else { return None };
+        let &[VERSION, revision, level, initialized, ref rest @ ..] = bytes else { return None };
         let (class, millis) = rest.split_first_chunk::<2>()?;
         let millis = u64::from_be_bytes(millis.try_into().ok()?);
         Some(Self {
             revision: *Revision::LEGACY.get(usize::from(revision))?,
             class: CapabilityClass::from_bits(u16::from_be_bytes(*class)),
+            initialized: initialized == 1,
             level: if level == u8::MAX { None } else { Some(*LogLevel::ALL.get(usize::from(level))?) },
             began: UNIX_EPOCH.checked_add(Duration::from_millis(millis))?,
         })
@@ -76,8 +80,8 @@ mod tests {
         for revision in Revision::LEGACY {
             for level in LogLevel::ALL.into_iter().map(Some).chain([None]) {
                 let began = UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
-                let session =
-                    Session { revision, class: CapabilityClass::SAMPLING.with(CapabilityClass::UI), level, began };
+                let class = CapabilityClass::SAMPLING.with(CapabilityClass::UI);
+                let session = Session { revision, class, level, initialized: level.is_some(), began };
                 let record = session.encode();
                 assert_eq!(record.len(), LENGTH);
                 assert_eq!(Session::decode(&record), Some(session));

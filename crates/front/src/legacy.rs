@@ -133,7 +133,8 @@ async fn initialize(context: &Context, known: &Authenticated<()>, id: &RequestId
         Err(error) => return bad(&error.to_string()),
     };
     let revision = negotiate(Some(&proposed));
-    let session = Session { revision, class, level: None, began: context.shared.ports.clock.wall() };
+    let session =
+        Session { revision, class, level: None, initialized: false, began: context.shared.ports.clock.wall() };
     let opened = context.shared.sessions.open(known.principal(), &session, context.limits()).await;
     match opened {
         // By status alone: a body could make a probing client take weir for something else.
@@ -331,7 +332,7 @@ async fn item_of_batch(
             }
         }
         Ok(Message::Notification(notification)) => {
-            heard(context, opened, &notification);
+            heard(context, opened, &notification).await;
             None
         }
         Ok(Message::Response(response)) => {
@@ -354,7 +355,7 @@ pub(crate) async fn notification(
     }
     let answer = match session(context, known, headers).await {
         Ok(opened) => {
-            heard(context, &opened, notification);
+            heard(context, &opened, notification).await;
             answer::empty(StatusCode::ACCEPTED)
         }
         Err(none) => none.answer(context, None),
@@ -362,7 +363,7 @@ pub(crate) async fn notification(
     labelled(answer, label, "legacy")
 }
 
-fn heard(context: &Context, opened: &Opened, notification: &Notification) {
+async fn heard(context: &Context, opened: &Opened, notification: &Notification) {
     let params = notification.params.clone().unwrap_or_default();
     let named = |member: &str| scan::find(&params, member).and_then(|range| RequestId::from_json(&params[range]).ok());
     // Unknown and finished ids are ignored (cancellation, progress, every revision).
@@ -377,6 +378,7 @@ fn heard(context: &Context, opened: &Opened, notification: &Notification) {
                 context.shared.sessions.report(&opened.key, token.as_json(), params.clone());
             }
         }
+        Some(Method::Initialized) => context.shared.sessions.initialized(opened, context.limits()).await,
         Some(Method::RootsListChanged) => context.shared.router.tell(opened.key, SessionNews::RootsChanged),
         _ => {}
     }

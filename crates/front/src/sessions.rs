@@ -78,8 +78,11 @@ impl Live {
 /// A resource that a session is told of, and its place in the limits.
 pub(crate) type Subscribed = (Subscription, Place);
 impl Opened {
-    /// What the client can be asked, as far as its revision has words for it.
+    /// What the client can be asked, as far as its revision has words for it: nothing before it is initialized.
     pub(crate) fn class(&self) -> CapabilityClass {
+        if !self.session.initialized {
+            return CapabilityClass::BASE;
+        }
         asks::of_revision(self.session.revision, self.session.class)
     }
 }
@@ -172,6 +175,20 @@ impl Sessions {
         let expect = Expect::Version(opened.version);
         let stored = self.ports.records.store(&opened.record, session.encode(), limits.session_idle, expect).await;
         matches!(stored, Ok(Written::Yes(_)))
+    }
+
+    /// Notes that a session's client is initialized. A change at the same time is let through first.
+    pub(crate) async fn initialized(&self, opened: &Opened, limits: &Limits) {
+        let mut opened = opened.clone();
+        for _ in 0..3 {
+            let session = Session { initialized: true, ..opened.session };
+            if opened.session.initialized || self.keep(&opened, &session, limits).await {
+                return;
+            }
+            let Ok(Some(found)) = self.ports.records.load(&opened.record, None).await else { return };
+            let Some(session) = Session::decode(&found.value) else { return };
+            opened = Opened { session, version: found.version, ..opened };
+        }
     }
 
     /// Ends a session everywhere; says whether it was there.

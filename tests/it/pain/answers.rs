@@ -149,8 +149,7 @@ async fn e21_r105_a_legacy_server_that_asks_in_a_call_is_declined_and_the_call_g
         let upstream = builder.start().await;
         let weir = weir_over(&[("one", &upstream)]);
         for revision in BOTH {
-            let all = json!({ "sampling": {}, "elicitation": { "form": {} }, "roots": {} });
-            let client = Checked::with_capabilities(&weir.url("/mcp"), revision, all).await;
+            let client = Checked::open(&weir.url("/mcp"), revision).await;
             for (method, _) in &questions {
                 let answered = upstream.answers().len();
                 let answer = client.call(&format!("one__{}", method.replace('/', "_")), json!({ "n": 1 })).await;

@@ -190,7 +190,10 @@ async fn b19_r154_r155_r170_r171_r173_r174_a_modern_server_that_needs_input_asks
     let able = json!({ "elicitation": { "form": {} } });
     let client = Checked::with_capabilities(&weir.url("/mcp"), Revision::MODERN, able).await;
     let first = client.call("one__ask", json!({ "a": 1 })).await;
-    assert_eq!((&first.result()["resultType"], &first.result()["inputRequests"]), (&json!("input_required"), &ask));
+    let mut shown = ask.clone();
+    // Of several servers, the one that asks is named.
+    shown["k"]["params"]["message"] = json!("[one] sure?");
+    assert_eq!((&first.result()["resultType"], &first.result()["inputRequests"]), (&json!("input_required"), &shown));
     for hint in ["ttlMs", "cacheScope"] {
         assert!(first.result().get(hint).is_none(), "R154");
     }
