@@ -117,7 +117,7 @@ fn alone(context: &Context, known: &Authenticated<()>, headers: &HeaderMap) -> R
     // A client that names no revision speaks 2025-03-26 (2025-06-18, transports).
     let revision = version(headers).map_err(|()| NoSession::Version)?.unwrap_or(Revision::V2025_03_26);
     let began = context.shared.ports.clock.wall();
-    let session = Session { revision, class: CapabilityClass::BASE, level: None, began };
+    let session = Session { revision, class: CapabilityClass::BASE, level: None, initialized: false, began };
     Ok(context.shared.sessions.alone(known.principal(), session))
 }
 

@@ -97,11 +97,11 @@ impl Server {
             let id = &message["params"]["requestId"];
             state.cancelled += usize::from(state.running.remove(&id.to_string()).is_some());
             state.listeners.retain(|listener| listener != id);
-        } else if message.get("method").is_none() {
-            if let Some(asking) = state.asking.remove(&message["id"].to_string()) {
-                // An error means that the call that asked is over.
-                let _ = asking.send(message.clone());
-            }
+        } else if message.get("method").is_none()
+            && let Some(asking) = state.asking.remove(&message["id"].to_string())
+        {
+            // An error means that the call that asked is over.
+            let _ = asking.send(message.clone());
         }
     }
 
