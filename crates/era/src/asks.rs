@@ -216,6 +216,53 @@ pub fn withdrawn(id: &RequestId) -> Bytes {
     write::notification(Method::Cancelled.as_str(), Some(&params))
 }
 
+/// A URL that a server wants visited before it serves a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Visit {
+    /// Why.
+    pub message: String,
+    /// Where: as the server wrote it.
+    pub url: String,
+}
+
+/// The URLs in the `data` of `-32042`. At most 16; what is malformed is left out.
+#[must_use]
+pub fn visits(data: &[u8]) -> Vec<Visit> {
+    let list = scan::find(data, "elicitations").map(|range| &data[range]).unwrap_or_default();
+    let text =
+        |of: &[u8], name: &str| scan::find(of, name).and_then(|range| scan::string(&of[range]).map(String::from));
+    let visit = |at: std::ops::Range<usize>| {
+        let one = &list[at];
+        Some(Visit { message: text(one, "message").unwrap_or_default(), url: text(one, "url")? })
+    };
+    if list.starts_with(b"[") { scan::elements(list).filter_map(visit).take(16).collect() } else { Vec::new() }
+}
+
+/// An `input_required` result that asks for visits.
+#[must_use]
+pub fn visiting(visits: &[Visit]) -> Bytes {
+    let mut out = BytesMut::with_capacity(256);
+    let mut result = ObjectWriter::new(&mut out);
+    result.string("resultType", "input_required");
+    result.with("inputRequests", |out| {
+        let mut requests = ObjectWriter::new(out);
+        for (nth, visit) in visits.iter().enumerate() {
+            requests.with(&format!("visit-{}", nth + 1), |out| {
+                let mut request = ObjectWriter::new(out);
+                request.string("method", Method::ElicitationCreate.as_str());
+                request.with("params", |out| {
+                    let mut params = ObjectWriter::new(out);
+                    params.string("mode", "url").string("message", &visit.message).string("url", &visit.url).end();
+                });
+                request.end();
+            });
+        }
+        requests.end();
+    });
+    result.end();
+    out.freeze()
+}
+
 /// A legacy client's answer in the words of the newest revision, where results of questions have neither `_meta` nor a type.
 #[must_use]
 pub fn lifted_answer(result: &Bytes) -> Bytes {

@@ -3,6 +3,7 @@
 
 mod events;
 mod stream;
+mod visit;
 
 use std::sync::Arc;
 
@@ -10,7 +11,10 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, StatusCode, header};
 use tokio::time::{Duration, timeout};
 use weir_core::call::RequestName;
-use weir_core::{Authenticated, End, EndpointId, Event, Failure, FailureKind, Payload, Principal, Resume, SessionKey};
+use weir_core::{
+    Authenticated, CapabilityClass, End, EndpointId, Event, Failure, FailureKind, Payload, Principal, Resume,
+    SessionKey,
+};
 use weir_era::render::{self, About};
 use weir_era::state::{self, Binding, Origin};
 use weir_wire::method::Method;
@@ -49,6 +53,8 @@ pub(crate) struct Asked {
     pub(crate) settings: Arc<Settings>,
     pub(crate) shared: Arc<Shared>,
     binding: Option<BoundTo>,
+    /// What a modern client can be asked.
+    class: CapabilityClass,
     /// The session in which the answer, if it becomes a stream, can be taken up again.
     resumable: Option<SessionKey>,
 }
@@ -122,6 +128,7 @@ impl Asked {
             settings: context.settings.clone(),
             shared: context.shared.clone(),
             binding: None,
+            class: CapabilityClass::BASE,
             resumable: None,
         }
     }
@@ -130,8 +137,8 @@ impl Asked {
         &self.settings.limits
     }
 
-    pub(crate) fn bound(self, binding: BoundTo) -> Self {
-        Self { binding: Some(binding), ..self }
+    pub(crate) fn bound(self, binding: BoundTo, class: CapabilityClass) -> Self {
+        Self { binding: Some(binding), class, ..self }
     }
 
     /// The answer, if it becomes a stream, can be taken up again in this session where its revision has that.
@@ -150,7 +157,7 @@ impl Asked {
     /// Makes an end ready.
     pub(crate) fn ready(&self, end: End) -> Ready {
         let payload = match end {
-            End::Failed(failure) => return self.failed(&failure),
+            End::Failed(failure) => return self.visit(&failure).unwrap_or_else(|| self.failed(&failure)),
             End::Complete(payload) => payload,
             End::InputRequired(payload) => return self.asking(payload, None),
             End::Parked { id, result } => return self.asking(Payload::Whole(result), Some(Resume::Parked(id))),

@@ -183,7 +183,7 @@ async fn call(
     let tool_call = method == Method::ToolsCall;
     let told = Told { revision: Revision::MODERN, tool_call, request: &context.name };
     let fail = |failure: &Failure| rescue(failure, told).answer(id);
-    let token = lifted.token.clone();
+    let (token, class) = (lifted.token.clone(), lifted.capabilities.class);
     let binding = match encode::binding(context, known, method, &lifted.params) {
         Ok(binding) => binding,
         Err(failure) => return fail(&failure),
@@ -195,7 +195,7 @@ async fn call(
     let call = Call { asked: AskedBy::Rounds, resume, ..canonical(context, method, lifted) };
     let (router, call) = (context.shared.router.clone(), known.with(call));
     let running = Running::new(Box::pin(async move { router.call(call).await }));
-    let asked = Asked::new(context, id.clone(), (Revision::MODERN, method), token).bound(binding);
+    let asked = Asked::new(context, id.clone(), (Revision::MODERN, method), token).bound(binding, class);
     encode::answer(asked, Owned::by_connection(running)).await
 }
 

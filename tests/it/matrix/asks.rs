@@ -126,6 +126,7 @@ async fn mockup(revision: Revision) -> Mockup {
         .with(tool("roots", &[("roots/list", json!({}))]))
         .with(tool("visit", &[("elicitation/create", url)]))
         .with(tool("turns", &[("sampling/createMessage", with_tools(1)), ("sampling/createMessage", with_tools(2))]))
+        .tool("sign_in", Behaviour::steps([Step::Error(sign_in())]))
         .with(tool("unable", &[("sampling/createMessage", prompt())]))
         .with(both)
         .tools(1)
@@ -276,6 +277,33 @@ pub async fn r186_a_url_goes_with_an_id_that_only_2025_11_25_has(world: &Asking)
     assert_eq!((with["mode"].as_str(), with["url"].as_str()), (Some("url"), Some("https://idp.example/")));
     assert_eq!(with["elicitationId"].is_string(), !world.client.is_modern(), "{with}");
     assert_ne!(with["elicitationId"], "own-1", "weir's own");
+}
+
+/// What a server of 2025-11-25 says to who has to sign in first.
+fn sign_in() -> Value {
+    let one = json!({ "mode": "url", "message": "Sign in", "url": "https://idp.example/", "elicitationId": "own-2" });
+    json!({ "code": -32042, "message": "Not yet", "data": { "elicitations": [one] } })
+}
+
+pub async fn r187_r188_a_url_to_visit_first_is_told_in_the_words_of_the_revision(world: &Asking) {
+    if world.upstream != Revision::V2025_11_25 || world.mockup.is_none() {
+        return;
+    }
+    let client = world.able("/shop").await;
+    let answer = client.call("sign_in", json!({})).await;
+    if world.client.is_modern() {
+        let request = &answer.result()["inputRequests"]["visit-1"];
+        assert_eq!(request["params"], json!({ "mode": "url", "message": "Sign in", "url": "https://idp.example/" }));
+        assert!(answer.result()["requestState"].is_string(), "{}", answer.last());
+        let unable = Checked::open(&world.weir.url("/shop"), world.client).await;
+        let refused = unable.call("sign_in", json!({})).await;
+        assert_eq!((refused.status.as_u16(), refused.code()), (400, -32021), "{}", refused.last());
+    } else if world.client == Revision::V2025_11_25 {
+        assert_eq!(answer.error(), &sign_in());
+    } else {
+        assert_eq!(answer.result()["isError"], true, "{}", answer.last());
+        assert!(answer.text().contains("https://idp.example/"), "{}", answer.last());
+    }
 }
 
 pub async fn e21_a_client_is_not_asked_what_it_did_not_declare(world: &Asking) {

@@ -71,6 +71,7 @@ async fn asks(world: asks::Asking) {
     asks::sampling_with_tools_goes_on_for_turns(&world).await;
     asks::several_questions_at_once_are_all_answered(&world).await;
     asks::r186_a_url_goes_with_an_id_that_only_2025_11_25_has(&world).await;
+    asks::r187_r188_a_url_to_visit_first_is_told_in_the_words_of_the_revision(&world).await;
     asks::e21_a_client_is_not_asked_what_it_did_not_declare(&world).await;
 }
 
@@ -132,7 +133,7 @@ macro_rules! pairings {
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn r154_r168_r170_r171_r181_r182_r186_r190_e21_asks_and_sampling_with_tools() {
+            async fn r154_r168_r170_r171_r181_r182_r186_r187_r188_r190_e21_asks_and_sampling_with_tools() {
                 let world = asks::Asking::start(Revision::$client, Revision::$upstream, Transport::$transport).await;
                 asks(world).await;
             }

@@ -1,0 +1,66 @@
+//! `-32042` of 2025-11-25: a server says that its caller must visit URLs first. Other revisions have no such code.
+//!
+//! A modern client is asked to visit them, and the call is made again as it was. An older one is told in words.
+
+use bytes::{Bytes, BytesMut};
+use http::StatusCode;
+use weir_core::{CapabilityClass, Failure, FailureKind, Payload, Resume};
+use weir_era::asks;
+use weir_wire::method::Method;
+use weir_wire::write::{ObjectWriter, string};
+use weir_wire::{ErrorObject, code};
+
+use super::{Asked, Ready};
+use crate::answer::Said;
+use crate::tally::Tally;
+
+impl Asked {
+    /// What becomes of the failure; `None` where it is another one, or the client's revision has the code.
+    pub(super) fn visit(&self, failure: &Failure) -> Option<Ready> {
+        let FailureKind::Upstream(error) = failure.kind() else { return None };
+        if error.code != code::URL_ELICITATION_REQUIRED {
+            return None;
+        }
+        let visits = error.data.as_deref().map(asks::visits).unwrap_or_default();
+        if self.revision.is_modern() {
+            return Some(self.visit_by_rounds(&visits));
+        }
+        (!self.revision.has_elicitation_modes()).then(|| self.visit_in_words(&error.message, &visits))
+    }
+
+    fn visit_by_rounds(&self, visits: &[asks::Visit]) -> Ready {
+        if visits.is_empty() || !asks::may_have_questions(self.method) {
+            let text = "The server wants a URL visited first, and does not say which";
+            return self.failed(&Failure::new(FailureKind::BadAnswer, text));
+        }
+        if !self.class.has(CapabilityClass::ELICITATION_URL) {
+            let needed = Bytes::from_static(br#"{"elicitation":{"url":{}}}"#);
+            let text = "The server wants a URL visited first: declare `elicitation.url`";
+            return self.failed(&Failure::new(FailureKind::MissingCapability(needed), text));
+        }
+        self.asking(Payload::Whole(asks::visiting(visits)), Some(Resume::Again))
+    }
+
+    fn visit_in_words(&self, said: &str, visits: &[asks::Visit]) -> Ready {
+        let mut text = said.to_owned();
+        for visit in visits {
+            text.push_str(&format!("\n{}: {}", visit.message, visit.url));
+        }
+        text.push_str("\nOpen this in a browser, and then call again.");
+        let message = if self.method == Method::ToolsCall {
+            let mut out = BytesMut::with_capacity(text.len() + 96);
+            let mut result = ObjectWriter::new(&mut out);
+            result.with("content", |out| {
+                out.extend_from_slice(br#"[{"type":"text","text":"#);
+                string(out, &text);
+                out.extend_from_slice(b"}]");
+            });
+            result.boolean("isError", true).end();
+            weir_wire::write::response(&self.id, &out)
+        } else {
+            let error = ErrorObject::new(code::INTERNAL_ERROR, text);
+            weir_wire::write::error_response(Some(&self.id), false, &error)
+        };
+        Ready::Message(Said { status: StatusCode::OK, message, tally: Tally::ToolError })
+    }
+}
