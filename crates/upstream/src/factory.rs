@@ -17,7 +17,7 @@ use crate::post::Poster;
 use crate::server::{Line, Server};
 use crate::settings::{HttpSettings, Settings, Transport};
 use crate::site::Site;
-use crate::stdio::StdioServer;
+use crate::stdio::{Origin, StdioServer};
 use crate::streamable::{Http, HttpServer, Roots, TlsError};
 
 /// What upstreams need of the world.
@@ -90,7 +90,7 @@ impl Factory {
                 Line::Http(Box::new(HttpServer::new(site.clone(), http, credentials, protocol, session)))
             }
             Transport::Stdio(settings) => {
-                Line::Stdio(Box::new(StdioServer::new(site.clone(), settings, protocol, session)))
+                Line::Stdio(Box::new(StdioServer::new(site.clone(), Origin::Process(settings), protocol, session)))
             }
         };
         Ok(Arc::new(Server::new(site, line)))

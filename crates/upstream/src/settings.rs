@@ -81,6 +81,8 @@ pub enum Protocol {
     Modern,
     /// `initialize`, without a probe.
     Legacy,
+    /// HTTP+SSE, the transport of 2024-11-05, without a probe. A child process has no such thing: it is greeted as a legacy one.
+    Sse,
 }
 
 /// Who shares an upstream session or a child process.

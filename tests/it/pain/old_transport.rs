@@ -111,3 +111,30 @@ async fn r108_nobody_posts_to_what_is_not_its_own_line() {
     let raw = RawClient::new(&off.url("/mcp/sse")).legacy(Revision::V2024_11_05);
     assert_eq!(raw.send(Method::GET, HeaderMap::new(), "").await.unwrap().status, 404, "switched off");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r078_a_server_of_http_sse_alone_is_found_or_named_and_serves_clients_of_both_eras() {
+    let upstream = Mockup::modern().tools(3).with_library().start().await;
+    let old = weir_over(&[("one", &upstream)]);
+    let url = old.url("/mcp/one/sse");
+    for protocol in ["auto", "sse"] {
+        let weir = Weir::with(json!({ "upstreams": { "far": { "url": url, "protocol": protocol } } }));
+        for revision in super::BOTH {
+            let client = crate::harness::Checked::open(&weir.url("/mcp"), revision).await;
+            assert_eq!(client.names().await.len(), 3, "{protocol}");
+            let called = client.call("far__tool_0001", json!({ "b": [2] })).await;
+            assert_eq!(called.text(), r#"{"b":[2]}"#, "{protocol}");
+            let large = "x".repeat(300_000);
+            assert!(client.call("far__tool_0001", json!({ "l": large })).await.text().len() > 300_000);
+            let refused = client.call("far__nothing", json!({})).await;
+            assert_eq!(refused.code(), -32602);
+            let read = client.ask("resources/read", json!({ "uri": "far+memo:1" })).await;
+            assert_eq!(read.result()["contents"][0]["text"], "of memo:1");
+        }
+        let client = Client::open(&weir, "/mcp").await;
+        let mut client = client;
+        assert_eq!(client.ask(2, "resources/subscribe", json!({ "uri": "far+memo:1" })).await["result"], json!({}));
+        upstream.update("memo:1");
+        assert_eq!(client.next().await["params"]["uri"], "far+memo:1");
+    }
+}

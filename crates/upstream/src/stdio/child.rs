@@ -71,6 +71,18 @@ impl Child {
         Ok(child)
     }
 
+    /// A line that is no process: what it is read by ends with the token, and says so by [`Self::ended`].
+    pub(crate) fn line(pipe: Arc<Pipe>) -> (Self, CancellationToken) {
+        let stop = CancellationToken::new();
+        let child = Self { pipe, errors: Arc::default(), stop: stop.clone(), ended: CancellationToken::new() };
+        (child, stop)
+    }
+
+    /// To be cancelled when it has ended.
+    pub(crate) fn ended(&self) -> CancellationToken {
+        self.ended.clone()
+    }
+
     /// Begins to end it.
     pub(crate) fn stop(&self) {
         self.stop.cancel();

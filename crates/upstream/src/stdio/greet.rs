@@ -55,7 +55,7 @@ impl From<Failure> for Rude {
 /// It ended, or speaks nothing that weir does.
 pub(crate) async fn greet(pipe: &Arc<Pipe>, protocol: Protocol, clients: &Clients) -> Result<Greeted, Rude> {
     match protocol {
-        Protocol::Legacy => Ok(initialize(pipe, Revision::NEWEST_LEGACY, clients).await?),
+        Protocol::Legacy | Protocol::Sse => Ok(initialize(pipe, Revision::NEWEST_LEGACY, clients).await?),
         Protocol::Modern => match answer(pipe, discover(pipe).await?).await? {
             Ok(result) => match judge_probe(Some(&Ok(result))) {
                 Found::Modern(found) => Ok(modern(found.revision, found.about)),
@@ -159,6 +159,6 @@ async fn initialize(pipe: &Arc<Pipe>, offered: Revision, clients: &Clients) -> R
 }
 
 async fn answer(pipe: &Pipe, mut asked: Ticket) -> Result<Result<Bytes, Bytes>, Failure> {
-    let ended = || pipe.site.fail(FailureKind::Unavailable, "The upstream's process ended before it was ready");
+    let ended = || pipe.site.fail(FailureKind::Unavailable, "The upstream ended before it was ready");
     asked.answer().await.ok_or_else(ended)
 }

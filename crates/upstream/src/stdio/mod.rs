@@ -6,6 +6,7 @@ mod child;
 mod environment;
 mod greet;
 mod pipe;
+pub(crate) mod sse;
 mod tail;
 mod talk;
 mod updates;
@@ -19,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use weir_core::principal::Principal;
 use weir_core::reply::Reply;
-use weir_core::upstream::{Outbound, SessionNews, Updates, Watch};
+use weir_core::upstream::{Deadlines, Outbound, SessionNews, Updates, Watch};
 use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::hop::{Proof, Tongue};
 use weir_era::lower;
@@ -30,6 +31,7 @@ use crate::refusal::Refusal;
 use crate::settings::{Protocol, Sharing, StdioSettings};
 use crate::site::Site;
 use crate::slots::{Slot, Slots};
+use crate::streamable::Http;
 use child::Child;
 use greet::{Clients, Greeted, Rude, greet};
 use updates::StdioUpdates;
@@ -42,7 +44,7 @@ const STEADY: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct StdioServer {
     site: Arc<Site>,
-    settings: StdioSettings,
+    origin: Origin,
     protocol: Protocol,
     sharing: Sharing,
     slots: Arc<Slots<Key, Running>>,
@@ -79,6 +81,40 @@ const MOST_WATCHED: usize = 16;
 /// Children of one principal and class.
 const MOST_AT_ONCE: u8 = 4;
 
+/// Where lines come from.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// A process for each.
+    Process(StdioSettings),
+    /// A stream of HTTP+SSE for each, and what is posted.
+    Line(Http),
+}
+
+impl Origin {
+    async fn start(&self, site: &Arc<Site>) -> Result<Child, Failure> {
+        match self {
+            Self::Process(settings) => Child::start(site, settings),
+            Self::Line(http) => sse::connect(site, http).await,
+        }
+    }
+
+    /// How many there may be where each principal has its own.
+    fn most(&self, site: &Site) -> usize {
+        match self {
+            Self::Process(settings) => settings.max_processes,
+            Self::Line(_) => site.bounds.sessions,
+        }
+    }
+
+    /// How long one may take until it has answered the first message.
+    fn patience(&self) -> Duration {
+        match self {
+            Self::Process(settings) => settings.start,
+            Self::Line(_) => Deadlines::LIST.hard,
+        }
+    }
+}
+
 /// A child that is ready for calls.
 #[derive(Debug)]
 pub(crate) struct Running {
@@ -94,15 +130,15 @@ pub(crate) struct Running {
 }
 
 impl StdioServer {
-    pub(crate) fn new(site: Arc<Site>, settings: StdioSettings, protocol: Protocol, sharing: Sharing) -> Self {
+    pub(crate) fn new(site: Arc<Site>, origin: Origin, protocol: Protocol, sharing: Sharing) -> Self {
         let most = match sharing {
             Sharing::Shared if site.asks() == CapabilityClass::BASE => 1,
             // One more, for the watch: it belongs to no principal.
-            Sharing::Shared | Sharing::Principal => settings.max_processes.saturating_add(1),
+            Sharing::Shared | Sharing::Principal => origin.most(&site).saturating_add(1),
         };
         Self {
             site,
-            settings,
+            origin,
             protocol,
             sharing,
             slots: Arc::new(Slots::new(most)),
@@ -258,10 +294,10 @@ impl StdioServer {
             }
         }
         self.pace().admit(self.site.now()).map_err(|wait| {
-            let text = "The upstream's process ended and is not started again yet: try again shortly";
+            let text = "The upstream ended and is not started again yet: try again shortly";
             self.site.fail(FailureKind::Unavailable, text).retry_after(wait)
         })?;
-        match tokio::time::timeout(self.settings.start, self.start(clients)).await {
+        match tokio::time::timeout(self.origin.patience(), self.start(clients)).await {
             Ok(Ok(running)) => Ok(running),
             Ok(Err(failure)) => Err(self.not_started(failure)),
             Err(_) => {
@@ -282,11 +318,11 @@ impl StdioServer {
             true => Protocol::Modern,
         });
         let protocol = if self.protocol == Protocol::Auto { known.unwrap_or_default() } else { self.protocol };
-        let child = Child::start(&self.site, &self.settings)?;
+        let child = self.origin.start(&self.site).await?;
         match greet(&child.pipe, protocol, &clients).await {
             Ok(greeted) => Ok(self.ready(child, greeted, clients)),
             Err(Rude::EndedOnProbe) => {
-                let child = Child::start(&self.site, &self.settings)?;
+                let child = self.origin.start(&self.site).await?;
                 match greet(&child.pipe, Protocol::Legacy, &clients).await {
                     Ok(greeted) => Ok(self.ready(child, greeted, clients)),
                     Err(rude) => Err(self.explain(&child, rude)),
@@ -310,9 +346,7 @@ impl StdioServer {
     /// The failure, and for the log what the process said last.
     fn explain(&self, child: &Child, rude: Rude) -> Failure {
         let failure = match rude {
-            Rude::EndedOnProbe => {
-                self.site.fail(FailureKind::Unavailable, "The upstream's process ended before it was ready")
-            }
+            Rude::EndedOnProbe => self.site.fail(FailureKind::Unavailable, "The upstream ended before it was ready"),
             Rude::Failed(failure) => failure,
         };
         match child.errors.last_line() {

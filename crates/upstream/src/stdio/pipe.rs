@@ -106,13 +106,13 @@ impl Pipe {
         {
             let mut state = self.lock();
             if let Some(why) = &state.closed {
-                return Err(self.site.fail(FailureKind::Unavailable, "The upstream's process ended").because(&**why));
+                return Err(self.site.fail(FailureKind::Unavailable, "The upstream ended").because(&**why));
             }
             state.requests.insert(id, (inbox.clone(), purpose));
         }
         let mut ticket = Ticket { pipe: self.clone(), inbox, id, cancels: false };
         let sent = self.out.send(body).await;
-        sent.map_err(|_| self.site.fail(FailureKind::Unavailable, "The upstream's process ended"))?;
+        sent.map_err(|_| self.site.fail(FailureKind::Unavailable, "The upstream ended"))?;
         ticket.cancels = purpose != Purpose::Handshake;
         Ok(ticket)
     }

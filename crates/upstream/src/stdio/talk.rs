@@ -95,7 +95,7 @@ async fn want_level(site: &Site, running: &Running, level: LogLevel) -> Result<(
 
 /// The process ended in the middle.
 pub(crate) fn lost(site: &Site) -> Failure {
-    let text = "The upstream's process ended during the call: it may have run. Check before calling again";
+    let text = "The upstream ended during the call: it may have run. Check before calling again";
     site.fail(FailureKind::ResultUnknown, text)
 }
 

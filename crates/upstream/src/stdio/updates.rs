@@ -117,7 +117,7 @@ impl Updates for StdioUpdates {
             tokio::select! {
                 biased;
                 updated = pipe.told.next() => Ok(updated),
-                () = over.cancelled() => Err(self.site.fail(FailureKind::Unavailable, "The upstream's process ended")),
+                () = over.cancelled() => Err(self.site.fail(FailureKind::Unavailable, "The upstream ended")),
                 () = ended => Err(self.site.fail(FailureKind::Unavailable, "The upstream ended the subscription")),
             }
         })

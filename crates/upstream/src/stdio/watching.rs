@@ -91,7 +91,7 @@ impl Watch for StdioWatch {
 
     fn changed(&mut self) -> Fut<'_, Result<ListKind, Failure>> {
         Box::pin(async move {
-            let lost = || self.site.fail(FailureKind::Unavailable, "The upstream's process ended");
+            let lost = || self.site.fail(FailureKind::Unavailable, "The upstream ended");
             let over = self.running.child.pipe.closed();
             let listening = self.listening.as_mut();
             let ended = async {

@@ -102,6 +102,13 @@ impl Http {
         Self { inner: self.inner.clone(), account: Some(account) }
     }
 
+    /// The same client for another place of the same server.
+    pub(crate) fn at(&self, uri: Uri) -> Self {
+        let Inner { client, headers, .. } = &*self.inner;
+        let inner = Inner { client: client.clone(), uri, headers: headers.clone() };
+        Self { inner: Arc::new(inner), account: self.account.clone() }
+    }
+
     /// Where the server is.
     pub(crate) fn url(&self) -> &Uri {
         &self.inner.uri

@@ -153,7 +153,7 @@ impl Refused {
         };
         let refusal = Refusal::new(site.fail(kind, text)).doubtful();
         match status {
-            404 | 405 => refusal.answered(),
+            400 | 404 | 405 => refusal.answered(),
             502 | 504 => refusal.unreached(),
             _ => refusal,
         }

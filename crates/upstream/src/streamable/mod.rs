@@ -28,6 +28,7 @@ use weir_wire::method::Method;
 use weir_wire::{ErrorObject, Revision};
 
 pub(crate) use client::{Http, Pooled, SendError, pooled, tcp};
+pub(crate) use exchange::{EVENTS, media_type, tell, unsent};
 use modern::Modern;
 use pool::Pool;
 pub(crate) use tls::Roots;
@@ -40,6 +41,7 @@ use crate::pace::Pace;
 use crate::refusal::Refusal;
 use crate::settings::{Protocol, Sharing};
 use crate::site::Site;
+use crate::stdio::{Origin, StdioServer, sse};
 
 /// One server behind a URL.
 #[derive(Debug)]
@@ -61,6 +63,14 @@ pub(crate) struct HttpServer {
 enum Speaker {
     Modern(Modern, About),
     Legacy(Arc<Pool>),
+    /// A server of HTTP+SSE: a line, as to a child.
+    Line(Box<StdioServer>),
+}
+
+/// What a probe found.
+enum Probed {
+    Era(Found),
+    Line,
 }
 
 impl HttpServer {
@@ -108,6 +118,11 @@ impl HttpServer {
                 }
             }
             Speaker::Legacy(pool) => pool.call(outbound, own).await,
+            Speaker::Line(_) if own.is_some() => {
+                let text = "A server of HTTP+SSE cannot be called in the names of callers";
+                Err(self.site.fail(FailureKind::Unavailable, text).into())
+            }
+            Speaker::Line(line) => line.call(outbound).await,
         }
     }
 
@@ -125,6 +140,7 @@ impl HttpServer {
                 let session = pool.apart(class.cut(pool.carries())).await?;
                 Ok(Box::new(HttpWatch::legacy(self.site.clone(), session).await))
             }
+            Speaker::Line(line) => line.watch(class).await,
         }
     }
 
@@ -136,6 +152,7 @@ impl HttpServer {
                 let session = pool.apart(CapabilityClass::BASE).await?;
                 Ok(Box::new(HttpUpdates::legacy(self.site.clone(), session).await?))
             }
+            Speaker::Line(line) => line.updates().await,
         }
     }
 
@@ -149,6 +166,7 @@ impl HttpServer {
         match self.speaker.load().as_deref() {
             Some(Speaker::Modern(modern, _)) => self.site.carries(modern.tongue),
             Some(Speaker::Legacy(pool)) => pool.carries(),
+            Some(Speaker::Line(line)) => line.carries(),
             None => CapabilityClass::BASE,
         }
     }
@@ -157,6 +175,7 @@ impl HttpServer {
         match self.speaker.load().as_deref() {
             Some(Speaker::Modern(modern, _)) => Some(modern.tongue.revision().as_str()),
             Some(Speaker::Legacy(pool)) => pool.revision().map(Revision::as_str),
+            Some(Speaker::Line(line)) => line.revision(),
             None => None,
         }
     }
@@ -164,21 +183,26 @@ impl HttpServer {
     pub(crate) fn sessions(&self) -> usize {
         match self.speaker.load().as_deref() {
             Some(Speaker::Legacy(pool)) => pool.len(),
+            Some(Speaker::Line(line)) => line.processes(),
             _ => 0,
         }
     }
 
     /// Something happened to a client's session.
     pub(crate) fn tell(&self, session: SessionKey, news: SessionNews) {
-        if let Some(Speaker::Legacy(pool)) = self.speaker.load().as_deref() {
-            pool.tell(session, news);
+        match self.speaker.load().as_deref() {
+            Some(Speaker::Legacy(pool)) => pool.tell(session, news),
+            Some(Speaker::Line(line)) => line.tell(session, news),
+            Some(Speaker::Modern(..)) | None => {}
         }
     }
 
     /// Ends the sessions.
     pub(crate) async fn close(&self) {
-        if let Some(Speaker::Legacy(pool)) = self.speaker.load_full().as_deref() {
-            pool.close().await;
+        match self.speaker.load_full().as_deref() {
+            Some(Speaker::Legacy(pool)) => pool.close().await,
+            Some(Speaker::Line(line)) => line.close().await,
+            Some(Speaker::Modern(..)) | None => {}
         }
     }
 
@@ -221,8 +245,23 @@ impl HttpServer {
         if self.doubtful.load(Ordering::Acquire) { None } else { self.speaker.load_full() }
     }
 
-    async fn settle(&self, found: Found) -> Result<Arc<Speaker>, Refusal> {
+    async fn settle(&self, probed: Probed) -> Result<Arc<Speaker>, Refusal> {
         let before = self.speaker.load_full();
+        let found = match (probed, before.clone()) {
+            (Probed::Era(found), _) => found,
+            (Probed::Line, Some(line)) if matches!(*line, Speaker::Line(_)) => {
+                self.doubtful.store(false, Ordering::Release);
+                return Ok(line);
+            }
+            (Probed::Line, _) => {
+                let origin = Origin::Line(self.http.clone());
+                let line = StdioServer::new(self.site.clone(), origin, Protocol::Legacy, self.sharing);
+                let speaker = Arc::new(Speaker::Line(Box::new(line)));
+                self.speaker.store(Some(speaker.clone()));
+                self.doubtful.store(false, Ordering::Release);
+                return Ok(speaker);
+            }
+        };
         let speaker = match (found, before.as_deref()) {
             (Found::Legacy(offered), Some(Speaker::Legacy(pool))) if pool.offered() == offered => {
                 // The same server: its sessions stay.
@@ -262,12 +301,16 @@ impl HttpServer {
     ///
     /// # Errors
     /// The server cannot be reached, is too busy, or refuses weir's credentials: that says nothing about its era.
-    async fn probe(&self) -> Result<Found, Refusal> {
-        if self.protocol == Protocol::Legacy {
-            return Ok(Found::Legacy(Revision::NEWEST_LEGACY));
+    async fn probe(&self) -> Result<Probed, Refusal> {
+        match self.protocol {
+            Protocol::Legacy => return Ok(Probed::Era(Found::Legacy(Revision::NEWEST_LEGACY))),
+            Protocol::Sse => return Ok(Probed::Line),
+            Protocol::Auto | Protocol::Modern => {}
         }
         let modern = Modern::new(self.site.clone(), self.http.clone(), Revision::MODERN);
-        let found = match modern.ask(CapabilityClass::BASE, Method::Discover, &[]).await {
+        let asked = modern.ask(CapabilityClass::BASE, Method::Discover, &[]).await;
+        let no_endpoint = asked.as_ref().is_err_and(|refusal| refusal.answered);
+        let found = match asked {
             Ok(result) => judge_probe(Some(&Ok(result))),
             Err(refusal) => match refusal.failure.kind() {
                 FailureKind::Upstream(error) => {
@@ -281,12 +324,16 @@ impl HttpServer {
                 _ => return Err(refusal),
             },
         };
-        match (self.protocol, found) {
+        Ok(match (self.protocol, found) {
             (Protocol::Modern, Found::Legacy(_)) => {
-                Ok(Found::Modern(Box::new(Discovered { revision: Revision::MODERN, about: None })))
+                Probed::Era(Found::Modern(Box::new(Discovered { revision: Revision::MODERN, about: None })))
             }
-            (_, found) => Ok(found),
-        }
+            // Nothing takes messages by POST there (400, 404, 405): a server of 2024-11-05 alone answers so.
+            (Protocol::Auto, Found::Legacy(_)) if no_endpoint && sse::is_there(&self.site, &self.http).await => {
+                Probed::Line
+            }
+            (_, found) => Probed::Era(found),
+        })
     }
 
     fn pace(&self) -> std::sync::MutexGuard<'_, Pace> {

@@ -290,7 +290,7 @@ impl Drop for Session {
 /// Neither the modern probe nor `initialize` is taken at this URL. A server of 2024-11-05 alone answers so.
 fn not_there(site: &Site, status: StatusCode) -> Refusal {
     let text = format!(
-        "No MCP server of Streamable HTTP at the upstream's URL (HTTP {}); one of HTTP+SSE alone (2024-11-05) is not served",
+        "No MCP server at the upstream's URL (HTTP {}), neither of Streamable HTTP nor of HTTP+SSE (2024-11-05)",
         status.as_u16()
     );
     Refusal::new(site.fail(FailureKind::Unavailable, text)).doubtful()

@@ -3,7 +3,7 @@
 use weir_core::names::UpstreamId;
 
 use super::super::UpstreamPlan;
-use super::super::raw::{Ordered, RawMcpServer, RawUpstream};
+use super::super::raw::{Ordered, RawMcpServer, RawProtocol, RawUpstream};
 use super::super::report::{Path, Problem, Report};
 use super::rules::Defaults;
 use super::{Part, upstreams};
@@ -43,6 +43,7 @@ pub(super) fn check(
         kind(&raw, &path, report);
         keys.push((id.clone(), key));
         let raw = RawUpstream {
+            protocol: (raw.r#type.as_deref() == Some("sse") && raw.url.is_some()).then_some(RawProtocol::Sse),
             url: raw.url,
             command: raw.command,
             args: raw.args,
@@ -60,17 +61,14 @@ fn kind(raw: &RawMcpServer, path: &Path, report: &mut Report) {
     match raw.r#type.as_deref() {
         None => {}
         Some("stdio") if raw.command.is_some() => {}
-        Some("http" | "streamable-http" | "streamableHttp") if raw.url.is_some() => {}
-        Some("sse") => report.add(
-            Problem::error(path, "`sse` is not implemented in this version")
-                .hint("most such servers have Streamable HTTP too, often under /mcp"),
-        ),
+        Some("http" | "streamable-http" | "streamableHttp" | "sse") if raw.url.is_some() => {}
         Some("stdio") => report.add(Problem::error(path, "`stdio` needs a `command`")),
-        Some("http" | "streamable-http" | "streamableHttp") => {
+        Some("http" | "streamable-http" | "streamableHttp" | "sse") => {
             report.add(Problem::error(path, "a server over HTTP needs a `url`"));
         }
         Some(other) => report.add(
-            Problem::error(path, format!("`{other}` is not known here")).hint("one of: stdio, http, streamable-http"),
+            Problem::error(path, format!("`{other}` is not known here"))
+                .hint("one of: stdio, http, streamable-http, sse"),
         ),
     }
 }

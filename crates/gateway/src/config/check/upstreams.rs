@@ -75,7 +75,7 @@ pub(super) fn one(
     report: &mut Report,
 ) -> Option<UpstreamPlan> {
     let rules = upstream_rules(&raw, defaults, path, report);
-    let protocol = protocol(raw.protocol, path, report);
+    let protocol = protocol(raw.protocol);
     let bounds = bounds(raw.limits.as_ref(), path, report);
     let sharing = match (raw.session, raw.command.is_some()) {
         (Some(RawSession::Shared), _) | (None, true) => Sharing::Shared,
@@ -88,18 +88,12 @@ pub(super) fn one(
     Some(UpstreamPlan { settings, rules })
 }
 
-fn protocol(raw: Option<RawProtocol>, path: &Path, report: &mut Report) -> Protocol {
+fn protocol(raw: Option<RawProtocol>) -> Protocol {
     match raw {
         None | Some(RawProtocol::Auto) => Protocol::Auto,
         Some(RawProtocol::Modern) => Protocol::Modern,
         Some(RawProtocol::Legacy) => Protocol::Legacy,
-        Some(RawProtocol::Sse) => {
-            report.add(
-                Problem::error(path.key("protocol"), "`sse` is not implemented in this version")
-                    .hint("most such servers have Streamable HTTP too, often under /mcp"),
-            );
-            Protocol::Legacy
-        }
+        Some(RawProtocol::Sse) => Protocol::Sse,
     }
 }
 
@@ -260,6 +254,7 @@ fn headers(raw: Option<Ordered<Secret>>, path: &Path, report: &mut Report) -> Ve
 
 fn stdio(raw: RawUpstream, folder: &std::path::Path, path: &Path, report: &mut Report) -> Option<StdioSettings> {
     let keys = [
+        ("protocol", matches!(raw.protocol, Some(RawProtocol::Sse))),
         ("headers", raw.headers.is_some()),
         ("auth", raw.auth.is_some()),
         ("ca_file", raw.ca_file.is_some()),

@@ -1,0 +1,168 @@
+//! HTTP+SSE, the transport of 2024-11-05: a stream on which a server says everything, and a place it names to post to. To
+//! everybody else it is a line like a child's two pipes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use url::Url;
+use weir_core::{Failure, FailureKind};
+use weir_wire::sse::{Caps, Event, EventDecoder};
+
+use super::child::Child;
+use super::pipe::Pipe;
+use crate::settle;
+use crate::site::Site;
+use crate::streamable::{EVENTS, Http, media_type, tell};
+
+/// How long a server may take to say where to post.
+const FIRST: Duration = Duration::from_secs(5);
+
+/// Opens a line to the server.
+///
+/// # Errors
+/// `Unavailable` where it is no such server, or is not there.
+pub(crate) async fn connect(site: &Arc<Site>, http: &Http) -> Result<Child, Failure> {
+    let unavailable = |text: &'static str| site.fail(FailureKind::Unavailable, text);
+    let opening = tokio::time::timeout(FIRST, open(site, http)).await;
+    let (stream, posts) = opening.map_err(|_| unavailable("The upstream opens no stream in time"))??;
+    let (pipe, out) = Pipe::new(site.clone());
+    let (child, stop) = Child::line(pipe.clone());
+    let ended = Ended { site: site.clone(), pipe: pipe.clone(), child: child.ended() };
+    site.sessions(1);
+    site.spawn(write(site.clone(), http.at(posts), out, (pipe.clone(), stop.clone())));
+    site.spawn(read(stream, pipe, stop, ended));
+    Ok(child)
+}
+
+/// Whether a server of this transport is there. Whatever goes wrong says no.
+pub(crate) async fn is_there(site: &Site, http: &Http) -> bool {
+    matches!(tokio::time::timeout(FIRST, open(site, http)).await, Ok(Ok(_)))
+}
+
+/// A stream of events.
+struct Stream {
+    body: Incoming,
+    decoder: EventDecoder,
+    rest: Bytes,
+}
+
+impl Stream {
+    /// The next message, and its type; `None` at the end.
+    async fn next(&mut self) -> Option<(Option<String>, Bytes)> {
+        loop {
+            match self.decoder.feed(&mut self.rest).ok()? {
+                Some(Event::Message { event, data, .. }) => return Some((event, data)),
+                Some(_) => {}
+                None => self.rest = self.body.frame().await?.ok()?.into_data().unwrap_or_default(),
+            }
+        }
+    }
+}
+
+/// The stream, and where its first event says to post.
+async fn open(site: &Site, http: &Http) -> Result<(Stream, Uri), Failure> {
+    let no_server = || site.fail(FailureKind::Unavailable, "No MCP server of HTTP+SSE at the upstream's URL");
+    let headers: [(HeaderName, HeaderValue); 1] = [(header::ACCEPT, EVENTS)];
+    let sent = http.send(Method::GET, headers, Bytes::new()).await;
+    let (head, body) = sent.map_err(|error| crate::streamable::unsent(site, error).failure)?.into_parts();
+    if head.status != StatusCode::OK || media_type(&head.headers).as_deref() != Some("text/event-stream") {
+        return Err(no_server());
+    }
+    let caps = Caps { max_event: site.bounds.max_reply as u64, ..Caps::default() };
+    let mut stream = Stream { body, decoder: EventDecoder::new(caps), rest: Bytes::new() };
+    match stream.next().await {
+        Some((Some(event), data)) if event == "endpoint" => {
+            let posts = std::str::from_utf8(&data).ok().and_then(|text| resolve(http.url(), text.trim()));
+            let elsewhere =
+                || site.fail(FailureKind::BadAnswer, "The upstream names another server to post messages to");
+            Ok((stream, posts.ok_or_else(elsewhere)?))
+        }
+        _ => Err(no_server()),
+    }
+}
+
+/// The URL a server names, relative to its own. Another origin gets nothing: what is posted has credentials with it.
+fn resolve(own: &Uri, named: &str) -> Option<Uri> {
+    let own = Url::parse(&own.to_string()).ok()?;
+    let url = own.join(named).ok()?;
+    if url.origin() == own.origin() { url.as_str().parse().ok() } else { None }
+}
+
+/// Posts what is to be said, in order.
+async fn write(
+    site: Arc<Site>,
+    http: Http,
+    mut out: mpsc::Receiver<Bytes>,
+    (pipe, stop): (Arc<Pipe>, CancellationToken),
+) {
+    let posting = async {
+        while let Some(message) = out.recv().await {
+            if let Err(refusal) = settle::in_time(&site, tell(&site, &http, Vec::new(), message)).await {
+                return pipe.close(&refusal.failure.to_string());
+            }
+        }
+    };
+    tokio::select! {
+        () = posting => {}
+        () = stop.cancelled() => {}
+    }
+    stop.cancel();
+}
+
+/// Reads what the server says, until it or weir ends it.
+async fn read(mut stream: Stream, pipe: Arc<Pipe>, stop: CancellationToken, _ended: Ended) {
+    let reading = async {
+        while let Some((event, data)) = stream.next().await {
+            if event.as_deref().is_none_or(|event| event == "message") && !data.is_empty() {
+                pipe.receive(data);
+            }
+        }
+    };
+    tokio::select! {
+        () = reading => pipe.close("the stream ended"),
+        () = stop.cancelled() => pipe.close("weir ended the stream"),
+    }
+    stop.cancel();
+}
+
+/// Says that the line is over, however its reading ends.
+struct Ended {
+    site: Arc<Site>,
+    pipe: Arc<Pipe>,
+    child: CancellationToken,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.pipe.close("the stream is not read any more");
+        self.site.sessions(-1);
+        self.child.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c18_messages_are_posted_to_the_servers_own_origin_alone() {
+        let own = Uri::from_static("http://127.0.0.1:9/a/sse");
+        for (named, expected) in [
+            ("/messages?id=1", Some("http://127.0.0.1:9/messages?id=1")),
+            ("messages?id=1", Some("http://127.0.0.1:9/a/messages?id=1")),
+            ("http://127.0.0.1:9/m", Some("http://127.0.0.1:9/m")),
+            ("http://127.0.0.1:10/m", None),
+            ("https://127.0.0.1:9/m", None),
+            ("//evil.example/m", None),
+            ("http://evil.example/m", None),
+        ] {
+            assert_eq!(resolve(&own, named).map(|uri| uri.to_string()).as_deref(), expected, "{named}");
+        }
+    }
+}
