@@ -29,8 +29,30 @@ use crate::{
     run::{build_weir, target_dir},
 };
 
-/// The revisions whose requirement sets are run. The set also decides what the suite speaks on the wire.
-const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
+/// The requirement sets that are run against a fixture of the suite's own era. The set also decides what the suite speaks on
+/// the wire.
+const SAME: [Leg; 2] = [Leg::of("2025-11-25", "2025-11-25"), Leg::of("2026-07-28", "2026-07-28")];
+
+/// The same sets in front of a server that speaks the other era only: all is carried over the bridge. What a good server
+/// reaches is then what the fixture reaches in the suite's own era.
+const CROSS: [(Leg, Era); 2] = [
+    (Leg::of("2025-11-25", "2025-11-25 over modern"), Era::Modern),
+    (Leg::of("2026-07-28", "2026-07-28 over legacy"), Era::Legacy),
+];
+
+/// One requirement set in one surrounding.
+#[derive(Clone, Copy)]
+struct Leg {
+    revision: &'static str,
+    /// As the file of expected failures names it.
+    name: &'static str,
+}
+
+impl Leg {
+    const fn of(revision: &'static str, name: &'static str) -> Self {
+        Self { revision, name }
+    }
+}
 
 /// What to run.
 #[derive(Args)]
@@ -47,6 +69,9 @@ pub(crate) struct Options {
     /// Let weir ask for OAuth tokens, and give the suite one
     #[arg(long, conflicts_with = "direct")]
     auth: bool,
+    /// Run each set in front of a server of the other era
+    #[arg(long, conflicts_with_all = ["direct", "auth", "upstream_era"])]
+    cross: bool,
 }
 
 /// The eras of the fixture.
@@ -78,40 +103,70 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         Some(given) => Some(given.clone()),
         None => Some(build_weir(&[])?),
     };
-    check(weir.as_deref(), &peers, options.upstream_era, options.auth)
+    match weir {
+        Some(weir) if options.cross => check_cross(&weir, &peers),
+        weir => check(weir.as_deref(), &peers, options.upstream_era, options.auth),
+    }
 }
 
-/// Runs the suite directly and through the given binary, which asks for no credentials, and then for tokens.
+/// Runs the suite directly and through the given binary, which asks for no credentials, then for tokens, and then stands in
+/// front of servers of the other era.
 ///
 /// # Errors
 /// When a required scenario fails directly, when one fails through weir and nothing says that it may, or when what the
 /// file of expected failures says is no longer so.
 pub(crate) fn through(weir: &Path, peers: &Peers) -> anyhow::Result<()> {
     check(Some(weir), peers, Era::Both, false)?;
-    check(Some(weir), peers, Era::Both, true)
+    check(Some(weir), peers, Era::Both, true)?;
+    check_cross(weir, peers)
 }
 
 fn check(weir: Option<&Path>, peers: &Peers, era: Era, auth: bool) -> anyhow::Result<()> {
     let output = empty_output()?;
     let suite = Suite::new(peers, &output);
-    let expected = Expected::read(&peers.dir.join("conformance-expected-failures.yaml"))?;
-    expected.name_only(&REVISIONS)?;
-
+    let expected = expected(peers)?;
     let fixture = Server::fixture(peers, era, &output)?;
     let issuer = auth.then(|| Server::issuer(peers, &output)).transpose()?;
     let issuer = issuer.as_ref().map(|issuer| issuer.url.as_str());
     let weir = weir.map(|binary| Server::weir(binary, &fixture.url, issuer, &output)).transpose()?;
     let mut judgements = Vec::new();
-    for revision in REVISIONS {
-        let requirements = suite.requirements(revision)?;
-        let direct = suite.run(&fixture.url, revision, "direct", None)?;
-        let through = weir.as_ref().map(|weir| suite.run(&weir.url, revision, "weir", issuer)).transpose()?;
-        judgements.push(verdict::judge(requirements, &direct, through.as_ref().map(Run::view), expected.of(revision)));
+    for leg in SAME {
+        let requirements = suite.requirements(leg)?;
+        let direct = suite.run(&fixture.url, leg.revision, "direct", None)?;
+        let through = weir.as_ref().map(|weir| suite.run(&weir.url, leg.revision, "weir", issuer)).transpose()?;
+        judgements.push(verdict::judge(requirements, &direct, through.as_ref().map(Run::view), expected.of(leg.name)));
     }
     for judgement in &judgements {
         println!("{}", table::render(judgement));
     }
     if era == Era::Both { report(&judgements, &output) } else { Ok(()) }
+}
+
+fn check_cross(weir: &Path, peers: &Peers) -> anyhow::Result<()> {
+    let output = empty_output()?;
+    let suite = Suite::new(peers, &output);
+    let expected = expected(peers)?;
+    let reference = Server::fixture(peers, Era::Both, &output)?;
+    let mut judgements = Vec::new();
+    for (leg, era) in CROSS {
+        let fixture = Server::fixture(peers, era, &output)?;
+        let weir = Server::weir(weir, &fixture.url, None, &output)?;
+        let direct = suite.run(&reference.url, leg.revision, "direct", None)?;
+        let through = suite.run(&weir.url, leg.revision, "cross", None)?;
+        let requirements = suite.requirements(leg)?;
+        judgements.push(verdict::judge(requirements, &direct, Some(through.view()), expected.of(leg.name)));
+    }
+    for judgement in &judgements {
+        println!("{}", table::render(judgement));
+    }
+    report(&judgements, &output)
+}
+
+fn expected(peers: &Peers) -> anyhow::Result<Expected> {
+    let expected = Expected::read(&peers.dir.join("conformance-expected-failures.yaml"))?;
+    let names: Vec<_> = SAME.iter().chain(CROSS.iter().map(|(leg, _)| leg)).map(|leg| leg.name).collect();
+    expected.name_only(&names)?;
+    Ok(expected)
 }
 
 /// The folder of logs and results, without what an earlier run left.

@@ -11,7 +11,10 @@ use std::{
 use anyhow::Context;
 use serde::Deserialize;
 
-use crate::{conformance::servers::Bounded, peers::Peers};
+use crate::{
+    conformance::{Leg, servers::Bounded},
+    peers::Peers,
+};
 
 /// The longest one requirement set may take; on a good day it takes seconds.
 const LONGEST_RUN: Duration = Duration::from_secs(300);
@@ -26,6 +29,7 @@ pub(super) struct Suite<'a> {
 /// The server scenarios of one requirement set, in the suite's order.
 #[derive(Debug)]
 pub(super) struct Requirements {
+    /// The revision, and over which era where that is another.
     pub(super) revision: &'static str,
     pub(super) scored: Vec<String>,
     pub(super) not_scored: Vec<String>,
@@ -70,13 +74,17 @@ impl<'a> Suite<'a> {
     }
 
     /// Reads the frozen list of a revision's scenarios from the suite.
-    pub(super) fn requirements(&self, revision: &'static str) -> anyhow::Result<Requirements> {
-        let file = self.package.join(format!("requirements/{revision}.yaml"));
+    pub(super) fn requirements(&self, leg: Leg) -> anyhow::Result<Requirements> {
+        let file = self.package.join(format!("requirements/{}.yaml", leg.revision));
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         let raw: RawRequirements =
             serde_saphyr::from_str(&text).with_context(|| format!("cannot parse {}", file.display()))?;
         let server = raw.not_scored.into_iter().filter(|entry| entry.leg == "server");
-        Ok(Requirements { revision, scored: raw.server, not_scored: server.map(|entry| entry.scenario).collect() })
+        Ok(Requirements {
+            revision: leg.name,
+            scored: raw.server,
+            not_scored: server.map(|entry| entry.scenario).collect(),
+        })
     }
 
     /// Runs a revision's set against `url`. `leg` names the run's log and its folder of results. With an `issuer`, whose
