@@ -4,6 +4,7 @@
 //! of weir's behaviour: those are tests.
 
 mod bench;
+mod compat;
 mod conformance;
 mod lint;
 mod peers;
@@ -29,6 +30,8 @@ enum Command {
     Test(test::Options),
     /// Run the official conformance suite against the fixture, directly and through weir
     Conformance(conformance::Options),
+    /// Write the compatibility tables from the results of the pairing matrix
+    Compat(compat::Options),
     /// Check format, lints, licences and borders
     Lint,
     /// Measure weir; arguments go to the load generator
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Test(options) => test::run(&options),
         Command::Conformance(options) => conformance::run(&options),
+        Command::Compat(options) => compat::run(&options),
         Command::Lint => lint::run(),
         Command::Bench(options) => bench::run(&options),
         Command::Prove(options) => prove::run(&options),

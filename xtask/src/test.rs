@@ -6,7 +6,7 @@ use std::{env, path::Path, process::Command};
 use clap::Args;
 
 use crate::{
-    bench, conformance,
+    bench, compat, conformance,
     peers::{self, Peers},
     run::{build_weir, cargo, checked, has_cargo_command, root},
 };
@@ -33,7 +33,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let examples = examples();
     let smoke = bench::smoke(&weir);
     let suite = conformance::through(&weir, &peers);
-    tests.and(examples).and(smoke).and(suite)
+    // Only a whole run has every pairing in it, and only this runner reports.
+    let tables = if has_cargo_command("nextest")? && tests.is_ok() { compat::check() } else { Ok(()) };
+    tests.and(examples).and(smoke).and(suite).and(tables)
 }
 
 fn tests(options: &Options, weir: &Path, peers: Option<&Peers>) -> anyhow::Result<()> {
