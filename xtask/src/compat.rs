@@ -12,7 +12,7 @@ use clap::Args;
 
 use crate::{
     peers,
-    run::{build_weir, cargo, checked, root, target_dir},
+    run::{build_weir, cargo, checked, root},
     test::environment,
 };
 
@@ -26,7 +26,7 @@ const FEATURES: [(&str, &str); 8] = [
     ("calls", "tool calls, their results and errors"),
     ("library", "prompts, resources, templates, completion"),
     ("updates", "subscriptions to resources"),
-    ("asks", "sampling, elicitation, roots"),
+    ("asks_and_sampling_with_tools", "sampling (with tools), elicitation, roots"),
     ("notes", "progress and logs"),
     ("endings", "cancellation, deadlines, lost connections"),
     ("resuming", "resumption"),
@@ -103,7 +103,8 @@ struct Results(BTreeMap<Cell, bool>);
 
 impl Results {
     fn read() -> anyhow::Result<Self> {
-        let file = target_dir()?.join("nextest/default/junit.xml");
+        // Its own folder stands below the tree, wherever build output goes.
+        let file = root()?.join("target/nextest/default/junit.xml");
         let text = fs::read_to_string(&file)
             .with_context(|| format!("cannot read {}: the tables need a run of cargo-nextest", file.display()))?;
         Self::parse(&text)
