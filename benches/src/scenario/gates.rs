@@ -113,6 +113,7 @@ fn guarded(idp: &Idp) -> String {
            tools: {{ \"*/echo\": {{ rate: 1000000/s, burst: 1000000, cost: 1 }} }}\n  \
            upstreams: {{ m: {{ rate: 1000000/s }}, l: {{ rate: 1000000/s }} }}\n  \
            concurrency: {{ principal: 1000 }}\n\
+         limits: {{ sessions_per_principal: 1000 }}\n\
          audit: {{ file: {{ path: audit.jsonl, rotate: {{ size: 64MiB, keep: 2 }} }} }}\n\
          policy:\n  inline: |\n{rules}    \
            permit(principal in Group::\"load\", action, resource);\n    \

@@ -71,6 +71,12 @@ pub(crate) fn overload() -> Refusal {
         .with(header::RETRY_AFTER, "1")
 }
 
+/// No room for another session, or nowhere to keep it: 503, without a body that a probing client could misread.
+pub(crate) fn no_session() -> Answer {
+    let text = "no session can be opened now: end those that are done with (DELETE), or try again in a minute";
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", text).with(header::RETRY_AFTER, "60").answer()
+}
+
 /// A status alone.
 pub(crate) fn empty(status: StatusCode) -> Answer {
     let mut answer = Response::new(Body::empty());

@@ -138,7 +138,7 @@ async fn initialize(context: &Context, known: &Authenticated<()>, id: &RequestId
     let opened = context.shared.sessions.open(known.principal(), &session, context.limits()).await;
     match opened {
         // By status alone: a body could make a probing client take weir for something else.
-        Err(_) => answer::overloaded(),
+        Err(_) => answer::no_session(),
         Ok(text) => {
             let result = lists::initialized(context, revision).await;
             let mut answer = answer::json(StatusCode::OK, weir_wire::write::response(id, &result));

@@ -110,6 +110,7 @@ async fn d07_sessions_beyond_the_cap_are_refused_and_live_ones_stay() {
         // By status alone: a JSON-RPC error here would be read as another protocol.
         assert!([429, 503].contains(&answer.status.as_u16()), "{}: {:?}", answer.status, answer.body);
         assert!(answer.messages.is_empty() && answer.header("retry-after").is_some(), "{:?}", answer.headers);
+        assert!(String::from_utf8_lossy(&answer.body).contains("no session can be opened"), "{:?}", answer.body);
     }
     for client in &live {
         assert_eq!(client.ask("ping", json!({})).await.unwrap().status, 200);
