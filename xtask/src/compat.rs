@@ -10,11 +10,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 
-use crate::{
-    peers,
-    run::{build_weir, cargo, checked, root},
-    test::environment,
-};
+use crate::{run::root, test};
 
 /// The revisions of the protocol, oldest first.
 const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
@@ -50,7 +46,7 @@ pub(crate) struct Options {
 /// # Errors
 /// When a scenario of the matrix fails; the tables then say so all the same.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let outcome = if options.last { Ok(()) } else { matrix() };
+    let outcome = if options.last { Ok(()) } else { test::run(&test::Options::only("matrix::")) };
     let results = Results::read()?;
     fs::write(root()?.join(DOCUMENT), results.document())?;
     let readme = root()?.join(README);
@@ -70,15 +66,6 @@ pub(crate) fn check() -> anyhow::Result<()> {
         bail!("the compatibility tables are not what the tests found: run `cargo xtask compat --last` and commit");
     }
     Ok(())
-}
-
-fn matrix() -> anyhow::Result<()> {
-    let peers = peers::install()?;
-    let weir = build_weir(&[])?;
-    let mut tests = cargo()?;
-    tests.args(["nextest", "run", "--locked", "-p", "weir-tests", "matrix::"]);
-    environment(&mut tests, &weir, Some(&peers))?;
-    checked(&mut tests)
 }
 
 /// `readme` with another text between the marks.

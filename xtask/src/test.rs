@@ -27,6 +27,13 @@ pub(crate) struct Options {
     args: Vec<String>,
 }
 
+impl Options {
+    /// The tests whose name contains `filter`, with all peers.
+    pub(crate) fn only(filter: &str) -> Self {
+        Self { quick: false, args: vec![filter.to_owned()] }
+    }
+}
+
 /// Installs the peers unless `--quick`, builds weir and runs everything.
 ///
 /// The rest also runs after a failed test, so that one run tells everything.

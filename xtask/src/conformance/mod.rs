@@ -11,6 +11,7 @@ mod table;
 mod verdict;
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -31,13 +32,13 @@ use crate::{
 
 /// The requirement sets that are run against a fixture of the suite's own era. The set also decides what the suite speaks on
 /// the wire.
-const SAME: [Leg; 2] = [Leg::of("2025-11-25", "2025-11-25"), Leg::of("2026-07-28", "2026-07-28")];
+const SAME: [Leg; 2] = [Leg::of("2025-11-25", "2025-11-25", Era::Both), Leg::of("2026-07-28", "2026-07-28", Era::Both)];
 
 /// The same sets in front of a server that speaks the other era only: all is carried over the bridge. What a good server
 /// reaches is then what the fixture reaches in the suite's own era.
-const CROSS: [(Leg, Era); 2] = [
-    (Leg::of("2025-11-25", "2025-11-25 over modern"), Era::Modern),
-    (Leg::of("2026-07-28", "2026-07-28 over legacy"), Era::Legacy),
+const CROSS: [Leg; 2] = [
+    Leg::of("2025-11-25", "2025-11-25 over modern", Era::Modern),
+    Leg::of("2026-07-28", "2026-07-28 over legacy", Era::Legacy),
 ];
 
 /// One requirement set in one surrounding.
@@ -46,11 +47,35 @@ struct Leg {
     revision: &'static str,
     /// As the file of expected failures names it.
     name: &'static str,
+    /// What the server behind weir speaks.
+    behind: Era,
 }
 
 impl Leg {
-    const fn of(revision: &'static str, name: &'static str) -> Self {
-        Self { revision, name }
+    const fn of(revision: &'static str, name: &'static str, behind: Era) -> Self {
+        Self { revision, name, behind }
+    }
+}
+
+/// How the suite reaches the server through weir.
+#[derive(Clone, Copy)]
+enum Way {
+    /// Weir asks for no credentials.
+    Open,
+    /// Weir asks for OAuth tokens.
+    Auth,
+    /// The server speaks the other era.
+    Cross,
+}
+
+impl Way {
+    /// As its logs and results are called.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Open => "weir",
+            Self::Auth => "auth",
+            Self::Cross => "cross",
+        }
     }
 }
 
@@ -103,10 +128,16 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         Some(given) => Some(given.clone()),
         None => Some(build_weir(&[])?),
     };
-    match weir {
-        Some(weir) if options.cross => check_cross(&weir, &peers),
-        weir => check(weir.as_deref(), &peers, options.upstream_era, options.auth),
-    }
+    let era = options.upstream_era;
+    let output = empty_output()?;
+    let rig = Rig::new(&peers, era, &output)?;
+    let way = match options {
+        Options { cross: true, .. } => Way::Cross,
+        Options { auth: true, .. } => Way::Auth,
+        _ => Way::Open,
+    };
+    let judgements = weir.map_or_else(|| rig.directly(), |weir| rig.through(&weir, way))?;
+    if era == Era::Both { report(&judgements, &output) } else { Ok(()) }
 }
 
 /// Runs the suite directly and through the given binary, which asks for no credentials, then for tokens, and then stands in
@@ -116,55 +147,77 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 /// When a required scenario fails directly, when one fails through weir and nothing says that it may, or when what the
 /// file of expected failures says is no longer so.
 pub(crate) fn through(weir: &Path, peers: &Peers) -> anyhow::Result<()> {
-    check(Some(weir), peers, Era::Both, false)?;
-    check(Some(weir), peers, Era::Both, true)?;
-    check_cross(weir, peers)
-}
-
-fn check(weir: Option<&Path>, peers: &Peers, era: Era, auth: bool) -> anyhow::Result<()> {
     let output = empty_output()?;
-    let suite = Suite::new(peers, &output);
-    let expected = expected(peers)?;
-    let fixture = Server::fixture(peers, era, &output)?;
-    let issuer = auth.then(|| Server::issuer(peers, &output)).transpose()?;
-    let issuer = issuer.as_ref().map(|issuer| issuer.url.as_str());
-    let weir = weir.map(|binary| Server::weir(binary, &fixture.url, issuer, &output)).transpose()?;
+    let rig = Rig::new(peers, Era::Both, &output)?;
     let mut judgements = Vec::new();
-    for leg in SAME {
-        let requirements = suite.requirements(leg)?;
-        let direct = suite.run(&fixture.url, leg.revision, "direct", None)?;
-        let through = weir.as_ref().map(|weir| suite.run(&weir.url, leg.revision, "weir", issuer)).transpose()?;
-        judgements.push(verdict::judge(requirements, &direct, through.as_ref().map(Run::view), expected.of(leg.name)));
-    }
-    for judgement in &judgements {
-        println!("{}", table::render(judgement));
-    }
-    if era == Era::Both { report(&judgements, &output) } else { Ok(()) }
-}
-
-fn check_cross(weir: &Path, peers: &Peers) -> anyhow::Result<()> {
-    let output = empty_output()?;
-    let suite = Suite::new(peers, &output);
-    let expected = expected(peers)?;
-    let reference = Server::fixture(peers, Era::Both, &output)?;
-    let mut judgements = Vec::new();
-    for (leg, era) in CROSS {
-        let fixture = Server::fixture(peers, era, &output)?;
-        let weir = Server::weir(weir, &fixture.url, None, &output)?;
-        let direct = suite.run(&reference.url, leg.revision, "direct", None)?;
-        let through = suite.run(&weir.url, leg.revision, "cross", None)?;
-        let requirements = suite.requirements(leg)?;
-        judgements.push(verdict::judge(requirements, &direct, Some(through.view()), expected.of(leg.name)));
-    }
-    for judgement in &judgements {
-        println!("{}", table::render(judgement));
+    for way in [Way::Open, Way::Auth, Way::Cross] {
+        judgements.extend(rig.through(weir, way)?);
     }
     report(&judgements, &output)
 }
 
+/// What all ways through weir are compared with: the suite's runs against the fixture itself.
+struct Rig<'a> {
+    peers: &'a Peers,
+    output: &'a Path,
+    suite: Suite<'a>,
+    expected: Expected,
+    /// What the fixture speaks, directly and where it is behind weir in the suite's own era.
+    era: Era,
+    /// By revision.
+    direct: BTreeMap<&'static str, Run>,
+}
+
+impl<'a> Rig<'a> {
+    /// Runs every requirement set against a fixture of `era`.
+    fn new(peers: &'a Peers, era: Era, output: &'a Path) -> anyhow::Result<Self> {
+        let expected = expected(peers)?;
+        let suite = Suite::new(peers, output);
+        let fixture = Server::fixture(peers, era, &output.join("direct-fixture.log"))?;
+        let run = |leg: Leg| Ok((leg.revision, suite.run(&fixture.url, leg.revision, "direct", None)?));
+        let direct = SAME.into_iter().map(run).collect::<anyhow::Result<_>>()?;
+        Ok(Self { peers, output, suite, expected, era, direct })
+    }
+
+    /// The direct runs alone, shown.
+    fn directly(&self) -> anyhow::Result<Vec<Judgement>> {
+        SAME.into_iter().map(|leg| self.judge(leg, None)).collect()
+    }
+
+    /// Runs the sets of one way through weir and shows each against its direct run.
+    fn through(&self, weir: &Path, way: Way) -> anyhow::Result<Vec<Judgement>> {
+        let issuer = match way {
+            Way::Auth => Some(Server::issuer(self.peers, &self.output.join("issuer.log"))?),
+            Way::Open | Way::Cross => None,
+        };
+        let issuer = issuer.as_ref().map(|issuer| issuer.url.as_str());
+        let legs = match way {
+            Way::Cross => CROSS,
+            Way::Open | Way::Auth => SAME.map(|leg| Leg { behind: self.era, ..leg }),
+        };
+        let judged = |leg: Leg| {
+            let name = format!("{}-{}", leg.revision, way.name());
+            let fixture = Server::fixture(self.peers, leg.behind, &self.output.join(format!("{name}-fixture.log")))?;
+            let weir = Server::weir(weir, &fixture.url, issuer, &self.output.join(format!("{name}-weir")))?;
+            let through = self.suite.run(&weir.url, leg.revision, way.name(), issuer)?;
+            self.judge(leg, Some(&through))
+        };
+        legs.into_iter().map(judged).collect()
+    }
+
+    /// Judges and shows one set.
+    fn judge(&self, leg: Leg, through: Option<&Run>) -> anyhow::Result<Judgement> {
+        let direct = self.direct.get(leg.revision).context("a set was not run directly")?;
+        let requirements = self.suite.requirements(leg)?;
+        let judgement = verdict::judge(requirements, direct, through.map(Run::view), self.expected.of(leg.name));
+        println!("{}", table::render(&judgement));
+        Ok(judgement)
+    }
+}
+
 fn expected(peers: &Peers) -> anyhow::Result<Expected> {
     let expected = Expected::read(&peers.dir.join("conformance-expected-failures.yaml"))?;
-    let names: Vec<_> = SAME.iter().chain(CROSS.iter().map(|(leg, _)| leg)).map(|leg| leg.name).collect();
+    let names: Vec<_> = SAME.iter().chain(&CROSS).map(|leg| leg.name).collect();
     expected.name_only(&names)?;
     Ok(expected)
 }
@@ -180,7 +233,13 @@ fn empty_output() -> anyhow::Result<PathBuf> {
 }
 
 fn report(judgements: &[Judgement], output: &Path) -> anyhow::Result<()> {
-    let wrong: Vec<_> = judgements.iter().flat_map(Judgement::wrong).collect();
+    let mut wrong = Vec::new();
+    for problem in judgements.iter().flat_map(Judgement::wrong) {
+        // What is wrong without weir shows in every way through it.
+        if !wrong.contains(&problem) {
+            wrong.push(problem);
+        }
+    }
     for problem in &wrong {
         println!("wrong: {problem}");
     }

@@ -33,18 +33,17 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts the fixture.
-    pub(super) fn fixture(peers: &Peers, era: Era, output: &Path) -> anyhow::Result<Self> {
+    /// Starts the fixture; what it says goes to `log`.
+    pub(super) fn fixture(peers: &Peers, era: Era, log: &Path) -> anyhow::Result<Self> {
         let program = peers.dir.join("node/fixture/main.mjs");
         let words = [program.as_os_str(), "--port".as_ref(), "0".as_ref(), "--era".as_ref(), era.flag().as_ref()];
-        Self::node(peers, &words, &output.join("fixture.log")).context("cannot start the conformance fixture")
+        Self::node(peers, &words, log).context("cannot start the conformance fixture")
     }
 
-    /// Starts the authorization server.
-    pub(super) fn issuer(peers: &Peers, output: &Path) -> anyhow::Result<Self> {
+    /// Starts the authorization server; what it says goes to `log`.
+    pub(super) fn issuer(peers: &Peers, log: &Path) -> anyhow::Result<Self> {
         let program = peers.dir.join("node/idp.mjs");
-        let log = output.join("issuer.log");
-        Self::node(peers, &[program.as_os_str()], &log).context("cannot start the authorization server")
+        Self::node(peers, &[program.as_os_str()], log).context("cannot start the authorization server")
     }
 
     /// Starts a Node program that says where it listens.
@@ -70,8 +69,9 @@ impl Server {
         Ok(Self { url, _process: process })
     }
 
-    /// Starts weir with one transparent endpoint in front of `upstream`; with an `issuer` it wants its tokens.
-    pub(super) fn weir(binary: &Path, upstream: &str, issuer: Option<&str>, output: &Path) -> anyhow::Result<Self> {
+    /// Starts weir with one transparent endpoint in front of `upstream`; with an `issuer` it wants its tokens. Its
+    /// config and log are `name` with their endings.
+    pub(super) fn weir(binary: &Path, upstream: &str, issuer: Option<&str>, name: &Path) -> anyhow::Result<Self> {
         let (listen, admin) = (free_address()?, free_address()?);
         let auth = match issuer {
             Some(issuer) => json!({ "mode": "oauth", "issuers": [{ "issuer": issuer }] }),
@@ -84,9 +84,9 @@ impl Server {
             "upstreams": { "fixture": { "url": upstream } },
             "endpoints": { "/mcp": { "upstream": "fixture" } },
         });
-        let file = output.join("weir.json");
+        let file = name.with_extension("json");
         fs::write(&file, config.to_string())?;
-        let log = output.join("weir.log");
+        let log = name.with_extension("log");
         let written = File::create(&log)?;
         let child = Command::new(binary)
             .args(["serve", "--config"])
