@@ -13,6 +13,7 @@ mod encode;
 mod guard;
 mod head;
 mod intake;
+mod keep_alive;
 mod legacy;
 mod limit;
 mod line;

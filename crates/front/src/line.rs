@@ -10,23 +10,22 @@ use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context as Task, Poll};
-use std::time::SystemTime;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use data_encoding::BASE64URL_NOPAD;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body::Frame;
 use http_body_util::BodyExt as _;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use weir_core::port::{Clock, Fut, random_id};
+use weir_core::port::{Fut, random_id};
 use weir_core::{Authenticated, EndpointId, Principal};
-use weir_wire::sse::{self, StreamEncoder};
+use weir_wire::sse::StreamEncoder;
 
 use crate::answer::{self, Refusal, labelled};
 use crate::body::{Body, Broken};
 use crate::guard::Gatekeeper;
+use crate::keep_alive::{self, KeepAlive};
 use crate::observe::{Answer, Waits};
 use crate::places::Place;
 use crate::stack::{Context, Shared};
@@ -127,8 +126,8 @@ fn open(context: &Context, known: &Authenticated<()>) -> Answer {
     let path = context.endpoint.as_str().trim_end_matches('/');
     let first = format!("event: endpoint\ndata: {path}/messages?sessionId={}\n\n", BASE64URL_NOPAD.encode(&id));
     let hold = Hold { shared: context.shared.clone(), context: context.clone(), id, line };
-    let mut answer =
-        answer::events(Body::new(Told::new(context, first, told, (hold, place), known.principal().expires())));
+    let keep_alive = KeepAlive::new(context, known.principal().expires());
+    let mut answer = answer::events(Body::new(Told::new(first, told, (hold, place), keep_alive)));
     answer.extensions_mut().insert(Waits);
     answer
 }
@@ -286,24 +285,14 @@ struct Told {
     over: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Draining, and nothing is being answered any more.
     drained: Fut<'static, ()>,
-    expires: Option<SystemTime>,
-    clock: Arc<dyn Clock>,
-    comment: Pin<Box<Sleep>>,
-    keep_alive: std::time::Duration,
+    keep_alive: KeepAlive,
     _hold: Hold,
     _place: Place,
 }
 
 impl Told {
-    fn new(
-        context: &Context,
-        first: String,
-        told: mpsc::Receiver<Bytes>,
-        (hold, place): (Hold, Place),
-        expires: Option<SystemTime>,
-    ) -> Self {
-        let keep_alive = context.limits().keep_alive;
-        let (drain, places) = (context.shared.drain.clone(), hold.line.places.clone());
+    fn new(first: String, told: mpsc::Receiver<Bytes>, (hold, place): (Hold, Place), keep_alive: KeepAlive) -> Self {
+        let (drain, places) = (hold.shared.drain.clone(), hold.line.places.clone());
         let drained = async move {
             drain.cancelled().await;
             // Nobody closes them.
@@ -315,9 +304,6 @@ impl Told {
             between: true,
             over: Box::pin(hold.line.over.clone().cancelled_owned()),
             drained: Box::pin(drained),
-            expires,
-            clock: context.shared.ports.clock.clone(),
-            comment: Box::pin(sleep_until(Instant::now() + keep_alive)),
             keep_alive,
             _hold: hold,
             _place: place,
@@ -338,18 +324,14 @@ impl http_body::Body for Told {
             this.between = piece.ends_with(b"\n\n");
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
-        let expired = this.expires.is_some_and(|expires| expires <= this.clock.wall());
+        let expired = this.keep_alive.is_expired();
         let drained = this.drained.as_mut().poll(cx).is_ready();
         if expired || drained || this.over.as_mut().poll(cx).is_ready() {
             return Poll::Ready(None);
         }
-        while this.comment.as_mut().poll(cx).is_ready() {
-            let next = Instant::now() + this.keep_alive;
-            this.comment.as_mut().reset(next);
+        while this.keep_alive.poll_due(cx).is_ready() {
             if this.between {
-                let mut out = BytesMut::new();
-                sse::write_comment(&mut out, "");
-                return Poll::Ready(Some(Ok(Frame::data(out.freeze()))));
+                return Poll::Ready(Some(Ok(Frame::data(keep_alive::comment()))));
             }
         }
         Poll::Pending

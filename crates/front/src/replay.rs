@@ -15,14 +15,14 @@ use http::HeaderMap;
 use http_body::Frame;
 use opentelemetry::KeyValue;
 use tokio::sync::watch;
-use tokio::time::{Duration, Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::SessionKey;
-use weir_core::port::{Clock, Fut, Replay, Replays, StoreError, StreamKey};
+use weir_core::port::{Fut, Replay, Replays, StoreError, StreamKey};
 use weir_core::telemetry::instruments;
 use weir_wire::sse;
 
 use crate::encode::Asked;
+use crate::keep_alive::{self, KeepAlive};
 use crate::places::Place;
 use crate::sessions::{Opened, ReadHold, Sessions};
 use crate::settings::Settings;
@@ -232,7 +232,8 @@ pub(crate) async fn resume(
     instruments().resumes.add(1, &[KeyValue::new("result", result)]);
     let Some((key, seq, moves)) = found else { return Err(place) };
     let (replaced, hold) = Sessions::read(&context.shared, key);
-    Ok(Resumed::new(context, (key, seq, moves), (replaced, hold), (place, expires)))
+    let keep_alive = KeepAlive::new(context, expires);
+    Ok(Resumed::new(context, (key, seq, moves), (replaced, hold), (place, keep_alive)))
 }
 
 /// Stream and number of an event's id.
@@ -254,10 +255,7 @@ pub(crate) struct Resumed {
     moved: Fut<'static, watch::Receiver<u64>>,
     over: bool,
     ends: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
-    expires: Option<SystemTime>,
-    clock: Arc<dyn Clock>,
-    comment: Pin<Box<Sleep>>,
-    keep_alive: Duration,
+    keep_alive: KeepAlive,
     _hold: ReadHold,
     _place: Place,
 }
@@ -267,23 +265,19 @@ impl Resumed {
         context: &Context,
         (key, seq, moves): (StreamKey, u64, watch::Receiver<u64>),
         (replaced, hold): (CancellationToken, ReadHold),
-        (place, expires): (Place, Option<SystemTime>),
+        (place, keep_alive): (Place, KeepAlive),
     ) -> Self {
-        let keep_alive = context.limits().keep_alive;
         // The drain waits for the call itself; then what is kept of it has an end.
         let ends = [&context.shared.force, &replaced].map(|token| Box::pin(token.clone().cancelled_owned()));
         let mut resumed = Self {
             replays: context.shared.ports.replays.clone(),
             key,
             seq,
-            ready: [comment()].into(),
+            ready: [keep_alive::comment()].into(),
             asking: None,
             moved: Box::pin(moved(moves)),
             over: false,
             ends,
-            expires,
-            clock: context.shared.ports.clock.clone(),
-            comment: Box::pin(sleep_until(Instant::now() + keep_alive)),
             keep_alive,
             _hold: hold,
             _place: place,
@@ -333,12 +327,6 @@ async fn moved(mut moves: watch::Receiver<u64>) -> watch::Receiver<u64> {
     moves
 }
 
-fn comment() -> Bytes {
-    let mut out = BytesMut::new();
-    sse::write_comment(&mut out, "");
-    out.freeze()
-}
-
 impl http_body::Body for Resumed {
     type Data = Bytes;
     type Error = std::convert::Infallible;
@@ -349,19 +337,17 @@ impl http_body::Body for Resumed {
             if let Some(event) = this.ready.pop_front() {
                 return Poll::Ready(Some(Ok(Frame::data(event))));
             }
-            let expired = this.expires.is_some_and(|expires| expires <= this.clock.wall());
-            if this.over || expired || this.ends.iter_mut().any(|end| end.as_mut().poll(cx).is_ready()) {
+            if this.over
+                || this.keep_alive.is_expired()
+                || this.ends.iter_mut().any(|end| end.as_mut().poll(cx).is_ready())
+            {
                 return Poll::Ready(None);
             }
             if this.poll_more(cx) {
                 continue;
             }
-            if this.comment.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-            let next = Instant::now() + this.keep_alive;
-            this.comment.as_mut().reset(next);
-            this.ready.push_back(comment());
+            std::task::ready!(this.keep_alive.poll_due(cx));
+            this.ready.push_back(keep_alive::comment());
         }
     }
 }

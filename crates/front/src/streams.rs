@@ -7,16 +7,14 @@ use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as Task, Poll};
-use std::time::SystemTime;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode, header};
 use http_body::Frame;
 use opentelemetry::KeyValue;
-use tokio::time::{Duration, Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::catalog::{Change, Inbox, Watching};
-use weir_core::port::{Clock, Fut};
+use weir_core::port::Fut;
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{Kinds, ListKind};
 use weir_core::{Authenticated, CapabilityClass};
@@ -27,6 +25,7 @@ use weir_wire::{RequestId, code, scan, sse};
 use crate::answer::{self, Refusal, labelled};
 use crate::body::{Body, Broken};
 use crate::doorway::refuse;
+use crate::keep_alive::{self, KeepAlive};
 use crate::legacy::session;
 use crate::observe::{Answer, Waits};
 use crate::places::{NoPlace, Place};
@@ -52,8 +51,8 @@ pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, heade
     let (replaced, inbox, hold) = Sessions::stream(&context.shared, opened.key);
     let changes = watch(context, known, opened.class(), ListKind::ALL.into_iter().collect());
     let kind = Kind::Get { _hold: hold };
-    let mut stream = Stream::new(context, place, (changes, inbox), kind, &replaced);
-    stream.expires = known.principal().expires();
+    let keep_alive = KeepAlive::new(context, known.principal().expires());
+    let stream = Stream::new(context, (place, keep_alive), (changes, inbox), kind, &replaced);
     labelled(waiting(stream), "GET", "legacy")
 }
 
@@ -84,8 +83,8 @@ pub(crate) fn open_listen(context: &Context, known: &Authenticated<()>, id: &Req
         false => Some(subscriptions::of_stream(context, known, (resources, inbox.clone()), lifted)),
     };
     let kind = Kind::Listen { id: id.clone(), about: context.about.clone(), subscribed: Vec::new() };
-    let mut stream = Stream::new(context, place, (changes, inbox), kind, &context.shared.force);
-    stream.expires = known.principal().expires();
+    let keep_alive = KeepAlive::new(context, known.principal().expires());
+    let mut stream = Stream::new(context, (place, keep_alive), (changes, inbox), kind, &context.shared.force);
     match subscribing {
         None => stream.say(&render::acknowledged(id.as_json(), honoured, &[])),
         Some(subscribing) => stream.opening = Some((honoured, subscribing)),
@@ -166,13 +165,9 @@ struct Stream {
     /// Updates of single resources.
     inbox: Inbox,
     kind: Kind,
-    /// When the credentials it was opened with end. Looked at whenever it wakes: at the latest with the next comment.
-    expires: Option<SystemTime>,
-    clock: Arc<dyn Clock>,
+    keep_alive: KeepAlive,
     /// Draining, or replaced, or the session is over.
     ends: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
-    comment: Pin<Box<Sleep>>,
-    keep_alive: Duration,
     over: bool,
     _place: Place,
 }
@@ -180,40 +175,16 @@ struct Stream {
 impl Stream {
     fn new(
         context: &Context,
-        place: Place,
+        (place, keep_alive): (Place, KeepAlive),
         (changes, inbox): (Vec<Watched>, Inbox),
         kind: Kind,
         also: &CancellationToken,
     ) -> Self {
         instruments().streams.add(1, &[KeyValue::new("kind", kind.era())]);
         let ends = [&context.shared.drain, also].map(|token| Box::pin(token.clone().cancelled_owned()));
-        let keep_alive = jittered(context);
-        let mut stream = Self {
-            ready: Bytes::new(),
-            opening: None,
-            changes,
-            inbox,
-            kind,
-            expires: None,
-            clock: context.shared.ports.clock.clone(),
-            ends,
-            comment: Box::pin(sleep_until(Instant::now() + keep_alive)),
-            keep_alive,
-            over: false,
-            _place: place,
-        };
         // A legacy stream has nothing to say yet; a comment shows that it is open.
-        stream.comment();
-        if matches!(stream.kind, Kind::Listen { .. }) {
-            stream.ready = Bytes::new();
-        }
-        stream
-    }
-
-    fn comment(&mut self) {
-        let mut out = BytesMut::new();
-        sse::write_comment(&mut out, "");
-        self.ready = out.freeze();
+        let ready = if matches!(kind, Kind::Get { .. }) { keep_alive::comment() } else { Bytes::new() };
+        Self { ready, opening: None, changes, inbox, kind, keep_alive, ends, over: false, _place: place }
     }
 
     fn say(&mut self, message: &[u8]) {
@@ -274,17 +245,6 @@ impl Stream {
     }
 }
 
-/// The keep-alive time give or take a fifth, so that streams opened together do not wake together.
-fn jittered(context: &Context) -> Duration {
-    let mut byte = [0];
-    context.shared.ports.random.fill(&mut byte);
-    give_or_take(context.limits().keep_alive, byte[0])
-}
-
-fn give_or_take(time: Duration, luck: u8) -> Duration {
-    time.mul_f64(0.8 + 0.4 * f64::from(luck) / 255.0)
-}
-
 impl http_body::Body for Stream {
     type Data = Bytes;
     type Error = std::convert::Infallible;
@@ -298,8 +258,7 @@ impl http_body::Body for Stream {
             if this.over {
                 return Poll::Ready(None);
             }
-            let expired = this.expires.is_some_and(|expires| expires <= this.clock.wall());
-            if expired || this.ends.iter_mut().any(|end| end.as_mut().poll(cx).is_ready()) {
+            if this.keep_alive.is_expired() || this.ends.iter_mut().any(|end| end.as_mut().poll(cx).is_ready()) {
                 this.end();
                 continue;
             }
@@ -322,12 +281,8 @@ impl http_body::Body for Stream {
                 this.updated(&uri);
                 continue;
             }
-            if this.comment.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-            let next = Instant::now() + this.keep_alive;
-            this.comment.as_mut().reset(next);
-            this.comment();
+            std::task::ready!(this.keep_alive.poll_due(cx));
+            this.ready = keep_alive::comment();
         }
     }
 }
@@ -335,20 +290,5 @@ impl http_body::Body for Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         instruments().streams.add(-1, &[KeyValue::new("kind", self.kind.era())]);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn d22_keep_alives_are_a_fifth_apart_either_way() {
-        let time = Duration::from_secs(15);
-        assert_eq!(
-            (give_or_take(time, 0), give_or_take(time, 255)),
-            (Duration::from_secs(12), Duration::from_secs(18))
-        );
-        assert!((0..=u8::MAX).is_sorted_by_key(|luck| give_or_take(time, luck)));
     }
 }

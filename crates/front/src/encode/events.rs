@@ -14,6 +14,7 @@ use weir_wire::sse::{self, StreamEncoder};
 
 use super::stream::Results;
 use super::{Asked, Ready};
+use crate::keep_alive;
 use crate::running::{Owned, Step};
 use crate::tally::Later;
 
@@ -72,9 +73,7 @@ impl Events {
     }
 
     fn comment(&mut self) {
-        let mut out = BytesMut::new();
-        sse::write_comment(&mut out, "");
-        self.ready.push_back(out.freeze());
+        self.ready.push_back(keep_alive::comment());
     }
 
     fn event(&mut self, message: &[u8]) {

@@ -1,0 +1,76 @@
+//! What every stream that waits has beside what it says: a comment now and then, by which dead connections are found, and an end
+//! with the credentials it was opened with. Not for the streams of calls, whose time is the call's.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as Task, Poll};
+use std::time::SystemTime;
+
+use bytes::{Bytes, BytesMut};
+use tokio::time::{Duration, Instant, Sleep, sleep_until};
+use weir_core::port::Clock;
+use weir_wire::sse;
+
+use crate::stack::Context;
+
+/// When a waiting stream says that it is still there, and until when it may be.
+pub(crate) struct KeepAlive {
+    /// When the credentials it was opened with end. Looked at whenever the stream wakes: at the latest with the next comment.
+    expires: Option<SystemTime>,
+    clock: Arc<dyn Clock>,
+    comment: Pin<Box<Sleep>>,
+    every: Duration,
+}
+
+impl KeepAlive {
+    /// For a stream of somebody whose credentials end then.
+    pub(crate) fn new(context: &Context, expires: Option<SystemTime>) -> Self {
+        let mut byte = [0];
+        context.shared.ports.random.fill(&mut byte);
+        let every = give_or_take(context.limits().keep_alive, byte[0]);
+        let comment = Box::pin(sleep_until(Instant::now() + every));
+        Self { expires, clock: context.shared.ports.clock.clone(), comment, every }
+    }
+
+    /// Whether the credentials have ended.
+    pub(crate) fn is_expired(&self) -> bool {
+        self.expires.is_some_and(|expires| expires <= self.clock.wall())
+    }
+
+    /// Ready each time a comment is due.
+    pub(crate) fn poll_due(&mut self, cx: &mut Task<'_>) -> Poll<()> {
+        let due = self.comment.as_mut().poll(cx);
+        if due.is_ready() {
+            self.comment.as_mut().reset(Instant::now() + self.every);
+        }
+        due
+    }
+}
+
+/// A comment, as it is written.
+pub(crate) fn comment() -> Bytes {
+    let mut out = BytesMut::new();
+    sse::write_comment(&mut out, "");
+    out.freeze()
+}
+
+/// The time give or take a fifth, so that streams opened together do not wake together.
+fn give_or_take(time: Duration, luck: u8) -> Duration {
+    time.mul_f64(0.8 + 0.4 * f64::from(luck) / 255.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d22_keep_alives_are_a_fifth_apart_either_way() {
+        let time = Duration::from_secs(15);
+        assert_eq!(
+            (give_or_take(time, 0), give_or_take(time, 255)),
+            (Duration::from_secs(12), Duration::from_secs(18))
+        );
+        assert!((0..=u8::MAX).is_sorted_by_key(|luck| give_or_take(time, luck)));
+    }
+}
