@@ -23,6 +23,16 @@ pub struct About {
 /// The member of a result that says whether the tool failed; [`complete`] has it observed.
 pub const IS_ERROR: &str = "isError";
 
+/// Writes the members of a tool's result that is an error in words.
+pub fn tool_error(result: &mut ObjectWriter<'_>, text: &str) {
+    result.with("content", |out| {
+        out.extend_from_slice(br#"[{"type":"text","text":"#);
+        string(out, text);
+        out.extend_from_slice(b"}]");
+    });
+    result.boolean(IS_ERROR, true);
+}
+
 /// How a complete result of a method changes on its way to a client of this revision. What [`IS_ERROR`] says is observed.
 #[must_use]
 pub fn complete(revision: Revision, method: Method, about: &About) -> Edits {

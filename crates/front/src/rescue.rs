@@ -8,7 +8,8 @@ use http::StatusCode;
 use weir_core::call::RequestName;
 use weir_core::failure::{Denial, Limited, UpstreamError};
 use weir_core::{Failure, FailureKind};
-use weir_wire::write::{ObjectWriter, string};
+use weir_era::render;
+use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, RequestId, Revision, code, meta, scan};
 
 use crate::answer::{self, Said};
@@ -160,12 +161,7 @@ fn own(failure: &Failure, number: i64, told: Told<'_>, status: StatusCode) -> Re
     if told.revision.has_result_type() {
         result.string("resultType", "complete");
     }
-    result.with("content", |out| {
-        out.extend_from_slice(br#"[{"type":"text","text":"#);
-        string(out, &failure.to_string());
-        out.extend_from_slice(b"}]");
-    });
-    result.boolean("isError", true);
+    render::tool_error(&mut result, &failure.to_string());
     result.with("_meta", |out| {
         ObjectWriter::new(out).with(meta::WEIR_ERROR, |out| facts(out, Some(number), failure, told)).end();
     });

@@ -11,9 +11,9 @@ use bytes::{Bytes, BytesMut};
 use tokio::time::{Sleep, sleep};
 use weir_core::failure::UpstreamError;
 use weir_core::{Call, End, Failure, FailureKind, Payload, Question, Resume};
-use weir_era::asks;
+use weir_era::{asks, render};
 use weir_wire::method::Method;
-use weir_wire::write::{ObjectWriter, string};
+use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, code, scan};
 
 use super::{Asker, Asking, Open, Outcome};
@@ -154,11 +154,7 @@ fn declined(method: Method, error: &ErrorObject) -> End {
     }
     let mut out = BytesMut::with_capacity(128);
     let mut result = ObjectWriter::new(&mut out);
-    result.with("content", |out| {
-        out.extend_from_slice(br#"[{"type":"text","text":"#);
-        string(out, &text);
-        out.extend_from_slice(b"}]");
-    });
-    result.boolean("isError", true).end();
+    render::tool_error(&mut result, &text);
+    result.end();
     End::Complete(Payload::Whole(out.freeze()))
 }

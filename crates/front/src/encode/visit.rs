@@ -5,9 +5,9 @@
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use weir_core::{CapabilityClass, Failure, FailureKind, Payload, Resume};
-use weir_era::asks;
+use weir_era::{asks, render};
 use weir_wire::method::Method;
-use weir_wire::write::{ObjectWriter, string};
+use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, code};
 
 use super::{Asked, Ready};
@@ -50,12 +50,8 @@ impl Asked {
         let message = if self.method == Method::ToolsCall {
             let mut out = BytesMut::with_capacity(text.len() + 96);
             let mut result = ObjectWriter::new(&mut out);
-            result.with("content", |out| {
-                out.extend_from_slice(br#"[{"type":"text","text":"#);
-                string(out, &text);
-                out.extend_from_slice(b"}]");
-            });
-            result.boolean("isError", true).end();
+            render::tool_error(&mut result, &text);
+            result.end();
             weir_wire::write::response(&self.id, &out)
         } else {
             let error = ErrorObject::new(code::INTERNAL_ERROR, text);
