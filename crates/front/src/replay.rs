@@ -24,7 +24,7 @@ use weir_wire::sse;
 use crate::encode::Asked;
 use crate::keep_alive::{self, KeepAlive};
 use crate::places::Place;
-use crate::sessions::{Opened, ReadHold, Sessions};
+use crate::sessions::{MostDetached, Opened, ReadHold, Sessions};
 use crate::settings::Settings;
 use crate::stack::{Context, Shared};
 
@@ -186,7 +186,8 @@ where
     fn detach(&mut self) {
         let Some((mut stream, mut keeping)) = self.running.take() else { return };
         let (shared, limits) = (keeping.shared.clone(), &keeping.settings.limits);
-        let Some(place) = Sessions::detach(&shared, keeping.key.session, limits) else { return };
+        let most = MostDetached::of(limits);
+        let Some(place) = Sessions::detach(&shared, keeping.key.session, most) else { return };
         let force = shared.force.clone();
         let running = async move {
             let _place = place;

@@ -2,6 +2,9 @@
 //!
 //! An idle session is its record and nothing else: no task, no channel, no entry here.
 
+mod holds;
+
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +25,8 @@ use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_era::asks;
 use weir_era::session::Session;
 
+use self::holds::Live;
+pub(crate) use self::holds::{AskHold, Detached, InFlight, MostDetached, ReadHold, StreamHold, Subscribing};
 use crate::Ports;
 use crate::places::Place;
 use crate::settings::Limits;
@@ -48,44 +53,8 @@ pub(crate) struct Sessions {
     detached: AtomicUsize,
 }
 
-/// What hangs on a session here. The entry goes when nothing does; so open connections and the limit of subscriptions bound
-/// the map.
-#[derive(Default)]
-struct Live {
-    /// What its stream is to tell of single resources.
-    inbox: Inbox,
-    /// By the client's own names.
-    subscribed: HashMap<Box<str>, Subscribed>,
-    /// Subscriptions under way.
-    subscribing: usize,
-    /// Who reads which stream that can be taken up again: one at a time.
-    readers: HashMap<u64, (u64, CancellationToken)>,
-    calls: HashMap<Bytes, Vec<(u64, CancellationToken)>>,
-    stream: Option<(u64, CancellationToken)>,
-    /// What the client was asked, by the request's id. Each belongs to one of the calls.
-    asks: HashMap<Bytes, mpsc::Sender<FromClient>>,
-    next: u64,
-    detached: usize,
-}
-
-impl Live {
-    fn is_idle(&self) -> bool {
-        let streams = self.stream.is_some() || !self.readers.is_empty();
-        self.calls.is_empty() && !streams && self.subscribed.is_empty() && self.subscribing == 0
-    }
-}
-
 /// A resource that a session is told of, and its place in the limits.
 pub(crate) type Subscribed = (Subscription, Place);
-impl Opened {
-    /// What the client can be asked, as far as its revision has words for it: nothing before it is initialized.
-    pub(crate) fn class(&self) -> CapabilityClass {
-        if !self.session.initialized {
-            return CapabilityClass::BASE;
-        }
-        asks::of_revision(self.session.revision, self.session.class)
-    }
-}
 
 /// What a client says about something it was asked.
 #[derive(Debug)]
@@ -113,6 +82,16 @@ pub(crate) struct Opened {
     pub(crate) lasts: bool,
 }
 
+impl Opened {
+    /// What the client can be asked, as far as its revision has words for it: nothing before it is initialized.
+    pub(crate) fn class(&self) -> CapabilityClass {
+        if !self.session.initialized {
+            return CapabilityClass::BASE;
+        }
+        asks::of_revision(self.session.revision, self.session.class)
+    }
+}
+
 impl Sessions {
     pub(crate) fn new(ports: &Ports) -> Self {
         Self { ports: ports.clone(), shards: std::array::from_fn(|_| Mutex::default()), detached: AtomicUsize::new(0) }
@@ -121,6 +100,18 @@ impl Sessions {
     fn shard(&self, key: &SessionKey) -> MutexGuard<'_, HashMap<SessionKey, Live>> {
         let at = usize::from(key.0[0]) % SHARDS;
         self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what hangs on a session here, and forgets the session where nothing does any more. What `change` takes out is
+    /// given back, to be dropped without the lock.
+    fn leave<T>(&self, key: &SessionKey, change: impl FnOnce(&mut Live) -> T) -> Option<T> {
+        let mut shard = self.shard(key);
+        let live = shard.get_mut(key)?;
+        let taken = change(live);
+        if live.is_idle() {
+            shard.remove(key);
+        }
+        Some(taken)
     }
 
     /// Opens a session; gives the text of its id.
@@ -229,8 +220,8 @@ impl Sessions {
         let nth = live.next;
         live.calls.entry(request.clone()).or_default().push((nth, token.clone()));
         drop(shard);
-        let most = (limits.detached_per_session, limits.detached);
-        (token, InFlight { shared: shared.clone(), key, request, nth, most, detached: false.into() })
+        let most = MostDetached::of(limits);
+        (token, InFlight { shared: shared.clone(), key, request, nth, most, detached: Cell::default() })
     }
 
     /// Registers who reads a stream from now on; whoever did before is told.
@@ -248,11 +239,11 @@ impl Sessions {
     }
 
     /// A place for an answer that runs on without its connection: bounded by session and altogether.
-    pub(crate) fn detach(shared: &Arc<Shared>, key: SessionKey, limits: &Limits) -> Option<Detached> {
+    pub(crate) fn detach(shared: &Arc<Shared>, key: SessionKey, most: MostDetached) -> Option<Detached> {
         let mut shard = shared.sessions.shard(&key);
         let live = shard.get_mut(&key)?;
         let all = &shared.sessions.detached;
-        if live.detached >= limits.detached_per_session || all.load(Ordering::Relaxed) >= limits.detached {
+        if live.detached >= most.of_session || all.load(Ordering::Relaxed) >= most.altogether {
             return None;
         }
         live.detached += 1;
@@ -279,12 +270,7 @@ impl Sessions {
 
     /// The session is not told of a resource any more.
     pub(crate) fn unsubscribe(&self, key: &SessionKey, uri: &str) {
-        let mut shard = self.shard(key);
-        let gone = shard.get_mut(key).and_then(|live| live.subscribed.remove(uri));
-        if shard.get(key).is_some_and(Live::is_idle) {
-            shard.remove(key);
-        }
-        drop(shard);
+        let gone = self.leave(key, |live| live.subscribed.remove(uri));
         drop(gone);
     }
 
@@ -380,153 +366,6 @@ impl Sessions {
             token.cancel();
         }
         live.readers.values().for_each(|(_, token)| token.cancel());
-    }
-}
-
-/// A registered call.
-pub(crate) struct InFlight {
-    shared: Arc<Shared>,
-    key: SessionKey,
-    request: Bytes,
-    nth: u64,
-    most: (usize, usize),
-    detached: std::cell::Cell<bool>,
-}
-
-impl InFlight {
-    /// Whether the call may run on without its connection: bounded by session and altogether.
-    pub(crate) fn may_detach(&self) -> bool {
-        let mut shard = self.shared.sessions.shard(&self.key);
-        let Some(live) = shard.get_mut(&self.key) else { return false };
-        let all = &self.shared.sessions.detached;
-        if live.detached >= self.most.0 || all.load(Ordering::Relaxed) >= self.most.1 {
-            return false;
-        }
-        live.detached += 1;
-        all.fetch_add(1, Ordering::Relaxed);
-        self.detached.set(true);
-        true
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        let mut shard = self.shared.sessions.shard(&self.key);
-        if self.detached.get() {
-            self.shared.sessions.detached.fetch_sub(1, Ordering::Relaxed);
-        }
-        let Some(live) = shard.get_mut(&self.key) else { return };
-        if self.detached.get() {
-            live.detached = live.detached.saturating_sub(1);
-        }
-        if let Some(calls) = live.calls.get_mut(&self.request) {
-            calls.retain(|(nth, _)| *nth != self.nth);
-            if calls.is_empty() {
-                live.calls.remove(&self.request);
-            }
-        }
-        if live.is_idle() {
-            shard.remove(&self.key);
-        }
-    }
-}
-
-/// Who reads a stream.
-pub(crate) struct ReadHold {
-    shared: Arc<Shared>,
-    key: StreamKey,
-    nth: u64,
-}
-
-impl Drop for ReadHold {
-    fn drop(&mut self) {
-        let mut shard = self.shared.sessions.shard(&self.key.session);
-        let Some(live) = shard.get_mut(&self.key.session) else { return };
-        if live.readers.get(&self.key.stream).is_some_and(|(nth, _)| *nth == self.nth) {
-            live.readers.remove(&self.key.stream);
-        }
-        if live.is_idle() {
-            shard.remove(&self.key.session);
-        }
-    }
-}
-
-/// The place of an answer without a connection.
-pub(crate) struct Detached {
-    shared: Arc<Shared>,
-    key: SessionKey,
-}
-
-impl Drop for Detached {
-    fn drop(&mut self) {
-        let mut shard = self.shared.sessions.shard(&self.key);
-        self.shared.sessions.detached.fetch_sub(1, Ordering::Relaxed);
-        if let Some(live) = shard.get_mut(&self.key) {
-            live.detached = live.detached.saturating_sub(1);
-        }
-    }
-}
-
-/// A subscription under way.
-pub(crate) struct Subscribing {
-    shared: Arc<Shared>,
-    key: SessionKey,
-}
-
-impl Subscribing {
-    /// Keeps what was subscribed to, until the session ends or takes it back.
-    pub(crate) fn keep(self, uri: &str, subscribed: Subscribed) {
-        let before = {
-            let mut shard = self.shared.sessions.shard(&self.key);
-            shard.entry(self.key).or_default().subscribed.insert(uri.into(), subscribed)
-        };
-        drop(before);
-    }
-}
-
-impl Drop for Subscribing {
-    fn drop(&mut self) {
-        let mut shard = self.shared.sessions.shard(&self.key);
-        let Some(live) = shard.get_mut(&self.key) else { return };
-        live.subscribing = live.subscribing.saturating_sub(1);
-        if live.is_idle() {
-            shard.remove(&self.key);
-        }
-    }
-}
-
-/// Something that a client is asked.
-pub(crate) struct AskHold {
-    shared: Arc<Shared>,
-    key: SessionKey,
-    id: Bytes,
-}
-
-impl Drop for AskHold {
-    fn drop(&mut self) {
-        if let Some(live) = self.shared.sessions.shard(&self.key).get_mut(&self.key) {
-            live.asks.remove(&self.id);
-        }
-    }
-}
-
-/// A registered GET stream.
-pub(crate) struct StreamHold {
-    shared: Arc<Shared>,
-    key: SessionKey,
-    nth: u64,
-}
-
-impl Drop for StreamHold {
-    fn drop(&mut self) {
-        let mut shard = self.shared.sessions.shard(&self.key);
-        let Some(live) = shard.get_mut(&self.key) else { return };
-        if live.stream.as_ref().is_some_and(|(nth, _)| *nth == self.nth) {
-            live.stream = None;
-        }
-        if live.is_idle() {
-            shard.remove(&self.key);
-        }
     }
 }
 
