@@ -36,6 +36,8 @@ pub struct Call {
     pub resume: Option<Resume>,
     /// The `inputResponses` object that weir gathered for the client. `None`: what stands in `params` counts.
     pub answers: Option<Bytes>,
+    /// Whether it may be answered with a task.
+    pub as_task: AsTask,
     /// weir's id of this HTTP request, in every error and log line about it.
     pub request: RequestName,
     /// The trace this call belongs to.
@@ -50,6 +52,23 @@ pub enum AskedBy {
     Requests,
     /// By ending the call with the questions; the client makes it again with the answers, and it goes on.
     Rounds,
+}
+
+/// Whether a call may be answered with a task: a name under which its result can be had later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AsTask {
+    /// No.
+    #[default]
+    Never,
+    /// The server decides.
+    Taken,
+    /// It has to be, and is to be kept for so many milliseconds after its beginning, if it can be.
+    Wanted {
+        /// `None`: as long as the server likes.
+        ttl_ms: Option<u64>,
+    },
+    /// No, but its client knows of no tasks: what can be nothing else is waited for in its stead.
+    Driven,
 }
 
 /// Where a call goes on that ended with a question.

@@ -43,7 +43,7 @@ pub use page::{Page, PageAsk};
 pub use settings::{CatalogPorts, CatalogSettings, RefreshPace};
 pub use status::{ListStatus, UpstreamStatus};
 pub use terms::Terms;
-pub use tool::{NotATool, Tool};
+pub use tool::{NotATool, TaskSupport, Tool};
 pub use trace::{Place, Traced, supposed};
 pub use updates::{Inbox, Subscription};
 pub use view::{Collision, Found, Item, Missing, Version, View};
@@ -264,6 +264,22 @@ impl Catalog {
         let layout = self.layout.load();
         let sources = layout.stands.get(endpoint).map(|stand| &stand.sources[..]).unwrap_or_default();
         sources.iter().any(|source| source.base().snapshot().about.as_ref().is_none_or(|about| about.subscribes))
+    }
+
+    /// Whether calls of an upstream of the endpoint can become tasks. One that is still unknown counts as one that has none.
+    #[must_use]
+    pub fn has_tasks(&self, endpoint: &EndpointId) -> bool {
+        let layout = self.layout.load();
+        let sources = layout.stands.get(endpoint).map(|stand| &stand.sources[..]).unwrap_or_default();
+        sources.iter().any(|source| source.base().snapshot().about.as_ref().is_some_and(|about| about.tasks))
+    }
+
+    /// A tool that stands in no list any more, of an upstream of the endpoint: tasks of it may still run.
+    pub(crate) fn bygone(&self, endpoint: &EndpointId, upstream: &UpstreamId, exposed: &str) -> Option<Item> {
+        let layout = self.layout.load();
+        let source = layout.stands.get(endpoint)?.sources.iter().find(|source| source.id() == upstream)?;
+        let tool = Arc::new(Tool::unlisted(upstream, exposed));
+        Some(Item { exposed: exposed.into(), tool, terms: source.rules().of(exposed) })
     }
 
     /// A resource that no list shows, of an upstream that has resources or may have.

@@ -140,6 +140,12 @@ impl Failure {
         Self::invalid_params(format!("Unknown {what}: {}", shorten(name)))
     }
 
+    /// The one answer to a task that does not exist, or is another's: there is no telling them apart.
+    #[must_use]
+    pub fn unknown_task(name: &str) -> Self {
+        Self::unknown("task", name)
+    }
+
     /// The same for a resource, whose absence has a code of its own in some revisions.
     #[must_use]
     pub fn unknown_resource(uri: &str) -> Self {

@@ -63,6 +63,9 @@ pub enum End {
         /// An `input_required` result object without a state.
         result: Bytes,
     },
+    /// The work goes on as a task: a `CreateTaskResult` in the words of the tasks extension. Its `taskId` is the upstream's own
+    /// on the way to the router, and the client's from there on.
+    Task(Bytes),
     /// No result.
     Failed(Box<Failure>),
 }

@@ -7,6 +7,7 @@ mod asks;
 mod check;
 mod record;
 mod target;
+mod tasks;
 mod uris;
 mod way;
 
@@ -24,6 +25,7 @@ use crate::parked::{ParkedId, Place};
 use crate::port::{Attempt, Decision, Parking, Sight};
 use crate::principal::Principal;
 use crate::reply::{Event, Reply, ReplySource};
+use crate::task::TaskDesk;
 use crate::upstream::{ListKind, Outbound, SessionNews};
 use record::{Begun, Record};
 use way::Way;
@@ -33,13 +35,14 @@ pub struct Router {
     catalog: Arc<Catalog>,
     gates: Gates,
     parking: Option<Arc<dyn Parking>>,
+    tasks: Option<TaskDesk>,
 }
 
 impl Router {
     /// Routes by what `catalog` knows and `gates` let through.
     #[must_use]
     pub fn new(catalog: Arc<Catalog>, gates: Gates) -> Self {
-        Self { catalog, gates, parking: None }
+        Self { catalog, gates, parking: None, tasks: None }
     }
 
     /// Keeps calls that wait for input in `parking`. Without one, upstreams that ask in the middle of a call of a client that
@@ -47,6 +50,12 @@ impl Router {
     #[must_use]
     pub fn with_parking(self, parking: Arc<dyn Parking>) -> Self {
         Self { parking: Some(parking), ..self }
+    }
+
+    /// Lets calls become tasks, under names that `desk` gives. Without one, none does.
+    #[must_use]
+    pub fn with_tasks(self, desk: TaskDesk) -> Self {
+        Self { tasks: Some(desk), ..self }
     }
 
     /// Makes a call, if its sender may. The reply is given as soon as its first event is known or the wait for it begins;
@@ -107,7 +116,15 @@ impl Router {
         let endpoint = self.catalog.endpoint(&call.endpoint);
         let own = endpoint.as_ref().and_then(|endpoint| endpoint.deadlines);
         let deadlines = own.map_or(item.terms.deadlines, |own| item.terms.deadlines.cut(own));
-        let way = Way::of(endpoint.as_deref(), &item, &call);
+        let mut way = Way::of(endpoint.as_deref(), &item, &call);
+        let call = match self.as_task(&principal, &call, &item) {
+            Ok(None) => call,
+            Ok(Some((naming, call))) => {
+                way.becomes(naming);
+                call
+            }
+            Err(failure) => return record.on(Reply::ended(failure), Way::default()),
+        };
         let place = self.parking.clone().map(|parking| Place { parking, principal: principal.clone() });
         let place = place.filter(|_| call.asked == AskedBy::Rounds);
         if let Some(Resume::Parked(id)) = call.resume {

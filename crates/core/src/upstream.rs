@@ -286,6 +286,8 @@ pub struct About {
     pub subscribes: bool,
     /// True if it completes arguments.
     pub completes: bool,
+    /// True if calls of its tools can become tasks.
+    pub tasks: bool,
 }
 
 /// One page of an upstream's list.

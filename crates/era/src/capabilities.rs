@@ -7,9 +7,11 @@ use weir_core::CapabilityClass;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{Revision, scan};
 
+use crate::tasks;
+
 /// Extensions that are members of a class.
 const EXTENSIONS: [(&str, CapabilityClass); 2] =
-    [("io.modelcontextprotocol/tasks", CapabilityClass::TASKS), ("io.modelcontextprotocol/ui", CapabilityClass::UI)];
+    [(tasks::EXTENSION, CapabilityClass::TASKS), ("io.modelcontextprotocol/ui", CapabilityClass::UI)];
 
 /// The class of a `ClientCapabilities` object. Whatever weir does not know is not in it.
 ///
@@ -72,6 +74,10 @@ pub struct Offer {
     pub completions: bool,
     /// Log messages with calls.
     pub logging: bool,
+    /// Calls of tools that become tasks; revisions that have no word for it are not told.
+    pub tasks: bool,
+    /// Lists of tasks, where those can be told apart by their owners.
+    pub task_list: bool,
 }
 
 impl Offer {
@@ -80,6 +86,9 @@ impl Offer {
         let mut object = ObjectWriter::new(out);
         if self.completions && revision.has_completions_capability() {
             object.raw("completions", b"{}");
+        }
+        if self.tasks && revision.is_modern() {
+            object.with("extensions", |out| ObjectWriter::new(out).raw(tasks::EXTENSION, b"{}").end());
         }
         if self.logging {
             object.raw("logging", b"{}");
@@ -90,6 +99,11 @@ impl Offer {
         if self.resources {
             let both = br#"{"listChanged":true,"subscribe":true}"#;
             object.raw("resources", if self.subscribe { both } else { br#"{"listChanged":true}"# });
+        }
+        if self.tasks && revision.has_task_param() {
+            let calls = br#"{"cancel":{},"requests":{"tools":{"call":{}}}}"#;
+            let lists = br#"{"cancel":{},"list":{},"requests":{"tools":{"call":{}}}}"#;
+            object.raw("tasks", if self.task_list { &lists[..] } else { calls });
         }
         if self.tools {
             object.raw("tools", br#"{"listChanged":true}"#);
@@ -146,6 +160,18 @@ mod tests {
         assert_eq!(written(rest), all);
         let told = Offer { resources: true, subscribe: true, ..Offer::default() };
         assert_eq!(written(told), r#"{"resources":{"listChanged":true,"subscribe":true}}"#);
+        let tasks = Offer { tasks: true, task_list: true, ..Offer::default() };
+        assert_eq!(written(tasks), r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#, "R228");
+        let older = |offer: Offer, revision| {
+            let mut out = BytesMut::new();
+            offer.write(revision, &mut out);
+            out
+        };
+        let listed = r#"{"tasks":{"cancel":{},"list":{},"requests":{"tools":{"call":{}}}}}"#;
+        assert_eq!(older(tasks, Revision::V2025_11_25), listed);
+        let unlisted = Offer { task_list: false, ..tasks };
+        assert_eq!(older(unlisted, Revision::V2025_11_25), listed.replace(r#""list":{},"#, ""), "R234");
+        assert_eq!(older(tasks, Revision::V2025_06_18), "{}");
         let mut old = BytesMut::new();
         rest.write(Revision::V2024_11_05, &mut old);
         assert_eq!(old, r#"{"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#);

@@ -8,12 +8,17 @@ use weir_core::CapabilityClass;
 use weir_wire::scan;
 use weir_wire::write::ObjectWriter;
 
+use crate::tasks;
+
 /// What is carried to a modern server: its `input_required` passes to the client and comes back.
 pub const TO_MODERN: CapabilityClass = CapabilityClass::SAMPLING
     .with(CapabilityClass::SAMPLING_TOOLS)
     .with(CapabilityClass::ELICITATION_FORM)
     .with(CapabilityClass::ELICITATION_URL)
     .with(CapabilityClass::ROOTS);
+
+/// What a modern server is told beside what it may ask: that its tasks are taken.
+pub const EXTENSIONS: CapabilityClass = CapabilityClass::TASKS;
 
 /// What is carried to a legacy server: its requests in the middle of a call pass to the client, as the client's revision has
 /// them.
@@ -24,7 +29,7 @@ pub const TO_LEGACY: CapabilityClass = TO_MODERN;
 /// inside them reach the server.
 #[must_use]
 pub fn to_modern(class: CapabilityClass, raw: Option<&[u8]>) -> (CapabilityClass, Bytes) {
-    let carried = class.cut(TO_MODERN);
+    let carried = class.cut(TO_MODERN.with(EXTENSIONS));
     if carried == CapabilityClass::BASE {
         return (carried, EMPTY);
     }
@@ -36,6 +41,9 @@ pub fn to_modern(class: CapabilityClass, raw: Option<&[u8]>) -> (CapabilityClass
         }
         let said = raw.and_then(|raw| scan::find(raw, name).map(|range| &raw[range]));
         object.raw(name, said.filter(|value| scan::is_object(value)).unwrap_or(own));
+    }
+    if carried.has(CapabilityClass::TASKS) {
+        object.with("extensions", |out| ObjectWriter::new(out).raw(tasks::EXTENSION, b"{}").end());
     }
     object.end();
     (carried, out.freeze())
@@ -84,10 +92,13 @@ mod tests {
     #[test]
     fn r079_only_carried_abilities_are_told_in_the_clients_own_words() {
         let raw = br#"{"roots":{"x":1},"elicitation":{"form":{"y":2}},"extensions":{"a/b":{}},"tasks":{}}"#;
-        let class = CapabilityClass::ROOTS.with(CapabilityClass::ELICITATION_FORM).with(CapabilityClass::TASKS);
-        let (cut, told) = to_modern(class, Some(raw));
-        assert_eq!(cut, CapabilityClass::ROOTS.with(CapabilityClass::ELICITATION_FORM));
+        let carried = CapabilityClass::ROOTS.with(CapabilityClass::ELICITATION_FORM);
+        let (cut, told) = to_modern(carried.with(CapabilityClass::UI), Some(raw));
+        assert_eq!(cut, carried);
         assert_eq!(told, r#"{"elicitation":{"form":{"y":2}},"roots":{"x":1}}"#);
+        let (cut, told) = to_modern(CapabilityClass::TASKS, Some(raw));
+        assert_eq!(cut, CapabilityClass::TASKS);
+        assert_eq!(told, r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#);
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub enum Ending {
     Complete,
     /// The server wants input first.
     InputRequired,
+    /// The work goes on as a task (SEP-2663).
+    Task,
     /// A type that weir never negotiated: not a valid answer.
     Unknown,
 }
@@ -34,6 +36,7 @@ pub fn ending(result: &[u8]) -> Ending {
         Some(range) => match scan::string(&result[range]).as_deref() {
             Some("complete") => Ending::Complete,
             Some("input_required") => Ending::InputRequired,
+            Some("task") => Ending::Task,
             _ => Ending::Unknown,
         },
     }
@@ -105,7 +108,8 @@ mod tests {
             (r#"{"resultType":"complete"}"#, Ending::Complete),
             (r#"{"x":{"resultType":"input_required"}}"#, Ending::Complete),
             (r#"{"resultType":"input_required","inputRequests":{}}"#, Ending::InputRequired),
-            (r#"{"resultType":"task"}"#, Ending::Unknown),
+            (r#"{"resultType":"task"}"#, Ending::Task),
+            (r#"{"resultType":"tasks"}"#, Ending::Unknown),
             (r#"{"resultType":7}"#, Ending::Unknown),
         ] {
             assert_eq!(ending(result.as_bytes()), expected, "{result}");

@@ -12,3 +12,4 @@ pub mod lower;
 pub mod render;
 pub mod session;
 pub mod state;
+pub mod tasks;

@@ -6,7 +6,7 @@
 mod mirror;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use weir_core::call::{AskedBy, Trace};
+use weir_core::call::{AsTask, AskedBy, Trace};
 use weir_core::{Call, Resume};
 use weir_wire::method::Method;
 use weir_wire::write::{ObjectWriter, string};
@@ -67,6 +67,15 @@ pub fn legacy_call(id: u64, call: &Call, native: &str, revision: Revision) -> By
     let context =
         if call.method == Method::CompletionComplete && revision < Revision::V2025_06_18 { "context" } else { named };
     copy(&mut params, call.params.raw(), &[named, context, "_meta", "requestState", "inputResponses", "task"]);
+    if let AsTask::Wanted { ttl_ms } = call.as_task {
+        params.with("task", |out| {
+            let mut task = ObjectWriter::new(out);
+            if let Some(ttl) = ttl_ms.and_then(|ttl| i64::try_from(ttl).ok()) {
+                task.integer("ttl", ttl);
+            }
+            task.end();
+        });
+    }
     params.with("_meta", |out| {
         let mut meta = ObjectWriter::new(out);
         hop(&mut meta, id, call.wants_progress, &call.trace);
@@ -175,6 +184,10 @@ fn name(params: &mut ObjectWriter<'_>, call: &Call, native: &str) -> &'static st
         Method::ResourcesRead => {
             params.string("uri", native);
             "uri"
+        }
+        Method::TasksGet | Method::TasksUpdate | Method::TasksCancel | Method::TasksResult => {
+            params.string("taskId", native);
+            "taskId"
         }
         Method::CompletionComplete => {
             let raw = call.params.raw();

@@ -26,6 +26,7 @@ fn call(lifted: Lifted) -> Call {
         asked: AskedBy::Rounds,
         resume: None,
         answers: None,
+        as_task: weir_core::call::AsTask::Never,
         request: RequestName::from_bits(1),
         trace: lifted.trace,
     }

@@ -17,6 +17,7 @@ use weir_core::{
 };
 use weir_era::render::{self, About};
 use weir_era::state::{self, Binding, Origin};
+use weir_era::tasks;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::splice::Edits;
@@ -160,6 +161,7 @@ impl Asked {
             End::Failed(failure) => return self.visit(&failure).unwrap_or_else(|| self.failed(&failure)),
             End::Complete(payload) => payload,
             End::InputRequired(payload) => return self.asking(payload, None),
+            End::Task(created) => return self.task(&created),
             End::Parked { id, result } => return self.asking(Payload::Whole(result), Some(Resume::Parked(id))),
         };
         let edits = render::complete(self.revision, self.method, &self.about);
@@ -172,6 +174,18 @@ impl Asked {
                 Ready::Stream(Box::new(stream::Results::new(&self.id, (render::blocks(self.revision), edits), source)))
             }
         }
+    }
+
+    fn task(&self, created: &Bytes) -> Ready {
+        let said = match (self.revision.is_modern(), self.revision.has_task_param()) {
+            (true, _) => self.edited(created, tasks::rendered_created(&self.about)),
+            (false, true) => self.edited(&tasks::lowered_created(created), Edits::new()),
+            (false, false) => {
+                let text = "The server makes a task of a call whose client knows none";
+                return self.failed(&Failure::new(FailureKind::BadAnswer, text));
+            }
+        };
+        said.map_or_else(|failure| self.failed(&failure), Ready::Message)
     }
 
     fn asking(&self, payload: Payload, resume: Option<Resume>) -> Ready {

@@ -35,6 +35,7 @@ mod stack;
 mod streams;
 mod subscriptions;
 mod tally;
+mod tasks;
 
 use std::io;
 use std::net::SocketAddr;

@@ -144,6 +144,8 @@ fn offer(context: &Context) -> Offer {
         subscribe: catalog.subscribes(endpoint),
         completions: catalog.completes(endpoint),
         logging: true,
+        tasks: catalog.has_tasks(endpoint),
+        task_list: false,
     }
 }
 
@@ -170,5 +172,6 @@ pub(crate) async fn discover(context: &Context, class: CapabilityClass) -> Bytes
 /// The result of `initialize`.
 pub(crate) async fn initialized(context: &Context, revision: Revision) -> Bytes {
     context.shared.catalog.settled(&context.endpoint, ListKind::Tools, CapabilityClass::BASE).await;
-    render::initialized(revision, &context.about, &offer(context), instructions(context).as_deref())
+    let offer = Offer { tasks: false, ..offer(context) };
+    render::initialized(revision, &context.about, &offer, instructions(context).as_deref())
 }

@@ -1,7 +1,7 @@
 //! Modern requests (2026-07-28): everything is on the request, nothing is remembered.
 
 use http::{HeaderMap, HeaderName, StatusCode};
-use weir_core::call::{AskedBy, Resume};
+use weir_core::call::{AsTask, AskedBy, Resume};
 use weir_core::upstream::ListKind;
 use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::{self, Lifted};
@@ -22,7 +22,7 @@ use crate::observe::Answer;
 use crate::rescue::{Told, rescue};
 use crate::running::{Owned, Running};
 use crate::stack::Context;
-use crate::streams;
+use crate::{streams, tasks};
 
 /// Serves a request whose `_meta` names a protocol version.
 pub(crate) async fn serve(
@@ -79,7 +79,10 @@ fn check(context: &Context, headers: &HeaderMap, request: &Request, params: &Par
 
 /// What weir serves to modern clients now.
 fn is_served(method: Method) -> bool {
-    matches!(method, Method::Discover | Method::SubscriptionsListen) || listed(method).is_some() || is_call(method)
+    matches!(method, Method::Discover | Method::SubscriptionsListen)
+        || listed(method).is_some()
+        || is_call(method)
+        || tasks::is_about_task(method)
 }
 
 /// The list that a method asks for.
@@ -103,6 +106,9 @@ pub(crate) fn offered(context: &Context, method: Method) -> Result<(), Failure> 
         Method::PromptsList | Method::PromptsGet => catalog.offers(endpoint, ListKind::Prompts),
         Method::CompletionComplete => catalog.completes(endpoint),
         Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => catalog.subscribes(endpoint),
+        Method::TasksGet | Method::TasksUpdate | Method::TasksCancel | Method::TasksResult | Method::TasksList => {
+            catalog.has_tasks(endpoint)
+        }
         _ => catalog.offers(endpoint, ListKind::Resources),
     };
     if has { Ok(()) } else { Err(Failure::new(FailureKind::MethodNotFound, "No server of this endpoint has this")) }
@@ -113,13 +119,15 @@ fn name(headers: &HeaderMap, method: Method, params: &Params) -> Result<(), &'st
     let own = match method.name_header() {
         NameSource::Name => params.name(),
         NameSource::Uri => params.uri(),
-        NameSource::None | NameSource::TaskId => return Ok(()),
+        NameSource::TaskId => params.task_id(),
+        NameSource::None => return Ok(()),
     };
     let given = one(headers, &head::NAME, NO_NAME)?;
     let given = header::decode(given.as_bytes()).map_err(|_| "`Mcp-Name` has a broken base64 form")?;
     match own {
         Ok(Some(name)) if name == given => Ok(()),
         _ if method.name_header() == NameSource::Uri => Err("`Mcp-Name` differs from `params.uri`"),
+        _ if method.name_header() == NameSource::TaskId => Err("`Mcp-Name` differs from `params.taskId`"),
         _ => Err("`Mcp-Name` differs from `params.name`"),
     }
 }
@@ -163,6 +171,10 @@ async fn dispatch(
             },
             Err(failure) => fail(&failure),
         },
+        // Boxed, as everything is that calls do not need.
+        Some(method) if tasks::is_about_task(method) => {
+            Box::pin(tasks::modern(context, known, &request.id, (method, lifted))).await
+        }
         Some(method) if listed(method).is_some() => {
             let page = lists::page(context, known, revision, (method, lifted.capabilities.class), &lifted.params);
             match Box::pin(page).await {
@@ -192,7 +204,8 @@ async fn call(
         Ok(resume) => resume,
         Err(failure) => return fail(&failure),
     };
-    let call = Call { asked: AskedBy::Rounds, resume, ..canonical(context, method, lifted) };
+    let as_task = tasks::taken(class);
+    let call = Call { asked: AskedBy::Rounds, resume, as_task, ..canonical(context, method, lifted) };
     let (router, call) = (context.shared.router.clone(), known.with(call));
     let running = Running::new(Box::pin(async move { router.call(call).await }));
     let asked = Asked::new(context, id.clone(), (Revision::MODERN, method), token).bound(binding, class);
@@ -226,6 +239,7 @@ pub(crate) fn canonical(context: &Context, method: Method, lifted: Lifted) -> Ca
         asked: AskedBy::Requests,
         resume: None,
         answers: None,
+        as_task: AsTask::Never,
         request: context.name.clone(),
         trace: lifted.trace.or(&context.trace).step(&*context.shared.ports.random),
     }

@@ -10,7 +10,7 @@ use weir_core::port::{Action, Clock, Random};
 use weir_core::seal::{Key, Sealer};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::Upstream;
-use weir_core::{Catalog, Router};
+use weir_core::{Catalog, Router, TaskDesk};
 use weir_front::Front;
 use weir_policy::limit::Limits;
 use weir_policy::rules::Rules;
@@ -337,7 +337,9 @@ async fn front(
     (records, replays, parking): Kept<'_>,
     (catalog, sealer): (&Arc<Catalog>, Sealer),
 ) -> Result<Front, StartError> {
-    let router = Arc::new(Router::new(catalog.clone(), gates.clone()).with_parking(parking.clone()));
+    let desk = TaskDesk::new(sealer.clone(), random.clone());
+    let router = Router::new(catalog.clone(), gates.clone()).with_parking(parking.clone()).with_tasks(desk);
+    let router = Arc::new(router);
     let ports = weir_front::Ports {
         verifier: clients.verifier(),
         authorizer: gates.authorizer.clone(),

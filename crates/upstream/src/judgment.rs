@@ -1,9 +1,12 @@
 //! What a whole result means to the call it is for.
 
 use bytes::Bytes;
+use weir_core::call::AsTask;
 use weir_core::reply::{End, Payload};
-use weir_core::{CapabilityClass, FailureKind};
+use weir_core::{Call, CapabilityClass, FailureKind};
 use weir_era::hop::{Ear, Ending, Tongue};
+use weir_era::tasks;
+use weir_wire::method::Method;
 
 use crate::site::Site;
 
@@ -13,12 +16,35 @@ pub(crate) struct Listener {
     pub(crate) tongue: Tongue,
     pub(crate) ear: Ear,
     pub(crate) class: CapabilityClass,
+    /// Whether the work may go on as a task.
+    pub(crate) task: bool,
+}
+
+impl Listener {
+    /// Whether a call may become a task at a server of this kind: a modern one is told that it is taken, an older one that it
+    /// is wanted.
+    pub(crate) fn takes_task(tongue: Tongue, call: &Call, declared: CapabilityClass) -> bool {
+        call.method == Method::ToolsCall
+            && if tongue.revision().is_modern() {
+                declared.has(CapabilityClass::TASKS)
+            } else {
+                matches!(call.as_task, AsTask::Wanted { .. })
+            }
+    }
 }
 
 /// The end that a whole result is.
 pub(crate) fn judge(site: &Site, listener: &Listener, result: Bytes) -> End {
     match listener.tongue.ending(&result, true) {
+        Ending::Complete if listener.task && !listener.tongue.revision().is_modern() => {
+            tasks::created(&result).map_or_else(|| End::Complete(Payload::Whole(result)), End::Task)
+        }
         Ending::Complete => End::Complete(Payload::Whole(result)),
+        Ending::Task if listener.task => End::Task(result),
+        Ending::Task => {
+            let text = "The upstream makes a task of a call whose client did not say that it takes one";
+            site.fail(FailureKind::BadAnswer, text).into()
+        }
         Ending::InputRequired if listener.tongue.may_ask(listener.class, &result) => {
             End::InputRequired(Payload::Whole(result))
         }

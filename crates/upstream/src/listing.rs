@@ -8,6 +8,7 @@ use weir_core::upstream::{Kinds, ListKind, ListPage};
 use weir_core::{Failure, FailureKind};
 use weir_era::hop::Tongue;
 use weir_era::lower;
+use weir_wire::splice::Edits;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{code, scan, write};
 
@@ -23,7 +24,7 @@ pub(crate) fn page(
     tongue: Tongue,
     kind: ListKind,
     outcome: Result<Bytes, Refusal>,
-    drop_bad_mirrors: bool,
+    (drop_bad_mirrors, has_tasks): (bool, bool),
 ) -> Result<ListPage, Failure> {
     let result = match outcome {
         Ok(result) => result,
@@ -46,7 +47,23 @@ pub(crate) fn page(
             good
         });
     }
+    if kind == ListKind::Tools {
+        page.items.iter_mut().for_each(|item| *item = marked(tongue, has_tasks, item));
+    }
     Ok(page)
+}
+
+/// A tool with what its server's calls can become in the words of 2025-11-25, where each tool says so for itself: of a server
+/// with the tasks extension any call may, of one without tasks none (`tasks`, "Tool-Level Negotiation").
+fn marked(tongue: Tongue, has_tasks: bool, tool: &Bytes) -> Bytes {
+    let edits = match (tongue.revision().is_modern(), has_tasks) {
+        (true, true) => Edits::new().set("execution", &br#"{"taskSupport":"optional"}"#[..]),
+        (false, true) => return tool.clone(),
+        (_, false) if memchr::memmem::find(tool, b"\"execution\"").is_none() => return tool.clone(),
+        (_, false) => Edits::new().remove("execution"),
+    };
+    // What is no object is left out where the list is read.
+    edits.apply(tool).map_or_else(|_| tool.clone(), |(tool, _)| tool)
 }
 
 /// The member of a subscription's filter that asks for changes of a list. Both lists of resources have one.

@@ -21,7 +21,7 @@ pub(crate) async fn result(site: &Site, mut reply: Reply) -> Result<Bytes, Failu
             Some(Event::Note(_) | Event::Ask(_)) => {}
             Some(Event::End(End::Complete(Payload::Whole(bytes)))) => return Ok(bytes),
             Some(Event::End(End::Complete(Payload::Stream(stream)))) => return gather(site, stream).await,
-            Some(Event::End(End::InputRequired(_) | End::Parked { .. })) => {
+            Some(Event::End(End::InputRequired(_) | End::Parked { .. } | End::Task(_))) => {
                 return Err(site.fail(FailureKind::BadAnswer, "The upstream asks for input where it must not"));
             }
             Some(Event::End(End::Failed(failure))) => return Err(*failure),

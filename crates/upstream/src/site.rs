@@ -16,6 +16,7 @@ use weir_core::names::UpstreamId;
 use weir_core::port::{Clock, Random};
 use weir_core::telemetry::instruments;
 use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_era::carry;
 use weir_era::hop::Tongue;
 
 use crate::factory::Ports;
@@ -66,7 +67,7 @@ impl Site {
 
     /// The part of a client's class that is carried to the server when it is spoken to so.
     pub(crate) fn carries(&self, tongue: Tongue) -> CapabilityClass {
-        tongue.carries().cut(self.asks)
+        tongue.carries().cut(self.asks.with(carry::EXTENSIONS))
     }
 
     /// What the server may ask of clients, whatever it speaks.

@@ -121,6 +121,12 @@ impl Revision {
         matches!(self, Self::V2025_11_25)
     }
 
+    /// Whether clients ask for tasks by a parameter of their calls (2025-11-25 alone; later they are an extension).
+    #[must_use]
+    pub const fn has_task_param(self) -> bool {
+        matches!(self, Self::V2025_11_25)
+    }
+
     /// Whether progress notifications may carry `message` (2025-03-26 and later).
     #[must_use]
     pub const fn has_progress_message(self) -> bool {

@@ -40,11 +40,37 @@ pub struct Tool {
     pub hints: Hints,
     /// True if arguments of it may have to be repeated as headers: it has an `x-mcp-header` somewhere.
     pub mirrored: bool,
+    /// Whether calls of it can become tasks.
+    pub tasks: TaskSupport,
     pub(crate) input: Contract,
     pub(crate) output: Contract,
     pub(crate) labels: Arc<[KeyValue]>,
     /// The series of calls that completed, looked up once: to look it up costs more than to count in it.
     completed: OnceLock<BoundHistogram<f64>>,
+}
+
+/// `execution.taskSupport` of a tool (2025-11-25). Tools of servers that know no tasks come without one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TaskSupport {
+    /// Its calls never become tasks.
+    #[default]
+    Forbidden,
+    /// They may.
+    Optional,
+    /// They always do.
+    Required,
+}
+
+impl TaskSupport {
+    /// Reads an `execution` object.
+    fn of(execution: &[u8]) -> Self {
+        let said = scan::find(execution, "taskSupport").filter(|_| scan::is_object(execution));
+        match said.and_then(|at| scan::string(&execution[at])).as_deref() {
+            Some("optional") => Self::Optional,
+            Some("required") => Self::Required,
+            _ => Self::Forbidden,
+        }
+    }
 }
 
 /// Why an item of a list is no tool.
@@ -68,6 +94,7 @@ pub(crate) struct Draft {
     input: Option<Range<usize>>,
     output: Option<Range<usize>>,
     annotations: Option<Range<usize>>,
+    tasks: TaskSupport,
 }
 
 impl Draft {
@@ -81,6 +108,7 @@ impl Draft {
             return Err(NotATool::Malformed);
         }
         let (mut name, mut input, mut output, mut annotations) = (None, None, None, None);
+        let mut tasks = TaskSupport::default();
         for member in scan::members(&raw) {
             if member.key.eq_str(kind.key()) {
                 name = Some(member.value);
@@ -92,12 +120,14 @@ impl Draft {
                 output = Some(member.value);
             } else if member.key.eq_str("annotations") {
                 annotations = Some(member.value);
+            } else if member.key.eq_str("execution") {
+                tasks = TaskSupport::of(&raw[member.value]);
             }
         }
         let name = name.ok_or(NotATool::Name)?;
         let native = scan::string(&raw[name.clone()]).ok_or(NotATool::Name)?.into_owned();
         let digest = Version::of(&[&raw]);
-        Ok(Self { kind, native, raw, digest, name, input, output, annotations })
+        Ok(Self { kind, native, raw, digest, name, input, output, annotations, tasks })
     }
 
     /// Does the costly part: compiles the schemas. Not for the hot path.
@@ -112,6 +142,7 @@ impl Draft {
             kind: self.kind,
             hints: self.hints(),
             mirrored: self.mirrored(),
+            tasks: self.tasks,
             upstream: upstream.clone(),
             native: self.native.into(),
             raw: self.raw,
@@ -130,6 +161,7 @@ impl Draft {
             kind: other.kind,
             hints: self.hints(),
             mirrored: self.mirrored(),
+            tasks: self.tasks,
             upstream: other.upstream.clone(),
             native: other.native.clone(),
             raw: self.raw,
@@ -192,6 +224,7 @@ impl Tool {
         Self {
             hints: Hints::default(),
             mirrored: false,
+            tasks: TaskSupport::Forbidden,
             kind: ListKind::Resources,
             upstream: upstream.clone(),
             native: uri.into(),

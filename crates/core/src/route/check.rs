@@ -63,7 +63,7 @@ impl Results {
                 count(&self.tool, "output", "unchecked");
                 return end;
             }
-            End::InputRequired(_) | End::Parked { .. } | End::Failed(_) => return end,
+            End::InputRequired(_) | End::Parked { .. } | End::Task(_) | End::Failed(_) => return end,
         };
         if is_error(bytes) {
             return end;

@@ -79,7 +79,8 @@ fn finish(end: End, record: Option<Record>) -> End {
     let Some(mut record) = record else { return end };
     if let End::Complete(Payload::Whole(bytes))
     | End::InputRequired(Payload::Whole(bytes))
-    | End::Parked { result: bytes, .. } = &end
+    | End::Parked { result: bytes, .. }
+    | End::Task(bytes) = &end
     {
         record.bytes = bytes.len() as u64;
     }
@@ -97,6 +98,7 @@ fn finish(end: End, record: Option<Record>) -> End {
         End::Complete(Payload::Whole(ref bytes)) if is_error(bytes) => "tool_error",
         End::Complete(_) => "complete",
         End::InputRequired(_) | End::Parked { .. } => "input_required",
+        End::Task(_) => "task",
         End::Failed(ref failure) => failure.reason(),
     };
     record.write(outcome);

@@ -7,6 +7,7 @@ use serde_json::Value;
 use weir_wire::method::Method;
 use weir_wire::{code, scan};
 
+use super::tasks::Naming;
 use super::{asks, check, uris};
 use crate::ask::Ask;
 use crate::call::Call;
@@ -29,6 +30,8 @@ pub(super) struct Way {
     completion: bool,
     /// Whether such a call may end with questions.
     rounds: bool,
+    /// What names the task that it may become.
+    task: Option<Naming>,
 }
 
 impl Way {
@@ -40,7 +43,18 @@ impl Way {
             read: (call.method == Method::ResourcesRead).then(|| item.exposed.clone()),
             completion: call.method == Method::CompletionComplete,
             rounds: matches!(call.method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead),
+            task: None,
         }
+    }
+
+    /// The call may become a task.
+    pub(super) fn becomes(&mut self, naming: Naming) {
+        self.task = Some(naming);
+    }
+
+    /// Passes the questions of an object on.
+    pub(super) fn questions(&self, result: &Bytes) -> Bytes {
+        self.asks.questions(result)
     }
 
     /// Passes a question on.
@@ -66,6 +80,11 @@ impl Way {
                 End::InputRequired(Payload::Whole(self.asks.questions(&result)))
             }
             (End::Parked { id, result }, _) => End::Parked { id, result: self.asks.questions(&result) },
+            (End::Task(created), _) => match self.task.as_ref().map(|naming| naming.name(&created)) {
+                Some(Ok(created)) => End::Task(created),
+                Some(Err(failure)) => failure.into(),
+                None => Failure::new(FailureKind::BadAnswer, "The server makes a task of what must be none").into(),
+            },
             (End::Failed(failure), Some(uri)) if is_not_found(&failure) => Failure::unknown_resource(uri).into(),
             (End::Complete(Payload::Whole(result)), _) if self.completion => End::Complete(Payload::Whole(cut(result))),
             (end, _) => end,

@@ -35,6 +35,7 @@ pub(crate) async fn asked_by(who: &str, to: &EndpointId, method: Method, params:
         asked: AskedBy::Requests,
         resume: None,
         answers: None,
+        as_task: weir_core::call::AsTask::Never,
         request: RequestName::from_bits(1),
         trace: Trace::default(),
     };

@@ -41,7 +41,7 @@ async fn passes(desk: &Desk) -> bool {
             assert_eq!(failure.upstream().unwrap().as_str(), "up");
             false
         }
-        End::InputRequired(_) | End::Parked { .. } => panic!("nobody asked"),
+        End::InputRequired(_) | End::Parked { .. } | End::Task(_) => panic!("nobody asked"),
     }
 }
 

@@ -4,6 +4,8 @@ use bytes::Bytes;
 use weir_core::upstream::{About, Kinds, ListKind};
 use weir_wire::{ErrorObject, Revision, code, meta, scan};
 
+use crate::tasks;
+
 /// What the answer to a probe says about a server.
 #[derive(Clone, Debug)]
 pub enum Found {
@@ -58,7 +60,7 @@ pub fn discovered(result: &Bytes) -> Found {
             let meta = result.slice(range);
             scan::find(&meta, meta::SERVER_INFO).map(|at| meta.slice(at))
         });
-        Some(about(result, info))
+        Some(About { tasks: has_extension(result), ..about(result, info) })
     })
 }
 
@@ -113,7 +115,24 @@ fn about(result: &Bytes, server_info: Option<Bytes>) -> About {
         pushes,
         subscribes: capability("resources").is_some_and(|own| says(&own, "subscribe")),
         completes: capability("completions").is_some(),
+        tasks: capabilities.as_ref().is_some_and(|all| within(all, &["tasks", "requests", "tools", "call"])),
         capabilities,
+    }
+}
+
+/// Whether a modern server has the tasks extension. A legacy one does not by that (SEP-2663), and this one not by its member
+/// of old.
+fn has_extension(result: &[u8]) -> bool {
+    within(result, &["capabilities", "extensions", tasks::EXTENSION])
+}
+
+/// Whether there is an object at the end of this path.
+fn within(object: &[u8], path: &[&str]) -> bool {
+    match path {
+        [] => scan::is_object(object),
+        [first, rest @ ..] => {
+            scan::is_object(object) && scan::find(object, first).is_some_and(|at| within(&object[at], rest))
+        }
     }
 }
 
@@ -192,6 +211,22 @@ mod tests {
         let (revision, about) = initialized(&Bytes::from_static(legacy));
         assert_eq!(revision, Some(Revision::V2025_03_26));
         assert!(about.offers.has(ListKind::Tools) && about.pushes.is_empty());
+        let tasks = br#"{"tasks":{"requests":{"tools":{"call":{}}}},"extensions":{}}"#;
+        let told = |capabilities: &[u8], version: &str| {
+            let capabilities = String::from_utf8_lossy(capabilities);
+            let both = format!(
+                r#"{{"protocolVersion":"{version}","supportedVersions":["{version}"],"capabilities":{capabilities}}}"#
+            );
+            Bytes::from(both)
+        };
+        let extension = br#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
+        for (capabilities, legacy, modern) in
+            [(&tasks[..], true, false), (extension, false, true), (b"{}", false, false)]
+        {
+            assert_eq!(initialized(&told(capabilities, "2025-11-25")).1.tasks, legacy, "R228");
+            let Found::Modern(found) = discovered(&told(capabilities, "2026-07-28")) else { panic!("a modern server") };
+            assert_eq!(found.about.unwrap_or_default().tasks, modern, "R228");
+        }
         let odd = Bytes::from_static(br#"{"protocolVersion":"2026-07-28","capabilities":{}}"#);
         assert_eq!(initialized(&odd).0, None, "the modern revision has no initialize");
     }

@@ -32,7 +32,7 @@ impl Tongue {
     /// The part of a client's class that is carried to this server.
     #[must_use]
     pub const fn carries(self) -> CapabilityClass {
-        if self.0.is_modern() { carry::TO_MODERN } else { carry::TO_LEGACY }
+        if self.0.is_modern() { carry::TO_MODERN.with(carry::EXTENSIONS) } else { carry::TO_LEGACY }
     }
 
     /// A call in this server's words, of a client that may be asked what is in `class`.

@@ -20,6 +20,7 @@ fn call(params: &str) -> Call {
         asked: AskedBy::Rounds,
         resume: None,
         answers: None,
+        as_task: weir_core::call::AsTask::Never,
         request: RequestName::from_bits(1),
         trace: Trace::default(),
     }

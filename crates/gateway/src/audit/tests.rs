@@ -122,6 +122,7 @@ fn call() -> Call {
         asked: AskedBy::Requests,
         resume: None,
         answers: None,
+        as_task: weir_core::call::AsTask::Never,
         request: RequestName::from_bits(1),
         trace: Trace::default(),
     }

@@ -130,7 +130,9 @@ impl Event {
     pub fn is_trouble(&self) -> bool {
         match &self.what {
             What::Entry(entry) => entry.outcome.is_err(),
-            What::Call(call) => !matches!(call.end, Ending::Ended { outcome: "complete" | "input_required", .. }),
+            What::Call(call) => {
+                !matches!(call.end, Ending::Ended { outcome: "complete" | "input_required" | "task", .. })
+            }
             What::Admin { done, .. } => !done,
             What::Life(life) => !matches!(life, Life::Started { unclean: false, .. } | Life::Stopped | Life::Changed),
         }

@@ -39,7 +39,9 @@ pub(crate) async fn call(
     let body = tongue.call(id, call, &outbound.native, (declared, &site.client_info));
     let class = if asks::may_have_questions(call.method) { declared } else { CapabilityClass::BASE };
     let ticket = running.child.pipe.request(id, body, Purpose::Call).await.map_err(not_sent)?;
-    let listener = Listener { tongue, ear: tongue.ear(id, call.wants_progress, call.log_level).asking(class), class };
+    let task = Listener::takes_task(tongue, call, declared);
+    let ear = tongue.ear(id, call.wants_progress, call.log_level).asking(class);
+    let listener = Listener { tongue, ear, class, task };
     let asking = Asking::new(tongue.revision());
     let mut talk = Talk { site: site.clone(), running, ticket, listener, asking, _turn: turn };
     Ok(match std::future::poll_fn(|cx| talk.poll_event(cx)).await {

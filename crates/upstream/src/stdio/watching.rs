@@ -85,7 +85,7 @@ impl Watch for StdioWatch {
             let text = cursor.as_deref().map(lower::json);
             let members: Vec<(&str, &[u8])> = text.iter().map(|text: &Bytes| ("cursor", &text[..])).collect();
             let outcome = talk::ask(&self.site, &self.running, self.class, kind.method(), &members).await;
-            listing::page(&self.site, self.running.greeted.tongue, kind, outcome, false)
+            listing::page(&self.site, self.running.greeted.tongue, kind, outcome, (false, self.about.tasks))
         })
     }
 

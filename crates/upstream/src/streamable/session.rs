@@ -67,7 +67,8 @@ impl Session {
                 Headed::Refused(refused) => return Err(unopened(site, refused.into_refusal(site))),
             };
             let tongue = Tongue::new(offered);
-            let listener = Listener { tongue, ear: Ear::modern(id, false, None), class: CapabilityClass::BASE };
+            let ear = Ear::modern(id, false, None);
+            let listener = Listener { tongue, ear, class: CapabilityClass::BASE, task: false };
             let reply = talk::reply(site.clone(), answer, listener, Pending::new(None, id)).await;
             let result = settle::result(site, reply).await.map_err(|failure| unopened(site, failure.into()))?;
             let session = Self::new(site, (http, class), named, &result)?;
@@ -137,7 +138,8 @@ impl Session {
         let class = if asks::may_have_questions(call.method) { self.class } else { CapabilityClass::BASE };
         let ear = self.tongue.ear(id, call.wants_progress, call.log_level).asking(class);
         let headers = self.headers().into_iter().chain(exchange::traced(&call.trace)).collect();
-        self.post(&http, (headers, body), ear, id).await
+        let task = Listener::takes_task(self.tongue, call, self.class);
+        self.post(&http, (headers, body), (ear, task), id).await
     }
 
     /// Makes a request of weir's own and gives its whole result.
@@ -145,7 +147,8 @@ impl Session {
         let id = self.site.next_id();
         let body = lower::legacy_request(id, method, members);
         settle::in_time(&self.site, async {
-            let reply = self.post(&self.http(), (self.headers(), body), self.tongue.ear(id, false, None), id).await?;
+            let reply =
+                self.post(&self.http(), (self.headers(), body), (self.tongue.ear(id, false, None), false), id).await?;
             Ok(settle::result(&self.site, reply).await?)
         })
         .await
@@ -175,14 +178,14 @@ impl Session {
         self: &Arc<Self>,
         http: &Http,
         (headers, body): (Vec<(HeaderName, HeaderValue)>, Bytes),
-        ear: Ear,
+        (ear, task): (Ear, bool),
         id: u64,
     ) -> Result<Reply, Refusal> {
         let mut pending = Pending::new(Some(self.clone()), id);
         let headed = exchange::post(&self.site, http, headers, body).await;
         match headed {
             Ok(Headed::Answer(_, answer)) => {
-                let listener = Listener { tongue: self.tongue, ear, class: CapabilityClass::BASE };
+                let listener = Listener { tongue: self.tongue, ear, class: CapabilityClass::BASE, task };
                 Ok(talk::reply(self.site.clone(), answer, listener, pending).await)
             }
             Ok(Headed::Accepted) => {

@@ -195,7 +195,7 @@ impl Talk {
         match self.listener.tongue.ending(&first, false) {
             Ending::Complete => {}
             // A question of this size is no question.
-            Ending::InputRequired | Ending::Unknown => {
+            Ending::InputRequired | Ending::Task | Ending::Unknown => {
                 let text = "The upstream's result is neither complete nor a question weir can carry";
                 return Event::End(self.site.fail(FailureKind::BadAnswer, text).into());
             }

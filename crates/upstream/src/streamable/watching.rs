@@ -87,7 +87,7 @@ impl Watch for HttpWatch {
                 Line::Modern(modern, class) => (modern.ask(*class, kind.method(), &members).await, modern.tongue),
             };
             let drop_bad_mirrors = matches!(self.line, Line::Modern(..));
-            listing::page(&self.site, tongue, kind, outcome, drop_bad_mirrors)
+            listing::page(&self.site, tongue, kind, outcome, (drop_bad_mirrors, self.about.tasks))
         })
     }
 

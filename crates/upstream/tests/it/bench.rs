@@ -75,6 +75,7 @@ pub(crate) fn call(tool: &str, arguments: Value) -> Call {
         asked: AskedBy::Requests,
         resume: None,
         answers: None,
+        as_task: weir_core::call::AsTask::Never,
         request: RequestName::from_bits(1),
         trace: Trace::default(),
     }
@@ -119,6 +120,7 @@ pub(crate) async fn outcome(mut reply: Reply) -> Outcome {
             Event::End(End::Complete(payload)) => (payload, false),
             Event::End(End::InputRequired(payload)) => (payload, true),
             Event::End(End::Parked { .. }) => panic!("upstreams park nothing"),
+            Event::End(End::Task(_)) => panic!("nobody takes tasks"),
             // Nobody answers.
             Event::Ask(_) => continue,
         };

@@ -113,6 +113,7 @@ fn call(params: &str) -> Call {
         asked: AskedBy::Requests,
         resume: None,
         answers: None,
+        as_task: weir_core::call::AsTask::Never,
         request: RequestName::from_bits(0xabc),
         trace: Trace {
             parent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),

@@ -1,0 +1,152 @@
+//! Tasks: calls whose result is had later, under a name.
+//!
+//! The name that a client knows is sealed: it says where the task is, so that any replica can ask after it and none has to
+//! remember it, and it opens for its owner on its endpoint alone. What becomes of a task is the upstream's business; see
+//! [`crate::route`] for how one is asked after.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::call::SessionKey;
+use crate::capability::CapabilityClass;
+use crate::names::{EndpointId, UpstreamId};
+use crate::port::Random;
+use crate::principal::Principal;
+use crate::seal::Sealer;
+
+/// Layout of the sealed bytes; another one is another number.
+const LAYOUT: u8 = 1;
+/// The longest id of an upstream that is taken. The sealed one has to fit a header.
+const LONGEST_NATIVE: usize = 1024;
+/// No name of ours is longer; anything longer is not looked at.
+const LONGEST: usize = 4096;
+
+/// Where a task is, and how it came to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskHome {
+    /// The upstream that has it.
+    pub upstream: UpstreamId,
+    /// The upstream's own id of it.
+    pub native: String,
+    /// The tool it is of, as the client names it.
+    pub tool: String,
+    /// What the client declared that it can be asked for when the task began: by this, upstreams are kept apart.
+    pub class: CapabilityClass,
+    /// The client's session in which it began.
+    pub session: Option<SessionKey>,
+}
+
+/// What names tasks, and reads their names.
+#[derive(Clone)]
+pub struct TaskDesk {
+    sealer: Sealer,
+    random: Arc<dyn Random>,
+}
+
+impl TaskDesk {
+    /// Names that open with these keys.
+    #[must_use]
+    pub fn new(sealer: Sealer, random: Arc<dyn Random>) -> Self {
+        Self { sealer, random }
+    }
+
+    /// The name of a task for its owner; `None` where the upstream's id of it is too long.
+    #[must_use]
+    pub fn name(&self, principal: &Principal, endpoint: &EndpointId, home: &TaskHome) -> Option<String> {
+        if home.native.is_empty() || home.native.len() > LONGEST_NATIVE {
+            return None;
+        }
+        let mut plain = vec![LAYOUT];
+        plain.extend_from_slice(&home.class.bits().to_be_bytes());
+        plain.push(u8::from(home.session.is_some()));
+        plain.extend_from_slice(&home.session.map_or([0; 16], |session| session.0));
+        for part in [home.upstream.as_str(), &home.tool] {
+            plain.extend_from_slice(&u16::try_from(part.len()).ok()?.to_be_bytes());
+            plain.extend_from_slice(part.as_bytes());
+        }
+        plain.extend_from_slice(home.native.as_bytes());
+        Some(self.sealer.seal(&*self.random, &purpose(principal, endpoint), &plain))
+    }
+
+    /// Where the task of this name is; `None` for what is no name of the principal's here, whatever the reason.
+    #[must_use]
+    pub fn find(&self, principal: &Principal, endpoint: &EndpointId, name: &str) -> Option<TaskHome> {
+        if name.len() > LONGEST {
+            return None;
+        }
+        let plain = self.sealer.open(&purpose(principal, endpoint), name).ok()?;
+        let (&[LAYOUT, class_high, class_low, has_session], rest) = plain.split_first_chunk()? else { return None };
+        let (session, rest) = rest.split_first_chunk::<16>()?;
+        let (upstream, rest) = part(rest)?;
+        let (tool, native) = part(rest)?;
+        Some(TaskHome {
+            upstream: UpstreamId::new(upstream).ok()?,
+            native: String::from_utf8(native.to_vec()).ok()?,
+            tool: tool.to_owned(),
+            class: CapabilityClass::from_bits(u16::from_be_bytes([class_high, class_low])),
+            session: (has_session == 1).then_some(SessionKey(*session)),
+        })
+    }
+}
+
+fn part(plain: &[u8]) -> Option<(&str, &[u8])> {
+    let (length, rest) = plain.split_first_chunk::<2>()?;
+    let (text, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+    Some((std::str::from_utf8(text).ok()?, rest))
+}
+
+fn purpose(principal: &Principal, endpoint: &EndpointId) -> Vec<u8> {
+    let mut purpose = b"weir task ".to_vec();
+    purpose.extend_from_slice(principal.digest());
+    purpose.extend_from_slice(endpoint.as_str().as_bytes());
+    purpose
+}
+
+impl fmt::Debug for TaskDesk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TaskDesk")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+    use crate::principal::Identity;
+
+    struct Sevens;
+    impl Random for Sevens {
+        fn fill(&self, buffer: &mut [u8]) {
+            buffer.fill(7);
+        }
+    }
+
+    #[test]
+    fn r225_r231_r276_b20_a_name_opens_for_its_owner_on_its_endpoint_alone() {
+        let desk = TaskDesk::new(Sealer::ephemeral(&Sevens), Arc::new(Sevens));
+        let [ann, bob] = ["ann", "bob"].map(|name| Principal::mint(Identity::subject("idp", name)));
+        let nobody = Principal::mint(Identity::Anonymous);
+        let (here, there) = (EndpointId::new("/mcp"), EndpointId::new("/other"));
+        let home = TaskHome {
+            upstream: UpstreamId::new("shop").unwrap(),
+            native: "786512e2-9e0d \u{1F980}".into(),
+            tool: "shop__slow".into(),
+            class: CapabilityClass::TASKS.with(CapabilityClass::ROOTS),
+            session: Some(SessionKey([9; 16])),
+        };
+        let name = desk.name(&ann, &here, &home).unwrap();
+        assert_eq!(desk.find(&ann, &here, &name), Some(home.clone()));
+        for (who, at) in [(&bob, &here), (&nobody, &here), (&ann, &there)] {
+            assert_eq!(desk.find(who, at, &name), None);
+        }
+        for bad in ["", "786512e2-9e0d", &name[1..], &name.to_lowercase(), &"A".repeat(100_000)] {
+            assert_eq!(desk.find(&ann, &here, bad), None, "{bad:.40}");
+        }
+        let alone = TaskHome { session: None, native: "1".into(), ..home.clone() };
+        let name = desk.name(&nobody, &here, &alone).unwrap();
+        assert_eq!(desk.find(&nobody, &here, &name), Some(alone));
+        for native in [String::new(), "x".repeat(LONGEST_NATIVE + 1)] {
+            assert_eq!(desk.name(&ann, &here, &TaskHome { native, ..home.clone() }), None);
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Tasks between the words of 2025-11-25 and those of the tasks extension, which are the canonical ones.
+//!
+//! Sources: 2025-11-25, basic/utilities/tasks; SEP-2663.
+
+use bytes::{Bytes, BytesMut};
+use weir_core::Question;
+use weir_wire::splice::{Edits, MetaEdits};
+use weir_wire::write::ObjectWriter;
+use weir_wire::{ErrorObject, meta, scan};
+
+/// The extension's name.
+pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+
+/// What a model may be told while a task runs (2025-11-25, provisional).
+const IMMEDIATE: &str = "io.modelcontextprotocol/model-immediate-response";
+
+/// What a state is, beside its name and its times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It runs.
+    Working,
+    /// It waits for its client.
+    InputRequired,
+    /// It has its result.
+    Completed,
+    /// It ended with an error.
+    Failed,
+    /// It was cancelled.
+    Cancelled,
+}
+
+impl Status {
+    /// Of a state of either form; `None` where it says none that exists.
+    #[must_use]
+    pub fn of(state: &[u8]) -> Option<Self> {
+        Some(match &*scan::find(state, "status").and_then(|at| scan::string(&state[at]))? {
+            "working" => Self::Working,
+            "input_required" => Self::InputRequired,
+            "completed" => Self::Completed,
+            "failed" => Self::Failed,
+            "cancelled" => Self::Cancelled,
+            _ => return None,
+        })
+    }
+
+    /// As it is written, in both forms.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Working => "working",
+            Self::InputRequired => "input_required",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Whether it stays so.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
+    }
+}
+
+/// A legacy server's answer to a call that it was to make a task of, as a `CreateTaskResult` of the extension. `None` where it
+/// is something else: such a server answered at once.
+#[must_use]
+pub fn created(result: &Bytes) -> Option<Bytes> {
+    let task = scan::find(result, "task").map(|at| result.slice(at)).filter(|task| scan::is_object(task))?;
+    let _known = Status::of(&task)?;
+    let mut out = BytesMut::with_capacity(task.len() + 64);
+    let mut object = ObjectWriter::new(&mut out);
+    object.string("resultType", "task");
+    lift(&mut object, &task, Status::of(&task));
+    kept(&mut object, result);
+    object.end();
+    Some(out.freeze())
+}
+
+/// A legacy server's task, in the words of the extension; its result and what it asks are not in it.
+#[must_use]
+pub fn lifted(task: &Bytes, status: Status) -> Bytes {
+    written(task, status, |_| {})
+}
+
+/// The same with the result that the call had.
+#[must_use]
+pub fn completed(task: &Bytes, result: &[u8]) -> Bytes {
+    written(task, Status::Completed, |object| {
+        object.raw("result", result);
+    })
+}
+
+/// The same with the JSON-RPC error that the call ended with.
+#[must_use]
+pub fn failed(task: &Bytes, error: &ErrorObject) -> Bytes {
+    written(task, Status::Failed, |object| {
+        object.raw("error", &error.to_json());
+    })
+}
+
+/// The same with what it asks its client, by key.
+#[must_use]
+pub fn asking<'a>(task: &Bytes, questions: impl Iterator<Item = (&'a str, &'a Question)>) -> Bytes {
+    written(task, Status::InputRequired, |object| {
+        object.with("inputRequests", |out| {
+            let mut requests = ObjectWriter::new(out);
+            for (key, question) in questions {
+                requests.with(key, |out| {
+                    ObjectWriter::new(out)
+                        .string("method", question.method.as_str())
+                        .raw("params", &question.params)
+                        .end();
+                });
+            }
+            requests.end();
+        });
+    })
+}
+
+/// A task of the extension, in the words of 2025-11-25: there a tool's own failure counts as the task's.
+#[must_use]
+pub fn lowered(state: &Bytes) -> Bytes {
+    let said = Status::of(state).unwrap_or(Status::Working);
+    let is_error = || {
+        let result = scan::find(state, "result").map(|at| &state[at]).unwrap_or_default();
+        scan::find(result, crate::render::IS_ERROR).is_some_and(|at| &result[at] == b"true")
+    };
+    let status = if said == Status::Completed && is_error() { Status::Failed } else { said };
+    let mut out = BytesMut::with_capacity(256);
+    let mut object = ObjectWriter::new(&mut out);
+    text(&mut object, state, status);
+    match duration(state, "ttlMs") {
+        Some(ttl) => object.integer("ttl", ttl),
+        None => object.raw("ttl", b"null"),
+    };
+    if let Some(interval) = duration(state, "pollIntervalMs") {
+        object.integer("pollInterval", interval);
+    }
+    object.end();
+    out.freeze()
+}
+
+/// A `CreateTaskResult` in the words of 2025-11-25.
+#[must_use]
+pub fn lowered_created(created: &Bytes) -> Bytes {
+    let mut out = BytesMut::with_capacity(created.len() + 16);
+    let mut object = ObjectWriter::new(&mut out);
+    object.raw("task", &lowered(created));
+    kept(&mut object, created);
+    object.end();
+    out.freeze()
+}
+
+/// How a state changes on its way to a modern client: it has the words of the extension and no others.
+#[must_use]
+pub fn rendered(about: &crate::render::About) -> Edits {
+    let edits = Edits::new().set("resultType", &b"\"complete\""[..]);
+    bare(edits).meta(own(about))
+}
+
+/// The same of a `CreateTaskResult`, which says nothing of what a task asks and gives.
+#[must_use]
+pub fn rendered_created(about: &crate::render::About) -> Edits {
+    let edits = Edits::new().set("resultType", &b"\"task\""[..]);
+    bare(edits).remove("result").remove("error").remove("inputRequests").meta(own(about))
+}
+
+/// How an acknowledgment changes on its way to a modern client.
+#[must_use]
+pub fn acknowledged(about: &crate::render::About) -> Edits {
+    Edits::new().set("resultType", &b"\"complete\""[..]).meta(own(about))
+}
+
+/// `_meta` of a message about a task, as 2025-11-25 wants it.
+#[must_use]
+pub fn related(name: &str) -> Bytes {
+    let mut out = BytesMut::with_capacity(name.len() + 16);
+    ObjectWriter::new(&mut out).string("taskId", name).end();
+    out.freeze()
+}
+
+/// How often a state is to be asked for, in milliseconds, where it says so.
+#[must_use]
+pub fn interval(state: &[u8]) -> Option<u64> {
+    duration(state, "pollIntervalMs").and_then(|millis| u64::try_from(millis).ok())
+}
+
+/// How long a task is kept from its beginning, in milliseconds; `None`: without end.
+#[must_use]
+pub fn ttl(state: &[u8]) -> Option<u64> {
+    duration(state, "ttlMs").and_then(|millis| u64::try_from(millis).ok())
+}
+
+fn bare(edits: Edits) -> Edits {
+    edits.ensure("ttlMs", &b"null"[..]).remove("ttl").remove("pollInterval").remove("requestState")
+}
+
+fn own(about: &crate::render::About) -> MetaEdits {
+    MetaEdits::new().drop_owned().add(meta::SERVER_INFO, about.server_info.clone())
+}
+
+/// What `_meta` says that belongs to the peers.
+fn kept(object: &mut ObjectWriter<'_>, result: &[u8]) {
+    let about = scan::find(result, "_meta").map(|at| &result[at]).filter(|about| scan::is_object(about));
+    let about = about.unwrap_or(b"{}");
+    let is_theirs = |key: &str| key == IMMEDIATE || !meta::is_owned_by_weir(key);
+    if scan::members(about).any(|member| is_theirs(&member.key.decode())) {
+        object.with("_meta", |out| {
+            let mut kept = ObjectWriter::new(out);
+            for member in scan::members(about).filter(|member| is_theirs(&member.key.decode())) {
+                kept.raw_member(member.key.raw(), &about[member.value]);
+            }
+            kept.end();
+        });
+    }
+}
+
+fn written(task: &Bytes, status: Status, more: impl FnOnce(&mut ObjectWriter<'_>)) -> Bytes {
+    let mut out = BytesMut::with_capacity(task.len() + 256);
+    let mut object = ObjectWriter::new(&mut out);
+    lift(&mut object, task, Some(status));
+    more(&mut object);
+    object.end();
+    out.freeze()
+}
+
+/// The members of a legacy task under the extension's names.
+fn lift(object: &mut ObjectWriter<'_>, task: &[u8], status: Option<Status>) {
+    text(object, task, status.unwrap_or(Status::Working));
+    match duration(task, "ttl") {
+        Some(ttl) => object.integer("ttlMs", ttl),
+        None => object.raw("ttlMs", b"null"),
+    };
+    if let Some(interval) = duration(task, "pollInterval") {
+        object.integer("pollIntervalMs", interval);
+    }
+}
+
+/// The members that have the same name in both forms.
+fn text(object: &mut ObjectWriter<'_>, task: &[u8], status: Status) {
+    let raw = |name: &str| scan::find(task, name).map(|at| &task[at]).filter(|value| value.starts_with(b"\""));
+    if let Some(id) = raw("taskId") {
+        object.raw("taskId", id);
+    }
+    object.string("status", status.as_str());
+    for name in ["statusMessage", "createdAt", "lastUpdatedAt"] {
+        if let Some(value) = raw(name) {
+            object.raw(name, value);
+        }
+    }
+}
+
+/// A positive number of milliseconds. Servers of 2025-11-25 may write fractions.
+fn duration(object: &[u8], name: &str) -> Option<i64> {
+    let value = &object[scan::find(object, name)?];
+    scan::integer(value).filter(|millis| *millis >= 0).or_else(|| {
+        let millis = std::str::from_utf8(value).ok()?.trim().parse::<f64>().ok()?.ceil();
+        // Beyond this a double is no exact number any more, and no time that matters.
+        #[expect(clippy::cast_possible_truncation, reason = "it is in range")]
+        (0.0..9e15).contains(&millis).then_some(millis as i64)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+    use serde_json::{Value, json};
+    use weir_wire::method::Method;
+
+    fn bytes(value: &Value) -> Bytes {
+        Bytes::from(value.to_string())
+    }
+
+    fn value(bytes: &Bytes) -> Value {
+        serde_json::from_slice(bytes).unwrap()
+    }
+
+    fn legacy(status: &str) -> Value {
+        json!({
+            "taskId": "t \"1\"", "status": status, "statusMessage": "m", "createdAt": "2025-11-25T10:30:00Z",
+            "lastUpdatedAt": "2025-11-25T10:40:00Z", "ttl": 60000, "pollInterval": 100.5, "x": 1,
+        })
+    }
+
+    fn modern(status: &str) -> Value {
+        json!({
+            "taskId": "t \"1\"", "status": status, "statusMessage": "m", "createdAt": "2025-11-25T10:30:00Z",
+            "lastUpdatedAt": "2025-11-25T10:40:00Z", "ttlMs": 60000, "pollIntervalMs": 101,
+        })
+    }
+
+    #[test]
+    fn r232_a_created_task_has_the_words_of_each_form() {
+        let immediate = json!({ "io.modelcontextprotocol/model-immediate-response": "soon" });
+        let given = json!({ "task": legacy("working"), "_meta": immediate.clone() });
+        let flat = created(&bytes(&given)).unwrap();
+        let mut expected = modern("working");
+        expected["resultType"] = json!("task");
+        expected["_meta"] = immediate.clone();
+        assert_eq!(value(&flat), expected);
+        let back = value(&lowered_created(&flat));
+        let mut task = legacy("working");
+        task.as_object_mut().unwrap().remove("x");
+        task["pollInterval"] = json!(101);
+        assert_eq!((&back["task"], &back["_meta"]), (&task, &immediate));
+        for other in [json!({}), json!({ "task": 5 }), json!({ "content": [] }), json!({ "task": { "status": "odd" } })]
+        {
+            assert_eq!(created(&bytes(&other)), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn r229_a_tools_own_failure_is_completed_in_one_form_and_failed_in_the_other() {
+        let task = bytes(&legacy("failed"));
+        let state = completed(&task, br#"{"content":[],"isError":true}"#);
+        let mut expected = modern("completed");
+        expected["result"] = json!({ "content": [], "isError": true });
+        assert_eq!(value(&state), expected);
+        assert_eq!(value(&lowered(&state))["status"], "failed");
+        let state = failed(&task, &ErrorObject::new(-32603, "broke"));
+        expected = modern("failed");
+        expected["error"] = json!({ "code": -32603, "message": "broke" });
+        assert_eq!(value(&state), expected);
+        assert_eq!(value(&lowered(&state))["status"], "failed");
+        let fine = completed(&task, br#"{"content":[]}"#);
+        assert_eq!(value(&lowered(&fine))["status"], "completed");
+    }
+
+    #[test]
+    fn what_a_task_asks_is_told_by_key() {
+        let question = Question { method: Method::RootsList, params: Bytes::from_static(b"{}") };
+        let state = asking(&bytes(&legacy("working")), [("k-1", &question)].into_iter());
+        let mut expected = modern("input_required");
+        expected["inputRequests"] = json!({ "k-1": { "method": "roots/list", "params": {} } });
+        assert_eq!(value(&state), expected);
+        assert_eq!(Status::of(&lowered(&state)), Some(Status::InputRequired));
+    }
+
+    #[test]
+    fn times_without_end_and_odd_ones_are_told_as_none() {
+        for (ttl, expected) in [(json!(null), None), (json!("x"), None), (json!(-1), None), (json!(0.2), Some(1))] {
+            let mut task = legacy("cancelled");
+            task["ttl"] = ttl;
+            assert_eq!(super::ttl(&lifted(&bytes(&task), Status::Cancelled)), expected, "{task}");
+        }
+        assert_eq!(interval(&lifted(&bytes(&legacy("working")), Status::Working)), Some(101));
+    }
+}
