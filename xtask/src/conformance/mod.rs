@@ -1,4 +1,5 @@
-//! `cargo xtask conformance`: the official suite's server scenarios against the fixture, directly and through weir.
+//! `cargo xtask conformance`: the official suite's server scenarios against the fixture, directly and through weir, and its
+//! client scenarios against weir's upstream side.
 //!
 //! The direct run shows what a good server reaches; through weir nothing that passed directly may fail, but for what
 //! the file of expected failures hands to later work. The suite's own exit code is not used: it counts a scenario whose
@@ -39,6 +40,15 @@ const SAME: [Leg; 2] = [Leg::of("2025-11-25", "2025-11-25", Era::Both), Leg::of(
 const CROSS: [Leg; 2] = [
     Leg::of("2025-11-25", "2025-11-25 over modern", Era::Modern),
     Leg::of("2026-07-28", "2026-07-28 over legacy", Era::Legacy),
+];
+
+/// The sets of client scenarios, in which the suite is the server behind weir and `behind` is its era, with a client of each
+/// era in front.
+const CLIENT: [(Leg, Era); 4] = [
+    (Leg::of("2025-11-25", "client 2025-11-25", Era::Legacy), Era::Legacy),
+    (Leg::of("2025-11-25", "client 2025-11-25 for modern", Era::Legacy), Era::Modern),
+    (Leg::of("2026-07-28", "client 2026-07-28", Era::Modern), Era::Modern),
+    (Leg::of("2026-07-28", "client 2026-07-28 for legacy", Era::Modern), Era::Legacy),
 ];
 
 /// One requirement set in one surrounding.
@@ -97,6 +107,9 @@ pub(crate) struct Options {
     /// Run each set in front of a server of the other era
     #[arg(long, conflicts_with_all = ["direct", "auth", "upstream_era"])]
     cross: bool,
+    /// Run the client scenarios instead, with weir as the client
+    #[arg(long, conflicts_with_all = ["direct", "auth", "upstream_era", "cross"])]
+    client: bool,
 }
 
 /// The eras of the fixture.
@@ -130,6 +143,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     };
     let era = options.upstream_era;
     let output = empty_output()?;
+    if let Some(weir) = weir.as_ref().filter(|_| options.client) {
+        return report(&as_client(weir, &peers, &output)?, &output);
+    }
     let rig = Rig::new(&peers, era, &output)?;
     let way = match options {
         Options { cross: true, .. } => Way::Cross,
@@ -141,7 +157,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 /// Runs the suite directly and through the given binary, which asks for no credentials, then for tokens, and then stands in
-/// front of servers of the other era.
+/// front of servers of the other era; at last the suite is the server.
 ///
 /// # Errors
 /// When a required scenario fails directly, when one fails through weir and nothing says that it may, or when what the
@@ -153,7 +169,22 @@ pub(crate) fn through(weir: &Path, peers: &Peers) -> anyhow::Result<()> {
     for way in [Way::Open, Way::Auth, Way::Cross] {
         judgements.extend(rig.through(weir, way)?);
     }
+    judgements.extend(as_client(weir, peers, &output)?);
     report(&judgements, &output)
+}
+
+/// Runs the client scenarios and shows what weir made of them.
+fn as_client(weir: &Path, peers: &Peers, output: &Path) -> anyhow::Result<Vec<Judgement>> {
+    let suite = Suite::new(peers, output);
+    let expected = expected(peers)?;
+    let judged = |(leg, front): (Leg, Era)| {
+        let requirements = suite.client_requirements(leg)?;
+        let run = suite.client(weir, front, leg.revision, &requirements)?;
+        let judgement = verdict::judge_alone(requirements, &run, &expected.of(leg.name));
+        println!("{}", table::render(&judgement));
+        Ok(judgement)
+    };
+    CLIENT.into_iter().map(judged).collect()
 }
 
 /// What all ways through weir are compared with: the suite's runs against the fixture itself.
@@ -217,7 +248,8 @@ impl<'a> Rig<'a> {
 
 fn expected(peers: &Peers) -> anyhow::Result<Expected> {
     let expected = Expected::read(&peers.dir.join("conformance-expected-failures.yaml"))?;
-    let names: Vec<_> = SAME.iter().chain(&CROSS).map(|leg| leg.name).collect();
+    let names: Vec<_> =
+        SAME.iter().chain(&CROSS).chain(CLIENT.iter().map(|(leg, _)| leg)).map(|leg| leg.name).collect();
     expected.name_only(&names)?;
     Ok(expected)
 }

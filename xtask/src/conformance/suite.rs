@@ -1,4 +1,7 @@
-//! Runs the suite and reads what each scenario found from the files it writes.
+//! Runs the suite and reads what each scenario found from the files it writes. In its server scenarios it is the client, in its
+//! client scenarios (`client`) the server.
+
+mod client;
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +29,7 @@ pub(super) struct Suite<'a> {
     output: &'a Path,
 }
 
-/// The server scenarios of one requirement set, in the suite's order.
+/// The scenarios of one requirement set and one side, in the suite's order.
 #[derive(Debug)]
 pub(super) struct Requirements {
     /// The revision, and over which era where that is another.
@@ -73,18 +76,25 @@ impl<'a> Suite<'a> {
         Self { peers, package, output }
     }
 
-    /// Reads the frozen list of a revision's scenarios from the suite.
+    /// Reads the frozen list of a revision's server scenarios from the suite.
     pub(super) fn requirements(&self, leg: Leg) -> anyhow::Result<Requirements> {
-        let file = self.package.join(format!("requirements/{}.yaml", leg.revision));
+        let raw = self.raw_requirements(leg.revision)?;
+        Ok(Requirements { revision: leg.name, scored: raw.server, not_scored: unscored(raw.not_scored, "server") })
+    }
+
+    /// The same of the client scenarios, but for those about authorization: weir's credentials come from its config, and
+    /// nobody is there to log in.
+    pub(super) fn client_requirements(&self, leg: Leg) -> anyhow::Result<Requirements> {
+        let raw = self.raw_requirements(leg.revision)?;
+        let plain = |scenarios: Vec<String>| scenarios.into_iter().filter(|name| !name.starts_with("auth/")).collect();
+        let not_scored = plain(unscored(raw.not_scored, "client"));
+        Ok(Requirements { revision: leg.name, scored: plain(raw.client), not_scored })
+    }
+
+    fn raw_requirements(&self, revision: &str) -> anyhow::Result<RawRequirements> {
+        let file = self.package.join(format!("requirements/{revision}.yaml"));
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        let raw: RawRequirements =
-            serde_saphyr::from_str(&text).with_context(|| format!("cannot parse {}", file.display()))?;
-        let server = raw.not_scored.into_iter().filter(|entry| entry.leg == "server");
-        Ok(Requirements {
-            revision: leg.name,
-            scored: raw.server,
-            not_scored: server.map(|entry| entry.scenario).collect(),
-        })
+        serde_saphyr::from_str(&text).with_context(|| format!("cannot parse {}", file.display()))
     }
 
     /// Runs a revision's set against `url`. `leg` names the run's log and its folder of results. With an `issuer`, whose
@@ -116,14 +126,20 @@ impl<'a> Suite<'a> {
             // What it has not come to is then counted as not run.
             eprintln!("the conformance suite was not done after {LONGEST_RUN:?}, see {}", log.display());
         }
-        let run = read(&results).with_context(|| format!("the suite left no results, see {}", log.display()))?;
-        Ok(run)
+        let run = read(&results, "server-");
+        Ok(Run(run.with_context(|| format!("the suite left no results, see {}", log.display()))?))
     }
+}
+
+/// The scenarios of one side that are run without being scored.
+fn unscored(entries: Vec<NotScored>, leg: &str) -> Vec<String> {
+    entries.into_iter().filter(|entry| entry.leg == leg).map(|entry| entry.scenario).collect()
 }
 
 #[derive(Deserialize)]
 struct RawRequirements {
     server: Vec<String>,
+    client: Vec<String>,
     #[serde(default)]
     not_scored: Vec<NotScored>,
 }
@@ -134,13 +150,13 @@ struct NotScored {
     leg: String,
 }
 
-/// Reads `server-<scenario>-<time>/checks.json` of every scenario.
-fn read(results: &Path) -> anyhow::Result<Run> {
+/// Reads `<prefix><scenario>-<time>/checks.json` of every scenario.
+fn read(results: &Path, prefix: &str) -> anyhow::Result<BTreeMap<String, Vec<Check>>> {
     let mut scenarios = BTreeMap::new();
     for entry in fs::read_dir(results)? {
         let folder = entry?.path();
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let Some(scenario) = scenario_of(&name) else { continue };
+        let Some(scenario) = scenario_of(&name, prefix) else { continue };
         let checks = match fs::read(folder.join("checks.json")) {
             Ok(json) => serde_json::from_slice(&json).with_context(|| format!("{name}: unreadable checks"))?,
             // The scenario threw before it could write any.
@@ -148,13 +164,13 @@ fn read(results: &Path) -> anyhow::Result<Run> {
         };
         scenarios.insert(scenario.to_owned(), checks);
     }
-    Ok(Run(scenarios))
+    Ok(scenarios)
 }
 
 /// The scenario in a folder name such as `server-tools-list-2026-11-21T03-56-23-272Z`.
-fn scenario_of(folder: &str) -> Option<&str> {
+fn scenario_of<'a>(folder: &'a str, prefix: &str) -> Option<&'a str> {
     const TIME: usize = "-2026-11-21T03-56-23-272Z".len();
-    let rest = folder.strip_prefix("server-")?;
+    let rest = folder.strip_prefix(prefix)?;
     rest.get(..rest.len().checked_sub(TIME)?)
 }
 
@@ -164,10 +180,14 @@ mod tests {
 
     #[test]
     fn scenario_is_what_stands_between_prefix_and_time() {
-        assert_eq!(scenario_of("server-tools-list-2026-11-21T03-56-23-272Z"), Some("tools-list"));
-        assert_eq!(scenario_of("server-server-stateless-2026-11-21T03-56-23-272Z"), Some("server-stateless"));
-        assert_eq!(scenario_of("something-else"), None);
-        assert_eq!(scenario_of("server-x"), None);
+        assert_eq!(scenario_of("server-tools-list-2026-11-21T03-56-23-272Z", "server-"), Some("tools-list"));
+        assert_eq!(
+            scenario_of("server-server-stateless-2026-11-21T03-56-23-272Z", "server-"),
+            Some("server-stateless")
+        );
+        assert_eq!(scenario_of("something-else", "server-"), None);
+        assert_eq!(scenario_of("server-x", "server-"), None);
+        assert_eq!(scenario_of("initialize-2026-11-21T03-56-23-272Z", ""), Some("initialize"));
     }
 
     #[test]

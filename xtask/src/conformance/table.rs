@@ -11,19 +11,23 @@ pub(super) fn render(judgement: &Judgement) -> String {
     for row in &judgement.rows {
         let weir = row.weir.as_ref().map_or_else(|| "-".to_owned(), |weir| through(row, weir));
         let scored = if row.scored { "" } else { "  (not scored)" };
+        let direct = row.direct.as_ref().map_or_else(|| "-".to_owned(), cell);
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{:width$}  {:12}  {weir}{scored}", row.scenario, cell(&row.direct));
+        let _ = writeln!(text, "{:width$}  {direct:12}  {weir}{scored}", row.scenario);
     }
     for (scored, name) in [(true, "required"), (false, "not scored")] {
         let rows: Vec<&Row> = judgement.rows.iter().filter(|row| row.scored == scored).collect();
-        let directly = rows.iter().filter(|row| passed(&row.direct)).count();
-        let _ = write!(text, "{} {name}: {directly}/{} directly", judgement.revision, rows.len());
-        if judgement.with_weir {
-            let through = rows.iter().filter(|row| row.weir.as_ref().is_some_and(passed)).count();
-            let later = rows.iter().filter(|row| row.waits_for.is_some()).count();
-            let _ = write!(text, ", {through}/{} through weir, {later} wait for later work", rows.len());
+        let mut counts = Vec::new();
+        if judgement.with_direct {
+            let directly = rows.iter().filter(|row| passed(row.direct.as_ref())).count();
+            counts.push(format!("{directly}/{} directly", rows.len()));
         }
-        text.push('\n');
+        if judgement.with_weir {
+            let through = rows.iter().filter(|row| passed(row.weir.as_ref())).count();
+            let later = rows.iter().filter(|row| row.waits_for.is_some()).count();
+            counts.push(format!("{through}/{} through weir, {later} wait for later work", rows.len()));
+        }
+        let _ = writeln!(text, "{} {name}: {}", judgement.revision, counts.join(", "));
     }
     text
 }
@@ -35,22 +39,27 @@ pub(super) fn closing(judgements: &[Judgement], wrong: usize) -> String {
     let directly: BTreeSet<_> = judgements
         .iter()
         .flat_map(|judgement| judgement.rows.iter().map(|row| (judgement.revision, row)))
-        .filter(|(_, row)| passed(&row.direct))
+        .filter(|(_, row)| passed(row.direct.as_ref()))
         .map(|(revision, row)| (revision, &row.scenario))
         .collect();
-    let good = directly.len() + rows().filter(|row| row.weir.as_ref().is_some_and(passed)).count();
-    let later = rows().filter(|row| row.weir.as_ref().is_some_and(|weir| excused(row) && !passed(weir))).count();
-    let not_provided = rows().filter(|row| !row.scored && !passed(&row.direct)).count();
+    let good = directly.len() + rows().filter(|row| passed(row.weir.as_ref())).count();
+    let later = rows().filter(|row| row.weir.is_some() && excused(row) && !passed(row.weir.as_ref())).count();
+    let not_provided = rows().filter(|row| not_provided(row)).count();
     format!("conformance: {good} passed, {wrong} failed, {} skipped", later + not_provided)
+}
+
+/// Whether the fixture itself does not have what nobody requires.
+fn not_provided(row: &Row) -> bool {
+    !row.scored && row.direct.is_some() && !passed(row.direct.as_ref())
 }
 
 /// Whether a failure through weir is accounted for.
 fn excused(row: &Row) -> bool {
-    row.waits_for.is_some() || (!row.scored && !passed(&row.direct))
+    row.waits_for.is_some() || not_provided(row)
 }
 
-fn passed(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Passed { .. })
+fn passed(outcome: Option<&Outcome>) -> bool {
+    matches!(outcome, Some(Outcome::Passed { .. }))
 }
 
 fn through(row: &Row, weir: &Outcome) -> String {

@@ -1,5 +1,5 @@
-//! What the checks of two runs mean: which scenarios passed, which lost something on the way through weir, and where
-//! the file of expected failures is wrong. Pure: the runs are arguments.
+//! What the checks of runs mean: which scenarios passed, which lost something on the way through weir, and where the file of
+//! expected failures is wrong. Pure: the runs are arguments.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -17,15 +17,17 @@ type Checks = BTreeMap<String, Vec<Check>>;
 pub(super) struct Judgement {
     pub(super) revision: &'static str,
     pub(super) rows: Vec<Row>,
+    pub(super) with_direct: bool,
     pub(super) with_weir: bool,
     stale: Vec<Wrong>,
 }
 
-/// One scenario in both runs.
+/// One scenario in all its runs.
 pub(super) struct Row {
     pub(super) scenario: String,
     pub(super) scored: bool,
-    pub(super) direct: Outcome,
+    /// `None` where there is nothing to compare with: the scenario is about weir itself.
+    pub(super) direct: Option<Outcome>,
     pub(super) weir: Option<Outcome>,
     pub(super) waits_for: Option<Work>,
 }
@@ -58,17 +60,27 @@ pub(super) enum Wrong {
 
 /// Judges the run through weir, where there was one, by the direct run and the expected failures.
 pub(super) fn judge(requirements: Requirements, direct: &Run, weir: Option<&Checks>, lines: Lines) -> Judgement {
-    judge_checks(requirements, direct.view(), weir, &lines)
+    judge_checks(requirements, Some(direct.view()), weir, &lines)
 }
 
-fn judge_checks(requirements: Requirements, direct: &Checks, weir: Option<&Checks>, lines: &Lines) -> Judgement {
+/// Judges a run in which weir itself is what the suite tests: all of it is required.
+pub(super) fn judge_alone(requirements: Requirements, weir: &Run, lines: &Lines) -> Judgement {
+    judge_checks(requirements, None, Some(weir.view()), lines)
+}
+
+fn judge_checks(
+    requirements: Requirements,
+    direct: Option<&Checks>,
+    weir: Option<&Checks>,
+    lines: &Lines,
+) -> Judgement {
     let revision = requirements.revision;
     let scored = requirements.scored.into_iter().map(|scenario| (scenario, true));
     let not_scored = requirements.not_scored.into_iter().map(|scenario| (scenario, false));
     let rows: Vec<Row> = scored
         .chain(not_scored)
         .map(|(scenario, scored)| Row {
-            direct: outcome(direct.get(&scenario), &[]),
+            direct: direct.map(|direct| outcome(direct.get(&scenario), &[])),
             weir: weir.map(|weir| through(&scenario, direct, weir, lines)),
             waits_for: lines.scenario(&scenario),
             scored,
@@ -76,15 +88,16 @@ fn judge_checks(requirements: Requirements, direct: &Checks, weir: Option<&Check
         })
         .collect();
     let stale = weir.map_or_else(Vec::new, |weir| stale(revision, &rows, weir, lines));
-    Judgement { revision, rows, with_weir: weir.is_some(), stale }
+    Judgement { revision, rows, with_direct: direct.is_some(), with_weir: weir.is_some(), stale }
 }
 
 /// The outcome through weir: besides what the suite says, a check that succeeded directly must not vanish or be
 /// skipped, but for checks that a line excuses.
-fn through(scenario: &str, direct: &Checks, weir: &Checks, lines: &Lines) -> Outcome {
+fn through(scenario: &str, direct: Option<&Checks>, weir: &Checks, lines: &Lines) -> Outcome {
     let excused: Vec<&str> = lines.all().filter(|(of, _)| *of == scenario).filter_map(|(_, check)| check).collect();
     let found = outcome(weir.get(scenario), &excused);
-    let (Outcome::Passed { checks }, Some(before)) = (&found, direct.get(scenario)) else { return found };
+    let before = direct.and_then(|direct| direct.get(scenario));
+    let (Outcome::Passed { checks }, Some(before)) = (&found, before) else { return found };
     let after = weir.get(scenario).map_or(&[][..], Vec::as_slice);
     let lost = before
         .iter()
@@ -152,12 +165,12 @@ impl Judgement {
     }
 
     fn fixture(&self, row: &Row) -> Option<Wrong> {
-        let why = row.scored.then(|| row.direct.problem()).flatten()?;
+        let why = row.direct.as_ref().filter(|_| row.scored)?.problem()?;
         Some(Wrong::Fixture { revision: self.revision, scenario: row.scenario.clone(), why })
     }
 
     fn weir(&self, row: &Row) -> Option<Wrong> {
-        let required = row.scored || row.direct.problem().is_none();
+        let required = row.scored || row.direct.as_ref().is_none_or(|direct| direct.problem().is_none());
         let why = row.weir.as_ref().filter(|_| required && row.waits_for.is_none())?.problem()?;
         Some(Wrong::Weir { revision: self.revision, scenario: row.scenario.clone(), why })
     }

@@ -20,7 +20,7 @@ fn judged(direct: &Checks, weir: &Checks, lines: &str) -> Vec<Wrong> {
     let requirements =
         Requirements { revision: REVISION, scored: vec!["ping".to_owned()], not_scored: vec!["extra".to_owned()] };
     let lines = if lines.is_empty() { Lines::default() } else { Lines::from_yaml(lines) };
-    judge_checks(requirements, direct, Some(weir), &lines).wrong()
+    judge_checks(requirements, Some(direct), Some(weir), &lines).wrong()
 }
 
 #[test]
@@ -92,4 +92,16 @@ fn a_scenario_that_broke_off_is_a_failure() {
     let broken = run([("ping", Vec::new())]);
     assert!(matches!(&judged(&direct, &broken, "")[..], [Wrong::Weir { .. }]));
     assert!(matches!(&judged(&direct, &run([]), "")[..], [Wrong::Weir { .. }]));
+}
+
+#[test]
+fn where_weir_itself_is_tested_everything_is_required() {
+    let found = |weir: Checks| {
+        let requirements =
+            Requirements { revision: REVISION, scored: vec!["ping".to_owned()], not_scored: vec!["extra".to_owned()] };
+        judge_checks(requirements, None, Some(&weir), &Lines::default()).wrong()
+    };
+    assert_eq!(found(run([("ping", good("ping")), ("extra", good("extra"))])), []);
+    let bad = || vec![check("x", Status::Failure)];
+    assert!(matches!(&found(run([("ping", bad()), ("extra", bad())]))[..], [Wrong::Weir { .. }, Wrong::Weir { .. }]));
 }
