@@ -14,7 +14,7 @@ use weir_core::port::{Ask, Fetch, Fetched, Fut, NamedBy};
 use weir_core::upstream::Deadlines;
 use weir_core::{Failure, FailureKind};
 
-use crate::guard::{self, Guarded, Resolver};
+use crate::guard::{self, Checked, Guarded};
 use crate::names::SystemNames;
 use crate::streamable::{Pooled, Roots, TlsError, pooled, tcp};
 
@@ -38,7 +38,7 @@ impl Fetcher {
         let connect = Deadlines::LIST.connect;
         let clients = roots.config(None).map(|tls| Clients {
             operator: pooled(tcp(GaiResolver::new()), tls.clone(), connect, false),
-            outsider: pooled(Guarded::new(Resolver::public(Arc::new(SystemNames)), tcp), tls, connect, false),
+            outsider: pooled(Guarded::new(Checked::public(Arc::new(SystemNames)), tcp), tls, connect, false),
         });
         Self { agent, clients }
     }

@@ -19,8 +19,6 @@ use tokio::time::Instant;
 use tower::Service;
 use weir_core::port::Fut;
 
-type Boxed = Box<dyn std::error::Error + Send + Sync>;
-
 /// How long an answer is taken without asking again.
 const FRESH: Duration = Duration::from_secs(5);
 /// How long it is taken where asking again fails.
@@ -48,9 +46,39 @@ impl Names for SystemNames {
     }
 }
 
+/// The resolver of a client's connector: what its names point to, and never more than two of that.
+#[derive(Clone)]
+pub(crate) struct Resolver(Arc<dyn Names>);
+
+impl Resolver {
+    /// Looks names up by `names`.
+    pub(crate) fn new(names: Arc<dyn Names>) -> Self {
+        Self(names)
+    }
+}
+
+impl Service<Name> for Resolver {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = io::Error;
+    type Future = Fut<'static, io::Result<Self::Response>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let asked = self.0.addresses(name.as_str().to_owned());
+        Box::pin(async move {
+            let found = asked.await?;
+            let dialled: Vec<_> = two(&found).map(|address| SocketAddr::new(address, 0)).collect();
+            Ok(dialled.into_iter())
+        })
+    }
+}
+
 /// At most two of `found`: the first, which the machine prefers, and the first of the other family, else the second.
 /// Whoever dials tries the other one shortly after the first (RFC 8305), so a longer list is a longer wait, not more luck.
-pub(crate) fn two(found: &[IpAddr]) -> impl Iterator<Item = IpAddr> + use<> {
+fn two(found: &[IpAddr]) -> impl Iterator<Item = IpAddr> + use<> {
     let first = found.first().copied();
     let other = found.iter().find(|address| first.is_some_and(|first| first.is_ipv4() != address.is_ipv4()));
     first.into_iter().chain(other.or(found.get(1)).copied())
@@ -73,7 +101,7 @@ struct State {
     flight: Option<Flight>,
 }
 
-/// The resolver of one server's client. Clones share what they know.
+/// The names of one server, as other names last gave them. Clones share what they know.
 #[derive(Clone)]
 pub(crate) struct Addresses {
     names: Arc<dyn Names>,
@@ -145,21 +173,12 @@ impl Addresses {
     }
 }
 
-impl Service<Name> for Addresses {
-    type Response = std::vec::IntoIter<SocketAddr>;
-    type Error = Boxed;
-    type Future = Fut<'static, Result<Self::Response, Boxed>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Boxed>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, name: Name) -> Self::Future {
-        let asked = self.clone().of(name.as_str().to_owned());
+impl Names for Addresses {
+    fn addresses(&self, name: String) -> Fut<'static, io::Result<Vec<IpAddr>>> {
+        let asked = self.clone().of(name);
         Box::pin(async move {
-            let found = asked.await?;
-            let dialled: Vec<_> = two(&found).map(|address| SocketAddr::new(address, 0)).collect();
-            Ok(dialled.into_iter())
+            let found = asked.await.map_err(|error| io::Error::new(error.kind(), error))?;
+            Ok(found.to_vec())
         })
     }
 }
@@ -202,7 +221,7 @@ mod tests {
 
     async fn dialled(addresses: &Addresses) -> Result<Vec<IpAddr>, String> {
         let name = "server.example".parse().unwrap();
-        let found = addresses.clone().call(name).await.map_err(|error| error.to_string())?;
+        let found = Resolver::new(Arc::new(addresses.clone())).call(name).await.map_err(|error| error.to_string())?;
         Ok(found.map(|address| address.ip()).collect())
     }
 

@@ -1,61 +1,53 @@
 //! The connector for URLs of outsiders: resolves, checks every address, and dials only what was checked.
 
 use std::future::{Ready, ready};
-use std::net::{IpAddr, SocketAddr};
+use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::Either;
 use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::connect::dns::Name;
 use tower::Service;
 use weir_core::port::Fut;
 
 use super::Refused;
 use super::address::is_public;
-use crate::names::{Names, two};
+use crate::names::{Names, Resolver};
 
 type Boxed = Box<dyn std::error::Error + Send + Sync>;
 
-/// A resolver for the connector below: its answer holds permitted addresses only, and the connector asks nobody else.
+/// Names for the connector below: what they give is permitted, every address of it, and the connector asks nobody else.
 #[derive(Clone)]
-pub(crate) struct Resolver {
+pub(crate) struct Checked {
     names: Arc<dyn Names>,
     permits: fn(IpAddr) -> bool,
 }
 
-impl Resolver {
+impl Checked {
     /// Public addresses of what `names` finds.
     pub(crate) fn public(names: Arc<dyn Names>) -> Self {
         Self { names, permits: is_public }
     }
 }
 
-impl Service<Name> for Resolver {
-    type Response = std::vec::IntoIter<SocketAddr>;
-    type Error = Boxed;
-    type Future = Fut<'static, Result<Self::Response, Boxed>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Boxed>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, name: Name) -> Self::Future {
-        let (looked_up, permits) = (self.names.addresses(name.as_str().to_owned()), self.permits);
+impl Names for Checked {
+    fn addresses(&self, name: String) -> Fut<'static, io::Result<Vec<IpAddr>>> {
+        let (looked_up, permits) = (self.names.addresses(name), self.permits);
         Box::pin(async move {
             let found = looked_up.await?;
             // One address inside among others is a trap, not an accident.
-            if !found.iter().all(|address| permits(*address)) {
-                return Err(Refused::Address.into());
+            if found.iter().all(|address| permits(*address)) {
+                Ok(found)
+            } else {
+                Err(io::Error::other(Refused::Address))
             }
-            let found: Vec<_> = two(&found).map(|address| SocketAddr::new(address, 0)).collect();
-            Ok(found.into_iter())
         })
     }
 }
 
-/// Connects to where outsiders point. A host that is an address is checked here, a name by the [`Resolver`].
+/// Connects to where outsiders point. A host that is an address is checked here, a name by [`Checked`].
 #[derive(Clone)]
 pub(crate) struct Guarded {
     inner: HttpConnector<Resolver>,
@@ -63,9 +55,9 @@ pub(crate) struct Guarded {
 }
 
 impl Guarded {
-    /// Guards a connector that looks names up with `resolver`.
-    pub(crate) fn new(resolver: Resolver, tcp: impl FnOnce(Resolver) -> HttpConnector<Resolver>) -> Self {
-        Self { permits: resolver.permits, inner: tcp(resolver) }
+    /// Guards a connector that looks names up in `checked`.
+    pub(crate) fn new(checked: Checked, tcp: impl FnOnce(Resolver) -> HttpConnector<Resolver>) -> Self {
+        Self { permits: checked.permits, inner: tcp(Resolver::new(Arc::new(checked))) }
     }
 }
 
@@ -94,7 +86,7 @@ impl Service<Uri> for Guarded {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use std::io;
+    use std::net::SocketAddr;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -124,8 +116,8 @@ mod tests {
     fn guard(answers: &[&[IpAddr]]) -> (Guarded, Arc<Script>) {
         let answers = Mutex::new(answers.iter().map(|answer| answer.to_vec()).collect());
         let script = Arc::new(Script { answers, asked: AtomicUsize::new(0) });
-        let resolver = Resolver { names: script.clone(), permits: |address| address == OUTSIDE };
-        (Guarded::new(resolver, HttpConnector::new_with_resolver), script)
+        let checked = Checked { names: script.clone(), permits: |address| address == OUTSIDE };
+        (Guarded::new(checked, HttpConnector::new_with_resolver), script)
     }
 
     async fn dial(guard: &mut Guarded, uri: &str) -> Result<SocketAddr, String> {
@@ -170,7 +162,7 @@ mod tests {
     #[tokio::test]
     async fn the_machines_resolver_finds_this_machine_and_the_guard_does_not_go_there() {
         assert!(SystemNames.addresses("localhost".to_owned()).await.unwrap().iter().any(IpAddr::is_loopback));
-        let mut guarded = Guarded::new(Resolver::public(Arc::new(SystemNames)), HttpConnector::new_with_resolver);
+        let mut guarded = Guarded::new(Checked::public(Arc::new(SystemNames)), HttpConnector::new_with_resolver);
         assert_eq!(dial(&mut guarded, "http://localhost:1/").await, Err(Refused::Address.to_string()));
     }
 }

@@ -9,7 +9,7 @@ mod address;
 mod dial;
 mod target;
 
-pub(crate) use dial::{Guarded, Resolver};
+pub(crate) use dial::{Checked, Guarded};
 pub(crate) use target::target;
 
 /// Why a URL of an outsider's is not opened.

@@ -24,7 +24,7 @@ use weir_core::Failure;
 
 use super::tls::{Roots, TlsError};
 use crate::credential::{Account, Challenge};
-use crate::names::{Addresses, SystemNames};
+use crate::names::{Addresses, Resolver, SystemNames};
 use crate::settings::HttpSettings;
 
 /// Unused connections are given up before common servers close them (node and uvicorn after 5 s), so that a request
@@ -44,7 +44,7 @@ pub(crate) struct Http {
 
 #[derive(Debug)]
 struct Inner {
-    client: Pooled<HttpConnector<Addresses>>,
+    client: Pooled<HttpConnector<Resolver>>,
     uri: Uri,
     headers: HeaderMap,
 }
@@ -92,7 +92,8 @@ impl Http {
             headers.append(name, value.expose().clone());
         }
         let tls = roots.config(settings.ca_file.as_deref())?;
-        let client = pooled(tcp(Addresses::new(Arc::new(SystemNames))), tls, connect, settings.h2c);
+        let client =
+            pooled(tcp(Resolver::new(Arc::new(Addresses::new(Arc::new(SystemNames))))), tls, connect, settings.h2c);
         let inner = Arc::new(Inner { client, uri: settings.url.clone(), headers });
         Ok(Self { inner, account: None })
     }
