@@ -293,6 +293,14 @@ impl Ticket {
         }
     }
 
+    /// The end of a subscription, if this is one; else there is none, ever.
+    pub(crate) async fn ended(subscription: Option<&mut Self>) {
+        match subscription {
+            Some(ticket) => drop(ticket.answer().await),
+            None => std::future::pending().await,
+        }
+    }
+
     /// There is nothing to cancel any more.
     pub(crate) fn end(&mut self) {
         self.cancels = false;

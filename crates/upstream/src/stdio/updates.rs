@@ -108,17 +108,11 @@ impl Updates for StdioUpdates {
                 Line::Modern(ticket) => ticket.as_mut(),
                 Line::Legacy(_) => None,
             };
-            let ended = async {
-                match listening {
-                    Some(ticket) => drop(ticket.answer().await),
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 updated = pipe.told.next() => Ok(updated),
                 () = over.cancelled() => Err(self.site.fail(FailureKind::Unavailable, "The upstream ended")),
-                () = ended => Err(self.site.fail(FailureKind::Unavailable, "The upstream ended the subscription")),
+                () = Ticket::ended(listening) => Err(self.site.fail(FailureKind::Unavailable, "The upstream ended the subscription")),
             }
         })
     }

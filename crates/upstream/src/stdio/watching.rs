@@ -93,13 +93,7 @@ impl Watch for StdioWatch {
         Box::pin(async move {
             let lost = || self.site.fail(FailureKind::Unavailable, "The upstream ended");
             let over = self.running.child.pipe.closed();
-            let listening = self.listening.as_mut();
-            let ended = async {
-                match listening {
-                    Some(ticket) => drop(ticket.answer().await),
-                    None => std::future::pending().await,
-                }
-            };
+            let ended = Ticket::ended(self.listening.as_mut());
             tokio::select! {
                 biased;
                 told = self.changes.changed() => told.map(|()| ListKind::Tools).map_err(|_| lost()),
