@@ -44,6 +44,28 @@ pub struct Call {
     pub trace: Trace,
 }
 
+impl Call {
+    /// A call of which nothing more is known: its client cannot be asked for anything and wants to be told nothing.
+    #[must_use]
+    pub fn new(endpoint: EndpointId, method: Method, params: Params, request: RequestName) -> Self {
+        Self {
+            endpoint,
+            method,
+            params,
+            capabilities: Capabilities::default(),
+            wants_progress: false,
+            log_level: None,
+            session: None,
+            asked: AskedBy::default(),
+            resume: None,
+            answers: None,
+            as_task: AsTask::default(),
+            request,
+            trace: Trace::default(),
+        }
+    }
+}
+
 /// How a client is asked for input in the middle of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AskedBy {

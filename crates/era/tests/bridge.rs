@@ -16,19 +16,12 @@ use weir_wire::params::Params;
 
 fn call(lifted: Lifted) -> Call {
     Call {
-        endpoint: EndpointId::new("/mcp"),
-        method: Method::ToolsCall,
-        params: lifted.params,
         capabilities: lifted.capabilities,
         wants_progress: lifted.token.is_some(),
         log_level: lifted.log_level,
-        session: None,
         asked: AskedBy::Rounds,
-        resume: None,
-        answers: None,
-        as_task: weir_core::call::AsTask::Never,
-        request: RequestName::from_bits(1),
         trace: lifted.trace,
+        ..Call::new(EndpointId::new("/mcp"), Method::ToolsCall, lifted.params, RequestName::from_bits(1))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use weir_core::call::{AskedBy, Capabilities, RequestName, Trace};
+use weir_core::call::RequestName;
 use weir_core::catalog::CatalogSettings;
 use weir_core::endpoint::{Prefix, ToolRules};
 use weir_core::names::EndpointId;
@@ -24,21 +24,7 @@ pub(crate) fn raw(params: &Value) -> Bytes {
 
 /// A call by a principal of this name.
 pub(crate) async fn asked_by(who: &str, to: &EndpointId, method: Method, params: Bytes) -> Authenticated<Call> {
-    let call = Call {
-        endpoint: to.clone(),
-        method,
-        params: Params::parse(Some(&params)).unwrap(),
-        capabilities: Capabilities::default(),
-        wants_progress: false,
-        log_level: None,
-        session: None,
-        asked: AskedBy::Requests,
-        resume: None,
-        answers: None,
-        as_task: weir_core::call::AsTask::Never,
-        request: RequestName::from_bits(1),
-        trace: Trace::default(),
-    };
+    let call = Call::new(to.clone(), method, Params::parse(Some(&params)).unwrap(), RequestName::from_bits(1));
     authenticate(&Says::name(who), &Evidence::none(std::net::Ipv4Addr::LOCALHOST.into(), to), call).await.unwrap()
 }
 

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use bytes::Bytes;
-use weir_core::call::{AskedBy, Call, Capabilities, RequestName, Resume, Trace};
+use weir_core::call::{AskedBy, Call, RequestName, Resume, Trace};
 use weir_core::names::EndpointId;
 use weir_wire::method::Method;
 use weir_wire::{LogLevel, Params, Revision};
@@ -9,21 +9,9 @@ use weir_wire::{LogLevel, Params, Revision};
 use super::*;
 
 fn call(params: &str) -> Call {
-    Call {
-        endpoint: EndpointId::new("/mcp"),
-        method: Method::ToolsCall,
-        params: Params::parse(Some(&Bytes::copy_from_slice(params.as_bytes()))).unwrap(),
-        capabilities: Capabilities::default(),
-        wants_progress: false,
-        log_level: None,
-        session: None,
-        asked: AskedBy::Rounds,
-        resume: None,
-        answers: None,
-        as_task: weir_core::call::AsTask::Never,
-        request: RequestName::from_bits(1),
-        trace: Trace::default(),
-    }
+    let params = Params::parse(Some(&Bytes::copy_from_slice(params.as_bytes()))).unwrap();
+    let call = Call::new(EndpointId::new("/mcp"), Method::ToolsCall, params, RequestName::from_bits(1));
+    Call { asked: AskedBy::Rounds, ..call }
 }
 
 const SENDER: Sender<'static> =

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use serde_json::Value;
-use weir_core::call::{AskedBy, Capabilities, RequestName, Trace};
+use weir_core::call::RequestName;
 use weir_core::names::EndpointId;
 use weir_core::port::{Evidence, Verdict};
 use weir_core::{Call, FailureKind, Principal, authenticate};
@@ -111,21 +111,8 @@ fn told(path: &Path, member: &str) -> Vec<String> {
 }
 
 fn call() -> Call {
-    Call {
-        endpoint: EndpointId::new("/mcp"),
-        method: Method::ToolsCall,
-        params: Params::parse(Some(&Bytes::from_static(br#"{"name":"x","arguments":{}}"#))).unwrap(),
-        capabilities: Capabilities::default(),
-        wants_progress: false,
-        log_level: None,
-        session: None,
-        asked: AskedBy::Requests,
-        resume: None,
-        answers: None,
-        as_task: weir_core::call::AsTask::Never,
-        request: RequestName::from_bits(1),
-        trace: Trace::default(),
-    }
+    let params = Params::parse(Some(&Bytes::from_static(br#"{"name":"x","arguments":{}}"#))).unwrap();
+    Call::new(EndpointId::new("/mcp"), Method::ToolsCall, params, RequestName::from_bits(1))
 }
 
 async fn anybody() -> Principal {

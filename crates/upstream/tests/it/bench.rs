@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use serde_json::{Value, json};
-use weir_core::call::{AskedBy, Call, Capabilities, RequestName, Trace};
+use weir_core::call::{Call, RequestName};
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{Evidence, Fut, Verifier};
 use weir_core::principal::Identity as Sender;
@@ -64,21 +64,8 @@ pub(crate) async fn principal(name: Option<&str>) -> Principal {
 
 pub(crate) fn call(tool: &str, arguments: Value) -> Call {
     let params = json!({"name": format!("mock__{tool}"), "arguments": arguments});
-    Call {
-        endpoint: EndpointId::new("/mcp"),
-        method: Method::ToolsCall,
-        params: Params::parse(Some(&Bytes::from(params.to_string()))).unwrap(),
-        capabilities: Capabilities::default(),
-        wants_progress: false,
-        log_level: None,
-        session: None,
-        asked: AskedBy::Requests,
-        resume: None,
-        answers: None,
-        as_task: weir_core::call::AsTask::Never,
-        request: RequestName::from_bits(1),
-        trace: Trace::default(),
-    }
+    let params = Params::parse(Some(&Bytes::from(params.to_string()))).unwrap();
+    Call::new(EndpointId::new("/mcp"), Method::ToolsCall, params, RequestName::from_bits(1))
 }
 
 pub(crate) async fn outbound(tool: &str, call: Call) -> Outbound {

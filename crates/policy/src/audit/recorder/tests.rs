@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
-use weir_core::call::{AskedBy, Capabilities, RequestName, Trace};
+use weir_core::call::{RequestName, Trace};
 use weir_core::names::EndpointId;
 use weir_core::port::{Evidence, Fut, Verdict, Verifier};
 use weir_core::principal::{Identity, Subject};
@@ -102,25 +102,10 @@ async fn ada() -> Principal {
 }
 
 fn call(params: &str) -> Call {
-    Call {
-        endpoint: EndpointId::new("/mcp"),
-        method: Method::ToolsCall,
-        params: Params::parse(Some(&Bytes::copy_from_slice(params.as_bytes()))).unwrap(),
-        capabilities: Capabilities::default(),
-        wants_progress: false,
-        log_level: None,
-        session: None,
-        asked: AskedBy::Requests,
-        resume: None,
-        answers: None,
-        as_task: weir_core::call::AsTask::Never,
-        request: RequestName::from_bits(0xabc),
-        trace: Trace {
-            parent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
-            state: None,
-            baggage: None,
-        },
-    }
+    let params = Params::parse(Some(&Bytes::copy_from_slice(params.as_bytes()))).unwrap();
+    let parent = Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into());
+    let call = Call::new(EndpointId::new("/mcp"), Method::ToolsCall, params, RequestName::from_bits(0xabc));
+    Call { trace: Trace { parent, state: None, baggage: None }, ..call }
 }
 
 fn denied() -> Failure {
