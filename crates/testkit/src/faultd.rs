@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
+use crate::accept::accept;
 use crate::task::Owned;
 use pump::{Verdict, pump};
 
@@ -110,7 +110,7 @@ impl Faultd {
             down: AtomicU64::new(0),
             seed,
         });
-        Self { address, shared: Arc::clone(&shared), _server: Owned::spawn(accept(listener, shared)) }
+        Self { address, shared: Arc::clone(&shared), _server: Owned::spawn(serve(listener, shared)) }
     }
 
     /// Where it listens.
@@ -174,19 +174,14 @@ impl Shared {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => if let Ok((client, _)) = accepted {
-                let number = shared.connections.fetch_add(1, Ordering::Relaxed);
-                let shared = Arc::clone(&shared);
-                // How a connection ends is the test's business.
-                connections.spawn(async move { drop(connection(client, number, &shared).await) });
-            },
-        }
-    }
+async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    accept(listener, |client| {
+        let number = shared.connections.fetch_add(1, Ordering::Relaxed);
+        let shared = Arc::clone(&shared);
+        // How a connection ends is the test's business.
+        async move { drop(connection(client, number, &shared).await) }
+    })
+    .await;
 }
 
 async fn connection(client: TcpStream, number: u64, shared: &Shared) -> io::Result<()> {

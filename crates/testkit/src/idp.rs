@@ -1,7 +1,6 @@
 //! A tiny identity provider on loopback: metadata, keys, introspection, and tokens for whomever a test wants. It misbehaves
 //! as told, and counts who asks.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,12 +9,10 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::net::TcpListener;
 
+use crate::accept::answer_all;
 use crate::signer::Signer;
 use crate::task::Owned;
 
@@ -94,7 +91,11 @@ impl Idp {
         self.server = None;
         let listener = TcpListener::bind(self.address).await.expect("the provider has its address");
         self.address = listener.local_addr().expect("a listener has an address");
-        self.server = Some(Owned::spawn(serve(listener, self.address, Arc::clone(&self.state))));
+        let (state, address) = (Arc::clone(&self.state), self.address);
+        self.server = Some(Owned::spawn(answer_all(listener, move |request| {
+            let state = Arc::clone(&state);
+            async move { answer(&state, address, request).await }
+        })));
     }
 
     /// Signs with another key from now on; the old ones go from the set.
@@ -158,29 +159,6 @@ pub fn now() -> u64 {
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-async fn serve(listener: TcpListener, address: SocketAddr, state: Arc<Mutex<State>>) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => {
-                if let Ok((stream, _)) = accepted {
-                    connections.spawn(connection(stream, address, Arc::clone(&state)));
-                }
-            }
-        }
-    }
-}
-
-async fn connection(stream: TcpStream, address: SocketAddr, state: Arc<Mutex<State>>) {
-    let service = service_fn(move |request| {
-        let state = Arc::clone(&state);
-        async move { Ok::<_, Infallible>(answer(&state, address, request).await) }
-    });
-    // How a connection ends is the client's business.
-    drop(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
 }
 
 async fn answer(state: &Mutex<State>, address: SocketAddr, request: Request<Incoming>) -> Response<Full<Bytes>> {

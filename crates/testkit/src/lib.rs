@@ -3,6 +3,7 @@
 
 #![allow(clippy::missing_panics_doc, reason = "a test kit panics with what it saw")]
 
+mod accept;
 pub mod client;
 pub mod fakes;
 pub mod faultd;

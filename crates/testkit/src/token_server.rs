@@ -2,20 +2,17 @@
 //! was asked. It checks nothing: tests look at what arrived.
 
 use std::collections::{HashMap, VecDeque};
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
+use crate::accept::answer_all;
 use crate::task::Owned;
 
 /// A running authorization server. Dropping it closes every connection.
@@ -61,7 +58,12 @@ impl TokenServer {
         let (documents, answers, requests) = (HashMap::new(), VecDeque::new(), Vec::new());
         let inner = Mutex::new(Inner { documents, answers, requests, lifetime: json!(3600), issued: 0 });
         let shared = Arc::new(Shared { inner, open: watch::Sender::new(true), pulse: watch::Sender::new(0) });
-        let server = Self { address, shared: shared.clone(), _server: Owned::spawn(serve(listener, shared)) };
+        let asked = shared.clone();
+        let serving = Owned::spawn(answer_all(listener, move |request| {
+            let shared = asked.clone();
+            async move { answer(&shared, request).await }
+        }));
+        let server = Self { address, shared, _server: serving };
         server.document("/.well-known/oauth-authorization-server", &server.metadata());
         server
     }
@@ -123,27 +125,6 @@ impl TokenServer {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-async fn serve(listener: TcpListener, shared: Arc<Shared>) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => {
-                let Ok((stream, _)) = accepted else { continue };
-                let shared = shared.clone();
-                let service = service_fn(move |request| {
-                    let shared = shared.clone();
-                    async move { Ok::<_, Infallible>(answer(&shared, request).await) }
-                });
-                connections.spawn(async move {
-                    let connection = hyper::server::conn::http1::Builder::new();
-                    drop(connection.serve_connection(TokioIo::new(stream), service).await);
-                });
-            }
-        }
     }
 }
 

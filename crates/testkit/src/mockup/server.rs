@@ -12,7 +12,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 use weir_wire::{Revision, meta};
 
 use super::breakable::{Breakable, Switch};
@@ -20,23 +19,14 @@ use super::play::{Body, Call, play};
 use super::record::Recorded;
 use super::state::Shared;
 use super::{legacy, modern};
+use crate::accept::accept;
 
 /// The largest request a mock server reads.
 const MAX_BODY: usize = 64 << 20;
 
 /// Accepts for ever. Dropping the future closes every connection.
 pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => {
-                if let Ok((stream, _)) = accepted {
-                    connections.spawn(connection(stream, Arc::clone(&shared)));
-                }
-            }
-        }
-    }
+    accept(listener, |stream| connection(stream, Arc::clone(&shared))).await;
 }
 
 async fn connection(stream: TcpStream, shared: Arc<Shared>) {
