@@ -6,7 +6,8 @@
 use crate::client::{Client, Site};
 use crate::process::Process;
 use crate::protocol::Era;
-use crate::stats::{Latencies, Round};
+use crate::settings::Settings;
+use crate::stats::{Latencies, Round, median};
 use anyhow::{Context as _, Result, anyhow};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,6 +42,16 @@ pub(crate) struct Crew {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) round: Round,
+    pub(crate) error: Option<String>,
+}
+
+/// One of those who are called in turns, and what was measured of it.
+#[derive(Debug)]
+pub(crate) struct Lane<'a> {
+    crew: Crew,
+    process: &'a Process,
+    pub(crate) rounds: Vec<Round>,
+    /// The first thing that went wrong, while warming up or later.
     pub(crate) error: Option<String>,
 }
 
@@ -100,6 +111,63 @@ impl Crew {
         }
         Ok(())
     }
+}
+
+impl<'a> Lane<'a> {
+    /// A connected crew; `process` is the one whose CPU time is counted.
+    pub(crate) fn new(crew: Crew, process: &'a Process) -> Self {
+        Self { crew, process, rounds: Vec::new(), error: None }
+    }
+
+    /// The medians of its rounds. What went wrong only while warming up is an error too.
+    pub(crate) fn medians(&self) -> Round {
+        let mut medians = Round::medians(&self.rounds);
+        medians.errors = medians.errors.max(u64::from(self.error.is_some()));
+        medians
+    }
+
+    /// The median of what `compare` says of this lane and another in the same round; `None` where there is none to compare.
+    pub(crate) fn against(&self, other: &Self, compare: fn(&Round, &Round) -> f64) -> Option<f64> {
+        let both = self.rounds.iter().zip(&other.rounds).filter(|(ours, theirs)| ours.calls > 0 && theirs.calls > 0);
+        let compared: Vec<f64> = both.map(|(ours, theirs)| compare(ours, theirs)).collect();
+        (!compared.is_empty()).then(|| median(compared))
+    }
+
+    /// Ends its sessions.
+    ///
+    /// # Errors
+    /// One that does not end.
+    pub(crate) async fn close(self) -> Result<()> {
+        self.crew.close().await
+    }
+
+    async fn round(&mut self, length: Duration) -> Result<Round> {
+        let Outcome { round, error } = self.crew.round(length, self.process).await?;
+        self.error = self.error.take().or(error);
+        Ok(round)
+    }
+}
+
+/// Calls all lanes in turns, as often and as long as the settings say.
+///
+/// # Errors
+/// A process has ended.
+pub(crate) async fn in_turns(lanes: &mut [Lane<'_>], settings: &Settings) -> Result<()> {
+    let length = Duration::from_millis(settings.round_ms);
+    for lane in &mut *lanes {
+        // Connections, pools and branch predictors warm up uncounted; a wrong answer counts all the same.
+        lane.round(length / 4).await?;
+    }
+    for round in 0..settings.rounds {
+        let count = lanes.len();
+        for turn in 0..count {
+            // Another one begins each round, so that none always follows the same.
+            let lane = &mut lanes[(turn + round) % count];
+            let measured = lane.round(length).await?;
+            lane.rounds.push(measured);
+        }
+    }
+    Ok(())
 }
 
 impl Worker {

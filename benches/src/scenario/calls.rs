@@ -3,16 +3,15 @@
 //! Where client and upstream differ in era, the pipe and the upstream are called in the upstream's era: that is what a
 //! client who needs no weir would do.
 
-use crate::load::{Crew, Outcome, Work};
+use crate::load::{Crew, Lane, Work, in_turns};
 use crate::protocol::Era;
 use crate::report::Table;
 use crate::settings::{Kind, Settings};
 use crate::stage::{Stage, Upstream};
-use crate::stats::{Round, median};
+use crate::stats::Round;
 use crate::upstream::Shape;
 use anyhow::Result;
 use serde::Serialize;
-use std::time::Duration;
 
 const COLUMNS: &[(&str, &str)] = &[
     ("client", "client"),
@@ -47,14 +46,6 @@ struct Row {
     rounds: Vec<Round>,
 }
 
-/// One target of one cell.
-struct Lane {
-    kind: Kind,
-    crew: Crew,
-    rounds: Vec<Round>,
-    error: Option<String>,
-}
-
 /// Measures every pair of eras at every concurrency.
 ///
 /// # Errors
@@ -85,52 +76,37 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
 }
 
 async fn cell(settings: &Settings, stage: &Stage, client: Era, upstream: &Upstream, size: usize) -> Result<Vec<Row>> {
+    let kinds = stage.kinds(settings);
     let mut lanes = Vec::new();
-    for kind in stage.kinds(settings) {
-        let era = if kind == Kind::Weir { client } else { upstream.era };
-        let sites = [stage.site(kind, upstream, "echo")?].into();
+    for kind in &kinds {
+        let era = if *kind == Kind::Weir { client } else { upstream.era };
+        let sites = [stage.site(*kind, upstream, "echo")?].into();
         let crew = Crew::open(Work { sites, era, payload: settings.payload }, size).await?;
-        lanes.push(Lane { kind, crew, rounds: Vec::new(), error: None });
+        lanes.push(Lane::new(crew, stage.process(*kind)?));
     }
-    let length = Duration::from_millis(settings.round_ms);
-    for lane in &mut lanes {
-        // Connections, pools and branch predictors warm up uncounted; a wrong answer counts all the same.
-        let warm = lane.crew.round(length / 4, stage.process(lane.kind)?).await?;
-        lane.error = warm.error;
-    }
-    for round in 0..settings.rounds {
-        let count = lanes.len();
-        for turn in 0..count {
-            // Another one begins each round, so that none always follows the same.
-            let lane = &mut lanes[(turn + round) % count];
-            let Outcome { round, error } = lane.crew.round(length, stage.process(lane.kind)?).await?;
-            lane.rounds.push(round);
-            lane.error = lane.error.take().or(error);
-        }
-    }
-    let rows = lanes.iter().map(|lane| row(lane, &lanes, client, upstream.era, size)).collect();
+    in_turns(&mut lanes, settings).await?;
+    let named: Vec<_> = kinds.into_iter().zip(&lanes).collect();
+    let rows = named.iter().map(|lane| row(*lane, &named, client, upstream.era, size)).collect();
     for lane in lanes {
-        lane.crew.close().await?;
+        lane.close().await?;
     }
     Ok(rows)
 }
 
-fn row(lane: &Lane, lanes: &[Lane], client: Era, upstream: Era, concurrency: usize) -> Row {
+/// A target and its lane.
+type Named<'a> = (Kind, &'a Lane<'a>);
+
+fn row((target, lane): Named<'_>, lanes: &[Named<'_>], client: Era, upstream: Era, concurrency: usize) -> Row {
     let against = |kind: Kind, compare: fn(&Round, &Round) -> f64| {
-        let other = lanes.iter().find(|other| other.kind == kind && lane.kind != kind)?;
-        let both = lane.rounds.iter().zip(&other.rounds).filter(|(ours, theirs)| ours.calls > 0 && theirs.calls > 0);
-        let compared: Vec<f64> = both.map(|(ours, theirs)| compare(ours, theirs)).collect();
-        (!compared.is_empty()).then(|| median(compared))
+        let (_, other) = lanes.iter().find(|(other, _)| *other == kind && target != kind)?;
+        lane.against(other, compare)
     };
-    let mut medians = Round::medians(&lane.rounds);
-    // What went wrong only while warming up is an error too.
-    medians.errors = medians.errors.max(u64::from(lane.error.is_some()));
     Row {
         client,
         upstream,
         concurrency,
-        target: lane.kind,
-        medians,
+        target,
+        medians: lane.medians(),
         of_pipe: against(Kind::Pipe, |ours, theirs| ours.per_second / theirs.per_second),
         added_p50_us: against(Kind::Direct, |ours, theirs| ours.p50_us - theirs.p50_us),
         added_p99_us: against(Kind::Direct, |ours, theirs| ours.p99_us - theirs.p99_us),

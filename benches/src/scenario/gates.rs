@@ -4,19 +4,18 @@
 //! Each weir has an upstream of its own, so that neither has a neighbour's connections. The tokens are signed here by a
 //! provider on loopback, and looked at by weir once: what is measured is the call, as it is after the first.
 
-use crate::load::{Crew, Outcome, Work};
+use crate::load::{Crew, Lane, Work, in_turns};
 use crate::protocol::Era;
 use crate::report::Table;
 use crate::settings::{Kind, Settings};
 use crate::stage::{Stage, Upstream};
-use crate::stats::{Round, median};
+use crate::stats::Round;
 use crate::upstream::Shape;
 use anyhow::{Result, ensure};
 use http::HeaderValue;
 use serde::Serialize;
 use serde_json::json;
 use std::fmt::Write as _;
-use std::time::Duration;
 use weir_testkit::Idp;
 
 /// Rules of the policy.
@@ -50,8 +49,8 @@ struct Row {
     rounds: Vec<Round>,
 }
 
-/// One of the two weirs, and what was measured of it.
-struct Lane {
+/// One of the two weirs.
+struct Gated {
     gates: &'static str,
     stage: Stage,
 }
@@ -71,24 +70,24 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
         return Ok(table);
     }
     let idp = Idp::start().await;
-    let mut lanes = [
-        Lane { gates: "open", stage: stage(settings, None, OPEN).await? },
-        Lane { gates: "all", stage: stage(settings, Some(credential(&idp)?), &guarded(&idp)).await? },
+    let mut weirs = [
+        Gated { gates: "open", stage: stage(settings, None, OPEN).await? },
+        Gated { gates: "all", stage: stage(settings, Some(credential(&idp)?), &guarded(&idp)).await? },
     ];
     for era in [Era::Modern, Era::Legacy] {
         for concurrency in &settings.concurrency {
-            for row in cell(settings, &lanes, era, *concurrency).await? {
+            for row in cell(settings, &weirs, era, *concurrency).await? {
                 table.row(&row)?;
             }
-            for lane in &mut lanes {
-                lane.stage.check()?;
+            for weir in &mut weirs {
+                weir.stage.check()?;
             }
         }
     }
-    let records = lanes[1].stage.file("audit.jsonl");
+    let records = weirs[1].stage.file("audit.jsonl");
     ensure!(std::fs::metadata(&records).is_ok_and(|file| file.len() > 0), "nothing was recorded");
-    for lane in lanes {
-        lane.stage.stop().await;
+    for weir in weirs {
+        weir.stage.stop().await;
     }
     table.note("aim: 0.75 of the throughput without gates");
     Ok(table)
@@ -143,46 +142,24 @@ fn upstreams() -> [Upstream; 2] {
     [("m", Era::Modern), ("l", Era::Legacy)].map(|(id, era)| Upstream { id: id.to_owned(), era, index: 0 })
 }
 
-async fn cell(settings: &Settings, lanes: &[Lane; 2], era: Era, size: usize) -> Result<Vec<Row>> {
-    let length = Duration::from_millis(settings.round_ms);
+async fn cell(settings: &Settings, weirs: &[Gated; 2], era: Era, concurrency: usize) -> Result<[Row; 2]> {
     let upstream = &upstreams()[usize::from(era == Era::Legacy)];
-    let mut rows = Vec::new();
-    let mut crews = Vec::new();
+    let mut lanes = Vec::new();
+    for weir in weirs {
+        let sites = [weir.stage.site(Kind::Weir, upstream, "echo")?].into();
+        let crew = Crew::open(Work { sites, era, payload: settings.payload }, concurrency).await?;
+        lanes.push(Lane::new(crew, weir.stage.process(Kind::Weir)?));
+    }
+    in_turns(&mut lanes, settings).await?;
+    let of_open = lanes[1].against(&lanes[0], |all, open| all.per_second / open.per_second);
+    let row = |at: usize, of_open| {
+        let (lane, gates): (&Lane<'_>, _) = (&lanes[at], weirs[at].gates);
+        let (medians, error, rounds) = (lane.medians(), lane.error.clone(), lane.rounds.clone());
+        Row { era, concurrency, gates, medians, of_open, error, rounds }
+    };
+    let rows = [row(0, None), row(1, of_open)];
     for lane in lanes {
-        let sites = [lane.stage.site(Kind::Weir, upstream, "echo")?].into();
-        let mut crew = Crew::open(Work { sites, era, payload: settings.payload }, size).await?;
-        let warm = crew.round(length / 4, lane.stage.process(Kind::Weir)?).await?;
-        crews.push(crew);
-        let medians = Round::default();
-        rows.push(Row {
-            era,
-            concurrency: size,
-            gates: lane.gates,
-            medians,
-            of_open: None,
-            error: warm.error,
-            rounds: vec![],
-        });
+        lane.close().await?;
     }
-    for round in 0..settings.rounds {
-        for turn in 0..lanes.len() {
-            // The other one begins each round, so that neither always follows.
-            let at = (turn + round) % lanes.len();
-            let Outcome { round, error } = crews[at].round(length, lanes[at].stage.process(Kind::Weir)?).await?;
-            rows[at].rounds.push(round);
-            rows[at].error = rows[at].error.take().or(error);
-        }
-    }
-    for crew in crews {
-        crew.close().await?;
-    }
-    let pairs = rows[0].rounds.iter().zip(&rows[1].rounds).filter(|(open, all)| open.calls > 0 && all.calls > 0);
-    let ratios: Vec<f64> = pairs.map(|(open, all)| all.per_second / open.per_second).collect();
-    for row in &mut rows {
-        row.medians = Round::medians(&row.rounds);
-        // What went wrong only while warming up is an error too.
-        row.medians.errors = row.medians.errors.max(u64::from(row.error.is_some()));
-    }
-    rows[1].of_open = (!ratios.is_empty()).then(|| median(ratios));
     Ok(rows)
 }
