@@ -1,0 +1,141 @@
+//! What is indexed, shared and kept against the plain engine, with rules, people and tools of any kind.
+
+use cedar_policy::{
+    Authorizer as Cedar, Context, Decision, Entities, Entity, PolicySet, Request, RestrictedExpression,
+};
+use proptest::prelude::*;
+use weir_core::principal::Identity;
+
+use super::super::vocabulary::{ARGUMENTS, SCHEMA, Type};
+use super::super::*;
+use super::{Thing, call, person, principal, rules};
+
+/// The same question put to Cedar in the plain way: all rules at once, nothing indexed and nothing kept.
+fn plainly(text: &str, who: &Principal, thing: &Thing, action: &str, arguments: &str) -> bool {
+    let policies: PolicySet = text.parse().unwrap();
+    let scalars = arguments::scalars(arguments.as_bytes()).unwrap();
+    let tags = scalars.into_iter().map(|(k, v)| (k, RestrictedExpression::new_string(v)));
+    let id = Type::Arguments.id("a");
+    let entities = [
+        facts::principal(who).unwrap(),
+        facts::tool(&thing.target()).unwrap(),
+        Entity::new_with_tags(id.clone(), [], [], tags).unwrap(),
+    ];
+    let entities = Entities::from_entities(entities, None).unwrap();
+    let context = match action {
+        "call" => Context::from_pairs([(ARGUMENTS.to_owned(), RestrictedExpression::new_entity_uid(id))]).unwrap(),
+        _ => Context::empty(),
+    };
+    let [tool, ..] = facts::tool_ids(&thing.target());
+    let request =
+        Request::new(facts::principal_id(who), Type::Action.id(action), tool, context, Some(&SCHEMA)).unwrap();
+    let response = Cedar::new().is_authorized(&request, &policies, &entities);
+    response.decision() == Decision::Allow && response.diagnostics().errors().next().is_none()
+}
+
+fn any_rule() -> impl Strategy<Value = String> {
+    let effect = prop::sample::select(vec!["permit", "permit", "permit", "forbid"]);
+    let who = prop::sample::select(vec![
+        "principal",
+        "principal",
+        "principal in Group::\"a\"",
+        "principal in Group::\"b\"",
+        "principal is Principal in Group::\"b\"",
+        "principal == Principal::\"https://id.example.com ann\"",
+        "principal == Principal::\"anonymous\"",
+    ]);
+    let tool = prop::sample::select(vec![
+        "resource",
+        "resource",
+        "resource in Upstream::\"one\"",
+        "resource in Endpoint::\"/mcp\"",
+        "resource == Tool::\"one/x\"",
+        "resource == Tool::\"two/y\"",
+        "resource is Tool in Upstream::\"two\"",
+    ]);
+    let either = prop::sample::select(vec![
+        "",
+        "",
+        "when { principal.scopes.contains(\"s\") }",
+        "unless { principal.anonymous }",
+        "when { resource has readOnlyHint && resource.readOnlyHint }",
+        "when { principal.subject == \"ann\" }",
+        "unless { principal.hasTag(\"team\") && principal.getTag(\"team\") == \"ben\" }",
+        "when { principal in Group::\"a\" || resource.native == \"y\" }",
+        "when { principal has client }",
+        "when { 9223372036854775807 + (if principal.groups.contains(\"b\") then 1 else 0) > 0 }",
+    ]);
+    let calls = prop::sample::select(vec![
+        "when { context.arguments.hasTag(\"/p\") }",
+        "unless { context.arguments.hasTag(\"/p\") && context.arguments.getTag(\"/p\") == \"1\" }",
+    ]);
+    let scope = (effect, who, tool);
+    prop_oneof![
+        3 => (scope.clone(), prop::sample::select(vec!["action", "action == Action::\"see\"", "action in [Action::\"call\"]"]), either)
+            .prop_map(|((effect, who, tool), action, when)| format!("{effect}({who}, {action}, {tool}) {when};")),
+        1 => (scope, calls).prop_map(|((effect, who, tool), when)| format!("{effect}({who}, action == Action::\"call\", {tool}) {when};")),
+    ]
+}
+
+fn any_person() -> impl Strategy<Value = Principal> {
+    let name = prop::sample::select(vec!["ann", "ben", "eve"]);
+    let groups = prop::sample::subsequence(vec!["a", "b", "c"], 0..=3);
+    let scopes = prop::sample::subsequence(vec!["s", "t"], 0..=2);
+    prop_oneof![
+        8 => (name, groups, scopes).prop_map(|(name, groups, scopes)| person(name, &groups, &scopes)),
+        1 => Just(principal(Identity::Anonymous)),
+    ]
+}
+
+fn any_thing() -> impl Strategy<Value = Thing> {
+    let home = prop::sample::select(vec!["one/x", "one/y", "two/x", "two/y"]);
+    (home, prop::option::of(any::<bool>()), prop::bool::ANY, prop::bool::ANY).prop_map(
+        |(home, read_only, scoped, other)| {
+            let mut thing = Thing::new(home);
+            thing.hints.read_only = read_only;
+            if scoped {
+                thing.scopes = vec!["s".into()];
+            }
+            if other {
+                thing.endpoint = EndpointId::new("/other");
+            }
+            thing
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    /// What is indexed, shared and kept answers as the plain engine does, whoever asked before; and a tool is listed
+    /// exactly if a call of it is not answered as one of a tool that does not exist.
+    #[test]
+    fn d14_a_kept_answer_is_the_answer_and_a_listed_tool_is_a_known_one(
+        texts in prop::collection::vec(any_rule(), 0..8),
+        people in prop::collection::vec(any_person(), 1..6),
+        things in prop::collection::vec(any_thing(), 1..6),
+        arguments in prop::sample::select(vec!["{}", r#"{"p":1}"#, r#"{"p":"2"}"#]),
+    ) {
+        let text = texts.join("\n");
+        let rules = match text.is_empty() {
+            true => Rules::default(),
+            false => rules(&text),
+        };
+        for who in &people {
+            for thing in &things {
+                let ask = |action| text.is_empty() || plainly(&text, who, thing, action, arguments);
+                let scoped = lacking(who, &thing.scopes).is_empty();
+                let (see, may) = (ask("see"), ask("call"));
+                let sight = rules.sees(who, &thing.target());
+                let called = call(&rules, who, thing, arguments).map_or_else(|failure| failure.reason(), |_| "made");
+                let (sight, wanted) = match (see, scoped, may) {
+                    (false, ..) => (sight == Sight::Hidden, Failure::not_there(thing.kind, "x").reason()),
+                    (true, false, _) => (matches!(sight, Sight::Scopes(_)), "insufficient_scope"),
+                    (true, true, false) => (sight == Sight::Seen, "denied"),
+                    (true, true, true) => (sight == Sight::Seen, "made"),
+                };
+                prop_assert!(sight, "{} {:?} {}", who, thing.target(), text);
+                prop_assert_eq!(called, wanted, "{} {:?} {}", who, thing.target(), text);
+            }
+        }
+    }
+}
