@@ -1,7 +1,7 @@
 //! Starting programs: where the work tree is, and commands that must succeed.
 
 use std::{
-    env,
+    env, fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -21,6 +21,16 @@ pub(crate) fn root() -> anyhow::Result<PathBuf> {
 pub(crate) fn target_dir() -> anyhow::Result<PathBuf> {
     let root = root()?;
     Ok(env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir)))
+}
+
+/// A folder below the build output, without what an earlier run left in it.
+pub(crate) fn empty_folder(name: &str) -> anyhow::Result<PathBuf> {
+    let folder = target_dir()?.join(name);
+    if folder.exists() {
+        fs::remove_dir_all(&folder).with_context(|| format!("cannot empty {}", folder.display()))?;
+    }
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
 }
 
 /// Cargo, working in the root of the tree.

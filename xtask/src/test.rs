@@ -1,14 +1,18 @@
 //! `cargo xtask test`: the tests of the workspace with everything they need around them, the examples in the docs, a
 //! smoke run of the benchmarks, and the conformance suite.
 
-use std::{env, path::Path, process::Command};
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use clap::Args;
 
 use crate::{
     bench, compat, conformance,
     peers::{self, Peers},
-    run::{build_weir, cargo, checked, has_cargo_command, root},
+    run::{build_weir, cargo, checked, empty_folder, has_cargo_command, root},
 };
 
 /// What `--quick` runs: the crates' own tests, and the pairings of each era's newest revision. The rest of the integration
@@ -40,17 +44,19 @@ impl Options {
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let peers = if options.quick { None } else { Some(peers::install()?) };
     let weir = build_weir(&[])?;
-    let tests = tests(options, &weir, peers.as_ref());
-    let Some(peers) = peers.filter(|_| options.args.is_empty()) else { return tests };
+    let emitted = peers.as_ref().map(Emitted::empty).transpose()?;
+    let tests = tests(options, &weir, peers.as_ref(), emitted.as_ref());
+    let types = emitted.map_or(Ok(()), |emitted| emitted.check(options.args.is_empty()));
+    let Some(peers) = peers.filter(|_| options.args.is_empty()) else { return tests.and(types) };
     let examples = examples();
     let smoke = bench::smoke(&weir);
     let suite = conformance::through(&weir, &peers);
     // Only a whole run has every pairing in it, and only this runner reports.
     let tables = if has_cargo_command("nextest")? && tests.is_ok() { compat::check() } else { Ok(()) };
-    tests.and(examples).and(smoke).and(suite).and(tables)
+    tests.and(types).and(examples).and(smoke).and(suite).and(tables)
 }
 
-fn tests(options: &Options, weir: &Path, peers: Option<&Peers>) -> anyhow::Result<()> {
+fn tests(options: &Options, weir: &Path, peers: Option<&Peers>, emitted: Option<&Emitted<'_>>) -> anyhow::Result<()> {
     let mut tests = cargo()?;
     if has_cargo_command("nextest")? {
         tests.args(["nextest", "run", "--workspace", "--locked"]);
@@ -62,7 +68,31 @@ fn tests(options: &Options, weir: &Path, peers: Option<&Peers>) -> anyhow::Resul
     }
     tests.args(&options.args);
     environment(&mut tests, weir, peers)?;
+    if let Some(emitted) = emitted {
+        tests.env("WEIR_EMITTED", &emitted.folder);
+    }
     checked(&mut tests)
+}
+
+/// What weir says while the tests run, held against the types of the official Python SDK.
+struct Emitted<'a> {
+    peers: &'a Peers,
+    folder: PathBuf,
+}
+
+impl<'a> Emitted<'a> {
+    /// Forgets what an earlier run left.
+    fn empty(peers: &'a Peers) -> anyhow::Result<Self> {
+        Ok(Self { peers, folder: empty_folder("emitted")? })
+    }
+
+    /// Fails where a message breaks the types of its revision; after a run of all tests also where hardly any was kept.
+    fn check(self, whole: bool) -> anyhow::Result<()> {
+        let python = self.peers.dir.join("python");
+        let mut check = Command::new(python.join(".venv2/bin/python"));
+        check.arg(python.join("emitted.py")).arg(self.folder);
+        checked(check.args(whole.then_some("--whole")))
+    }
 }
 
 /// The examples in the docs, which nextest leaves out.

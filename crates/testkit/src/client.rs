@@ -258,10 +258,7 @@ impl RawClient {
             Dialect::Legacy { revision, .. } => *revision,
             Dialect::Modern(_) => Revision::MODERN,
         };
-        match &self.recorder {
-            Some(recorder) => exchange.recorded(recorder.clone(), revision, method),
-            None => exchange,
-        }
+        exchange.recorded(self.recorder.clone(), revision, method)
     }
 
     fn base_headers(&self) -> HeaderMap {

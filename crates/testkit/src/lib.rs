@@ -5,6 +5,7 @@
 
 mod accept;
 pub mod client;
+pub mod emitted;
 pub mod fakes;
 pub mod faultd;
 pub mod idp;

@@ -74,7 +74,7 @@ impl Mockup {
 
     /// The URL of the MCP endpoint. The same after a restart.
     pub fn url(&self) -> String {
-        format!("http://{}/mcp", self.address)
+        format!("http://{}{}", self.address, server::PATH)
     }
 
     /// Where it listens.

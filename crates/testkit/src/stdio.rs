@@ -9,6 +9,8 @@ use std::time::SystemTime;
 
 use weir_wire::Revision;
 
+use crate::emitted;
+
 const NAME: &str = "mock-stdio";
 
 /// A command line, put together flag by flag.
@@ -86,7 +88,8 @@ impl MockStdio {
     /// # Panics
     /// When the program is missing and cannot be built.
     pub fn command(&self) -> (PathBuf, Vec<String>) {
-        (program(), self.arguments.clone())
+        let kept = emitted::folder().map(|folder| ["--keep".to_owned(), folder.to_string_lossy().into_owned()]);
+        (program(), self.arguments.iter().cloned().chain(kept.into_iter().flatten()).collect())
     }
 
     fn with(self, flag: &str, value: &str) -> Self {

@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
-use weir_testkit::{Answer, Exchange, Modern, RawClient, Schemas, Sender};
+use weir_testkit::{Answer, Exchange, Modern, RawClient, Schemas, Sender, emitted};
 use weir_wire::{LogLevel, Revision, meta};
 
 use super::PATIENCE;
@@ -215,6 +215,7 @@ pub async fn soon<T>(what: &str, wait: impl Future<Output = T>) -> T {
 /// Holds a message that a client saw against the schema of its revision, where `MCP_SCHEMAS` says where they are, and
 /// against what no revision may see.
 fn hold(revision: Revision, answered: &str, message: &Value) {
+    emitted::note(Sender::Server, revision, answered, message);
     static SCHEMAS: OnceLock<Option<Schemas>> = OnceLock::new();
     if let Some(schemas) = SCHEMAS.get_or_init(Schemas::from_environment)
         && let Err(wrong) = schemas.check(revision, Sender::Server, answered, message)

@@ -184,6 +184,11 @@ impl Client {
     }
 }
 
+/// A Python program of the peers' folder, with the packages of the SDK 2.x.
+pub fn python_command(program: &str) -> Command {
+    command(&python(".venv2", &[&script(program)]))
+}
+
 /// A Node program of the peers' folder, to be given arguments.
 pub fn peer_command(program: &str) -> Command {
     let mut words = node(program);

@@ -7,7 +7,7 @@ mod process;
 mod weir;
 
 pub use checked::{Checked, Stream, soon};
-pub use foreign::{Client, Server, inspector, needs_peers, peer_command};
+pub use foreign::{Client, Server, inspector, needs_peers, peer_command, python_command};
 pub use process::Process;
 pub use weir::{Weir, binary, free_port};
 

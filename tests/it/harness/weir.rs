@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
+use weir_testkit::emitted;
 
 use super::process::Process;
 
@@ -53,6 +54,7 @@ impl Weir {
     }
 
     fn start(wrapper: &[&str], mut config: Value, page: &str, log: &str) -> Option<Self> {
+        emitted::is_weirs();
         // Held at the same time, so that they differ.
         let held = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let [port, admin] = held.map(|listener| listener.local_addr().unwrap().port());

@@ -13,7 +13,6 @@ mod verdict;
 
 use std::{
     collections::BTreeMap,
-    fs,
     path::{Path, PathBuf},
 };
 
@@ -28,7 +27,7 @@ use crate::{
         verdict::Judgement,
     },
     peers::{self, Peers},
-    run::{build_weir, target_dir},
+    run::{build_weir, empty_folder},
 };
 
 /// The requirement sets that are run against a fixture of the suite's own era. The set also decides what the suite speaks on
@@ -142,7 +141,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         None => Some(build_weir(&[])?),
     };
     let era = options.upstream_era;
-    let output = empty_output()?;
+    let output = empty_folder("conformance")?;
     if let Some(weir) = weir.as_ref().filter(|_| options.client) {
         return report(&as_client(weir, &peers, &output)?, &output);
     }
@@ -163,7 +162,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 /// When a required scenario fails directly, when one fails through weir and nothing says that it may, or when what the
 /// file of expected failures says is no longer so.
 pub(crate) fn through(weir: &Path, peers: &Peers) -> anyhow::Result<()> {
-    let output = empty_output()?;
+    let output = empty_folder("conformance")?;
     let rig = Rig::new(peers, Era::Both, &output)?;
     let mut judgements = Vec::new();
     for way in [Way::Open, Way::Auth, Way::Cross] {
@@ -252,16 +251,6 @@ fn expected(peers: &Peers) -> anyhow::Result<Expected> {
         SAME.iter().chain(&CROSS).chain(CLIENT.iter().map(|(leg, _)| leg)).map(|leg| leg.name).collect();
     expected.name_only(&names)?;
     Ok(expected)
-}
-
-/// The folder of logs and results, without what an earlier run left.
-fn empty_output() -> anyhow::Result<PathBuf> {
-    let output = target_dir()?.join("conformance");
-    if output.exists() {
-        fs::remove_dir_all(&output).with_context(|| format!("cannot empty {}", output.display()))?;
-    }
-    fs::create_dir_all(&output)?;
-    Ok(output)
 }
 
 fn report(judgements: &[Judgement], output: &Path) -> anyhow::Result<()> {

@@ -11,7 +11,9 @@ use serde_json::Value;
 use weir_wire::Revision;
 
 use super::events::{Reader, SseEvent};
+use crate::emitted;
 use crate::recorder::{Recorder, Seen};
+use crate::schemas::Sender;
 use crate::task::Owned;
 
 /// An answer whose head has arrived. Dropping it closes the connection, as a client that vanishes does.
@@ -27,7 +29,7 @@ pub struct Exchange {
     whole: BytesMut,
     events: Vec<SseEvent>,
     ended: bool,
-    recorder: Option<(Recorder, Revision, String)>,
+    recorder: Option<(Option<Recorder>, Revision, String)>,
     _connection: Owned,
 }
 
@@ -63,8 +65,8 @@ impl Exchange {
         }
     }
 
-    /// Shows every message to `recorder` as part of the answer to `method`.
-    pub(super) fn recorded(mut self, recorder: Recorder, revision: Revision, method: &str) -> Self {
+    /// Keeps every message as part of the answer to `method`, also in `recorder`.
+    pub(super) fn recorded(mut self, recorder: Option<Recorder>, revision: Revision, method: &str) -> Self {
         self.recorder = Some((recorder, revision, method.to_owned()));
         self
     }
@@ -170,6 +172,8 @@ impl Exchange {
         };
         if let Some((recorder, revision, answered)) = &self.recorder {
             for message in &messages {
+                emitted::note(Sender::Server, *revision, answered, message);
+                let Some(recorder) = recorder else { continue };
                 recorder.add(Seen { revision: *revision, answered: answered.clone(), message: message.clone() });
             }
         }

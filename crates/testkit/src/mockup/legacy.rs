@@ -123,7 +123,7 @@ fn take_in(shared: &Shared, request: &Recorded) {
         let _ = shared.cancels.send(cancel);
     }
     let asked = request.message["id"].as_str().and_then(|id| shared.change(|inner| inner.asked.remove(id)));
-    if let Some(asked) = asked {
+    if let Some((_, asked)) = asked {
         // An error means that the call that asked is over.
         let _ = asked.send(request.message.clone());
     }

@@ -210,7 +210,7 @@ impl Player {
         let id = self.ending.shared.change(|inner| {
             inner.numbers += 1;
             let id = format!("ask-{}", inner.numbers);
-            inner.asked.insert(id.clone(), sender);
+            inner.asked.insert(id.clone(), (method.to_owned(), sender));
             id
         });
         self.message(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string());

@@ -20,7 +20,11 @@ use super::record::Recorded;
 use super::state::Shared;
 use super::{legacy, modern};
 use crate::accept::accept;
+use crate::emitted;
+use crate::schemas::Sender;
 
+/// Where the MCP endpoint is.
+pub(super) const PATH: &str = "/mcp";
 /// The largest request a mock server reads.
 const MAX_BODY: usize = 64 << 20;
 
@@ -57,6 +61,7 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>, connection: u6
     let message = serde_json::from_slice(&body).unwrap_or_default();
     let path = head.uri.path_and_query().map_or_else(String::new, ToString::to_string);
     let request = Recorded { verb: head.method, path, headers: head.headers, body, message, connection };
+    note(shared, &request);
     shared.change(|inner| inner.requests.push(request.clone()));
     if let Some(answer) = shared.lock().door.answer(&request) {
         return answer;
@@ -72,6 +77,23 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>, connection: u6
         modern::answer(shared, &request, switch).await
     } else {
         legacy::answer(shared, &request, switch).await
+    }
+}
+
+/// Keeps what weir sent, in the revision that it spoke.
+fn note(shared: &Shared, request: &Recorded) {
+    let inner = shared.lock();
+    let asked = request.message["id"].as_str().and_then(|id| inner.asked.get(id));
+    let answered = asked.map(|(method, _)| method.as_str()).unwrap_or_default();
+    let of_session = request.session().and_then(|id| inner.sessions.get(id)).map(|session| session.revision);
+    let named = [&request.meta()[meta::PROTOCOL_VERSION], &request.message["params"]["protocolVersion"]];
+    let named = named.into_iter().find_map(|version| Revision::parse(version.as_str()?));
+    // A session of before a restart is not known any more.
+    let of_head = || request.header("mcp-protocol-version").and_then(Revision::parse);
+    let revision = named.or(of_session).or_else(of_head).or(shared.settings.legacy).unwrap_or(Revision::MODERN);
+    // Elsewhere it collects what is no MCP.
+    if request.path == PATH && request.message.is_object() {
+        emitted::note(Sender::Client, revision, answered, &request.message);
     }
 }
 

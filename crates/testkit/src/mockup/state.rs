@@ -54,8 +54,8 @@ pub(super) struct Inner {
     pub(super) requests: Vec<Recorded>,
     pub(super) counts: HashMap<String, Counts>,
     pub(super) sessions: HashMap<String, Session>,
-    /// Server requests whose answer has not come, by id.
-    pub(super) asked: HashMap<String, oneshot::Sender<Value>>,
+    /// Server requests whose answer has not come, by id: their method, and who waits.
+    pub(super) asked: HashMap<String, (String, oneshot::Sender<Value>)>,
     pub(super) answers: Vec<Value>,
     pub(super) listeners: usize,
     /// Resources that open modern streams listen for, each stream counted.

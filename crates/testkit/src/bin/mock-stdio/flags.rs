@@ -16,6 +16,8 @@ pub(super) struct Flags {
     pub(super) grandchild: bool,
     pub(super) hang: bool,
     pub(super) starts_file: Option<String>,
+    /// Where to keep what the client says.
+    pub(super) keep: Option<String>,
 }
 
 /// Reads the arguments; the error names the one that is wrong.
@@ -34,6 +36,7 @@ pub(super) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Flags
             "--noise" => flags.noise = true,
             "--ignore-sigterm" => flags.ignore_sigterm = true,
             "--grandchild" => flags.grandchild = true,
+            "--keep" => flags.keep = Some(value()?),
             "--hang" => flags.hang = true,
             "--starts-file" => flags.starts_file = Some(value()?),
             _ => return Err(format!("unknown flag {flag}")),

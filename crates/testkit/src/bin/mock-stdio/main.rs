@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use weir_testkit::{emitted, schemas};
 use weir_wire::{Revision, code, meta};
 
 use flags::Flags;
@@ -26,8 +27,8 @@ struct State {
     running: HashMap<String, Sender<()>>,
     /// Running requests that were cancelled.
     cancelled: usize,
-    /// Waiting for the answer to the server's own request of that id.
-    asking: HashMap<String, Sender<Value>>,
+    /// Waiting for the answer to the server's own request of that id and method.
+    asking: HashMap<String, (String, Sender<Value>)>,
 }
 
 struct Server {
@@ -45,6 +46,9 @@ fn main() -> Result<(), String> {
         let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
         file.and_then(|mut file| writeln!(file, "{}", std::process::id()))
             .map_err(|error| format!("{path}: {error}"))?;
+    }
+    if let Some(folder) = &flags.keep {
+        emitted::keep_in(folder.as_ref());
     }
     flood(flags.flood_stderr);
     if flags.noise {
@@ -72,6 +76,7 @@ impl Server {
         for line in std::io::stdin().lock().lines() {
             let Ok(line) = line else { return };
             let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
+            self.note(&message);
             if message.get("id").is_some() && message.get("method").is_some() {
                 requests += 1;
                 if self.flags.exit_after.is_some_and(|most| requests >= most) {
@@ -91,6 +96,18 @@ impl Server {
         }
     }
 
+    /// Keeps what the client said, in its revision.
+    fn note(&self, message: &Value) {
+        let params = &message["params"];
+        let named = [&params["_meta"][meta::PROTOCOL_VERSION], &params["protocolVersion"]];
+        let named = named.into_iter().find_map(|version| Revision::parse(version.as_str()?));
+        let newest = if self.flags.modern { Revision::MODERN } else { Revision::NEWEST_LEGACY };
+        let revision = named.or(self.flags.revision).unwrap_or(newest);
+        let state = self.state();
+        let answered = state.asking.get(&message["id"].to_string()).map(|(method, _)| method.as_str());
+        emitted::note(schemas::Sender::Client, revision, answered.unwrap_or_default(), message);
+    }
+
     fn notification(&self, message: &Value) {
         let mut state = self.state();
         if message["method"] == "notifications/cancelled" {
@@ -98,7 +115,7 @@ impl Server {
             state.cancelled += usize::from(state.running.remove(&id.to_string()).is_some());
             state.listeners.retain(|listener| listener != id);
         } else if message.get("method").is_none()
-            && let Some(asking) = state.asking.remove(&message["id"].to_string())
+            && let Some((_, asking)) = state.asking.remove(&message["id"].to_string())
         {
             // An error means that the call that asked is over.
             let _ = asking.send(message.clone());
@@ -233,11 +250,12 @@ impl Server {
             "ask" => {
                 let question = json!(format!("ask-{id}"));
                 let (sender, answered) = channel();
-                self.state().asking.insert(question.to_string(), sender);
                 let mut asked = json!({"jsonrpc": "2.0", "id": question, "method": "roots/list"});
                 if let Some(method) = arguments.get("ask") {
                     (asked["method"], asked["params"]) = (method.clone(), arguments["params"].clone());
                 }
+                let method = asked["method"].as_str().unwrap_or_default().to_owned();
+                self.state().asking.insert(question.to_string(), (method, sender));
                 say(&asked);
                 let answer = answered.recv().unwrap_or_default();
                 if arguments.get("ask").is_some() { structured(answer) } else { structured(arguments) }

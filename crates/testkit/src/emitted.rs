@@ -1,0 +1,179 @@
+//! What weir says while tests run, to clients and to servers, kept in files: at the end of a run all of it is held against the
+//! official SDK's types (`cargo xtask test`).
+//!
+//! Kept is one message of each shape for each process: what differs in nothing but texts and numbers breaks no type that the
+//! first one keeps. Nothing is kept unless the environment names a folder and the tests say that it is weir they speak to.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use serde_json::{Value, json};
+use weir_wire::Revision;
+
+use crate::schemas::Sender;
+
+/// The environment variable that names the folder.
+pub const ENVIRONMENT: &str = "WEIR_EMITTED";
+
+/// Bytes that are kept of a text. A multiple of four, so that what was base64 is base64.
+const TEXT: usize = 256;
+/// Items that are kept of an array, each of another shape.
+const ITEMS: usize = 32;
+/// Members whose texts are words of the protocol: each word is a shape of its own.
+const WORDS: [&str; 14] = [
+    "action",
+    "audience",
+    "cacheScope",
+    "includeContext",
+    "jsonrpc",
+    "level",
+    "method",
+    "mode",
+    "resultType",
+    "role",
+    "status",
+    "stopReason",
+    "taskSupport",
+    "type",
+];
+
+static NOTES: OnceLock<Option<Notes>> = OnceLock::new();
+
+/// From now on what the raw clients of this process see, and what its mock servers are sent, is weir's.
+pub fn is_weirs() {
+    NOTES.get_or_init(|| std::env::var_os(ENVIRONMENT).map(|folder| Notes::open(PathBuf::from(folder))));
+}
+
+/// The same for a process that is told where to keep it.
+pub fn keep_in(folder: &Path) {
+    NOTES.get_or_init(|| Some(Notes::open(folder.to_owned())));
+}
+
+/// Where what weir says is kept, if it is.
+pub fn folder() -> Option<&'static Path> {
+    NOTES.get()?.as_ref().map(|notes| &*notes.folder)
+}
+
+/// Keeps a message of weir's, where that is wanted. `answered` is the method that a response answers.
+pub fn note(sender: Sender, revision: Revision, answered: &str, message: &Value) {
+    if let Some(Some(notes)) = NOTES.get() {
+        notes.add(sender, revision, answered, message);
+    }
+}
+
+struct Notes {
+    folder: PathBuf,
+    /// The shapes that were seen, and where one of each is kept.
+    kept: Mutex<(HashSet<u64>, File)>,
+}
+
+impl Notes {
+    fn open(folder: PathBuf) -> Self {
+        let path = folder.join(format!("{}.jsonl", std::process::id()));
+        let file = File::options().create(true).append(true).open(&path);
+        let file = file.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Self { folder, kept: Mutex::new((HashSet::new(), file)) }
+    }
+
+    fn add(&self, sender: Sender, revision: Revision, answered: &str, message: &Value) {
+        let mut hasher = DefaultHasher::new();
+        (sender, revision, answered).hash(&mut hasher);
+        shape("", message, &mut hasher);
+        let mut notes = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if !notes.0.insert(hasher.finish()) {
+            return;
+        }
+        let sender = if sender == Sender::Server { "server" } else { "client" };
+        let message = reduced(message);
+        let line = json!({"sender": sender, "revision": revision.as_str(), "answered": answered, "message": message});
+        notes.1.write_all(format!("{line}\n").as_bytes()).unwrap_or_else(|error| panic!("what weir said: {error}"));
+    }
+}
+
+/// What makes two messages different for a type: members, kinds of values, words of the protocol, distinct items.
+fn shape(key: &str, value: &Value, hasher: &mut DefaultHasher) {
+    match value {
+        Value::Null => 0.hash(hasher),
+        Value::Bool(yes) => (1, yes).hash(hasher),
+        Value::Number(number) => (2, number.is_f64(), number.as_i64().is_some_and(i64::is_negative)).hash(hasher),
+        Value::String(text) if WORDS.contains(&key) => (3, text).hash(hasher),
+        Value::String(text) => (3, text.is_empty()).hash(hasher),
+        Value::Array(items) => {
+            4.hash(hasher);
+            distinct(key, items).iter().for_each(|(_, own)| own.hash(hasher));
+        }
+        Value::Object(members) => {
+            (5, members.len()).hash(hasher);
+            for (key, value) in members {
+                key.hash(hasher);
+                shape(key, value, hasher);
+            }
+        }
+    }
+}
+
+/// The first items of each shape.
+fn distinct<'a>(key: &str, items: &'a [Value]) -> Vec<(&'a Value, u64)> {
+    let mut seen = HashSet::new();
+    let shaped = items.iter().map(|item| {
+        let mut own = DefaultHasher::new();
+        shape(key, item, &mut own);
+        (item, own.finish())
+    });
+    shaped.filter(|(_, own)| seen.insert(*own)).take(ITEMS).collect()
+}
+
+/// The message without what repeats itself.
+fn reduced(value: &Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(text.chars().take(TEXT).collect()),
+        Value::Array(items) => distinct("", items).into_iter().map(|(item, _)| reduced(item)).collect(),
+        Value::Object(members) => members.iter().map(|(key, value)| (key.clone(), reduced(value))).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shaped(value: &Value) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        shape("", value, &mut hasher);
+        hasher.finish()
+    }
+
+    #[test]
+    fn what_a_type_tells_apart_are_two_shapes_and_what_it_does_not_is_one() {
+        let same = [
+            (json!({"id": 1, "text": "a"}), json!({"id": 2, "text": "other"})),
+            (json!([{"a": 1}, {"a": 2}]), json!([{"a": 3}])),
+        ];
+        for (one, other) in same {
+            assert_eq!(shaped(&one), shaped(&other), "{one} {other}");
+        }
+        let apart = [
+            (json!({"id": 1}), json!({"id": "1"})),
+            (json!({"id": 1}), json!({"id": 1.5})),
+            (json!({"id": null}), json!({})),
+            (json!({"type": "text"}), json!({"type": "image"})),
+            (json!({"audience": ["user"]}), json!({"audience": ["assistant"]})),
+            (json!([{"a": 1}]), json!([{"a": 1}, {"b": 1}])),
+        ];
+        for (one, other) in apart {
+            assert_ne!(shaped(&one), shaped(&other), "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut_and_equal_items_kept_once() {
+        let message = json!({"data": "é".repeat(1000), "tools": [{"name": "a"}, {"name": "b"}, {"name": "c", "x": 1}]});
+        let kept = reduced(&message);
+        assert_eq!(kept["data"].as_str().map(|text| text.chars().count()), Some(TEXT));
+        assert_eq!(kept["tools"], json!([{"name": "a"}, {"name": "c", "x": 1}]));
+    }
+}
