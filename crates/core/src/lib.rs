@@ -13,6 +13,7 @@ pub mod cursor;
 pub mod endpoint;
 pub mod failure;
 pub mod fuzzing;
+pub mod instant;
 pub mod names;
 pub mod parked;
 pub mod port;

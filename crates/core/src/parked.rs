@@ -112,7 +112,8 @@ impl Parked {
 }
 
 /// Whether a value has the shape of the result of a question.
-fn is_answer(method: Method, value: &[u8]) -> bool {
+#[must_use]
+pub fn is_answer(method: Method, value: &[u8]) -> bool {
     let member = |name: &str| scan::find(value, name).map(|range| &value[range]);
     let starts = |name: &str, with: &[u8]| member(name).is_some_and(|value| with.contains(&value[0]));
     scan::is_object(value)

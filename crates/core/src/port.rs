@@ -1,10 +1,12 @@
 //! The ports: what weir needs of the world, each a trait that another crate implements. Every session, answer and
 //! cancel goes through them, so that replicas can share them later.
 
+mod book;
 mod decide;
 mod post;
 mod replay;
 
+pub use book::{KeptTask, TaskBook};
 pub use decide::{
     Action, Attempt, Audience, Audit, Authorizer, Decision, Ended, Entrance, Entry, Evidence, Limiter, Permit, Secret,
     Sight, Verdict, Verifier,

@@ -16,21 +16,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use crate::admit::{Admitted, Authenticated, Gates, Parts, admit};
-use crate::call::{AskedBy, Call, Resume, SessionKey};
-use crate::catalog::{Catalog, Inbox, Item, Subscription, Tool, View};
+use crate::call::{AsTask, AskedBy, Call, Resume, SessionKey};
+use crate::catalog::{Catalog, Inbox, Item, Subscription, TaskSupport, Tool, View};
 use crate::endpoint::Mode;
 use crate::failure::{Failure, FailureKind};
 use crate::names::uri;
 use crate::parked::{ParkedId, Place};
 use crate::port::{Attempt, Decision, Parking, Sight};
 use crate::principal::Principal;
-use crate::reply::{Event, Reply, ReplySource};
+use crate::reply::{End, Event, Reply, ReplySource};
 use crate::task::TaskDesk;
 use crate::upstream::{ListKind, Outbound, SessionNews};
 use record::{Begun, Record};
 use way::Way;
 
 /// The router. One for all endpoints; it holds no state of its own.
+#[derive(Clone)]
 pub struct Router {
     catalog: Arc<Catalog>,
     gates: Gates,
@@ -66,9 +67,16 @@ impl Router {
             Ok(item) => item,
             Err(failure) => return Reply::ended(self.recorded(&call, failure)),
         };
-        match admit(&self.gates, call, item).await {
+        // What can be nothing but a task is waited for in the stead of a client that knows none.
+        let driven = call.inner().as_task == AsTask::Driven && item.tool.tasks == TaskSupport::Required;
+        let driven = driven.then(|| call.with(call.inner().clone()));
+        let reply = match admit(&self.gates, call, item).await {
             Ok(call) => self.send(call).await,
-            Err(failure) => Reply::ended(failure),
+            Err(failure) => return Reply::ended(failure),
+        };
+        match driven {
+            None => reply,
+            Some(call) => Reply::live(Driven { router: self.clone(), call, reply }),
         }
     }
 
@@ -117,11 +125,12 @@ impl Router {
         let own = endpoint.as_ref().and_then(|endpoint| endpoint.deadlines);
         let deadlines = own.map_or(item.terms.deadlines, |own| item.terms.deadlines.cut(own));
         let mut way = Way::of(endpoint.as_deref(), &item, &call);
-        let call = match self.as_task(&principal, &call, &item) {
-            Ok(None) => call,
+        let (call, kept) = match self.as_task(&principal, &call, &item) {
+            Ok(None) => (call, false),
             Ok(Some((naming, call))) => {
+                let kept = naming.is_wanted();
                 way.becomes(naming);
-                call
+                (call, kept)
             }
             Err(failure) => return record.on(Reply::ended(failure), Way::default()),
         };
@@ -145,7 +154,7 @@ impl Router {
             (None, AskedBy::Requests) => reply,
             (None, AskedBy::Rounds) => unasked(reply),
         };
-        record.on(reply, way)
+        record.on(if kept { tasks::gathered(reply) } else { reply }, way)
     }
 
     /// A call of nothing that its sender can see. It is on record like every other refusal.
@@ -251,6 +260,25 @@ impl ReplySource for Unasked {
         loop {
             match ready!(self.0.poll_next(cx)) {
                 Some(Event::Ask(_)) => {}
+                Some(event) => return Poll::Ready(event),
+                None => return Poll::Ready(Event::End(Failure::internal("a reply ended without an end").into())),
+            }
+        }
+    }
+}
+
+/// A call that becomes a task, and is followed to its end.
+struct Driven {
+    router: Router,
+    call: Authenticated<Arc<Call>>,
+    reply: Reply,
+}
+
+impl ReplySource for Driven {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        loop {
+            match ready!(self.reply.poll_next(cx)) {
+                Some(Event::End(End::Task(created))) => self.reply = self.router.drive(&self.call, &created),
                 Some(event) => return Poll::Ready(event),
                 None => return Poll::Ready(Event::End(Failure::internal("a reply ended without an end").into())),
             }

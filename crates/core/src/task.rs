@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use crate::call::SessionKey;
 use crate::capability::CapabilityClass;
+use crate::instant::rfc3339;
 use crate::names::{EndpointId, UpstreamId};
-use crate::port::Random;
+use crate::port::{Clock, Random, TaskBook, random_id};
 use crate::principal::Principal;
 use crate::seal::Sealer;
 
@@ -34,20 +35,49 @@ pub struct TaskHome {
     pub class: CapabilityClass,
     /// The client's session in which it began.
     pub session: Option<SessionKey>,
+    /// True for one that is weir's own: a call that was over when it was to become a task.
+    pub own: bool,
 }
 
-/// What names tasks, and reads their names.
+/// What names tasks, reads their names, and remembers them.
 #[derive(Clone)]
 pub struct TaskDesk {
     sealer: Sealer,
     random: Arc<dyn Random>,
+    clock: Arc<dyn Clock>,
+    pub(crate) book: Arc<dyn TaskBook>,
 }
 
 impl TaskDesk {
-    /// Names that open with these keys.
+    /// Names that open with these keys, of tasks that `book` remembers.
     #[must_use]
-    pub fn new(sealer: Sealer, random: Arc<dyn Random>) -> Self {
-        Self { sealer, random }
+    pub fn new(sealer: Sealer, (random, clock): (Arc<dyn Random>, Arc<dyn Clock>), book: Arc<dyn TaskBook>) -> Self {
+        Self { sealer, random, clock, book }
+    }
+
+    /// A name for a task of weir's own, as its `native` one.
+    pub(crate) fn own_name(&self) -> String {
+        let id = random_id(&*self.random);
+        format!("{:032x}", u128::from_be_bytes(id))
+    }
+
+    /// The time, as it stands in states of tasks.
+    pub(crate) fn now(&self) -> String {
+        rfc3339(self.clock.wall())
+    }
+
+    /// The text of a position in a list of tasks, for its owner alone.
+    pub(crate) fn cursor(&self, principal: &Principal, endpoint: &EndpointId, after: u64) -> String {
+        self.sealer.seal(&*self.random, &purpose(b"weir tasks ", principal, endpoint), &after.to_be_bytes())
+    }
+
+    /// The opposite of [`Self::cursor`].
+    pub(crate) fn position(&self, principal: &Principal, endpoint: &EndpointId, cursor: &str) -> Option<u64> {
+        if cursor.len() > LONGEST {
+            return None;
+        }
+        let plain = self.sealer.open(&purpose(b"weir tasks ", principal, endpoint), cursor).ok()?;
+        plain.try_into().ok().map(u64::from_be_bytes)
     }
 
     /// The name of a task for its owner; `None` where the upstream's id of it is too long.
@@ -58,14 +88,14 @@ impl TaskDesk {
         }
         let mut plain = vec![LAYOUT];
         plain.extend_from_slice(&home.class.bits().to_be_bytes());
-        plain.push(u8::from(home.session.is_some()));
+        plain.push(u8::from(home.session.is_some()) | u8::from(home.own) << 1);
         plain.extend_from_slice(&home.session.map_or([0; 16], |session| session.0));
         for part in [home.upstream.as_str(), &home.tool] {
             plain.extend_from_slice(&u16::try_from(part.len()).ok()?.to_be_bytes());
             plain.extend_from_slice(part.as_bytes());
         }
         plain.extend_from_slice(home.native.as_bytes());
-        Some(self.sealer.seal(&*self.random, &purpose(principal, endpoint), &plain))
+        Some(self.sealer.seal(&*self.random, &purpose(b"weir task ", principal, endpoint), &plain))
     }
 
     /// Where the task of this name is; `None` for what is no name of the principal's here, whatever the reason.
@@ -74,8 +104,8 @@ impl TaskDesk {
         if name.len() > LONGEST {
             return None;
         }
-        let plain = self.sealer.open(&purpose(principal, endpoint), name).ok()?;
-        let (&[LAYOUT, class_high, class_low, has_session], rest) = plain.split_first_chunk()? else { return None };
+        let plain = self.sealer.open(&purpose(b"weir task ", principal, endpoint), name).ok()?;
+        let (&[LAYOUT, class_high, class_low, flags], rest) = plain.split_first_chunk()? else { return None };
         let (session, rest) = rest.split_first_chunk::<16>()?;
         let (upstream, rest) = part(rest)?;
         let (tool, native) = part(rest)?;
@@ -84,7 +114,8 @@ impl TaskDesk {
             native: String::from_utf8(native.to_vec()).ok()?,
             tool: tool.to_owned(),
             class: CapabilityClass::from_bits(u16::from_be_bytes([class_high, class_low])),
-            session: (has_session == 1).then_some(SessionKey(*session)),
+            session: (flags & 1 != 0).then_some(SessionKey(*session)),
+            own: flags & 2 != 0,
         })
     }
 }
@@ -95,8 +126,8 @@ fn part(plain: &[u8]) -> Option<(&str, &[u8])> {
     Some((std::str::from_utf8(text).ok()?, rest))
 }
 
-fn purpose(principal: &Principal, endpoint: &EndpointId) -> Vec<u8> {
-    let mut purpose = b"weir task ".to_vec();
+fn purpose(what: &[u8], principal: &Principal, endpoint: &EndpointId) -> Vec<u8> {
+    let mut purpose = what.to_vec();
     purpose.extend_from_slice(principal.digest());
     purpose.extend_from_slice(endpoint.as_str().as_bytes());
     purpose
@@ -121,9 +152,36 @@ mod tests {
         }
     }
 
+    impl Clock for Sevens {
+        fn monotonic(&self) -> std::time::Duration {
+            std::time::Duration::ZERO
+        }
+        fn wall(&self) -> std::time::SystemTime {
+            std::time::UNIX_EPOCH
+        }
+    }
+
+    impl TaskBook for Sevens {
+        fn enter(
+            &self,
+            _: (&Principal, &EndpointId),
+            _: crate::port::KeptTask,
+            _: Option<std::time::Duration>,
+        ) -> Result<(), crate::Failure> {
+            Ok(())
+        }
+        fn find(&self, _: (&Principal, &EndpointId), _: &str) -> Option<crate::port::KeptTask> {
+            None
+        }
+        fn forget(&self, _: (&Principal, &EndpointId), _: &str) {}
+        fn page(&self, _: (&Principal, &EndpointId), _: u64, _: usize) -> Vec<(u64, crate::port::KeptTask)> {
+            Vec::new()
+        }
+    }
+
     #[test]
     fn r225_r231_r276_b20_a_name_opens_for_its_owner_on_its_endpoint_alone() {
-        let desk = TaskDesk::new(Sealer::ephemeral(&Sevens), Arc::new(Sevens));
+        let desk = TaskDesk::new(Sealer::ephemeral(&Sevens), (Arc::new(Sevens), Arc::new(Sevens)), Arc::new(Sevens));
         let [ann, bob] = ["ann", "bob"].map(|name| Principal::mint(Identity::subject("idp", name)));
         let nobody = Principal::mint(Identity::Anonymous);
         let (here, there) = (EndpointId::new("/mcp"), EndpointId::new("/other"));
@@ -133,6 +191,7 @@ mod tests {
             tool: "shop__slow".into(),
             class: CapabilityClass::TASKS.with(CapabilityClass::ROOTS),
             session: Some(SessionKey([9; 16])),
+            own: false,
         };
         let name = desk.name(&ann, &here, &home).unwrap();
         assert_eq!(desk.find(&ann, &here, &name), Some(home.clone()));
@@ -142,7 +201,10 @@ mod tests {
         for bad in ["", "786512e2-9e0d", &name[1..], &name.to_lowercase(), &"A".repeat(100_000)] {
             assert_eq!(desk.find(&ann, &here, bad), None, "{bad:.40}");
         }
-        let alone = TaskHome { session: None, native: "1".into(), ..home.clone() };
+        let cursor = desk.cursor(&ann, &here, 7);
+        assert_eq!(desk.position(&ann, &here, &cursor), Some(7));
+        assert_eq!((desk.position(&bob, &here, &cursor), desk.position(&ann, &here, &name)), (None, None));
+        let alone = TaskHome { session: None, native: "1".into(), own: true, ..home.clone() };
         let name = desk.name(&nobody, &here, &alone).unwrap();
         assert_eq!(desk.find(&nobody, &here, &name), Some(alone));
         for native in [String::new(), "x".repeat(LONGEST_NATIVE + 1)] {

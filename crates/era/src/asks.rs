@@ -71,10 +71,10 @@ pub const fn is_question(method: Method) -> bool {
     matches!(method, Method::SamplingCreateMessage | Method::ElicitationCreate | Method::RootsList)
 }
 
-/// Whether a call of this method may ask its client (2026-07-28, basic/patterns/mrtr).
+/// Whether a call of this method may ask its client (2026-07-28, basic/patterns/mrtr; 2025-11-25, tasks).
 #[must_use]
 pub const fn may_have_questions(method: Method) -> bool {
-    matches!(method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead)
+    matches!(method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead | Method::TasksResult)
 }
 
 /// The part of a class that a revision has words for.

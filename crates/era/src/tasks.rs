@@ -172,12 +172,41 @@ pub fn acknowledged(about: &crate::render::About) -> Edits {
     Edits::new().set("resultType", &b"\"complete\""[..]).meta(own(about))
 }
 
-/// `_meta` of a message about a task, as 2025-11-25 wants it.
+/// The same changes of a result that says of which task it is (2025-11-25, "Associating Task-Related Messages").
 #[must_use]
-pub fn related(name: &str) -> Bytes {
-    let mut out = BytesMut::with_capacity(name.len() + 16);
-    ObjectWriter::new(&mut out).string("taskId", name).end();
+pub fn of_task(edits: Edits, name: &str) -> Edits {
+    let mut related = BytesMut::with_capacity(name.len() + 16);
+    ObjectWriter::new(&mut related).string("taskId", name).end();
+    edits.meta(MetaEdits::new().drop_owned().add(meta::RELATED_TASK, related.freeze()))
+}
+
+/// A page of a list of tasks, in the words of 2025-11-25.
+#[must_use]
+pub fn listed(states: &[Bytes], next_cursor: Option<&str>) -> Bytes {
+    let mut out = BytesMut::with_capacity(64 + states.len() * 256);
+    let mut result = ObjectWriter::new(&mut out);
+    result.with("tasks", |out| {
+        out.extend_from_slice(b"[");
+        for (nth, state) in states.iter().enumerate() {
+            if nth > 0 {
+                out.extend_from_slice(b",");
+            }
+            out.extend_from_slice(&lowered(state));
+        }
+        out.extend_from_slice(b"]");
+    });
+    if let Some(cursor) = next_cursor {
+        result.string("nextCursor", cursor);
+    }
+    result.end();
     out.freeze()
+}
+
+/// How long a client of 2025-11-25 wants its task to be kept, where it wants one: the `task` of its call's `params`.
+#[must_use]
+pub fn wanted(params: &[u8]) -> Option<Option<u64>> {
+    let task = scan::find(params, "task").map(|at| &params[at]).filter(|task| scan::is_object(task))?;
+    Some(duration(task, "ttl").and_then(|ttl| u64::try_from(ttl).ok()))
 }
 
 /// How often a state is to be asked for, in milliseconds, where it says so.

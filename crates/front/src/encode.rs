@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, StatusCode, header};
 use tokio::time::{Duration, timeout};
-use weir_core::call::RequestName;
+use weir_core::call::{AsTask, RequestName};
 use weir_core::{
     Authenticated, CapabilityClass, End, EndpointId, Event, Failure, FailureKind, Payload, Principal, Resume,
     SessionKey,
@@ -58,6 +58,10 @@ pub(crate) struct Asked {
     class: CapabilityClass,
     /// The session in which the answer, if it becomes a stream, can be taken up again.
     resumable: Option<SessionKey>,
+    /// The task whose result this is, as the client names it.
+    task: Option<String>,
+    /// True where the answer is to be a task: then there is no result that could say what went wrong.
+    as_task: bool,
 }
 
 /// What a state handed out with this answer is bound to.
@@ -131,6 +135,8 @@ impl Asked {
             binding: None,
             class: CapabilityClass::BASE,
             resumable: None,
+            task: None,
+            as_task: false,
         }
     }
 
@@ -145,6 +151,11 @@ impl Asked {
     /// The answer, if it becomes a stream, can be taken up again in this session where its revision has that.
     pub(crate) fn resumable(self, session: SessionKey) -> Self {
         Self { resumable: Some(session).filter(|_| self.revision.has_event_ids()), ..self }
+    }
+
+    /// It is the result of this task, or is to be a task itself (2025-11-25).
+    pub(crate) fn about_task(self, task: Option<String>, as_task: AsTask) -> Self {
+        Self { task, as_task: matches!(as_task, AsTask::Wanted { .. }), ..self }
     }
 
     /// How long the answer is waited for before it becomes a stream. One that can be taken up again from its very beginning
@@ -165,6 +176,10 @@ impl Asked {
             End::Parked { id, result } => return self.asking(Payload::Whole(result), Some(Resume::Parked(id))),
         };
         let edits = render::complete(self.revision, self.method, &self.about);
+        let edits = match &self.task {
+            Some(task) => tasks::of_task(edits, task),
+            None => edits,
+        };
         match payload {
             Payload::Whole(result) => match self.edited(&result, edits) {
                 Ok(said) => Ready::Message(said),
@@ -215,7 +230,11 @@ impl Asked {
     fn failed(&self, failure: &Failure) -> Ready {
         let rescued = rescue(
             failure,
-            Told { revision: self.revision, tool_call: self.method == Method::ToolsCall, request: &self.name },
+            Told {
+                revision: self.revision,
+                tool_call: self.method == Method::ToolsCall && !self.as_task,
+                request: &self.name,
+            },
         );
         Ready::Message(rescued.said(&self.id))
     }

@@ -30,6 +30,7 @@ use crate::sessions::{Opened, Sessions};
 use crate::stack::Context;
 use crate::subscriptions;
 use crate::tally::Tally;
+use crate::tasks;
 
 /// Serves a request without modern `_meta`.
 pub(crate) async fn serve(
@@ -140,7 +141,7 @@ async fn initialize(context: &Context, known: &Authenticated<()>, id: &RequestId
         // By status alone: a body could make a probing client take weir for something else.
         Err(_) => answer::no_session(),
         Ok(text) => {
-            let result = lists::initialized(context, revision).await;
+            let result = lists::initialized(context, revision, !known.principal().is_anonymous()).await;
             let mut answer = answer::json(StatusCode::OK, weir_wire::write::response(id, &result));
             if let Ok(value) = HeaderValue::from_str(&text) {
                 answer.headers_mut().insert("mcp-session-id", value);
@@ -192,7 +193,13 @@ async fn one(
                 Err(failure) => fail(&failure),
             }
         }
-        Some(method) if is_call(method) => match offered(context, method) {
+        Some(method @ (Method::TasksGet | Method::TasksCancel | Method::TasksList)) if revision.has_task_param() => {
+            match Box::pin(tasks::legacy(context, known, opened, (method, params))).await {
+                Ok(result) => done(&result),
+                Err(failure) => fail(&failure),
+            }
+        }
+        Some(method) if is_waited_for(revision, method) => match offered(context, method) {
             Ok(()) => call(context, known, opened, (&request.id, stream), (method, params)),
             Err(failure) => fail(&failure),
         },
@@ -206,6 +213,11 @@ async fn one(
         }
         _ => fail(&Failure::new(FailureKind::MethodNotFound, "This method is not served")),
     }
+}
+
+/// Whether a request is answered when something at an upstream is over.
+fn is_waited_for(revision: Revision, method: Method) -> bool {
+    is_call(method) || (method == Method::TasksResult && revision.has_task_param())
 }
 
 async fn set_level(context: &Context, opened: &Opened, params: &Params) -> Result<(), Failure> {
@@ -241,10 +253,17 @@ fn call(
         Err(error) => return fail(&Failure::invalid_params(error.to_string())),
     };
     let token = lifted.token.clone();
-    let call = Arc::new(Call { session: opened.lasts.then_some(opened.key), ..canonical(context, method, lifted) });
+    let (task, as_task) = (tasks::named(method, &lifted.params), tasks::wanted(context, revision, (method, &lifted)));
+    let session = opened.lasts.then_some(opened.key);
+    let call = Arc::new(tasks::with(as_task, Call { session, ..canonical(context, method, lifted) }));
     let asker = asked.then(|| Asker::new(context, known, (opened.key, revision), call.clone()));
     let (router, call) = (context.shared.router.clone(), known.with(call));
-    let running = Running::new(Box::pin(async move { router.call(call).await }));
+    let running = Running::new(Box::pin(async move {
+        match method {
+            Method::TasksResult => router.task_result(call).await,
+            _ => router.call(call).await,
+        }
+    }));
     let running = match asker {
         Some(asker) => running.asking(asker),
         None => running,
@@ -252,7 +271,7 @@ fn call(
     let request = Bytes::copy_from_slice(id.as_json());
     let (cancelled, in_flight) = Sessions::begin(&context.shared, opened.key, request, context.limits());
     let owner = SessionOwner::new(context.shared.clone(), cancelled, in_flight);
-    let asked = Asked::new(context, id.clone(), (revision, method), token);
+    let asked = Asked::new(context, id.clone(), (revision, method), token).about_task(task, as_task);
     let asked = if opened.lasts && !context.on_line { asked.resumable(opened.key) } else { asked };
     Turn::Call(Box::new(asked), Owned::by_session(running, owner))
 }

@@ -169,9 +169,9 @@ pub(crate) async fn discover(context: &Context, class: CapabilityClass) -> Bytes
     render::discovered(&context.about, &offer(context), instructions(context).as_deref())
 }
 
-/// The result of `initialize`.
-pub(crate) async fn initialized(context: &Context, revision: Revision) -> Bytes {
+/// The result of `initialize`. `has_owners` says whether clients can be told apart here.
+pub(crate) async fn initialized(context: &Context, revision: Revision, has_owners: bool) -> Bytes {
     context.shared.catalog.settled(&context.endpoint, ListKind::Tools, CapabilityClass::BASE).await;
-    let offer = Offer { tasks: false, ..offer(context) };
+    let offer = Offer { task_list: has_owners, ..offer(context) };
     render::initialized(revision, &context.about, &offer, instructions(context).as_deref())
 }

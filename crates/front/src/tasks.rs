@@ -5,15 +5,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_core::call::{AsTask, AskedBy};
 use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
-use weir_era::lift::Lifted;
+use weir_era::lift::{self, Lifted};
 use weir_era::tasks;
 use weir_wire::method::Method;
+use weir_wire::params::Params;
 use weir_wire::{RequestId, Revision};
 
 use crate::answer::Said;
 use crate::modern::{canonical, offered};
 use crate::observe::Answer;
 use crate::rescue::{Told, rescue};
+use crate::sessions::Opened;
 use crate::stack::Context;
 
 /// Whether a method of the tasks extension is about a task.
@@ -37,6 +39,60 @@ pub(crate) fn declared(class: CapabilityClass) -> Result<(), Failure> {
     let needed = Bytes::from(format!(r#"{{"extensions":{{"{}":{{}}}}}}"#, tasks::EXTENSION));
     let text = "Declare the tasks extension with each request about a task";
     Err(Failure::new(FailureKind::MissingCapability(needed), text))
+}
+
+/// Whether a call of a legacy client is to become a task. One of a client whose revision has none is never to look like one.
+pub(crate) fn wanted(context: &Context, revision: Revision, (method, lifted): (Method, &Lifted)) -> AsTask {
+    if method != Method::ToolsCall {
+        return AsTask::Never;
+    }
+    if !revision.has_task_param() {
+        return AsTask::Driven;
+    }
+    // Whoever offers no tasks ignores what asks for them (tasks, "Task Support and Handling").
+    if !context.shared.catalog.has_tasks(&context.endpoint) {
+        return AsTask::Never;
+    }
+    tasks::wanted(lifted.params.raw()).map_or(AsTask::Never, |ttl_ms| AsTask::Wanted { ttl_ms })
+}
+
+/// The call with that. A modern server is told that a task is taken.
+pub(crate) fn with(as_task: AsTask, mut call: Call) -> Call {
+    if matches!(as_task, AsTask::Wanted { .. }) {
+        call.capabilities.class = call.capabilities.class.with(CapabilityClass::TASKS);
+    }
+    Call { as_task, ..call }
+}
+
+/// The task that a request is for the result of.
+pub(crate) fn named(method: Method, params: &Params) -> Option<String> {
+    let name = params.task_id().ok().flatten().filter(|_| method == Method::TasksResult)?;
+    Some(name.into_owned())
+}
+
+/// Serves a method of 2025-11-25 that is answered at once; gives the result.
+///
+/// # Errors
+/// As the router's.
+pub(crate) async fn legacy(
+    context: &Context,
+    known: &Authenticated<()>,
+    opened: &Opened,
+    (method, params): (Method, Params),
+) -> Result<Bytes, Failure> {
+    offered(context, method)?;
+    let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
+    let lifted = lift::legacy(params, Some(&opened.session), opened.class()).map_err(wrong)?;
+    let call = Call { session: opened.lasts.then_some(opened.key), ..canonical(context, method, lifted) };
+    let (router, call) = (&context.shared.router, known.with(Arc::new(call)));
+    match method {
+        Method::TasksList => {
+            let (states, next) = router.tasks(call).await?;
+            Ok(tasks::listed(&states, next.as_deref()))
+        }
+        Method::TasksCancel => Ok(tasks::lowered(&router.cancel_task(call).await?)),
+        _ => Ok(tasks::lowered(&router.task(call).await?)),
+    }
 }
 
 /// Serves a method of the extension.

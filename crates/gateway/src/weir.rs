@@ -14,7 +14,9 @@ use weir_core::{Catalog, Router, TaskDesk};
 use weir_front::Front;
 use weir_policy::limit::Limits;
 use weir_policy::rules::Rules;
-use weir_store::{MemoryBus, MemoryCounters, MemoryMailbox, MemoryParking, MemoryRecords, MemoryReplays};
+use weir_store::{
+    MemoryBus, MemoryCounters, MemoryMailbox, MemoryParking, MemoryRecords, MemoryReplays, MemoryTasks, TaskCaps,
+};
 use weir_upstream::Factory;
 
 use crate::admin::{Admin, Desk, Ready};
@@ -337,7 +339,8 @@ async fn front(
     (records, replays, parking): Kept<'_>,
     (catalog, sealer): (&Arc<Catalog>, Sealer),
 ) -> Result<Front, StartError> {
-    let desk = TaskDesk::new(sealer.clone(), random.clone());
+    let book = Arc::new(MemoryTasks::new(clock.clone(), TaskCaps::default()));
+    let desk = TaskDesk::new(sealer.clone(), (random.clone(), clock.clone()), book);
     let router = Router::new(catalog.clone(), gates.clone()).with_parking(parking.clone()).with_tasks(desk);
     let router = Arc::new(router);
     let ports = weir_front::Ports {

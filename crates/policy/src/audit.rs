@@ -8,7 +8,6 @@ mod arguments;
 mod canonical;
 mod chain;
 mod event;
-mod instant;
 mod json;
 mod key;
 mod log;

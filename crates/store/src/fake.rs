@@ -1,9 +1,11 @@
-//! A clock that moves by hand and randomness that counts, for this crate's tests.
+//! A clock that moves by hand, randomness that counts and principals of any name, for this crate's tests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use weir_core::port::{Clock, Random};
+use weir_core::port::{Clock, Evidence, Fut, Random, Verifier};
+use weir_core::principal::Identity;
+use weir_core::{EndpointId, Failure, Principal};
 
 #[derive(Debug, Default)]
 pub(crate) struct FakeClock(AtomicU64);
@@ -33,4 +35,20 @@ impl Random for FakeRandom {
             *byte = self.0.fetch_add(1, Ordering::SeqCst) as u8;
         }
     }
+}
+
+struct Says(&'static str);
+
+impl Verifier for Says {
+    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
+        let identity = if self.0.is_empty() { Identity::Anonymous } else { Identity::subject("iss", self.0) };
+        Box::pin(async move { Ok(identity) })
+    }
+}
+
+/// The principal of this name; of none, the anonymous one.
+pub(crate) async fn principal(name: &'static str) -> Principal {
+    let endpoint = EndpointId::new("/mcp");
+    let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
+    weir_core::authenticate(&Says(name), &evidence, ()).await.expect("it lets everybody in").into_parts().0
 }

@@ -9,6 +9,7 @@ mod lease;
 mod parking;
 mod records;
 mod replays;
+mod tasks;
 mod vault;
 
 pub use bus::{MemoryBus, MemoryMailbox};
@@ -17,6 +18,7 @@ pub use lease::MemoryLease;
 pub use parking::{MemoryParking, ParkingCaps};
 pub use records::{MemoryRecords, RecordCaps};
 pub use replays::{MemoryReplays, ReplayCaps};
+pub use tasks::{MemoryTasks, TaskCaps};
 pub use vault::MemoryVault;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

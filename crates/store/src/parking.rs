@@ -110,27 +110,10 @@ impl std::fmt::Debug for MemoryParking {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use weir_core::port::{Evidence, Fut, Verifier};
-    use weir_core::principal::Identity;
-    use weir_core::{EndpointId, Reply};
+    use weir_core::Reply;
 
     use super::*;
-    use crate::fake::{FakeClock, FakeRandom};
-
-    struct Says(&'static str);
-
-    impl Verifier for Says {
-        fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
-            let identity = if self.0.is_empty() { Identity::Anonymous } else { Identity::subject("iss", self.0) };
-            Box::pin(async move { Ok(identity) })
-        }
-    }
-
-    async fn principal(name: &'static str) -> Principal {
-        let endpoint = EndpointId::new("/mcp");
-        let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
-        weir_core::authenticate(&Says(name), &evidence, ()).await.unwrap().into_parts().0
-    }
+    use crate::fake::{FakeClock, FakeRandom, principal};
 
     fn call() -> Parked {
         Parked::new(Reply::ended(Failure::internal("over")))

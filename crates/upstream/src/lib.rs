@@ -26,6 +26,7 @@ mod site;
 mod slots;
 mod stdio;
 mod streamable;
+mod tasks;
 mod told;
 
 pub use credential::{Authority, ClientAuth, Exchange, OAuth};

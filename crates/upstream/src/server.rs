@@ -19,6 +19,7 @@ use crate::refusal::Refusal;
 use crate::site::Site;
 use crate::stdio::StdioServer;
 use crate::streamable::HttpServer;
+use crate::tasks;
 
 /// How long the last tasks of a retired upstream may take: they say goodbye to servers and children.
 const FAREWELL: Duration = Duration::from_secs(6);
@@ -33,6 +34,8 @@ pub(crate) struct Server {
     pub(crate) places: Arc<Semaphore>,
     /// What the gauge shows.
     shown: AtomicU8,
+    /// What tasks of older servers ask.
+    pub(crate) held: tasks::Desk,
 }
 
 /// What the gauge shows: nothing before the first attempt.
@@ -56,6 +59,14 @@ impl Line {
         }
     }
 
+    /// The revision the server speaks, once it was spoken to.
+    pub(crate) fn revision(&self) -> Option<&'static str> {
+        match self {
+            Self::Http(server) => server.revision(),
+            Self::Stdio(server) => server.revision(),
+        }
+    }
+
     fn doubt(&self) {
         match self {
             Self::Http(server) => server.doubt(),
@@ -67,7 +78,8 @@ impl Line {
 impl Server {
     pub(crate) fn new(site: Arc<Site>, line: Line) -> Self {
         let places = Arc::new(Semaphore::new(site.bounds.in_flight));
-        Self { site, line, breaker: Breaker::default(), places, shown: AtomicU8::new(UNKNOWN) }
+        let held = tasks::Desk::new(site.clone());
+        Self { site, line, breaker: Breaker::default(), places, shown: AtomicU8::new(UNKNOWN), held }
     }
 
     /// Takes note of how an attempt went.
@@ -126,6 +138,9 @@ impl Upstream for Server {
     }
 
     fn call(self: Arc<Self>, outbound: Outbound) -> Fut<'static, Reply> {
+        if tasks::is_about_task(outbound.call.method) {
+            return Box::pin(tasks::call(self, outbound));
+        }
         Box::pin(column::call(self, outbound))
     }
 
@@ -152,12 +167,12 @@ impl Upstream for Server {
     }
 
     fn health(&self) -> Health {
-        let (revision, sessions) = match &self.line {
-            Line::Http(server) => (server.revision(), server.sessions()),
-            Line::Stdio(server) => (server.revision(), server.processes()),
+        let sessions = match &self.line {
+            Line::Http(server) => server.sessions(),
+            Line::Stdio(server) => server.processes(),
         };
         Health {
-            revision,
+            revision: self.line.revision(),
             down: self.breaker.is_failing(),
             last_error: self.site.last_error(),
             in_flight: self.site.bounds.in_flight.saturating_sub(self.places.available_permits()),

@@ -22,6 +22,9 @@ use weir_era::hop::Tongue;
 use crate::factory::Ports;
 use crate::settings::Bounds;
 
+/// What is held open for a task is not held for longer, whatever its server promises.
+const LONGEST_KEPT: Duration = Duration::from_secs(3600);
+
 /// The shared part of one upstream.
 pub(crate) struct Site {
     pub(crate) id: UpstreamId,
@@ -102,6 +105,15 @@ impl Site {
     /// Runs a task without an end of its own: a retired upstream ends it at once.
     pub(crate) fn background(&self, task: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
         self.run(self.closing.clone(), task)
+    }
+
+    /// Keeps something open for a task that may still need it, for as long as the task is kept.
+    pub(crate) fn keep(&self, held: impl Send + 'static, ttl: Option<u64>) {
+        let time = ttl.map_or(LONGEST_KEPT, Duration::from_millis).min(LONGEST_KEPT);
+        self.background(async move {
+            tokio::time::sleep(time).await;
+            drop(held);
+        });
     }
 
     fn run(&self, until: CancellationToken, task: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {

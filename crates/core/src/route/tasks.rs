@@ -2,11 +2,19 @@
 //!
 //! These are no calls of tools: they are not decided and audited anew. They are bound to who made the call, by the name.
 
+mod naming;
+mod result;
+
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt as _, stream};
 use weir_wire::method::Method;
+use weir_wire::params::Params;
 use weir_wire::splice::{Edits, MetaEdits};
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{code, scan};
@@ -14,89 +22,26 @@ use weir_wire::{code, scan};
 use super::way::Way;
 use super::{Look, Router};
 use crate::admit::Authenticated;
-use crate::call::{AsTask, AskedBy, Call};
-use crate::catalog::{Item, TaskSupport};
+use crate::call::{AsTask, Call};
+use crate::catalog::Item;
 use crate::failure::{Failure, FailureKind};
-use crate::names::EndpointId;
+use crate::port::KeptTask;
 use crate::principal::Principal;
-use crate::reply::{End, Event, Payload, Reply};
-use crate::task::{TaskDesk, TaskHome};
+use crate::reply::{End, Event, Payload, PayloadSource, Reply, ReplySource};
+use crate::task::TaskHome;
 use crate::upstream::{Deadlines, ListKind, Outbound};
+pub(super) use naming::Naming;
 
 /// The largest state of a task, its result included: it is read whole.
 const LARGEST: usize = 16 << 20;
-
-/// The capabilities that a client lacks whose call can only become a task.
-const NEEDED: &[u8] = br#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
-
-/// What names the task that a call becomes.
-pub(super) struct Naming {
-    desk: TaskDesk,
-    principal: Principal,
-    endpoint: EndpointId,
-    /// The upstream's id is not known yet.
-    home: TaskHome,
-}
-
-impl Naming {
-    fn of(desk: &TaskDesk, principal: &Principal, call: &Call, item: &Item) -> Self {
-        let home = TaskHome {
-            upstream: item.tool.upstream.clone(),
-            native: String::new(),
-            tool: item.exposed.to_string(),
-            class: call.capabilities.class,
-            session: call.session,
-        };
-        Self { desk: desk.clone(), principal: principal.clone(), endpoint: call.endpoint.clone(), home }
-    }
-
-    /// A `CreateTaskResult` under the client's name for the task.
-    pub(super) fn name(&self, created: &Bytes) -> Result<Bytes, Failure> {
-        let bad = || Failure::new(FailureKind::BadAnswer, "The server's task has no id that can be used");
-        let native = scan::find(created, "taskId").and_then(|at| scan::string(&created[at])).ok_or_else(bad)?;
-        let home = TaskHome { native: native.into_owned(), ..self.home.clone() };
-        let name = self.desk.name(&self.principal, &self.endpoint, &home).ok_or_else(bad)?;
-        named(created, &name).ok_or_else(bad)
-    }
-}
+/// The largest result that is kept for a client that wanted a task.
+const LARGEST_KEPT: usize = 4 << 20;
+/// Tasks on a page of a list.
+const PAGE: usize = 50;
+/// Upstreams asked at the same time for the states of a page.
+const AT_ONCE: usize = 8;
 
 impl Router {
-    /// Whether a call is to be made as a task; gives what names it then, and the call as its upstream is to hear of it.
-    ///
-    /// # Errors
-    /// The tool can only be called as a task, and its client takes none; or the other way round.
-    pub(super) fn as_task(
-        &self,
-        principal: &Principal,
-        call: &Arc<Call>,
-        item: &Item,
-    ) -> Result<Option<(Naming, Arc<Call>)>, Failure> {
-        let refused = |text: &'static str| Err(Failure::new(FailureKind::MethodNotFound, text));
-        let Some(desk) = &self.tasks else { return Ok(None) };
-        if call.method != Method::ToolsCall {
-            return Ok(None);
-        }
-        let as_task = match (call.as_task, item.tool.tasks) {
-            (AsTask::Never | AsTask::Driven, TaskSupport::Forbidden | TaskSupport::Optional) => return Ok(None),
-            (AsTask::Taken, TaskSupport::Forbidden) => AsTask::Taken,
-            (AsTask::Taken, TaskSupport::Optional | TaskSupport::Required) => AsTask::Wanted { ttl_ms: None },
-            (wanted @ AsTask::Wanted { .. }, TaskSupport::Optional | TaskSupport::Required) => wanted,
-            (AsTask::Driven, TaskSupport::Required) => AsTask::Wanted { ttl_ms: None },
-            (AsTask::Wanted { .. }, TaskSupport::Forbidden) => return refused("This tool cannot be called as a task"),
-            (AsTask::Never, TaskSupport::Required) if call.asked == AskedBy::Rounds => {
-                let needed = Bytes::from_static(NEEDED);
-                let text = "This tool's calls are tasks: declare the extension with the call";
-                return Err(Failure::new(FailureKind::MissingCapability(needed), text));
-            }
-            (AsTask::Never, TaskSupport::Required) => {
-                return refused("This tool can be called as a task only: send `task` with the call");
-            }
-        };
-        let naming = Naming::of(desk, principal, call, item);
-        let call = if as_task == call.as_task { call.clone() } else { Arc::new(Call { as_task, ..Call::clone(call) }) };
-        Ok(Some((naming, call)))
-    }
-
     /// Asks after a task (`tasks/get`), answers what it asks (`tasks/update`), or cancels it (`tasks/cancel`). Gives the result
     /// in the words of the tasks extension, under the client's name for the task. Cancel safe.
     ///
@@ -109,6 +54,13 @@ impl Router {
         let unknown = || Failure::unknown_task(&name);
         let desk = self.tasks.as_ref().ok_or_else(unknown)?;
         let home = desk.find(principal, &asked.endpoint, &name).ok_or_else(unknown)?;
+        match desk.book.find((principal, &asked.endpoint), &name) {
+            // There is nothing to answer or to cancel any more.
+            Some(kept) if kept.settled && asked.method == Method::TasksGet => return Ok(kept.state),
+            Some(kept) if kept.settled => return Ok(Bytes::from_static(b"{}")),
+            _ if home.own => return Err(unknown()),
+            _ => {}
+        }
         let mut own = Call { session: home.session, as_task: AsTask::Never, ..Call::clone(asked) };
         own.capabilities.class = home.class;
         let item = self.of_task(principal, &own, &home).ok_or_else(unknown)?;
@@ -131,6 +83,74 @@ impl Router {
         match asked.method {
             Method::TasksGet => detailed(&state, &name, &way),
             _ => Ok(Bytes::from_static(b"{}")),
+        }
+    }
+
+    /// Cancels a task as 2025-11-25 has it: it is cancelled from then on, whatever its upstream makes of that. Gives its state.
+    ///
+    /// # Errors
+    /// As [`Self::task`]; `InvalidParams` for a task that is over.
+    pub async fn cancel_task(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
+        let about = |method| call.with(Arc::new(Call { method, ..Call::clone(call.inner()) }));
+        if is_over(&self.task(about(Method::TasksGet)).await?) {
+            return Err(Failure::invalid_params("The task is over: it cannot be cancelled any more"));
+        }
+        self.task(about(Method::TasksCancel)).await?;
+        let state = self.task(about(Method::TasksGet)).await?;
+        let bad =
+            |error| Failure::new(FailureKind::BadAnswer, "The server's state of the task is malformed").because(error);
+        let edits = ["result", "error", "inputRequests"].into_iter().fold(Edits::new(), Edits::remove);
+        let state = edits.set("status", &b"\"cancelled\""[..]).apply_checked(&state).map_err(bad)?.0;
+        if let (Some(desk), Ok(Some(name))) = (&self.tasks, call.inner().params.task_id()) {
+            let task = KeptTask { name: (&*name).into(), state: state.clone(), settled: true };
+            let ttl = scan::find(&state, "ttlMs").and_then(|at| scan::integer(&state[at]));
+            let ttl = ttl.and_then(|ttl| u64::try_from(ttl).ok()).map(Duration::from_millis);
+            desk.book.enter((call.principal(), &call.inner().endpoint), task, ttl)?;
+        }
+        Ok(state)
+    }
+
+    /// A page of the sender's tasks, each with its state of now, and where the next page begins (2025-11-25, `tasks/list`).
+    ///
+    /// # Errors
+    /// `MethodNotFound` where senders cannot be told apart; a bad cursor.
+    pub async fn tasks(&self, call: Authenticated<Arc<Call>>) -> Result<(Vec<Bytes>, Option<String>), Failure> {
+        let (principal, endpoint) = (call.principal(), &call.inner().endpoint);
+        let desk = self.tasks.as_ref().filter(|_| !principal.is_anonymous());
+        let none = || Failure::new(FailureKind::MethodNotFound, "Tasks are listed for those who can be told apart");
+        let desk = desk.ok_or_else(none)?;
+        let cursor = call.inner().params.cursor().map_err(|error| Failure::invalid_params(error.to_string()))?;
+        let after = match cursor {
+            None => 0,
+            Some(cursor) => desk.position(principal, endpoint, &cursor).ok_or_else(Failure::bad_cursor)?,
+        };
+        let mut kept = desk.book.page((principal, endpoint), after, PAGE + 1);
+        let has_more = kept.len() > PAGE;
+        kept.truncate(PAGE);
+        let next = kept.last().filter(|_| has_more).map(|(nth, _)| desk.cursor(principal, endpoint, *nth));
+        let states = stream::iter(kept).map(|(_, kept)| self.newest(&call, kept)).buffered(AT_ONCE);
+        Ok((states.filter_map(std::future::ready).collect().await, next))
+    }
+
+    /// The state of a task that is remembered; `None` where its upstream has it no more.
+    async fn newest(&self, call: &Authenticated<Arc<Call>>, kept: KeptTask) -> Option<Bytes> {
+        if kept.settled {
+            return Some(kept.state);
+        }
+        let mut params = BytesMut::with_capacity(kept.name.len() + 16);
+        ObjectWriter::new(&mut params).string("taskId", &kept.name).end();
+        let params = Params::parse(Some(&params.freeze())).ok()?;
+        let about = Call { method: Method::TasksGet, params, ..Call::clone(call.inner()) };
+        match self.task(call.with(Arc::new(about))).await {
+            Ok(state) => Some(state),
+            Err(failure) if *failure.kind() == FailureKind::InvalidParams => {
+                if let Some(desk) = &self.tasks {
+                    desk.book.forget((call.principal(), &call.inner().endpoint), &kept.name);
+                }
+                None
+            }
+            // It may well be there, and cannot be asked after now.
+            Err(_) => Some(kept.state),
         }
     }
 
@@ -176,6 +196,50 @@ fn named(object: &Bytes, name: &str) -> Option<Bytes> {
     let mut text = BytesMut::with_capacity(name.len() + 2);
     string(&mut text, name);
     Edits::new().set("taskId", text.freeze()).apply_checked(object).ok().map(|(object, _)| object)
+}
+
+/// Whether a state stays as it is.
+fn is_over(state: &[u8]) -> bool {
+    let status = scan::find(state, "status").and_then(|at| scan::string(&state[at]));
+    matches!(status.as_deref(), Some("completed" | "failed" | "cancelled"))
+}
+
+/// A reply whose result comes whole, because it has to be kept.
+pub(super) fn gathered(reply: Reply) -> Reply {
+    Reply::live(Gathering { reply, arriving: None })
+}
+
+struct Gathering {
+    reply: Reply,
+    arriving: Option<(Box<dyn PayloadSource>, BytesMut)>,
+}
+
+impl ReplySource for Gathering {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        loop {
+            if let Some((source, held)) = &mut self.arriving {
+                let end: End = match ready!(source.poll_chunk(cx)) {
+                    Some(Ok(chunk)) if held.len() + chunk.len() <= LARGEST_KEPT => {
+                        held.extend_from_slice(&chunk);
+                        continue;
+                    }
+                    Some(Ok(_)) => {
+                        Failure::new(FailureKind::BadAnswer, "The result is too large to be kept as a task's").into()
+                    }
+                    Some(Err(failure)) => failure.into(),
+                    None => End::Complete(Payload::Whole(held.split().freeze())),
+                };
+                return Poll::Ready(Event::End(end));
+            }
+            match ready!(self.reply.poll_next(cx)) {
+                Some(Event::End(End::Complete(Payload::Stream(source)))) => {
+                    self.arriving = Some((source, BytesMut::new()));
+                }
+                Some(event) => return Poll::Ready(event),
+                None => return Poll::Ready(Event::End(Failure::internal("a reply ended without an end").into())),
+            }
+        }
+    }
 }
 
 /// The whole result a reply ends with.

@@ -52,6 +52,10 @@ impl Way {
         self.task = Some(naming);
     }
 
+    fn is_wanted(&self) -> bool {
+        self.task.as_ref().is_some_and(Naming::is_wanted)
+    }
+
     /// Passes the questions of an object on.
     pub(super) fn questions(&self, result: &Bytes) -> Bytes {
         self.asks.questions(result)
@@ -85,6 +89,13 @@ impl Way {
                 Some(Err(failure)) => failure.into(),
                 None => Failure::new(FailureKind::BadAnswer, "The server makes a task of what must be none").into(),
             },
+            (End::Complete(Payload::Whole(result)), _) if self.is_wanted() => {
+                match self.task.as_ref().map(|naming| naming.settled(&result)) {
+                    Some(Ok(created)) => End::Task(created),
+                    Some(Err(failure)) => failure.into(),
+                    None => End::Complete(Payload::Whole(result)),
+                }
+            }
             (End::Failed(failure), Some(uri)) if is_not_found(&failure) => Failure::unknown_resource(uri).into(),
             (End::Complete(Payload::Whole(result)), _) if self.completion => End::Complete(Payload::Whole(cut(result))),
             (end, _) => end,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::time::{Sleep, sleep};
+use weir_core::call::AsTask;
 use weir_core::failure::UpstreamError;
 use weir_core::{Call, End, Failure, FailureKind, Payload, Question, Resume};
 use weir_era::{asks, render};
@@ -124,7 +125,7 @@ impl Asker {
         if let Some(error) = round.declined.take() {
             self.round = None;
             self.withdraw_all();
-            return Poll::Ready(Outcome::End(declined(self.call.method, &error)));
+            return Poll::Ready(Outcome::End(declined(&self.call, &error)));
         }
         match (round.asks, self.open.is_empty(), late) {
             (false, _, true) | (true, true, _) => {}
@@ -146,9 +147,9 @@ impl Asker {
 }
 
 /// The end of a call whose client declined. Modern servers cannot be told.
-fn declined(method: Method, error: &ErrorObject) -> End {
+fn declined(call: &Call, error: &ErrorObject) -> End {
     let text = format!("The client did not give the input that the server asked for: {}", error.message);
-    if method != Method::ToolsCall {
+    if call.method != Method::ToolsCall || matches!(call.as_task, AsTask::Wanted { .. }) {
         let error = UpstreamError { code: error.code, message: text.clone(), data: error.data.clone() };
         return Failure::new(FailureKind::Upstream(error), text).into();
     }

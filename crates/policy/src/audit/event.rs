@@ -10,11 +10,11 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use weir_core::Principal;
+use weir_core::instant::rfc3339;
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::Verdict;
 
 use super::arguments::{Arguments, Shape};
-use super::instant::rfc3339;
 use super::json::Object;
 
 /// Something that is to have a record.

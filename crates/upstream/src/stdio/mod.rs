@@ -18,13 +18,15 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
+use weir_core::call::AsTask;
 use weir_core::principal::Principal;
 use weir_core::reply::Reply;
 use weir_core::upstream::{Deadlines, Outbound, SessionNews, Updates, Watch};
-use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
+use weir_core::{Call, CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::hop::{Proof, Tongue};
 use weir_era::lower;
 use weir_wire::LogLevel;
+use weir_wire::method::Method;
 
 use crate::pace::Pace;
 use crate::refusal::Refusal;
@@ -152,11 +154,12 @@ impl StdioServer {
     /// Makes one attempt at a call.
     pub(crate) async fn call(&self, outbound: &Outbound) -> Result<Reply, Refusal> {
         let key = self.key(outbound);
-        let (running, turn) = if key.class == CapabilityClass::BASE || key.session.is_some() {
-            (self.running(&self.slots, &key, key.clients()).await?, None)
-        } else {
-            self.in_turn(key).await?
-        };
+        let (running, turn) =
+            if key.class == CapabilityClass::BASE || key.session.is_some() || is_of_task(&outbound.call) {
+                (self.running(&self.slots, &key, key.clients()).await?, None)
+            } else {
+                self.in_turn(key).await?
+            };
         talk::call(&self.site, (running, turn), outbound).await
     }
 
@@ -382,6 +385,14 @@ impl StdioServer {
     fn pace(&self) -> std::sync::MutexGuard<'_, Pace> {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A task is asked after where it began, and asks while other calls run: what is of tasks goes to the first child, and waits for
+/// no turn.
+fn is_of_task(call: &Call) -> bool {
+    let about =
+        matches!(call.method, Method::TasksGet | Method::TasksResult | Method::TasksUpdate | Method::TasksCancel);
+    about || matches!(call.as_task, AsTask::Wanted { .. })
 }
 
 fn alive(slot: &Slot<Running>) -> Option<Arc<Running>> {

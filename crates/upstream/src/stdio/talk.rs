@@ -11,6 +11,7 @@ use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::asks;
 use weir_era::hop::{self, Heard};
 use weir_era::lower;
+use weir_era::tasks;
 use weir_wire::method::Method;
 use weir_wire::{LogLevel, scan};
 
@@ -145,6 +146,10 @@ impl ReplySource for Talk {
                         Ok(result) => judge(&self.site, &self.listener, result),
                         Err(error) => End::from(hop::failure(&error).at(&self.site.id)),
                     };
+                    if let End::Task(created) = &end {
+                        // The task is the process's own.
+                        self.site.keep(self.running.clone(), tasks::ttl(created));
+                    }
                     return Poll::Ready(Event::End(end));
                 }
                 Heard::Dropped(why) => self.site.dropped(why),

@@ -11,6 +11,7 @@ use weir_core::port::Fut;
 use weir_core::reply::{End, Event, Note, NoteKind, Payload, PayloadSource, Reply, ReplySource};
 use weir_core::{Failure, FailureKind};
 use weir_era::hop::{Ending, Heard};
+use weir_era::tasks;
 use weir_wire::{Incoming, Message, RequestId, Response};
 
 use super::answer::{Answer, AnswerError, Part, limits};
@@ -182,12 +183,18 @@ impl Talk {
     }
 
     fn ended(&mut self, outcome: Result<Bytes, Bytes>) -> Event {
+        let side = self.pending.side.clone().filter(|_| self.listener.task);
         self.close();
         let result = match outcome {
             Ok(result) => result,
             Err(error) => return Event::End(weir_era::hop::failure(&error).at(&self.site.id).into()),
         };
-        Event::End(judge(&self.site, &self.listener, result))
+        let end = judge(&self.site, &self.listener, result);
+        if let (End::Task(created), Some(session)) = (&end, side) {
+            // A server may know its tasks in the session alone in which they began.
+            self.site.keep(session, tasks::ttl(created));
+        }
+        Event::End(end)
     }
 
     /// The result is too large to hold: it is passed on while it arrives.

@@ -1,9 +1,10 @@
-//! Times as they stand in records: RFC 3339 in UTC, to the millisecond.
+//! Times as they stand in messages and records: RFC 3339 in UTC, to the millisecond.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// `2026-08-01T12:00:00.123Z`. Times before 1970 are written as its beginning.
-pub(super) fn rfc3339(time: SystemTime) -> String {
+#[must_use]
+pub fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (seconds, millis) = (since.as_secs(), since.subsec_millis());
     let (year, month, day) = date(seconds / 86_400);

@@ -1,0 +1,144 @@
+//! How a call becomes a task: whether it may, and under which name.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use weir_wire::method::Method;
+use weir_wire::scan;
+use weir_wire::write::ObjectWriter;
+
+use super::super::Router;
+use super::named;
+use crate::call::{AsTask, AskedBy, Call};
+use crate::catalog::{Item, TaskSupport};
+use crate::failure::{Failure, FailureKind};
+use crate::names::EndpointId;
+use crate::port::KeptTask;
+use crate::principal::Principal;
+use crate::task::{TaskDesk, TaskHome};
+
+/// The capabilities that a client lacks whose call can only become a task.
+const NEEDED: &[u8] = br#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
+/// How long the result of a call is kept that was over when it was to become a task, unless its client wants less.
+const KEPT: u64 = 3_600_000;
+
+/// What names the task that a call becomes.
+pub(in super::super) struct Naming {
+    desk: TaskDesk,
+    principal: Principal,
+    endpoint: EndpointId,
+    /// The upstream's id is not known yet.
+    home: TaskHome,
+    /// What its client asked for.
+    asked: AsTask,
+}
+
+impl Naming {
+    fn of(desk: &TaskDesk, principal: &Principal, call: &Call, item: &Item) -> Self {
+        let home = TaskHome {
+            upstream: item.tool.upstream.clone(),
+            native: String::new(),
+            tool: item.exposed.to_string(),
+            class: call.capabilities.class,
+            session: call.session,
+            own: false,
+        };
+        let (desk, principal, endpoint) = (desk.clone(), principal.clone(), call.endpoint.clone());
+        Self { desk, principal, endpoint, home, asked: call.as_task }
+    }
+
+    /// A `CreateTaskResult` under the client's name for the task.
+    pub(in super::super) fn name(&self, created: &Bytes) -> Result<Bytes, Failure> {
+        let bad = || Failure::new(FailureKind::BadAnswer, "The server's task has no id that can be used");
+        let native = scan::find(created, "taskId").and_then(|at| scan::string(&created[at])).ok_or_else(bad)?;
+        let home = TaskHome { native: native.into_owned(), ..self.home.clone() };
+        let name = self.desk.name(&self.principal, &self.endpoint, &home).ok_or_else(bad)?;
+        let created = named(created, &name).ok_or_else(bad)?;
+        let ttl = scan::find(&created, "ttlMs").and_then(|at| scan::integer(&created[at]));
+        let ttl = ttl.and_then(|ttl| u64::try_from(ttl).ok()).map(Duration::from_millis);
+        let task = KeptTask { name: name.into(), state: created.clone(), settled: false };
+        if let Err(full) = self.desk.book.enter((&self.principal, &self.endpoint), task, ttl) {
+            // It works without: it is only not listed.
+            tracing::debug!(error = %full, "a task is not remembered");
+        }
+        Ok(created)
+    }
+
+    /// Whether what was answered at once has to be told as a task.
+    pub(in super::super) fn is_wanted(&self) -> bool {
+        matches!(self.asked, AsTask::Wanted { .. })
+    }
+
+    /// A `CreateTaskResult` of a call that is over: the task is weir's own.
+    ///
+    /// # Errors
+    /// `Busy`: it cannot be kept now.
+    pub(in super::super) fn settled(&self, result: &Bytes) -> Result<Bytes, Failure> {
+        let home = TaskHome { native: self.desk.own_name(), own: true, ..self.home.clone() };
+        let name = self.desk.name(&self.principal, &self.endpoint, &home);
+        let name = name.ok_or_else(|| Failure::internal("a task of weir's own has no name"))?;
+        let wanted = match self.asked {
+            AsTask::Wanted { ttl_ms } => ttl_ms,
+            AsTask::Never | AsTask::Taken | AsTask::Driven => None,
+        };
+        let ttl = wanted.unwrap_or(KEPT).min(KEPT);
+        let state = completed(&name, &self.desk.now(), ttl, result);
+        let task = KeptTask { name: name.into(), state: state.clone(), settled: true };
+        self.desk.book.enter((&self.principal, &self.endpoint), task, Some(Duration::from_millis(ttl)))?;
+        Ok(state)
+    }
+}
+
+impl Router {
+    /// Whether a call is to be made as a task; gives what names it then, and the call as its upstream is to hear of it.
+    ///
+    /// # Errors
+    /// The tool can only be called as a task, and its client takes none; or the other way round.
+    pub(in super::super) fn as_task(
+        &self,
+        principal: &Principal,
+        call: &Arc<Call>,
+        item: &Item,
+    ) -> Result<Option<(Naming, Arc<Call>)>, Failure> {
+        let refused = |text: &'static str| Err(Failure::new(FailureKind::MethodNotFound, text));
+        let Some(desk) = &self.tasks else { return Ok(None) };
+        if call.method != Method::ToolsCall {
+            return Ok(None);
+        }
+        let as_task = match (call.as_task, item.tool.tasks) {
+            (AsTask::Never | AsTask::Driven, TaskSupport::Forbidden | TaskSupport::Optional) => return Ok(None),
+            (AsTask::Taken, TaskSupport::Forbidden) => AsTask::Taken,
+            (AsTask::Taken, TaskSupport::Optional | TaskSupport::Required)
+            | (AsTask::Driven, TaskSupport::Required) => AsTask::Wanted { ttl_ms: None },
+            (wanted @ AsTask::Wanted { .. }, TaskSupport::Optional | TaskSupport::Required) => wanted,
+            (AsTask::Wanted { .. }, TaskSupport::Forbidden) => return refused("This tool cannot be called as a task"),
+            (AsTask::Never, TaskSupport::Required) if call.asked == AskedBy::Rounds => {
+                let needed = Bytes::from_static(NEEDED);
+                let text = "This tool's calls are tasks: declare the extension with the call";
+                return Err(Failure::new(FailureKind::MissingCapability(needed), text));
+            }
+            (AsTask::Never, TaskSupport::Required) => {
+                return refused("This tool can be called as a task only: send `task` with the call");
+            }
+        };
+        let naming = Naming::of(desk, principal, call, item);
+        let call = if as_task == call.as_task { call.clone() } else { Arc::new(Call { as_task, ..Call::clone(call) }) };
+        Ok(Some((naming, call)))
+    }
+}
+
+/// The state of a call that was over when it became a task.
+fn completed(name: &str, now: &str, ttl: u64, result: &Bytes) -> Bytes {
+    let mut out = BytesMut::with_capacity(result.len() + name.len() + 256);
+    ObjectWriter::new(&mut out)
+        .string("resultType", "task")
+        .string("taskId", name)
+        .string("status", "completed")
+        .string("createdAt", now)
+        .string("lastUpdatedAt", now)
+        .integer("ttlMs", i64::try_from(ttl).unwrap_or(i64::MAX))
+        .raw("result", result)
+        .end();
+    out.freeze()
+}

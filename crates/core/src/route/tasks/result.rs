@@ -1,0 +1,262 @@
+//! Waiting for a task's result in its client's stead: its state is looked at until it is over, and what it asks is asked on
+//! the way.
+
+use std::collections::{HashSet, VecDeque};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::stream;
+use tokio::time::{Instant, sleep_until};
+use weir_wire::method::Method;
+use weir_wire::params::Params;
+use weir_wire::splice::{Edits, MetaEdits};
+use weir_wire::write::{ObjectWriter, string};
+use weir_wire::{meta, scan};
+
+use super::super::Router;
+use crate::admit::Authenticated;
+use crate::ask::{Ask, Hearing, Question, Word};
+use crate::call::Call;
+use crate::failure::{Failure, FailureKind, UpstreamError};
+use crate::names::UpstreamId;
+use crate::reply::{End, Event, Note, NoteKind, Payload, Reply};
+
+/// How often a task is looked at: as it says, within these.
+const SOONEST: Duration = Duration::from_millis(50);
+const LATEST: Duration = Duration::from_secs(5);
+/// Where it does not say.
+const USUAL: Duration = Duration::from_millis(500);
+/// The longest wait. The task goes on, and can be waited for again.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// How a task's result is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// To a client that knows of the task.
+    AsTask,
+    /// To one that does not: as the result of its call.
+    AsCall,
+}
+
+impl Router {
+    /// Waits for the result of a task (2025-11-25, `tasks/result`). What the task asks comes as questions of the reply, its
+    /// changes as notes. Dropping the reply ends the waiting, not the task.
+    pub async fn task_result(&self, call: Authenticated<Arc<Call>>) -> Reply {
+        self.wait(call, Told::AsTask)
+    }
+
+    /// Follows the task that a call became, for a client that knows of none.
+    pub(in super::super) fn drive(&self, call: &Authenticated<Arc<Call>>, created: &Bytes) -> Reply {
+        let mut params = BytesMut::with_capacity(created.len());
+        let name = scan::find(created, "taskId").map_or(&b"\"\""[..], |at| &created[at]);
+        ObjectWriter::new(&mut params).raw("taskId", name).end();
+        match Params::parse(Some(&params.freeze())) {
+            Ok(params) => {
+                let about = Call { params, ..Call::clone(call.inner()) };
+                self.wait(call.with(Arc::new(about)), Told::AsCall)
+            }
+            Err(error) => Reply::ended(Failure::internal(error.to_string())),
+        }
+    }
+
+    fn wait(&self, call: Authenticated<Arc<Call>>, told: Told) -> Reply {
+        let now = Instant::now();
+        let upstream = self.upstream_of(&call);
+        let waiting = Waiting {
+            router: self.clone(),
+            call,
+            told,
+            upstream,
+            asked: HashSet::new(),
+            open: Vec::new(),
+            said: VecDeque::new(),
+            status: None,
+            next: now,
+            until: now + LONGEST,
+        };
+        let events = stream::unfold(Some(waiting), |waiting| async move {
+            let mut waiting = waiting?;
+            let event = waiting.next().await;
+            let rest = if matches!(event, Event::End(_)) { None } else { Some(waiting) };
+            Some((event, rest))
+        });
+        let events: Pin<Box<dyn futures_core::Stream<Item = Event> + Send>> = Box::pin(events);
+        Reply::live(events)
+    }
+
+    /// Who asks, where a task asks.
+    fn upstream_of(&self, call: &Authenticated<Arc<Call>>) -> Option<UpstreamId> {
+        let name = call.inner().params.task_id().ok().flatten()?;
+        let home = self.tasks.as_ref()?.find(call.principal(), &call.inner().endpoint, &name)?;
+        Some(home.upstream)
+    }
+}
+
+struct Waiting {
+    router: Router,
+    call: Authenticated<Arc<Call>>,
+    told: Told,
+    upstream: Option<UpstreamId>,
+    /// Keys of what was asked; none comes twice in the life of a task.
+    asked: HashSet<String>,
+    open: Vec<Open>,
+    said: VecDeque<Event>,
+    status: Option<String>,
+    next: Instant,
+    until: Instant,
+}
+
+struct Open {
+    key: String,
+    method: Method,
+    hearing: Hearing,
+}
+
+impl Waiting {
+    async fn next(&mut self) -> Event {
+        loop {
+            if let Some(event) = self.said.pop_front() {
+                return event;
+            }
+            if Instant::now() >= self.until {
+                let text = "The task has taken too long to be waited for: ask for its result again";
+                return Event::End(Failure::new(FailureKind::TimedOut, text).into());
+            }
+            let done = tokio::select! {
+                biased;
+                (key, method, word) = poll_fn(|cx| poll_answer(&mut self.open, cx)) => self.answered(&key, method, word).await,
+                () = sleep_until(self.next) => self.look().await,
+            };
+            match done {
+                Ok(None) => {}
+                Ok(Some(end)) => return Event::End(end),
+                Err(failure) => return Event::End(failure.into()),
+            }
+        }
+    }
+
+    /// Looks at the task; gives the end, where it is over.
+    async fn look(&mut self) -> Result<Option<End>, Failure> {
+        let state = self.router.task(self.about(Method::TasksGet, None)?).await?;
+        let interval = scan::find(&state, "pollIntervalMs").and_then(|at| scan::integer(&state[at]));
+        let interval = interval.and_then(|millis| u64::try_from(millis).ok()).map_or(USUAL, Duration::from_millis);
+        self.next = Instant::now() + interval.clamp(SOONEST, LATEST);
+        let status = scan::find(&state, "status").and_then(|at| scan::string(&state[at])).unwrap_or_default();
+        let is_news = self.status.as_deref().is_some_and(|before| before != status);
+        self.status = Some(status.to_string());
+        if is_news && self.told == Told::AsTask {
+            let note = Note { kind: NoteKind::Other(Method::TasksStatus), params: state.clone() };
+            self.said.push_back(Event::Note(note));
+        }
+        match &*status {
+            "completed" => {
+                let bad = || Failure::new(FailureKind::BadAnswer, "The server's task is completed, and has no result");
+                let at = scan::find(&state, "result").ok_or_else(bad)?;
+                Ok(Some(End::Complete(Payload::Whole(state.slice(at)))))
+            }
+            "failed" => Err(failed(&state)),
+            "cancelled" => Err(Failure::invalid_params("The task was cancelled: it has no result")),
+            _ => {
+                self.ask(&state);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Asks what the task asks and was not asked yet.
+    fn ask(&mut self, state: &Bytes) {
+        let (Some(range), Some(upstream)) = (scan::find(state, "inputRequests"), &self.upstream) else { return };
+        let requests = state.slice(range);
+        for member in scan::members(&requests) {
+            let (key, request) = (member.key.decode().into_owned(), requests.slice(member.value));
+            let method = scan::find(&request, "method").and_then(|at| scan::string(&request[at]));
+            let Some(method) = method.and_then(|method| Method::parse(&method)) else { continue };
+            if !self.asked.insert(key.clone()) {
+                continue;
+            }
+            let params = scan::find(&request, "params").map_or(Bytes::from_static(b"{}"), |at| request.slice(at));
+            let (ask, hearing) = Ask::new(Question { method, params: self.related(params) }, upstream.clone());
+            self.open.push(Open { key, method, hearing });
+            self.said.push_back(Event::Ask(Box::new(ask)));
+        }
+    }
+
+    /// What is asked says for which task (2025-11-25, "Associating Task-Related Messages").
+    fn related(&self, params: Bytes) -> Bytes {
+        let name = self.call.inner().params.task_id().ok().flatten().filter(|_| self.told == Told::AsTask);
+        let Some(name) = name else { return params };
+        let mut related = BytesMut::with_capacity(name.len() + 16);
+        ObjectWriter::new(&mut related).string("taskId", &name).end();
+        let edits = Edits::new().meta(MetaEdits::new().add(meta::RELATED_TASK, related.freeze()));
+        edits.apply_checked(&params).map_or(params, |(params, _)| params)
+    }
+
+    /// Passes an answer on to the task.
+    async fn answered(&mut self, key: &str, method: Method, word: Word) -> Result<Option<End>, Failure> {
+        let answer = match (word, method) {
+            // Nobody hears of progress with answers there.
+            (Word::Progress(_), _) => return Ok(None),
+            (Word::Answer(Ok(answer)), _) => {
+                let bare = Edits::new().remove("_meta").remove("resultType").apply_checked(&answer);
+                bare.map_or(answer, |(bare, _)| bare)
+            }
+            (Word::Answer(Err(_)), Method::ElicitationCreate) => Bytes::from_static(br#"{"action":"cancel"}"#),
+            // Its client went away: who comes back is asked again.
+            (Word::Nothing, _) => {
+                return Err(Failure::invalid_params("The client did not answer: ask for the task's result again"));
+            }
+            // Sampling and roots have no form of refusal: the task cannot go on.
+            (Word::Answer(Err(_)), _) => {
+                self.router.task(self.about(Method::TasksCancel, None)?).await?;
+                return Err(Failure::invalid_params("The client did not give the input that the task asks for"));
+            }
+        };
+        let mut answers = BytesMut::with_capacity(answer.len() + key.len() + 8);
+        ObjectWriter::new(&mut answers).raw(key, &answer).end();
+        self.router.task(self.about(Method::TasksUpdate, Some(answers.freeze()))?).await?;
+        self.next = Instant::now() + SOONEST;
+        Ok(None)
+    }
+
+    fn about(&self, method: Method, answers: Option<Bytes>) -> Result<Authenticated<Arc<Call>>, Failure> {
+        let call = self.call.inner();
+        let name = call.params.task_id().ok().flatten().unwrap_or_default();
+        let mut params = BytesMut::with_capacity(name.len() + 16);
+        params.extend_from_slice(br#"{"taskId":"#);
+        string(&mut params, &name);
+        params.extend_from_slice(b"}");
+        let params = Params::parse(Some(&params.freeze())).map_err(|error| Failure::internal(error.to_string()))?;
+        let (wants_progress, log_level) = (false, None);
+        Ok(self.call.with(Arc::new(Call { method, params, answers, wants_progress, log_level, ..Call::clone(call) })))
+    }
+}
+
+/// The next word about any of the questions.
+fn poll_answer(open: &mut Vec<Open>, cx: &mut Context<'_>) -> Poll<(String, Method, Word)> {
+    let found = open.iter_mut().enumerate().find_map(|(nth, one)| match one.hearing.poll_word(cx) {
+        Poll::Ready(word) => Some((nth, word)),
+        Poll::Pending => None,
+    });
+    let Some((nth, word)) = found else { return Poll::Pending };
+    let (key, method) = (open[nth].key.clone(), open[nth].method);
+    if !matches!(word, Word::Progress(_)) {
+        open.swap_remove(nth);
+    }
+    Poll::Ready((key, method, word))
+}
+
+/// The error that a task ended with, as its call's own.
+fn failed(state: &Bytes) -> Failure {
+    let bad = || Failure::new(FailureKind::BadAnswer, "The server's task failed, and has no error");
+    let Some(error) = scan::find(state, "error").map(|at| state.slice(at)) else { return bad() };
+    let code = scan::find(&error, "code").and_then(|at| scan::integer(&error[at]));
+    let message = scan::find(&error, "message").and_then(|at| scan::string(&error[at]));
+    let (Some(code), Some(message)) = (code, message) else { return bad() };
+    let data = scan::find(&error, "data").map(|at| error.slice(at));
+    let error = UpstreamError { code, message: message.to_string(), data };
+    Failure::new(FailureKind::Upstream(error), message.into_owned())
+}

@@ -1,0 +1,203 @@
+//! The task book in memory.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use weir_core::failure::{Failure, FailureKind};
+use weir_core::port::{Clock, KeptTask, TaskBook};
+use weir_core::{EndpointId, Principal};
+
+use crate::lock;
+
+/// How many tasks are remembered, and how much of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskCaps {
+    /// Altogether.
+    pub total: usize,
+    /// Of one owner; the oldest goes first. The anonymous principal is everybody, so only the total binds it.
+    pub per_owner: usize,
+    /// Of all states together.
+    pub bytes: usize,
+    /// The longest that a task is remembered.
+    pub time: Duration,
+}
+
+impl Default for TaskCaps {
+    fn default() -> Self {
+        Self { total: 10_000, per_owner: 256, bytes: 64 << 20, time: Duration::from_secs(24 * 3600) }
+    }
+}
+
+/// The tasks of one process.
+pub struct MemoryTasks {
+    clock: Arc<dyn Clock>,
+    caps: TaskCaps,
+    book: Mutex<Book>,
+}
+
+type Owner = (Principal, EndpointId);
+
+#[derive(Default)]
+struct Book {
+    owners: HashMap<Owner, BTreeMap<u64, Entry>>,
+    next: u64,
+    total: usize,
+    bytes: usize,
+}
+
+struct Entry {
+    task: KeptTask,
+    until: Duration,
+}
+
+impl MemoryTasks {
+    /// An empty book.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>, caps: TaskCaps) -> Self {
+        Self { clock, caps, book: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Book> {
+        lock(&self.book)
+    }
+}
+
+impl Book {
+    fn own(&self, (principal, endpoint): (&Principal, &EndpointId)) -> Option<&BTreeMap<u64, Entry>> {
+        self.owners.get(&(principal.clone(), endpoint.clone()))
+    }
+
+    /// Takes out what `gone` says.
+    fn remove(&mut self, owner: &Owner, gone: impl Fn(u64, &Entry) -> bool) {
+        let Some(own) = self.owners.get_mut(owner) else { return };
+        let (total, bytes) = (&mut self.total, &mut self.bytes);
+        own.retain(|nth, entry| {
+            let stays = !gone(*nth, entry);
+            if !stays {
+                *total -= 1;
+                *bytes -= entry.task.state.len();
+            }
+            stays
+        });
+        if own.is_empty() {
+            self.owners.remove(owner);
+        }
+    }
+
+    /// Takes out what is over, of everybody.
+    fn sweep(&mut self, now: Duration) {
+        let owners: Vec<Owner> = self.owners.keys().cloned().collect();
+        for owner in owners {
+            self.remove(&owner, |_, entry| entry.until <= now);
+        }
+    }
+}
+
+impl TaskBook for MemoryTasks {
+    fn enter(
+        &self,
+        (principal, endpoint): (&Principal, &EndpointId),
+        task: KeptTask,
+        ttl: Option<Duration>,
+    ) -> Result<(), Failure> {
+        let now = self.clock.monotonic();
+        let until = now + ttl.unwrap_or(self.caps.time).min(self.caps.time);
+        let owner = (principal.clone(), endpoint.clone());
+        let mut book = self.lock();
+        // A task that is told of anew stays where it stood in the list.
+        let own = book.owners.get(&owner);
+        let known = own.and_then(|own| own.iter().find(|(_, entry)| entry.task.name == task.name).map(|(nth, _)| *nth));
+        book.remove(&owner, |nth, entry| Some(nth) == known || entry.until <= now);
+        let own = book.owners.get(&owner);
+        let oldest = own.filter(|own| !principal.is_anonymous() && own.len() >= self.caps.per_owner);
+        if let Some(oldest) = oldest.and_then(|own| own.keys().next().copied()) {
+            book.remove(&owner, |nth, _| nth == oldest);
+        }
+        let is_full = |book: &Book| book.total >= self.caps.total || book.bytes + task.state.len() > self.caps.bytes;
+        if is_full(&book) {
+            book.sweep(now);
+        }
+        if is_full(&book) {
+            drop(book);
+            let text = "No more tasks can be remembered now: try again later";
+            return Err(Failure::new(FailureKind::Busy, text));
+        }
+        let nth = known.unwrap_or(book.next + 1);
+        book.next = book.next.max(nth);
+        book.total += 1;
+        book.bytes += task.state.len();
+        book.owners.entry(owner).or_default().insert(nth, Entry { task, until });
+        Ok(())
+    }
+
+    fn find(&self, owner: (&Principal, &EndpointId), name: &str) -> Option<KeptTask> {
+        let now = self.clock.monotonic();
+        let book = self.lock();
+        let found = book.own(owner)?.values().find(|entry| &*entry.task.name == name)?;
+        (found.until > now).then(|| found.task.clone())
+    }
+
+    fn forget(&self, (principal, endpoint): (&Principal, &EndpointId), name: &str) {
+        self.lock().remove(&(principal.clone(), endpoint.clone()), |_, entry| &*entry.task.name == name);
+    }
+
+    fn page(&self, owner: (&Principal, &EndpointId), after: u64, most: usize) -> Vec<(u64, KeptTask)> {
+        let now = self.clock.monotonic();
+        let book = self.lock();
+        let Some(own) = book.own(owner) else { return Vec::new() };
+        let rest = own.range(after.saturating_add(1)..).filter(|(_, entry)| entry.until > now);
+        rest.take(most).map(|(nth, entry)| (*nth, entry.task.clone())).collect()
+    }
+}
+
+impl std::fmt::Debug for MemoryTasks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MemoryTasks({} tasks)", self.lock().total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::fake::{FakeClock, principal};
+
+    fn task(name: &str, size: usize) -> KeptTask {
+        KeptTask { name: name.into(), state: Bytes::from("x".repeat(size)), settled: false }
+    }
+
+    fn names(book: &MemoryTasks, owner: (&Principal, &EndpointId)) -> Vec<String> {
+        book.page(owner, 0, 100).iter().map(|(_, task)| task.name.to_string()).collect()
+    }
+
+    #[tokio::test]
+    async fn r234_r282_tasks_are_remembered_for_their_owners_within_bounds() {
+        let clock = Arc::new(FakeClock::default());
+        let caps = TaskCaps { total: 4, per_owner: 2, bytes: 100, time: Duration::from_secs(60) };
+        let book = MemoryTasks::new(clock.clone(), caps);
+        let (ann, bob) = (principal("ann").await, principal("bob").await);
+        let (here, there) = (EndpointId::new("/mcp"), EndpointId::new("/other"));
+        for name in ["1", "2", "3"] {
+            book.enter((&ann, &here), task(name, 10), None).unwrap();
+        }
+        assert_eq!(names(&book, (&ann, &here)), ["2", "3"], "the oldest went");
+        book.enter((&ann, &here), task("2", 20), None).unwrap();
+        assert_eq!(names(&book, (&ann, &here)), ["2", "3"], "told of anew, in its place");
+        assert_eq!(book.page((&ann, &here), 2, 1)[0].1.name, "3".into());
+        assert!(names(&book, (&bob, &here)).is_empty() && names(&book, (&ann, &there)).is_empty());
+        assert_eq!(book.find((&bob, &here), "2"), None);
+        assert_eq!(book.find((&ann, &here), "2").unwrap().state.len(), 20);
+        assert_eq!(book.enter((&bob, &here), task("4", 90), None).unwrap_err().kind(), &FailureKind::Busy);
+        book.enter((&bob, &here), task("4", 10), Some(Duration::from_secs(5))).unwrap();
+        clock.advance(Duration::from_secs(5));
+        assert_eq!(book.find((&bob, &here), "4"), None, "its time is over");
+        clock.advance(Duration::from_secs(60));
+        book.enter((&bob, &here), task("5", 90), None).unwrap();
+        assert!(names(&book, (&ann, &here)).is_empty());
+        book.forget((&bob, &here), "5");
+        assert_eq!(format!("{book:?}"), "MemoryTasks(0 tasks)");
+    }
+}

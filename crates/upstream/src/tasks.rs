@@ -1,0 +1,176 @@
+//! Tasks as core asks after them, in the words of the extension, at servers of either form. A modern server is asked as it is.
+//!
+//! At one of 2025-11-25 a state is put together: its result is fetched apart (`tasks/result`), and on that request's stream
+//! such a server asks its client, so it is held open while the task waits for input.
+
+mod held;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use weir_core::reply::{End, Payload, Reply};
+use weir_core::upstream::{Deadlines, Outbound};
+use weir_core::{Call, Failure, FailureKind, Principal};
+use weir_era::hop::Tongue;
+use weir_era::tasks::{self, Status};
+use weir_wire::method::Method;
+use weir_wire::{ErrorObject, Revision, code};
+
+use crate::column;
+use crate::server::Server;
+use crate::settle;
+pub(crate) use held::Desk;
+
+/// Whether a call is about a task.
+pub(crate) const fn is_about_task(method: Method) -> bool {
+    matches!(method, Method::TasksGet | Method::TasksUpdate | Method::TasksCancel)
+}
+
+/// Asks after a task, answers what it asks, or cancels it. Dropping the future takes the question back, never the task.
+pub(crate) async fn call(server: Arc<Server>, outbound: Outbound) -> Reply {
+    let looking = Looking { server, outbound };
+    let done = match looking.outbound.call.method {
+        Method::TasksUpdate => looking.answer().await,
+        Method::TasksCancel => looking.cancel().await,
+        _ => looking.state().await,
+    };
+    match done {
+        Ok(result) => Reply::ended(End::Complete(Payload::Whole(result))),
+        Err(failure) => Reply::ended(failure),
+    }
+}
+
+/// One look at one task.
+struct Looking {
+    server: Arc<Server>,
+    outbound: Outbound,
+}
+
+impl Looking {
+    async fn state(&self) -> Result<Bytes, Failure> {
+        let state = self.ask(Method::TasksGet).await?;
+        if self.is_modern() == Some(true) {
+            let class = self.outbound.call.capabilities.class;
+            if Tongue::new(Revision::MODERN).may_ask(class, &state) {
+                return Ok(state);
+            }
+            let text = "The upstream's task asks for input that the client did not say it can give";
+            return Err(self.server.site.fail(FailureKind::BadAnswer, text));
+        }
+        let bad =
+            || self.server.site.fail(FailureKind::BadAnswer, "The upstream's answer about the task has no status");
+        let status = Status::of(&state).ok_or_else(bad)?;
+        if status.is_final() {
+            self.server.held.forget(&self.key());
+        }
+        match status {
+            Status::Cancelled => Ok(tasks::lifted(&state, status)),
+            Status::Completed | Status::Failed => self.outcome(&state).await,
+            Status::InputRequired => {
+                self.questions(&state, self.server.held.take(&self.key(), || self.result())?).await
+            }
+            Status::Working => match self.server.held.find(&self.key()) {
+                Some(held) => self.questions(&state, held).await,
+                None => Ok(tasks::lifted(&state, status)),
+            },
+        }
+    }
+
+    /// The state of a task that is over, with what it gave.
+    async fn outcome(&self, state: &Bytes) -> Result<Bytes, Failure> {
+        match self.ask(Method::TasksResult).await {
+            Ok(result) => Ok(tasks::completed(state, &result)),
+            Err(failure) => match failure.kind() {
+                FailureKind::Upstream(error) => {
+                    let data = error.data.clone();
+                    Ok(tasks::failed(state, &ErrorObject { code: error.code, message: error.message.clone(), data }))
+                }
+                _ => Err(failure),
+            },
+        }
+    }
+
+    /// The state of a task that may wait for its client: what it asks is in it, as far as it has said so.
+    async fn questions(&self, state: &Bytes, held: Arc<held::Held>) -> Result<Bytes, Failure> {
+        if Status::of(state) == Some(Status::InputRequired) {
+            held.asked().await;
+        }
+        let open = held.open();
+        if open.is_empty() {
+            return Ok(tasks::lifted(state, Status::Working));
+        }
+        Ok(tasks::asking(state, open.iter().map(|(key, question)| (key.as_str(), question))))
+    }
+
+    async fn answer(&self) -> Result<Bytes, Failure> {
+        let call = &self.outbound.call;
+        let given = call.params.input_responses().map_err(|error| Failure::invalid_params(error.to_string()))?;
+        let answers = call.answers.clone().or(given);
+        let answers = answers.ok_or_else(|| Failure::invalid_params("`inputResponses` is missing"))?;
+        if let Some(held) = self.server.held.find(&self.key()) {
+            held.answer(&answers)?;
+            return Ok(ACKNOWLEDGED);
+        }
+        if self.is_modern().is_none() {
+            // Nothing is known of the server yet: it has to be found first.
+            self.ask(Method::TasksGet).await?;
+        }
+        // An older server has no such method. It waits for nothing, as far as is known; but the task is to be one that is.
+        let method = if self.is_modern() == Some(true) { Method::TasksUpdate } else { Method::TasksGet };
+        self.ask(method).await
+    }
+
+    async fn cancel(&self) -> Result<Bytes, Failure> {
+        let refused = match self.ask(Method::TasksCancel).await {
+            Ok(done) => {
+                self.server.held.forget(&self.key());
+                return Ok(done);
+            }
+            Err(failure) => failure,
+        };
+        // Older servers refuse to cancel what is over. In the words of the extension that is no error.
+        let is_refused = matches!(refused.kind(), FailureKind::Upstream(error) if error.code == code::INVALID_PARAMS);
+        if is_refused && self.is_modern() == Some(false) {
+            let state = self.ask(Method::TasksGet).await?;
+            if Status::of(&state).is_some_and(Status::is_final) {
+                return Ok(ACKNOWLEDGED);
+            }
+        }
+        Err(refused)
+    }
+
+    /// Makes one request about the task, and gives its whole result.
+    async fn ask(&self, method: Method) -> Result<Bytes, Failure> {
+        let reply = column::call(self.server.clone(), self.about(method, self.outbound.deadlines)).await;
+        settle::result(&self.server.site, reply).await
+    }
+
+    /// The request whose answer is the result, and on whose stream the server asks.
+    fn result(&self) -> weir_core::port::Fut<'static, Reply> {
+        Box::pin(column::call(self.server.clone(), self.about(Method::TasksResult, Deadlines::CALL)))
+    }
+
+    fn about(&self, method: Method, deadlines: Deadlines) -> Outbound {
+        let Outbound { principal, token, call, native, .. } = &self.outbound;
+        let call = if call.method == method { call.clone() } else { Arc::new(Call { method, ..Call::clone(call) }) };
+        Outbound {
+            principal: principal.clone(),
+            token: token.clone(),
+            call,
+            native: native.clone(),
+            tool: None,
+            deadlines,
+        }
+    }
+
+    /// `None` where the server was not spoken to yet.
+    fn is_modern(&self) -> Option<bool> {
+        self.server.line.revision().map(|revision| revision == Revision::MODERN.as_str())
+    }
+
+    fn key(&self) -> (Principal, Arc<str>) {
+        (self.outbound.principal.clone(), self.outbound.native.clone())
+    }
+}
+
+const ACKNOWLEDGED: Bytes = Bytes::from_static(b"{}");

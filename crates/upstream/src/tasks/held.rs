@@ -1,0 +1,244 @@
+//! Requests for the results of tasks that wait for input: on their streams servers of 2025-11-25 ask. They are read all the
+//! time, so that answers reach the server at once; what is asked waits here for the client to look.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use weir_core::port::Fut;
+use weir_core::{Ask, Event, Failure, FailureKind, Principal, Question, Reply, parked};
+use weir_wire::scan;
+
+use crate::site::Site;
+
+/// Held requests of one server. Each has a place among its calls in flight, too.
+const MOST: usize = 256;
+/// Questions of one task that may be open. A server that asks more is not answered.
+const MOST_OPEN: usize = 32;
+/// How long a task that says that it asks is waited for to do so.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+type Key = (Principal, Arc<str>);
+
+/// The held requests of one server, by principal and the server's own id of the task.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    site: Arc<Site>,
+    held: Mutex<HashMap<Key, Entry>>,
+}
+
+/// Dropping it ends the request.
+#[derive(Debug)]
+struct Entry {
+    held: Arc<Held>,
+    reading: Option<AbortHandle>,
+}
+
+/// One held request.
+#[derive(Debug)]
+pub(crate) struct Held {
+    state: Mutex<State>,
+    /// Rung when something is asked, and at the end.
+    bell: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    open: Vec<Open>,
+    /// Keys are never used again in the life of a task: each held request has others (SEP-2663).
+    keys: String,
+    asked: u64,
+    over: bool,
+}
+
+#[derive(Debug)]
+struct Open {
+    key: String,
+    ask: Ask,
+}
+
+impl Desk {
+    pub(crate) fn new(site: Arc<Site>) -> Self {
+        Self { site, held: Mutex::default() }
+    }
+
+    /// The held request for this task, if there is one that still runs.
+    pub(crate) fn find(&self, key: &Key) -> Option<Arc<Held>> {
+        self.lock().get(key).map(|entry| entry.held.clone()).filter(|held| !held.lock().over)
+    }
+
+    /// The same; begins one where there is none.
+    ///
+    /// # Errors
+    /// `Busy`: there are too many.
+    pub(crate) fn take(&self, key: &Key, begin: impl FnOnce() -> Fut<'static, Reply>) -> Result<Arc<Held>, Failure> {
+        let mut all = self.lock();
+        all.retain(|_, entry| !entry.held.lock().over);
+        if let Some(entry) = all.get(key) {
+            return Ok(entry.held.clone());
+        }
+        if all.len() >= MOST {
+            let text = "As many tasks of this upstream wait for input as may: answer one, or try again later";
+            return Err(self.site.fail(FailureKind::Busy, text));
+        }
+        let mut tag = [0; 4];
+        self.site.random.fill(&mut tag);
+        let keys = format!("input-{:08x}", u32::from_be_bytes(tag));
+        let state = State { open: Vec::new(), keys, asked: 0, over: false };
+        let held = Arc::new(Held { state: Mutex::new(state), bell: Notify::new() });
+        let reading = self.site.background(read(held.clone(), begin()));
+        all.insert(key.clone(), Entry { held: held.clone(), reading });
+        Ok(held)
+    }
+
+    /// Ends the request, if there is one.
+    pub(crate) fn forget(&self, key: &Key) {
+        drop(self.lock().remove(key));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Entry>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Some(reading) = &self.reading {
+            reading.abort();
+        }
+    }
+}
+
+async fn read(held: Arc<Held>, begun: Fut<'static, Reply>) {
+    let mut reply = begun.await;
+    while let Some(event) = reply.next().await {
+        match event {
+            Event::Ask(ask) => held.take(*ask),
+            Event::Note(_) => {}
+            // The result is fetched where the task is seen to be over.
+            Event::End(_) => break,
+        }
+    }
+    let mut state = held.lock();
+    state.over = true;
+    state.open.clear();
+    drop(state);
+    held.bell.notify_one();
+}
+
+impl Held {
+    /// Waits until something is asked, but not for long.
+    pub(crate) async fn asked(&self) {
+        let asked = async {
+            while self.open().is_empty() && !self.lock().over {
+                self.bell.notified().await;
+            }
+        };
+        // What is not asked by then is asked at a later look.
+        let _late = tokio::time::timeout(PATIENCE, asked).await;
+    }
+
+    /// What is asked now, by key.
+    pub(crate) fn open(&self) -> Vec<(String, Question)> {
+        let mut state = self.lock();
+        // The server may have taken a question back.
+        let withdrawn =
+            |open: &mut Open| std::future::poll_fn(|cx| open.ask.poll_withdrawn(cx)).now_or_never().is_some();
+        state.open.retain_mut(|open| !withdrawn(open));
+        state.open.iter().map(|open| (open.key.clone(), open.ask.question.clone())).collect()
+    }
+
+    /// Gives answers to the server: some or all; those that nothing asks for are ignored (SEP-2663).
+    ///
+    /// # Errors
+    /// `InvalidParams`: one of them is no answer to what was asked. None of them is given then.
+    pub(crate) fn answer(&self, answers: &Bytes) -> Result<(), Failure> {
+        let mut state = self.lock();
+        for open in &state.open {
+            let Some(range) = scan::find(answers, &open.key) else { continue };
+            if !parked::is_answer(open.ask.question.method, &answers[range]) {
+                let text = format!("`inputResponses.{}` is no answer to what was asked", open.key);
+                return Err(Failure::invalid_params(text));
+            }
+        }
+        for one in std::mem::take(&mut state.open) {
+            match scan::find(answers, &one.key) {
+                Some(range) => one.ask.answer(Ok(answers.slice(range))),
+                None => state.open.push(one),
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&self, ask: Ask) {
+        let mut state = self.lock();
+        // Dropped, it is answered: with nothing.
+        if state.open.len() < MOST_OPEN {
+            state.asked += 1;
+            let key = format!("{}-{}", state.keys, state.asked);
+            state.open.push(Open { key, ask });
+        }
+        drop(state);
+        self.bell.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use weir_core::UpstreamId;
+    use weir_core::ask::Word;
+    use weir_wire::method::Method;
+
+    use super::*;
+
+    fn held() -> Held {
+        let state = State { open: Vec::new(), keys: "k".into(), asked: 0, over: false };
+        Held { state: Mutex::new(state), bell: Notify::new() }
+    }
+
+    fn ask(held: &Held) -> weir_core::ask::Hearing {
+        let question = Question { method: Method::ElicitationCreate, params: Bytes::from_static(b"{}") };
+        let (ask, hearing) = Ask::new(question, UpstreamId::new("u").unwrap());
+        held.take(ask);
+        hearing
+    }
+
+    fn keys(held: &Held) -> Vec<String> {
+        held.open().into_iter().map(|(key, _)| key).collect()
+    }
+
+    #[tokio::test]
+    async fn r230_answers_come_in_parts_and_no_key_comes_twice() {
+        let held = held();
+        let (mut first, _second, third) = (ask(&held), ask(&held), ask(&held));
+        assert_eq!(keys(&held), ["k-1", "k-2", "k-3"]);
+        drop(third);
+        assert_eq!(keys(&held), ["k-1", "k-2"], "taken back");
+        let odd = held.answer(&Bytes::from_static(br#"{"k-1":{"action":"cancel"},"k-2":{"action":"odd"}}"#));
+        assert!(odd.unwrap_err().message().contains("k-2"));
+        held.answer(&Bytes::from_static(br#"{"k-1":{"action":"cancel"},"k-9":5}"#)).unwrap();
+        assert_eq!(
+            std::future::poll_fn(|cx| first.poll_word(cx)).await,
+            Word::Answer(Ok(r#"{"action":"cancel"}"#.into()))
+        );
+        let _fourth = ask(&held);
+        assert_eq!(keys(&held), ["k-2", "k-4"]);
+        held.asked().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_asks_nothing_is_not_waited_for_long() {
+        let held = held();
+        held.asked().await;
+        assert!(keys(&held).is_empty());
+    }
+}
