@@ -12,7 +12,7 @@ use weir_wire::method::Method;
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{ErrorObject, LogLevel, Revision, meta, scan};
 
-pub use mirror::{Given, disagreement, mirrored, mirrors};
+pub use mirror::{Given, disagreement, mirrored, mirrors, without_mirrors};
 
 /// What a modern request says of its sender, on every request.
 #[derive(Clone, Copy, Debug)]

@@ -37,20 +37,23 @@ pub(crate) fn page(
         }
     };
     let mut page = tongue.page(&result, kind.member()).map_err(|failure| failure.at(&site.id))?;
-    if drop_bad_mirrors && kind == ListKind::Tools {
-        // Such a tool must not be offered over HTTP: its headers could not be made.
-        page.items.retain(|item| {
-            let good = memchr::memmem::find(item, b"x-mcp-header").is_none() || lower::mirrors(item).is_ok();
-            if !good {
-                site.dropped("bad_mirror_annotation");
-            }
-            good
-        });
-    }
     if kind == ListKind::Tools {
+        page.items.retain_mut(|item| has_good_mirrors(site, drop_bad_mirrors, item));
         page.items.iter_mut().for_each(|item| *item = marked(tongue, has_tasks, item));
     }
     Ok(page)
+}
+
+/// Whether a tool may be shown as far as its annotations of headers go. Where they break the rules, a tool of a modern server over
+/// HTTP must not be offered (`drops`): its headers could not be made. To any other server they mean nothing, and they are
+/// taken away: a modern client would drop the tool for them.
+fn has_good_mirrors(site: &Site, drops: bool, tool: &mut Bytes) -> bool {
+    if memchr::memmem::find(tool, b"x-mcp-header").is_none() || lower::mirrors(tool).is_ok() {
+        return true;
+    }
+    site.dropped("bad_mirror_annotation");
+    *tool = lower::without_mirrors(tool);
+    !drops
 }
 
 /// A tool with what its server's calls can become in the words of 2025-11-25, where each tool says so for itself: of a server

@@ -86,13 +86,18 @@ impl<'a> ObjectWriter<'a> {
 
     /// A member as it stands in other JSON: `key` is the bytes between its quotes, escapes and all ([`crate::scan::Key::raw`]).
     pub fn raw_member(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
+        self.raw_with(key, |out| out.put_slice(value))
+    }
+
+    /// The same, with a value written in place.
+    pub fn raw_with(&mut self, key: &[u8], write: impl FnOnce(&mut BytesMut)) -> &mut Self {
         if !std::mem::take(&mut self.empty) {
             self.out.put_u8(b',');
         }
         self.out.put_u8(b'"');
         self.out.put_slice(key);
         self.out.put_slice(b"\":");
-        self.out.put_slice(value);
+        write(self.out);
         self
     }
 

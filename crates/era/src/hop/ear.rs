@@ -73,17 +73,9 @@ impl Ear {
                 None => Heard::Answer(response.outcome),
                 Some(_) => Heard::Dropped("unknown_id"),
             },
-            Message::Request(request) if self.sessions => self.asked(&request),
+            Message::Request(request) if self.sessions => asked(self.class, &request),
             Message::Request(_) => Heard::Dropped("server_request"),
             Message::Notification(notification) => self.notified(notification),
-        }
-    }
-
-    fn asked(&self, request: &Request) -> Heard {
-        let Some(lifted) = asks::lift(request) else { return Heard::Reply(answer(request)) };
-        match asks::may_ask(self.class, lifted.question.method, &lifted.question.params) {
-            Ok(()) => Heard::Ask(Box::new(lifted)),
-            Err(unaskable) => Heard::Reply(write::error_response(Some(&request.id), false, &unaskable.error())),
         }
     }
 
@@ -132,8 +124,19 @@ impl Ear {
     }
 }
 
+/// What a request of a legacy server means to a client that can be asked what is in `class`: a question, or what answers it.
+#[must_use]
+pub fn asked(class: CapabilityClass, request: &Request) -> Heard {
+    let Some(lifted) = asks::lift(request) else { return Heard::Reply(answer(request)) };
+    match asks::may_ask(class, lifted.question.method, &lifted.question.params) {
+        Ok(()) => Heard::Ask(Box::new(lifted)),
+        Err(unaskable) => Heard::Reply(write::error_response(Some(&request.id), false, &unaskable.error())),
+    }
+}
+
 /// Whose answer a cancel no longer waits for.
-fn withdrawn(params: &[u8]) -> Option<RequestId> {
+#[must_use]
+pub fn withdrawn(params: &[u8]) -> Option<RequestId> {
     let range = scan::find(params, "requestId")?;
     RequestId::from_json(&params[range]).ok()
 }

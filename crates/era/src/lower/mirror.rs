@@ -4,9 +4,16 @@
 
 use std::borrow::Cow;
 
+use bytes::{BufMut, Bytes, BytesMut};
+use weir_wire::splice::Edits;
+use weir_wire::write::ObjectWriter;
 use weir_wire::{header, scan};
 
 const ANNOTATION: &str = "x-mcp-header";
+/// Keywords whose values are data, whatever they look like.
+const DATA: [&str; 4] = ["default", "const", "enum", "examples"];
+/// Keywords whose values are schemas by name.
+const NAMES: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
 /// Integers beyond this are not exact in every JSON library, so they may not be mirrored.
 const EXACT: i64 = (1 << 53) - 1;
 /// Levels of `properties` that are followed. Checked JSON is not deeper than the scan's limit; this bounds the work.
@@ -31,6 +38,58 @@ pub fn mirrors(tool: &[u8]) -> Result<Vec<(String, Vec<String>)>, BadMirror> {
     let mut names: Vec<_> = found.iter().map(|(name, _)| name.to_ascii_lowercase()).collect();
     names.sort_unstable();
     if names.windows(2).any(|pair| pair[0] == pair[1]) { Err(BadMirror) } else { Ok(found) }
+}
+
+/// The tool object without any annotation in its input schema.
+///
+/// A legacy server's annotation means nothing to it, but where it breaks the rules a modern client would drop the tool.
+#[must_use]
+pub fn without_mirrors(tool: &Bytes) -> Bytes {
+    let Some(schema) = scan::find(tool, "inputSchema") else { return tool.clone() };
+    let mut out = BytesMut::with_capacity(schema.len());
+    bare(&tool[schema], DEEPEST * 2, &mut out);
+    let edited = Edits::new().replace("inputSchema", out.freeze()).apply(tool);
+    edited.map_or_else(|_| tool.clone(), |(tool, _)| tool)
+}
+
+/// Writes a schema, or what holds schemas, without annotations.
+fn bare(value: &[u8], levels: usize, out: &mut BytesMut) {
+    if levels == 0 {
+        out.put_slice(value);
+    } else if scan::is_object(value) {
+        let mut object = ObjectWriter::new(out);
+        for member in scan::members(value).filter(|member| !member.key.eq_str(ANNOTATION)) {
+            let inner = &value[member.value];
+            let is_data = DATA.iter().any(|data| member.key.eq_str(data));
+            let names = NAMES.iter().any(|names| member.key.eq_str(names)) && scan::is_object(inner);
+            object.raw_with(member.key.raw(), |out| match (is_data, names) {
+                (true, _) => out.put_slice(inner),
+                (false, true) => named(inner, levels - 1, out),
+                (false, false) => bare(inner, levels - 1, out),
+            });
+        }
+        object.end();
+    } else if value.first() == Some(&b'[') {
+        out.put_u8(b'[');
+        for (nth, at) in scan::elements(value).enumerate() {
+            if nth > 0 {
+                out.put_u8(b',');
+            }
+            bare(&value[at], levels - 1, out);
+        }
+        out.put_u8(b']');
+    } else {
+        out.put_slice(value);
+    }
+}
+
+/// Writes an object of schemas by name: what they are called is no annotation.
+fn named(value: &[u8], levels: usize, out: &mut BytesMut) {
+    let mut object = ObjectWriter::new(out);
+    for member in scan::members(value) {
+        object.raw_with(member.key.raw(), |out| bare(&value[member.value], levels, out));
+    }
+    object.end();
 }
 
 /// The headers of one call: name behind `Mcp-Param-`, and the encoded value. Absent and null arguments have none.
@@ -135,7 +194,7 @@ fn stray(key: scan::Key<'_>, value: &[u8], levels: usize) -> bool {
     if key.eq_str(ANNOTATION) {
         return true;
     }
-    if levels == 0 || ["default", "const", "enum", "examples"].iter().any(|data| key.eq_str(data)) {
+    if levels == 0 || DATA.iter().any(|data| key.eq_str(data)) {
         return false;
     }
     scan::members(value).any(|member| stray(member.key, &value[member.value], levels - 1))
@@ -167,6 +226,18 @@ mod tests {
             [("A", "=?base64?IMOp?="), ("B", "-7"), ("D", "true")].map(|(a, b)| (a.to_owned(), b.to_owned()));
         assert_eq!(mirrored(&mirrors, Some(arguments)), expected);
         assert_eq!(mirrored(&mirrors, None), []);
+    }
+
+    #[test]
+    fn r116_annotations_go_and_everything_else_stays() {
+        let given = r#"{"type":"object","x-mcp-header":"T","properties":{"x-mcp-header":{"type":"string","x-mcp-header":"A B"},
+"b":{"type":"array","items":{"type":"number","x-mcp-header":"N"},"default":[{"x-mcp-header":1}]}},"oneOf":[{"x-mcp-header":"X"},true,1.50]}"#;
+        let expected = r#"{"type":"object","properties":{"x-mcp-header":{"type":"string"},"b":{"type":"array","items":{"type":"number"},"default":[{"x-mcp-header":1}]}},"oneOf":[{},true,1.50]}"#;
+        let bare = without_mirrors(&Bytes::from(tool(given)));
+        assert_eq!(String::from_utf8_lossy(&bare), String::from_utf8_lossy(&tool(expected)));
+        assert!(mirrors(&tool(given)).is_err() && mirrors(&bare).is_ok());
+        let odd = Bytes::from_static(br#"{"name":"t","inputSchema":5}"#);
+        assert_eq!(without_mirrors(&odd), odd);
     }
 
     #[test]
