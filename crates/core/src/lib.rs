@@ -6,6 +6,7 @@
 
 pub mod admit;
 pub mod ask;
+pub mod bell;
 pub mod call;
 pub mod capability;
 pub mod catalog;

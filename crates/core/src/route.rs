@@ -16,11 +16,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use crate::admit::{Admitted, Authenticated, Gates, Parts, admit};
+use crate::ask::Ask;
 use crate::call::{AsTask, AskedBy, Call, Resume, SessionKey};
 use crate::catalog::{Catalog, Inbox, Item, Subscription, TaskSupport, Tool, View};
 use crate::endpoint::Mode;
 use crate::failure::{Failure, FailureKind};
-use crate::names::uri;
+use crate::names::{EndpointId, uri};
 use crate::parked::{ParkedId, Place};
 use crate::port::{Attempt, Decision, Parking, Sight};
 use crate::principal::Principal;
@@ -101,6 +102,12 @@ impl Router {
     /// Tells the upstreams what happened to a client's session.
     pub fn tell(&self, session: SessionKey, news: SessionNews) {
         self.catalog.upstreams().iter().for_each(|upstream| upstream.tell(session, news));
+    }
+
+    /// Dresses a question that came outside of any call as those of calls are, for a client of this endpoint.
+    pub fn dress(&self, endpoint: &EndpointId, ask: &mut Ask) {
+        let dress = asks::Dress::of(self.catalog.endpoint(endpoint).as_deref(), &ask.upstream);
+        ask.question.params = dress.question(ask.question.method, &ask.question.params);
     }
 
     /// Drops parked calls whose clients did not come back in time.

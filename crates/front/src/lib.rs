@@ -25,6 +25,7 @@ mod modern;
 mod observe;
 mod places;
 mod pressure;
+mod questions;
 mod replay;
 mod rescue;
 mod running;
@@ -42,6 +43,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weir_core::bell::Bells;
 use weir_core::port::{Audit, Authorizer, Bus, Clock, Limiter, Mailbox, Random, Records, Replays, Verifier};
 use weir_core::seal::Sealer;
 use weir_core::{Catalog, Router};
@@ -73,6 +75,8 @@ pub struct Ports {
     pub bus: Arc<dyn Bus>,
     /// What clients that lost their connection may still have.
     pub replays: Arc<dyn Replays>,
+    /// What servers say to clients of sessions outside of their calls.
+    pub bells: Arc<Bells>,
     /// Answers to another replica's questions.
     pub mailbox: Arc<dyn Mailbox>,
     /// The time.

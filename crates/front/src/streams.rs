@@ -13,7 +13,9 @@ use http::{HeaderMap, StatusCode, header};
 use http_body::Frame;
 use opentelemetry::KeyValue;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use weir_core::bell::{Line, Ring};
 use weir_core::catalog::{Change, Inbox, Watching};
+use weir_core::names::EndpointId;
 use weir_core::port::Fut;
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{Kinds, ListKind};
@@ -29,6 +31,7 @@ use crate::keep_alive::{self, KeepAlive};
 use crate::legacy::session;
 use crate::observe::{Answer, Waits};
 use crate::places::{NoPlace, Place};
+use crate::questions::Questions;
 use crate::replay;
 use crate::sessions::{Sessions, StreamHold, Subscribed};
 use crate::stack::Context;
@@ -50,7 +53,9 @@ pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, heade
     };
     let (replaced, inbox, hold) = Sessions::stream(&context.shared, opened.key);
     let changes = watch(context, known, opened.class(), ListKind::ALL.into_iter().collect());
-    let kind = Kind::Get { _hold: hold };
+    let line = context.shared.ports.bells.open(opened.key);
+    let questions = Questions::new(context.shared.clone(), opened.key, opened.session.revision);
+    let kind = Kind::Get { _hold: hold, beside: Beside { endpoint: context.endpoint.clone(), line, questions } };
     let keep_alive = KeepAlive::new(context, known.principal().expires());
     let stream = Stream::new(context, (place, keep_alive), (changes, inbox), kind, &replaced);
     labelled(waiting(stream), "GET", "legacy")
@@ -143,7 +148,7 @@ pub(crate) fn place(context: &Context, known: &Authenticated<()>) -> Result<Plac
 }
 
 enum Kind {
-    Get { _hold: StreamHold },
+    Get { _hold: StreamHold, beside: Beside },
     Listen { id: RequestId, about: Arc<About>, subscribed: Vec<Subscribed> },
 }
 
@@ -153,6 +158,33 @@ impl Kind {
             Self::Get { .. } => "legacy",
             Self::Listen { .. } => "modern",
         }
+    }
+}
+
+/// What servers say to the client of a GET stream outside of its calls.
+struct Beside {
+    endpoint: EndpointId,
+    line: Line,
+    questions: Questions,
+}
+
+impl Beside {
+    fn poll_message(&mut self, cx: &mut Task<'_>) -> Poll<Bytes> {
+        while let Poll::Ready(ring) = self.line.poll_ring(cx) {
+            match ring {
+                Ring::Ask(mut ask) => {
+                    self.questions.shared.router.dress(&self.endpoint, &mut ask);
+                    self.questions.ask(ask);
+                }
+                Ring::Visited(upstream, theirs) => {
+                    let elicitation = self.questions.elicitation(Some((&upstream, &theirs)));
+                    self.questions.completed(&elicitation);
+                }
+            }
+        }
+        // Nothing here asks in rounds.
+        self.questions.poll(cx, drop);
+        self.questions.message().map_or(Poll::Pending, Poll::Ready)
     }
 }
 
@@ -279,6 +311,12 @@ impl http_body::Body for Stream {
             }
             if !opening && let Poll::Ready(uri) = this.inbox.poll_updated(cx) {
                 this.updated(&uri);
+                continue;
+            }
+            if let Kind::Get { beside, .. } = &mut this.kind
+                && let Poll::Ready(message) = beside.poll_message(cx)
+            {
+                this.say(&message);
                 continue;
             }
             std::task::ready!(this.keep_alive.poll_due(cx));

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use weir_core::admit::Gates;
+use weir_core::bell::Bells;
 use weir_core::catalog::{CatalogPorts, CatalogSettings, Topology};
 use weir_core::port::{Action, Clock, Random};
 use weir_core::seal::{Key, Sealer};
@@ -103,7 +104,8 @@ impl Weir {
         let random: Arc<dyn Random> = Arc::new(SystemRandom);
         let sealer = sealer(&config, &*random);
         let identity = weir_upstream::Identity::new("weir", env!("CARGO_PKG_VERSION"));
-        let ports = weir_upstream::Ports { clock: clock.clone(), random: random.clone() };
+        let bells = Arc::<Bells>::default();
+        let ports = weir_upstream::Ports { clock: clock.clone(), random: random.clone(), bells: bells.clone() };
         let factory = Arc::new(Factory::new(ports, identity));
         let clients = Clients::start(config.auth.clone(), factory.clone(), (&clock, &random));
         let upstreams = build(&config, &[], &factory)?;
@@ -122,7 +124,7 @@ impl Weir {
         let explainer = Arc::new(Explainer::live(config.clone(), (&rules, &limits), &catalog, &clock));
         let listeners = async {
             // Clients' port first: if that cannot be had, nothing else matters.
-            let kept = (&records, &replays, &parking);
+            let kept = (&records, &replays, &parking, &bells);
             let front = front(&config, (&clock, &random), (&gates, &clients), kept, (&catalog, sealer)).await?;
             let admin = match config.admin {
                 None => None,
@@ -328,15 +330,15 @@ fn catalog(
     Catalog::new(settings, ports, sealer.clone())
 }
 
-/// What is kept for clients.
-type Kept<'a> = (&'a Arc<MemoryRecords>, &'a Arc<MemoryReplays>, &'a Arc<MemoryParking>);
+/// What is kept for clients, and where they are called.
+type Kept<'a> = (&'a Arc<MemoryRecords>, &'a Arc<MemoryReplays>, &'a Arc<MemoryParking>, &'a Arc<Bells>);
 
 /// The client side, with everything it asks of others behind core's ports.
 async fn front(
     config: &Config,
     (clock, random): (&Arc<dyn Clock>, &Arc<dyn Random>),
     (gates, clients): (&Gates, &Clients),
-    (records, replays, parking): Kept<'_>,
+    (records, replays, parking, bells): Kept<'_>,
     (catalog, sealer): (&Arc<Catalog>, Sealer),
 ) -> Result<Front, StartError> {
     let book = Arc::new(MemoryTasks::new(clock.clone(), TaskCaps::default()));
@@ -350,6 +352,7 @@ async fn front(
         audit: gates.audit.clone(),
         records: records.clone(),
         replays: replays.clone(),
+        bells: bells.clone(),
         bus: Arc::new(MemoryBus::default()),
         mailbox: Arc::new(MemoryMailbox::new(&**random)),
         clock: clock.clone(),

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use weir_wire::Revision;
 
 pub use behaviour::{Behaviour, Gate, Step};
@@ -149,6 +150,17 @@ impl Mockup {
             // An error means that nobody listens.
             let _ = self.shared.changes.send(News::List);
         }
+    }
+
+    /// Asks on the GET stream of a session, outside of any call; gives the answer that is posted.
+    pub fn ask_beside(&self, session: &str, method: &str, params: &Value) -> oneshot::Receiver<Value> {
+        self.shared.ask_beside(session, method, params)
+    }
+
+    /// Says something that wants no answer on the GET stream of a session.
+    pub fn say_beside(&self, session: &str, message: &Value) {
+        // An error means that nobody listens.
+        let _ = self.shared.changes.send(News::Said(session.to_owned(), message.to_string()));
     }
 
     /// Tells those who subscribed to a resource that it was updated, under this URI.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::HeaderValue;
 use weir_core::Failure;
+use weir_core::bell::Bells;
 use weir_core::names::UpstreamId;
 use weir_core::port::{Ask, Clock, Fetch, Fetched, Fut, Post, Random};
 use weir_core::upstream::{Deadlines, Upstream};
@@ -27,6 +28,8 @@ pub struct Ports {
     pub clock: Arc<dyn Clock>,
     /// Unguessable bytes, for jitter.
     pub random: Arc<dyn Random>,
+    /// Where clients hear what servers say outside of their calls.
+    pub bells: Arc<Bells>,
 }
 
 /// Who weir says it is, to every server: never the client's own name.

@@ -13,6 +13,7 @@ mod deadline;
 mod factory;
 mod fetch;
 mod guard;
+mod inbox;
 mod judgment;
 mod listing;
 mod names;

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use weir_core::bell::Bells;
 use weir_core::names::UpstreamId;
 use weir_core::port::{Clock, Random};
 use weir_core::telemetry::instruments;
@@ -33,6 +34,7 @@ pub(crate) struct Site {
     asks: CapabilityClass,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
+    pub(crate) bells: Arc<Bells>,
     /// weir's `Implementation` object.
     pub(crate) client_info: Bytes,
     ids: AtomicU64,
@@ -58,6 +60,7 @@ impl Site {
             asks,
             clock: ports.clock.clone(),
             random: ports.random.clone(),
+            bells: ports.bells.clone(),
             client_info,
             ids: AtomicU64::new(0),
             changed: watch::Sender::new(0),

@@ -2,6 +2,7 @@
 
 mod answers;
 mod apps;
+mod beside;
 mod changes;
 mod children;
 mod counts;

@@ -11,8 +11,8 @@ use weir_wire::scan;
 use weir_wire::splice::Edits;
 use weir_wire::write::{ObjectWriter, string};
 
-use crate::catalog::Item;
 use crate::endpoint::{Endpoint, Mode};
+use crate::names::UpstreamId;
 
 /// What is done to the questions of one call.
 #[derive(Clone, Debug, Default)]
@@ -22,9 +22,9 @@ pub(super) struct Dress {
 }
 
 impl Dress {
-    pub(super) fn of(endpoint: Option<&Endpoint>, item: &Item) -> Self {
+    pub(super) fn of(endpoint: Option<&Endpoint>, upstream: &UpstreamId) -> Self {
         let several = endpoint.is_some_and(|endpoint| matches!(endpoint.mode, Mode::Aggregate { .. }));
-        Self { asker: several.then(|| item.tool.upstream.as_str().into()) }
+        Self { asker: several.then(|| upstream.as_str().into()) }
     }
 
     /// The `params` of one question. What is malformed passes: the client says so.

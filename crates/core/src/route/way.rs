@@ -39,7 +39,7 @@ impl Way {
         Self {
             results: check::Results::of(item),
             renaming: endpoint.and_then(|endpoint| uris::Renaming::of(endpoint, item)),
-            asks: asks::Dress::of(endpoint, item),
+            asks: asks::Dress::of(endpoint, &item.tool.upstream),
             read: (call.method == Method::ResourcesRead).then(|| item.exposed.clone()),
             completion: call.method == Method::CompletionComplete,
             rounds: matches!(call.method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead),

@@ -17,7 +17,8 @@ use weir_wire::method::Method;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, code, scan};
 
-use super::{Asker, Asking, Open, Outcome};
+use super::{Asker, Outcome};
+use crate::questions::Asking;
 
 /// Rounds of one call. A server that asks on and on never gets to its answer.
 const MOST_ROUNDS: u32 = 16;
@@ -106,15 +107,15 @@ impl Asker {
         let params = params.unwrap_or_else(|| Bytes::from_static(b"{}"));
         // What may be asked was looked at where the server's answer was read.
         let Some(method) = method.and_then(|method| Method::parse(&method)) else { return };
-        match self.put(&Question { method, params }, None, false) {
-            Ok((id, from_client, hold)) => {
-                self.open.push(Open { id, from_client, _hold: hold, asker: Asking::Round { key, method } });
-            }
-            Err(unaskable) => {
+        let (question, elicitation) = (Question { method, params }, self.questions.elicitation(None));
+        match self.questions.put(&question, &elicitation, Asking::Round { key, method }) {
+            Ok(()) if asks::is_by_url(&question.params, method) => self.elicitations.push((None, elicitation)),
+            Err((unaskable, Asking::Round { key, .. })) => {
                 if let Some(round) = &mut self.round {
                     round.answered(key, method, unaskable.answer(method));
                 }
             }
+            Ok(()) | Err((_, Asking::Running(_))) => {}
         }
     }
 
@@ -127,7 +128,7 @@ impl Asker {
             self.withdraw_all();
             return Poll::Ready(Outcome::End(declined(&self.call, &error)));
         }
-        match (round.asks, self.open.is_empty(), late) {
+        match (round.asks, self.questions.is_empty(), late) {
             (false, _, true) | (true, true, _) => {}
             (true, false, true) => {
                 self.round = None;

@@ -70,6 +70,7 @@ impl World {
             records: Arc::new(Kept::default()),
             bus: Arc::new(OwnBus::default()),
             replays: Arc::new(NoReplays),
+            bells: Arc::default(),
             mailbox: Arc::new(Empty(ReplicaId([0; 8]))),
             clock: Arc::new(clock.clone()),
             random,

@@ -61,7 +61,11 @@ fn path(plan: &AuditPlan) -> &Path {
 }
 
 fn factory() -> Factory {
-    let ports = weir_upstream::Ports { clock: Arc::new(SystemClock::new()), random: Arc::new(FakeRandom::new(7)) };
+    let ports = weir_upstream::Ports {
+        clock: Arc::new(SystemClock::new()),
+        random: Arc::new(FakeRandom::new(7)),
+        bells: Arc::default(),
+    };
     Factory::new(ports, weir_upstream::Identity::new("weir", "0"))
 }
 

@@ -40,6 +40,13 @@ pub enum Step {
         /// Its params.
         params: Value,
     },
+    /// The same on the GET stream of the call's session.
+    AskBeside {
+        /// Its method.
+        method: &'static str,
+        /// Its params.
+        params: Value,
+    },
     /// The result. Modern ones get `resultType` unless they have one.
     Result(Value),
     /// The arguments as text and as structured content.

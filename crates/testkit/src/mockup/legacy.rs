@@ -97,6 +97,7 @@ fn news(shared: &Arc<Shared>, request: &Recorded) -> Tell {
             };
             subscribed.any(of).then(|| note("notifications/resources/updated", json!({"uri": uri})))
         }
+        News::Said(to, message) => (*to == session).then(|| message.clone()),
     })
 }
 

@@ -142,6 +142,7 @@ fn subscribe(shared: &Arc<Shared>, request: &Recorded) -> Response<Body> {
     let own = uris.clone();
     let tell: Tell = Box::new(move |news| match news {
         News::List => wanted.then(|| note("notifications/tools/list_changed", &json!({"_meta": mark}))),
+        News::Said(..) => None,
         News::Updated(uri) => {
             let of = |own: &String| {
                 uri.strip_prefix(own.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

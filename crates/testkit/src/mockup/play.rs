@@ -172,7 +172,15 @@ impl Player {
                 let text = text.replace("\"$id\"", &self.call.id.to_string()).replace("\"$token\"", &token);
                 self.message(&text);
             }
-            Step::Ask { method, params } => self.ask(method, &params),
+            Step::Ask { method, params } => {
+                let (message, answer) = self.ending.shared.ask(method, &params);
+                self.message(&message);
+                self.pause = Some(Pause::Answer(answer));
+            }
+            Step::AskBeside { method, params } => {
+                let session = self.call.session.clone().unwrap_or_default();
+                self.pause = Some(Pause::Answer(self.ending.shared.ask_beside(&session, method, &params)));
+            }
             Step::Result(result) => self.result(result),
             Step::Echo => {
                 let mut result = json!({"content": [{"type": "text", "text": self.call.arguments.to_string()}]});
@@ -203,18 +211,6 @@ impl Player {
 
     fn notify(&mut self, method: &str, params: &Value) {
         self.message(&json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string());
-    }
-
-    fn ask(&mut self, method: &str, params: &Value) {
-        let (sender, receiver) = oneshot::channel();
-        let id = self.ending.shared.change(|inner| {
-            inner.numbers += 1;
-            let id = format!("ask-{}", inner.numbers);
-            inner.asked.insert(id.clone(), (method.to_owned(), sender));
-            id
-        });
-        self.message(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string());
-        self.pause = Some(Pause::Answer(receiver));
     }
 
     fn begin_huge(&mut self, bytes: usize) {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::{broadcast, oneshot, watch};
 use weir_wire::{LogLevel, Revision};
 
@@ -73,6 +73,8 @@ pub(super) enum News {
     List,
     /// A resource was updated.
     Updated(String),
+    /// A message for the GET stream of one session.
+    Said(String, String),
 }
 
 /// An answer that goes before everything else.
@@ -112,6 +114,26 @@ impl Shared {
         let inner = Mutex::new(Inner { tools, rules, ..Inner::default() });
         let (changes, cancels) = (broadcast::Sender::new(MAX_CHANGES), broadcast::Sender::new(MAX_CHANGES));
         Self { settings, changes, cancels, inner, pulse: watch::Sender::new(0) }
+    }
+
+    /// Makes a request of the server's own, and where its answer will be heard.
+    pub(super) fn ask(&self, method: &str, params: &Value) -> (String, oneshot::Receiver<Value>) {
+        let (sender, receiver) = oneshot::channel();
+        let id = self.change(|inner| {
+            inner.numbers += 1;
+            let id = format!("ask-{}", inner.numbers);
+            inner.asked.insert(id.clone(), (method.to_owned(), sender));
+            id
+        });
+        (json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string(), receiver)
+    }
+
+    /// The same, on the GET stream of a session.
+    pub(super) fn ask_beside(&self, session: &str, method: &str, params: &Value) -> oneshot::Receiver<Value> {
+        let (message, answer) = self.ask(method, params);
+        // An error means that nobody listens.
+        let _ = self.changes.send(News::Said(session.to_owned(), message));
+        answer
     }
 
     /// Reads or changes the state; those who wait for a condition look again.

@@ -3,10 +3,10 @@
 //! Calls are told apart by request id and progress token. What says neither is given to the only call there is, if
 //! there is one, and else dropped: a guess would show one client's messages to another.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -17,13 +17,12 @@ use weir_era::lower;
 use weir_wire::method::Method;
 use weir_wire::{Limits, Message};
 
+use crate::inbox::Inbox;
 use crate::site::Site;
 use crate::told::Told;
 
 /// Messages on their way to the child's input.
 const OUT: usize = 256;
-/// Notifications kept for a call whose client reads slowly; beyond this the oldest goes.
-const KEPT: usize = 256;
 
 /// The line to one child.
 #[derive(Debug)]
@@ -56,17 +55,6 @@ struct State {
     requests: HashMap<u64, (Arc<Inbox>, Purpose)>,
     /// Why the line is closed, once it is.
     closed: Option<Arc<str>>,
-}
-
-/// What arrives for one request.
-#[derive(Debug, Default)]
-pub(crate) struct Inbox(Mutex<Arrived>);
-
-#[derive(Debug, Default)]
-struct Arrived {
-    messages: VecDeque<Message>,
-    closed: bool,
-    waker: Option<Waker>,
 }
 
 /// A request in flight. Unless it ended, dropping it tells the child.
@@ -235,49 +223,13 @@ impl Pipe {
     }
 }
 
-impl Inbox {
-    fn push(&self, message: Message) {
-        let mut arrived = self.lock();
-        if arrived.messages.len() >= KEPT && matches!(message, Message::Notification(_)) {
-            arrived.messages.pop_front();
-        }
-        arrived.messages.push_back(message);
-        wake(arrived);
-    }
-
-    fn close(&self) {
-        let mut arrived = self.lock();
-        arrived.closed = true;
-        wake(arrived);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Arrived> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Wakes the reader, after the lock is given back.
-fn wake(mut arrived: MutexGuard<'_, Arrived>) {
-    let waker = arrived.waker.take();
-    drop(arrived);
-    if let Some(waker) = waker {
-        waker.wake();
-    }
-}
-
 impl Ticket {
     /// The next message for this request; `None` once the line is closed.
     pub(crate) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
-        let mut arrived = self.inbox.lock();
-        if let Some(message) = arrived.messages.pop_front() {
-            return Poll::Ready(Some(message));
-        }
-        if arrived.closed {
-            self.cancels = false;
-            return Poll::Ready(None);
-        }
-        arrived.waker = Some(cx.waker().clone());
-        Poll::Pending
+        let message = ready!(self.inbox.poll_message(cx));
+        // To a closed line nothing is told any more.
+        self.cancels &= message.is_some();
+        Poll::Ready(message)
     }
 
     /// The answer: result or error object; `None` once the line is closed. Everything before it is skipped.

@@ -9,6 +9,7 @@ mod pool;
 mod reading;
 mod retry_after;
 mod session;
+mod standing;
 mod talk;
 mod thread;
 mod tls;

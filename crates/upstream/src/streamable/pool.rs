@@ -17,7 +17,7 @@ use weir_era::lower;
 use weir_wire::Revision;
 
 use super::client::Http;
-use super::session::Session;
+use super::session::{Behind, Session};
 use super::talk::Side;
 use crate::pace::Pace;
 use crate::refusal::Refusal;
@@ -99,7 +99,7 @@ impl Pool {
 
     /// Opens a session outside of the pool, for a watch.
     pub(crate) async fn apart(&self, class: CapabilityClass) -> Result<Arc<Session>, Refusal> {
-        self.open((class, false), &self.http).await
+        self.open(Behind { class, client: None }, &self.http).await
     }
 
     /// Ends all sessions.
@@ -149,12 +149,13 @@ impl Pool {
         if let Some(session) = slot.current.load_full() {
             return Ok(session);
         }
-        let session = self.open((key.class, key.session.is_some()), http).await?;
+        let session = self.open(Behind { class: key.class, client: key.session }, http).await?;
+        session.stand().await;
         slot.current.store(Some(session.clone()));
         Ok(session)
     }
 
-    async fn open(&self, declared: (CapabilityClass, bool), http: &Http) -> Result<Arc<Session>, Refusal> {
+    async fn open(&self, behind: Behind, http: &Http) -> Result<Arc<Session>, Refusal> {
         // While all is well sessions are opened side by side; after a failure one at a time.
         let failing = self.pace().is_failing();
         let _turn = if failing {
@@ -165,7 +166,7 @@ impl Pool {
         } else {
             None
         };
-        let opened = Session::open(&self.site, http, self.offered, declared).await;
+        let opened = Session::open(&self.site, http, self.offered, behind).await;
         match &opened {
             Ok(session) => {
                 self.pace().succeeded();

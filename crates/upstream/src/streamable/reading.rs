@@ -1,6 +1,8 @@
 //! Reading the streams of a watch, for as long as they can be had.
 
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,9 +14,10 @@ use weir_era::hop::{self, Heard};
 use weir_wire::method::Method;
 use weir_wire::{Incoming, Message};
 
-use super::answer::{Answer, Part, limits};
+use super::answer::{Answer, AnswerError, Part, limits};
 use super::exchange::{EVENTS, media_type};
 use super::session::Session;
+use super::standing::Alone;
 use super::talk::Side;
 use crate::site::Site;
 use crate::told::Told;
@@ -76,21 +79,27 @@ impl Drop for Reading {
     }
 }
 
-/// Begins to read the GET stream of a session; `None` where it has none.
-pub(crate) async fn begin(site: &Arc<Site>, session: &Arc<Session>, teller: Teller) -> Option<Reading> {
+/// Begins to read the GET stream of a session; `None` where it has none. With an `alone`, its client is asked there.
+///
+/// The session is not kept by its reader: it ends when nobody else has it.
+pub(crate) async fn begin(
+    site: &Arc<Site>,
+    session: &Arc<Session>,
+    teller: Teller,
+    alone: Option<Alone>,
+) -> Option<Reading> {
+    let session_of = Arc::downgrade(session);
+    let reader = Reader { site: site.clone(), teller, session: Some(session_of), alone, last_event: None, retry: None };
     let mut opening = Box::pin(get(session.clone(), None));
     let task = match tokio::time::timeout(SLOW_HEAD, &mut opening).await {
-        Ok(stream) => site.background(self::session(site.clone(), session.clone(), stream?, teller)),
+        Ok(stream) => site.background(reader.read_on(stream?)),
         // Some servers send the head with the first event. Nobody must wait for that.
-        Err(_) => {
-            let (own, session) = (site.clone(), session.clone());
-            site.background(async move {
-                match opening.await {
-                    Some(stream) => self::session(own, session, stream, teller).await,
-                    None => teller.lost("there is no such stream after all"),
-                }
-            })
-        }
+        Err(_) => site.background(async move {
+            match opening.await {
+                Some(stream) => reader.read_on(stream).await,
+                None => reader.lost("there is no such stream after all"),
+            }
+        }),
     };
     Some(Reading::new(task))
 }
@@ -102,36 +111,16 @@ pub(crate) async fn get(session: Arc<Session>, last_event: Option<String>) -> Op
     if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(&id).ok()) {
         headers.push((HeaderName::from_static("last-event-id"), id));
     }
-    let (head, body) = session.http().send(Verb::GET, headers, Bytes::new()).await.ok()?.into_parts();
+    let (http, max_reply) = (session.http(), session.max_reply());
+    drop(session);
+    let (head, body) = http.send(Verb::GET, headers, Bytes::new()).await.ok()?.into_parts();
     let is_stream = head.status == StatusCode::OK && media_type(&head.headers).as_deref() == Some("text/event-stream");
-    is_stream.then(|| Answer::events(body, session.max_reply()).endless())
-}
-
-/// Reads a session's GET stream. A server may end it at any time to have it opened again; what happened in between is
-/// unknown, so that counts as a change.
-pub(crate) async fn session(site: Arc<Site>, session: Arc<Session>, mut stream: Answer, teller: Teller) {
-    let mut reader = Reader { site, teller, session: Some(session.clone()), last_event: None, retry: None };
-    let mut wait = FIRST_WAIT;
-    loop {
-        let began = Instant::now();
-        reader.read(&mut stream).await;
-        wait = if began.elapsed() < BRIEF { (wait * 2).min(LAST_WAIT) } else { FIRST_WAIT };
-        let asked = reader.retry.map(|millis| Duration::from_millis(millis).min(LONGEST));
-        tokio::time::sleep(asked.unwrap_or(wait / 2)).await;
-        match get(session.clone(), reader.last_event.clone()).await {
-            Some(again) => stream = again,
-            None => return reader.lost("the stream was not given again"),
-        }
-        reader.teller.changed();
-        if let Some(updates) = &reader.teller.updates {
-            updates.any();
-        }
-    }
+    is_stream.then(|| Answer::events(body, max_reply).endless())
 }
 
 /// Reads a subscription to its end.
 pub(crate) async fn listen(site: Arc<Site>, mut stream: Answer, teller: Teller) {
-    let mut reader = Reader { site, teller, session: None, last_event: None, retry: None };
+    let mut reader = Reader { site, teller, session: None, alone: None, last_event: None, retry: None };
     let why = reader.read(&mut stream).await;
     reader.lost(&why);
 }
@@ -140,16 +129,64 @@ struct Reader {
     site: Arc<Site>,
     teller: Teller,
     /// Set for a legacy stream, on which the server may ask.
-    session: Option<Arc<Session>>,
+    session: Option<Weak<Session>>,
+    /// Set where somebody can be asked there.
+    alone: Option<Alone>,
     last_event: Option<String>,
     retry: Option<u64>,
 }
 
 impl Reader {
+    /// Reads a session's GET stream. A server may end it at any time to have it opened again; what happened in between is
+    /// unknown, so that counts as a change.
+    async fn read_on(mut self, mut stream: Answer) {
+        let mut wait = FIRST_WAIT;
+        loop {
+            let began = Instant::now();
+            self.read(&mut stream).await;
+            wait = if began.elapsed() < BRIEF { (wait * 2).min(LAST_WAIT) } else { FIRST_WAIT };
+            let asked = self.retry.map(|millis| Duration::from_millis(millis).min(LONGEST));
+            tokio::time::sleep(asked.unwrap_or(wait / 2)).await;
+            let Some(session) = self.session() else { return };
+            match get(session, self.last_event.clone()).await {
+                Some(again) => stream = again,
+                None => return self.lost("the stream was not given again"),
+            }
+            self.teller.changed();
+            if let Some(updates) = &self.teller.updates {
+                updates.any();
+            }
+        }
+    }
+
+    fn session(&self) -> Option<Arc<Session>> {
+        self.session.as_ref().and_then(Weak::upgrade)
+    }
+
+    /// Says something to the server of a legacy stream.
+    fn send(&self, message: Bytes) {
+        if let Some(session) = self.session() {
+            session.send(message);
+        }
+    }
+
+    /// The next part of the stream. Answers of the client go out meanwhile.
+    fn poll_part(&mut self, stream: &mut Answer, cx: &mut Context<'_>) -> Poll<Result<Option<Part>, AnswerError>> {
+        if let Some(alone) = &mut self.alone {
+            let session = &self.session;
+            alone.poll(cx, |message| {
+                if let Some(session) = session.as_ref().and_then(Weak::upgrade) {
+                    session.send(message);
+                }
+            });
+        }
+        stream.poll_part(cx)
+    }
+
     /// Reads one stream to its end, and says why it ended.
     async fn read(&mut self, stream: &mut Answer) -> String {
         loop {
-            match stream.part().await {
+            match poll_fn(|cx| self.poll_part(stream, cx)).await {
                 Ok(Some(Part::Message(bytes))) => {
                     for message in self.messages(bytes) {
                         if let Some(end) = self.take(message) {
@@ -185,7 +222,13 @@ impl Reader {
     }
 
     /// Takes one message; a text where it ends the stream.
-    fn take(&self, message: Message) -> Option<&'static str> {
+    fn take(&mut self, message: Message) -> Option<&'static str> {
+        if let Some(alone) = &mut self.alone {
+            if let Some(answer) = alone.take(message) {
+                self.send(answer);
+            }
+            return None;
+        }
         if let (Message::Notification(told), Some(updates)) = (&message, &self.teller.updates)
             && let Some(uri) = hop::updated(told)
         {
@@ -197,11 +240,7 @@ impl Reader {
                 self.site.count_change();
                 self.teller.changed();
             }
-            Heard::Reply(answer) => {
-                if let Some(session) = &self.session {
-                    session.send(answer);
-                }
-            }
+            Heard::Reply(answer) => self.send(answer),
             Heard::Answer(_) => return Some("the server ended the subscription"),
             Heard::Dropped(why) => self.site.dropped(why),
             Heard::Note(_) | Heard::Ask(_) | Heard::Withdrawn(_) | Heard::Nothing => {}

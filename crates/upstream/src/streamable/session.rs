@@ -2,7 +2,7 @@
 //!
 //! It does not open itself again: that is the pool's business.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 use weir_core::port::Fut;
 use weir_core::reply::Reply;
 use weir_core::upstream::{About, Outbound};
-use weir_core::{CapabilityClass, FailureKind};
+use weir_core::{CapabilityClass, FailureKind, SessionKey};
 use weir_era::hop::{self, Ear, Proof, Tongue};
 use weir_era::{asks, carry, lower};
 use weir_wire::method::Method;
@@ -20,7 +20,8 @@ use weir_wire::{LogLevel, Revision, scan};
 use super::answer::Answer;
 use super::client::Http;
 use super::exchange::{self, Headed, PROTOCOL_VERSION, Refused, SESSION_ID};
-use super::reading;
+use super::reading::{self, Reading, Teller};
+use super::standing::{Alone, Standing};
 use super::talk::{self, Pending, Side};
 use crate::judgment::Listener;
 use crate::refusal::Refusal;
@@ -41,6 +42,19 @@ pub(crate) struct Session {
     class: CapabilityClass,
     /// The least severe level the server was asked for in this session.
     level: Mutex<Option<LogLevel>>,
+    /// Where its client can be asked beside its calls' own streams.
+    standing: Option<Arc<Standing>>,
+    /// Reads that stream.
+    reading: std::sync::Mutex<Option<Reading>>,
+}
+
+/// Who is behind a session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Behind {
+    /// What its server is told that clients can be asked.
+    pub(crate) class: CapabilityClass,
+    /// The client whose own it is.
+    pub(crate) client: Option<SessionKey>,
 }
 
 impl Session {
@@ -52,11 +66,11 @@ impl Session {
         site: &Arc<Site>,
         http: &Http,
         offered: Revision,
-        (class, tells_roots): (CapabilityClass, bool),
+        behind: Behind,
     ) -> Result<Arc<Self>, Refusal> {
         settle::in_time(site, async {
             let id = site.next_id();
-            let capabilities = carry::to_legacy(class, tells_roots);
+            let capabilities = carry::to_legacy(behind.class, behind.client.is_some());
             let body = lower::initialize(id, offered, &capabilities, &site.client_info);
             let (named, answer) = match exchange::post(site, http, Vec::new(), body).await? {
                 Headed::Answer(named, answer) => (named, answer),
@@ -71,7 +85,7 @@ impl Session {
             let listener = Listener { tongue, ear, class: CapabilityClass::BASE, task: false };
             let reply = talk::reply(site.clone(), answer, listener, Pending::new(None, id)).await;
             let result = settle::result(site, reply).await.map_err(|failure| unopened(site, failure.into()))?;
-            let session = Self::new(site, (http, class), named, &result)?;
+            let session = Self::new(site, (http, behind), named, &result)?;
             let told = weir_wire::write::notification(Method::Initialized.as_str(), None);
             exchange::tell(site, http, session.headers(), told).await.map_err(|refusal| unopened(site, refusal))?;
             Ok(Arc::new(session))
@@ -81,7 +95,7 @@ impl Session {
 
     fn new(
         site: &Arc<Site>,
-        (http, class): (&Http, CapabilityClass),
+        (http, behind): (&Http, Behind),
         id: Option<HeaderValue>,
         result: &Bytes,
     ) -> Result<Self, Refusal> {
@@ -104,9 +118,20 @@ impl Session {
             tongue: Tongue::new(revision),
             about,
             has_logging,
-            class,
+            class: behind.class,
             level: Mutex::new(None),
+            standing: Standing::new(site, behind.class, behind.client),
+            reading: std::sync::Mutex::default(),
         })
+    }
+
+    /// Begins to read the standing stream, where the client can be asked there: it must be open before the first call.
+    pub(crate) async fn stand(self: &Arc<Self>) {
+        let Some(standing) = self.standing.clone() else { return };
+        let (teller, _) = Teller::new(None);
+        let alone = Alone::new(standing, self.tongue.revision());
+        let reading = reading::begin(&self.site, self, teller, Some(alone)).await;
+        *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = reading;
     }
 
     /// What the server said of itself.
@@ -181,7 +206,8 @@ impl Session {
         (ear, task): (Ear, bool),
         id: u64,
     ) -> Result<Reply, Refusal> {
-        let mut pending = Pending::new(Some(self.clone()), id);
+        let entry = self.standing.as_ref().map(|standing| standing.enter(id));
+        let mut pending = Pending::new(Some(self.clone()), id).hearing(entry);
         let headed = exchange::post(&self.site, http, headers, body).await;
         match headed {
             Ok(Headed::Answer(_, answer)) => {
@@ -252,6 +278,7 @@ impl Session {
 
     /// Tells the server that the session is over. A server may refuse that (405) or be gone: it makes no difference.
     pub(crate) async fn close(&self) {
+        drop(self.reading.lock().unwrap_or_else(PoisonError::into_inner).take());
         if self.id.is_none() {
             return;
         }

@@ -16,6 +16,7 @@ use weir_wire::{Incoming, Message, RequestId, Response};
 
 use super::answer::{Answer, AnswerError, Part, limits};
 use super::exchange::{lost, unreadable};
+use super::standing::Entry;
 use super::thread::Thread;
 use crate::asking::Asking;
 use crate::judgment::{Listener, judge};
@@ -35,16 +36,32 @@ pub(crate) trait Side: Send + Sync {
 pub(crate) struct Pending {
     side: Option<Arc<dyn Side>>,
     id: u64,
+    /// Where the server may say something about it on another stream.
+    entry: Option<Entry>,
 }
 
 impl Pending {
     pub(crate) fn new(side: Option<Arc<dyn Side>>, id: u64) -> Self {
-        Self { side, id }
+        Self { side, id, entry: None }
+    }
+
+    /// The same, hearing what is for it on the session's standing stream.
+    pub(crate) fn hearing(mut self, entry: Option<Entry>) -> Self {
+        self.entry = entry;
+        self
     }
 
     /// There is nothing to cancel any more.
     pub(crate) fn end(&mut self) {
         self.side = None;
+        self.entry = None;
+    }
+
+    fn overhear(&self, cx: &mut Context<'_>) -> Option<Message> {
+        match self.entry.as_ref()?.poll_message(cx) {
+            Poll::Ready(message) => Some(message),
+            Poll::Pending => None,
+        }
     }
 }
 
@@ -100,6 +117,11 @@ impl ReplySource for Talk {
             self.asking.poll(cx, |message| side.send(message));
         }
         loop {
+            while let Some(message) = self.pending.overhear(cx) {
+                if let Some(event) = self.hear(message) {
+                    return Poll::Ready(event);
+                }
+            }
             while let Some(item) = self.batch.pop_front() {
                 match Message::parse(item, &limits()) {
                     Ok(message) => {

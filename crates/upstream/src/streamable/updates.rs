@@ -50,7 +50,7 @@ impl HttpUpdates {
         let subscribes = session.about().subscribes;
         let line = Line::Session(session.clone(), BTreeSet::new());
         let mut updates = Self { site, line, told, reading: None };
-        let reading = if subscribes { reading::begin(&updates.site, &session, teller).await } else { None };
+        let reading = if subscribes { reading::begin(&updates.site, &session, teller, None).await } else { None };
         let Some(reading) = reading else {
             let text = "The server of this resource does not tell of its updates";
             return Err(updates.site.fail(FailureKind::InvalidParams, text).into());

@@ -45,7 +45,7 @@ impl HttpWatch {
         let mut about = session.about().clone();
         let (teller, seen) = Teller::new(None);
         let overheard = site.changes();
-        let reader = reading::begin(&site, &session, teller).await;
+        let reader = reading::begin(&site, &session, teller, None).await;
         if reader.is_none() {
             about.pushes = Kinds::default();
         }

@@ -18,7 +18,8 @@ use weir_wire::Params;
 use weir_wire::method::Method;
 
 pub(crate) fn factory() -> Factory {
-    let ports = Ports { clock: Arc::new(TokioClock::new()), random: Arc::new(FakeRandom::new(7)) };
+    let ports =
+        Ports { clock: Arc::new(TokioClock::new()), random: Arc::new(FakeRandom::new(7)), bells: Arc::default() };
     Factory::new(ports, Identity::new("weir", "0.1.0"))
 }
 

@@ -1,0 +1,125 @@
+//! What an upstream says to the client of a session outside of all its calls, and the line on which it gets there.
+//!
+//! Whoever holds a client's standing stream opens a line; whoever speaks to an upstream that is held open for that client
+//! rings. There are no queues for clients that are not there: what cannot be said now is given back.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use tokio::sync::mpsc;
+
+use crate::SessionKey;
+use crate::ask::Ask;
+use crate::names::UpstreamId;
+
+/// Messages that wait for a stream to be written to.
+const WAITING: usize = 32;
+
+/// Something for a client.
+#[derive(Debug)]
+pub enum Ring {
+    /// A question.
+    Ask(Box<Ask>),
+    /// What a URL asked for is done: whose question it was, and what the upstream called it.
+    Visited(UpstreamId, Arc<str>),
+}
+
+/// The open lines, one a session: as many as there are standing streams.
+#[derive(Debug, Default)]
+pub struct Bells {
+    lines: Mutex<HashMap<SessionKey, (u64, mpsc::Sender<Ring>)>>,
+    next: AtomicU64,
+}
+
+/// A client's end. Dropping it closes the line.
+#[derive(Debug)]
+pub struct Line {
+    bells: Arc<Bells>,
+    session: SessionKey,
+    nth: u64,
+    rings: mpsc::Receiver<Ring>,
+}
+
+impl Bells {
+    /// Opens the line of a session; the one before it is closed.
+    #[must_use]
+    pub fn open(self: &Arc<Self>, session: SessionKey) -> Line {
+        let (sender, rings) = mpsc::channel(WAITING);
+        let nth = self.next.fetch_add(1, Ordering::Relaxed);
+        self.lock().insert(session, (nth, sender));
+        Line { bells: self.clone(), session, nth, rings }
+    }
+
+    /// Says something to the client of a session.
+    ///
+    /// # Errors
+    /// It has no line, or does not read what it was told: here it is again.
+    pub fn ring(&self, session: &SessionKey, ring: Ring) -> Result<(), Ring> {
+        let sender = self.lock().get(session).map(|(_, sender)| sender.clone());
+        match sender {
+            Some(sender) => sender.try_send(ring).map_err(mpsc::error::TrySendError::into_inner),
+            None => Err(ring),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, (u64, mpsc::Sender<Ring>)>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Line {
+    /// The next that is said; pending for ever once another line was opened in place of this one.
+    pub fn poll_ring(&mut self, cx: &mut Context<'_>) -> Poll<Ring> {
+        match self.rings.poll_recv(cx) {
+            Poll::Ready(Some(ring)) => Poll::Ready(ring),
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let mut lines = self.bells.lock();
+        if lines.get(&self.session).is_some_and(|(nth, _)| *nth == self.nth) {
+            lines.remove(&self.session);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::future::poll_fn;
+
+    use super::*;
+
+    fn visited(name: &str) -> Ring {
+        Ring::Visited(UpstreamId::new("u").unwrap(), name.into())
+    }
+
+    #[tokio::test]
+    async fn only_the_newest_line_of_the_session_itself_rings() {
+        let bells = Arc::<Bells>::default();
+        let (own, other) = (SessionKey([1; 16]), SessionKey([2; 16]));
+        assert!(bells.ring(&own, visited("a")).is_err(), "nobody is there");
+        let before = bells.open(own);
+        let mut line = bells.open(own);
+        drop(before);
+        assert!(bells.ring(&other, visited("b")).is_err());
+        bells.ring(&own, visited("c")).unwrap();
+        assert!(matches!(poll_fn(|cx| line.poll_ring(cx)).await, Ring::Visited(_, name) if &*name == "c"));
+        drop(line);
+        assert!(bells.ring(&own, visited("d")).is_err());
+        assert!(bells.lock().is_empty());
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_is_not_told_more() {
+        let bells = Arc::<Bells>::default();
+        let _line = bells.open(SessionKey([1; 16]));
+        let taken = (0..100).filter(|_| bells.ring(&SessionKey([1; 16]), visited("a")).is_ok()).count();
+        assert_eq!(taken, WAITING);
+    }
+}

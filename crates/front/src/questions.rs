@@ -1,0 +1,183 @@
+//! What a legacy client was asked on one of its streams, and what comes back of it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use data_encoding::BASE64URL_NOPAD;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::mpsc;
+use weir_core::ask::Ask;
+use weir_core::names::UpstreamId;
+use weir_core::{Question, SessionKey};
+use weir_era::asks::{self, Lowering, Unaskable};
+use weir_wire::method::Method;
+use weir_wire::write::{self, ObjectWriter};
+use weir_wire::{RequestId, Revision};
+
+use crate::sessions::{AskHold, FromClient, Sessions};
+use crate::stack::Shared;
+
+/// The open questions of one stream.
+pub(crate) struct Questions {
+    pub(crate) shared: Arc<Shared>,
+    session: SessionKey,
+    revision: Revision,
+    open: Vec<Open>,
+    /// Messages for the stream.
+    outgoing: VecDeque<Bytes>,
+}
+
+/// A question that the client was asked.
+struct Open {
+    id: RequestId,
+    from_client: mpsc::Receiver<FromClient>,
+    /// Leads the answer here.
+    _hold: AskHold,
+    asker: Asking,
+}
+
+/// Who asks.
+pub(crate) enum Asking {
+    /// A server that waits.
+    Running(Box<Ask>),
+    /// One whose call ended with its questions: under this key.
+    Round {
+        /// The server's own name for the question.
+        key: String,
+        /// What is asked for.
+        method: Method,
+    },
+}
+
+/// An answer to a question of a round: its key, what was asked for, and a result or an error object.
+pub(crate) type Answered = (String, Method, Result<Bytes, Bytes>);
+
+impl Questions {
+    pub(crate) fn new(shared: Arc<Shared>, session: SessionKey, revision: Revision) -> Self {
+        Self { shared, session, revision, open: Vec::new(), outgoing: VecDeque::new() }
+    }
+
+    /// The next message for the stream.
+    pub(crate) fn message(&mut self) -> Option<Bytes> {
+        self.outgoing.pop_front()
+    }
+
+    /// Nothing more is written.
+    pub(crate) fn mute(&mut self) {
+        self.outgoing.clear();
+    }
+
+    /// Whether everything is answered.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// What a URL elicitation is called towards the client. Of a server's own name it is made by a rule, so that it is known
+    /// again when the server tells, in whatever call or outside of all, that the URL was visited.
+    pub(crate) fn elicitation(&self, theirs: Option<(&UpstreamId, &str)>) -> String {
+        let Some((upstream, theirs)) = theirs else { return format!("weir-{}", self.shared.request_name().as_str()) };
+        let mut digest = Sha256::new_with_prefix(self.session.0);
+        digest.update(upstream.as_str());
+        digest.update([0]);
+        digest.update(theirs);
+        format!("weir-{}", BASE64URL_NOPAD.encode(&digest.finalize()[..16]))
+    }
+
+    /// Puts a question to the client; where it cannot be put, gives back who asks.
+    ///
+    /// # Errors
+    /// The client's revision has no words for it.
+    pub(crate) fn put(
+        &mut self,
+        question: &Question,
+        elicitation: &str,
+        asker: Asking,
+    ) -> Result<(), (Unaskable, Asking)> {
+        // Unique among all that this process asks, so also in the session.
+        let id = RequestId::from_text(&format!("weir-{}", self.shared.request_name().as_str()));
+        let wants_progress = matches!(&asker, Asking::Running(ask) if ask.wants_progress);
+        let lowering = Lowering { revision: self.revision, id: &id, wants_progress, elicitation };
+        let message = match asks::lower(question, &lowering) {
+            Ok(message) => message,
+            Err(unaskable) => return Err((unaskable, asker)),
+        };
+        let (from_client, hold) = Sessions::ask(&self.shared, self.session, Bytes::copy_from_slice(id.as_json()));
+        self.outgoing.push_back(message);
+        self.open.push(Open { id, from_client, _hold: hold, asker });
+        Ok(())
+    }
+
+    /// Puts the question of a server that waits; gives the name of its URL elicitation, if it is one.
+    pub(crate) fn ask(&mut self, ask: Box<Ask>) -> Option<String> {
+        let theirs = ask.elicitation.as_ref().map(|theirs| (&ask.upstream, &**theirs));
+        let elicitation = self.elicitation(theirs);
+        let question = ask.question.clone();
+        match self.put(&question, &elicitation, Asking::Running(ask)) {
+            Ok(()) => asks::is_by_url(&question.params, question.method).then_some(elicitation),
+            Err((unaskable, Asking::Running(ask))) => {
+                ask.answer(unaskable.answer(question.method));
+                None
+            }
+            Err((_, Asking::Round { .. })) => None,
+        }
+    }
+
+    /// Tells that what a URL asked for is done: `notifications/elicitation/complete`.
+    pub(crate) fn completed(&mut self, elicitation: &str) {
+        let mut params = BytesMut::with_capacity(64);
+        ObjectWriter::new(&mut params).string("elicitationId", elicitation).end();
+        self.outgoing.push_back(write::notification(Method::ElicitationComplete.as_str(), Some(&params)));
+    }
+
+    /// Takes back what is still asked; tells the client so where it still reads.
+    pub(crate) fn withdraw_all(&mut self, listening: bool) {
+        for open in self.open.drain(..) {
+            if listening {
+                self.outgoing.push_back(asks::withdrawn(&open.id));
+            }
+        }
+    }
+
+    /// Moves answers to the servers that wait, and to `rounds` those of rounds.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, mut rounds: impl FnMut(Answered)) {
+        let mut at = 0;
+        while at < self.open.len() {
+            if self.poll_open(at, cx, &mut rounds) { at += 1 } else { drop(self.open.swap_remove(at)) }
+        }
+    }
+
+    /// Looks at one question; false where it is settled.
+    fn poll_open(&mut self, at: usize, cx: &mut Context<'_>, rounds: &mut impl FnMut(Answered)) -> bool {
+        loop {
+            let open = &mut self.open[at];
+            if let Asking::Running(ask) = &mut open.asker
+                && ask.poll_withdrawn(cx).is_ready()
+            {
+                let told = asks::withdrawn(&open.id);
+                self.outgoing.push_back(told);
+                return false;
+            }
+            let Poll::Ready(said) = open.from_client.poll_recv(cx) else { return true };
+            match (said, &mut open.asker) {
+                (Some(FromClient::Progress(params)), Asking::Running(ask)) => ask.report(params),
+                (Some(FromClient::Progress(_)), Asking::Round { .. }) => {}
+                (Some(FromClient::Answer(outcome)), _) => {
+                    self.answered(at, outcome, rounds);
+                    return false;
+                }
+                // The session is over, and with it whatever asked.
+                (None, _) => return false,
+            }
+        }
+    }
+
+    fn answered(&mut self, at: usize, outcome: Result<Bytes, Bytes>, rounds: &mut impl FnMut(Answered)) {
+        let spent = Asking::Round { key: String::new(), method: Method::Ping };
+        match std::mem::replace(&mut self.open[at].asker, spent) {
+            Asking::Running(ask) => ask.answer(outcome),
+            Asking::Round { key, method } => rounds((key, method, outcome)),
+        }
+    }
+}

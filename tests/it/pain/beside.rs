@@ -1,0 +1,134 @@
+//! Servers of the older revisions that say things on their standing stream: what belongs to a call reaches the call, the rest
+//! the client itself, and nobody else.
+
+use serde_json::{Value, json};
+use weir_testkit::Mockup;
+use weir_testkit::mockup::{Behaviour, Step, Tool};
+use weir_wire::Revision;
+
+use crate::harness::{Checked, Weir, soon};
+
+fn capabilities() -> Value {
+    json!({ "elicitation": { "form": {}, "url": {} }, "roots": {} })
+}
+
+fn form() -> Value {
+    json!({ "message": "Who?", "requestedSchema": { "type": "object", "properties": { "name": { "type": "string" } } } })
+}
+
+fn ada() -> Value {
+    json!({ "action": "accept", "content": { "name": "Ada" } })
+}
+
+async fn server() -> Mockup {
+    let beside = [Step::AskBeside { method: "elicitation/create", params: form() }, Step::Echo];
+    let url = json!({ "mode": "url", "message": "Sign in", "url": "https://idp.example/", "elicitationId": "own-1" });
+    let visit = [Step::Ask { method: "elicitation/create", params: url }, Step::Echo];
+    // Streams, not JSON: a server that answers by JSON says nothing before its answer.
+    Mockup::legacy(Revision::NEWEST_LEGACY)
+        .with(Tool::new("beside").does(Behaviour::steps(beside).as_events()))
+        .with(Tool::new("visit").does(Behaviour::steps(visit)))
+        .tools(1)
+        .start()
+        .await
+}
+
+fn weir(server: &Mockup) -> Weir {
+    Weir::with(json!({
+        "upstreams": { "shop": { "url": server.url() }, "other": { "url": server.url() } },
+        "endpoints": { "/shop": { "upstream": "shop" }, "/mcp": { "upstreams": ["shop", "other"] } },
+    }))
+}
+
+/// The session of the server's in which a tool was called last.
+fn session_of(server: &Mockup, tool: &str) -> String {
+    let calls = server.requests_of("tools/call");
+    let last = calls.iter().rev().find(|call| call.tool() == Some(tool)).unwrap();
+    last.session().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r182_r193_what_a_server_asks_beside_its_call_reaches_the_client_in_the_call() {
+    let server = server().await;
+    let weir = weir(&server);
+    let client = Checked::with_capabilities(&weir.url("/shop"), Revision::NEWEST_LEGACY, capabilities()).await;
+    let mut call = client.start_call("beside", json!({ "n": 1 }), None).await;
+    let asked = call.next().await.unwrap();
+    assert_eq!(asked["params"]["message"], "Who?", "{asked}");
+    client.raw().respond(&asked["id"], ada()).await.unwrap();
+    assert!(call.next().await.unwrap()["result"]["content"][0]["text"].as_str().unwrap().contains("\"n\""));
+    assert_eq!(server.answers().last().unwrap()["result"]["content"], ada()["content"]);
+
+    let client = Checked::with_capabilities(&weir.url("/shop"), Revision::MODERN, capabilities()).await;
+    let asked = client.call("beside", json!({ "n": 2 })).await;
+    assert_eq!(asked.result()["resultType"], "input_required");
+    let (key, question) = asked.result()["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    assert_eq!(question["params"]["message"], "Who?");
+    let again = json!({
+        "name": "beside", "arguments": { "n": 2 },
+        "inputResponses": { key: ada() }, "requestState": asked.result()["requestState"],
+    });
+    assert!(client.ask("tools/call", again).await.text().contains("\"n\""));
+    assert_eq!(server.executions("beside"), 2, "each ran once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r185_r193_what_a_server_asks_outside_of_all_calls_reaches_the_client_itself_and_nobody_else() {
+    let server = server().await;
+    let weir = weir(&server);
+    let client = Checked::with_capabilities(&weir.url("/mcp"), Revision::NEWEST_LEGACY, capabilities()).await;
+    let other = Checked::with_capabilities(&weir.url("/mcp"), Revision::NEWEST_LEGACY, capabilities()).await;
+    let (mut stream, mut others) = (client.changes().await, other.changes().await);
+    assert!(other.call("shop__tool_0000", json!({})).await.result().is_object());
+    client.call("shop__tool_0000", json!({})).await;
+    let session = session_of(&server, "tool_0000");
+    let answer = server.ask_beside(&session, "elicitation/create", &form());
+    let asked = soon("the question", stream.next()).await.unwrap();
+    assert_eq!(asked["params"]["message"], "[shop] Who?", "dressed as those of calls are");
+    client.raw().respond(&asked["id"], ada()).await.unwrap();
+    assert_eq!(soon("the answer", answer).await.unwrap()["result"]["content"], ada()["content"]);
+
+    let answer = server.ask_beside(&session, "sampling/createMessage", &json!({ "messages": [], "maxTokens": 1 }));
+    assert!(soon("the refusal", answer).await.unwrap()["error"].is_object(), "it never said that it could");
+    drop(stream);
+    // The client is seen to be gone when its connection is: until then it may still be asked, without an answer.
+    let refused = async {
+        loop {
+            let answer = server.ask_beside(&session, "roots/list", &json!({}));
+            if answer.await.unwrap()["error"]["code"] == -32602 {
+                return;
+            }
+        }
+    };
+    soon("the refusal of a question for nobody", refused).await;
+    // What the other client hears next is what all hear.
+    server.set_tools([Tool::new("new")]);
+    server.notify_list_changed();
+    others.changed().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r186_a_url_that_is_visited_after_the_call_is_told_to_whoever_was_asked() {
+    let server = server().await;
+    let weir = weir(&server);
+    let client = Checked::with_capabilities(&weir.url("/shop"), Revision::NEWEST_LEGACY, capabilities()).await;
+    let other = Checked::with_capabilities(&weir.url("/shop"), Revision::NEWEST_LEGACY, capabilities()).await;
+    let (mut stream, mut others) = (client.changes().await, other.changes().await);
+    assert!(other.call("tool_0000", json!({})).await.result().is_object());
+    let mut call = client.start_call("visit", json!({}), None).await;
+    let asked = call.next().await.unwrap();
+    client.raw().respond(&asked["id"], json!({ "action": "accept" })).await.unwrap();
+    assert!(call.next().await.unwrap()["result"].is_object());
+    let (ours, session) = (&asked["params"]["elicitationId"], session_of(&server, "visit"));
+    assert!(ours.as_str().unwrap().starts_with("weir-"), "{ours}");
+    let done = json!({ "elicitationId": "own-1" });
+    let done = json!({ "jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": done });
+    server.say_beside(&session, &done);
+    let told = soon("the visit", stream.next()).await.unwrap();
+    assert_eq!(told["method"], "notifications/elicitation/complete");
+    assert_eq!(&told["params"]["elicitationId"], ours, "under the name by which it was asked");
+    // What the other client hears next is what all hear.
+    server.set_tools([Tool::new("new")]);
+    server.notify_list_changed();
+    others.changed().await;
+}
