@@ -17,12 +17,13 @@ const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11
 const TRANSPORTS: [(&str, &str); 2] = [("http", "HTTP"), ("stdio", "stdio")];
 
 /// What the files of scenarios are called in the tables. One that is not here goes by its own name.
-const FEATURES: [(&str, &str); 8] = [
+const FEATURES: [(&str, &str); 9] = [
     ("lists", "lists, with pages and changes"),
     ("calls", "tool calls, their results and errors"),
     ("library", "prompts, resources, templates, completion"),
     ("updates", "subscriptions to resources"),
     ("asks_and_sampling_with_tools", "sampling (with tools), elicitation, roots"),
+    ("tasks", "tasks, where both revisions have them"),
     ("notes", "progress and logs"),
     ("endings", "cancellation, deadlines, lost connections"),
     ("resuming", "resumption"),

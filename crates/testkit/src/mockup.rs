@@ -16,6 +16,7 @@ mod play;
 mod record;
 mod server;
 mod state;
+mod tasks;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -30,7 +30,12 @@ impl Checked {
 
     /// A client without capabilities that shows this header from its first request on, such as its credentials.
     pub async fn open_with_header(url: &str, revision: Revision, header: (&str, &str)) -> Self {
-        Self::opened(RawClient::new(url).with_header(header.0, header.1), revision, json!({})).await
+        Self::able_with_header(url, revision, json!({}), header).await
+    }
+
+    /// The same with these capabilities.
+    pub async fn able_with_header(url: &str, revision: Revision, capabilities: Value, header: (&str, &str)) -> Self {
+        Self::opened(RawClient::new(url).with_header(header.0, header.1), revision, capabilities).await
     }
 
     async fn opened(bare: RawClient, revision: Revision, capabilities: Value) -> Self {

@@ -6,9 +6,11 @@
 mod steps;
 mod world;
 
+pub use world::{TENANTS, Tenant};
+
 use crate::harness::{Stream, soon};
 use steps::{Board, Walker};
-use world::{BOTH, TENANTS, World};
+use world::{BOTH, World};
 
 /// Clients of a tenant and revision.
 const CLIENTS: u64 = 4;

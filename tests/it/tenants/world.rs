@@ -47,6 +47,11 @@ impl Tenant {
         ("x-api-key", self.key)
     }
 
+    /// Its key as the config has it.
+    pub fn api_key(&self) -> Value {
+        json!({ "id": self.name, "sha256": self.digest, "subject": self.name, "scopes": [self.name] })
+    }
+
     /// The other one.
     pub fn other(&self) -> &'static Self {
         TENANTS.iter().find(|other| other.name != self.name).unwrap()
@@ -71,11 +76,6 @@ impl World {
         for upstream in [&old, &new] {
             upstream.set_tools(tools(&[]));
         }
-        let key = |tenant: &Tenant| {
-            json!({
-                "id": tenant.name, "sha256": tenant.digest, "subject": tenant.name, "scopes": [tenant.name],
-            })
-        };
         let config = json!({
             "upstreams": { "old": { "url": old.url() }, "new": { "url": new.url() } },
             "endpoints": { "/mcp": {
@@ -83,7 +83,7 @@ impl World {
                 "page": { "items": 2 },
                 "tools": { "scopes": { "*ada*": ["ada"], "*bob*": ["bob"] } },
             } },
-            "auth": { "mode": "required", "api_keys": TENANTS.each_ref().map(key) },
+            "auth": { "mode": "required", "api_keys": TENANTS.each_ref().map(Tenant::api_key) },
             "limits": { "sessions_per_principal": 1000, "streams_per_principal": 1000, "progress_interval": "0ms" },
         });
         // What weir says is kept, and it would say millions of lines.

@@ -6,6 +6,7 @@ use super::Mockup;
 use super::behaviour::Behaviour;
 use super::catalog::{Cursors, Tool};
 use super::state::{Rule, Settings, Shared};
+use super::tasks;
 
 /// A mock server before it starts.
 #[derive(Clone, Debug)]
@@ -30,6 +31,7 @@ impl Builder {
             cache: Some((60_000, "public".to_owned())),
             http2: false,
             library: false,
+            tasks: false,
             name: "mockup".to_owned(),
         };
         Self { settings, tools: Vec::new(), rules: Vec::new() }
@@ -108,6 +110,15 @@ impl Builder {
     /// Has prompts, resources, a template and completion, see `library.rs`.
     pub fn with_library(mut self) -> Self {
         self.settings.library = true;
+        self
+    }
+
+    /// Has tools whose calls become tasks, see `tasks.rs`; of a revision that has no tasks, plain ones.
+    pub fn with_tasks(mut self) -> Self {
+        self.settings.tasks = true;
+        let revision =
+            if self.settings.modern { Revision::MODERN } else { self.settings.legacy.unwrap_or(Revision::MODERN) };
+        self.tools.extend(tasks::tools(revision));
         self
     }
 

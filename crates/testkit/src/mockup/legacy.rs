@@ -15,6 +15,7 @@ use super::play::{Body, Call, play};
 use super::record::Recorded;
 use super::server::{call, empty, error, json_text};
 use super::state::{News, Session, Shared};
+use super::tasks;
 
 /// What a request may know of its session.
 struct Known {
@@ -67,6 +68,9 @@ async fn post(shared: &Arc<Shared>, request: &Recorded, known: Known, switch: &S
             Some(page) => result(id, &format!("{{{page}}}")),
             None => error(StatusCode::OK, id, code::INVALID_PARAMS, "no such cursor"),
         },
+        _ if tasks::is_of_tasks(shared, request, known.revision) => {
+            tasks::answer(shared, request, known.revision, switch).await
+        }
         "tools/call" => match request.tool().and_then(|tool| shared.begin(tool)) {
             Some(behaviour) => {
                 let call = Call { level: known.level, ..call(request, known.revision) };
@@ -141,6 +145,9 @@ fn initialize(shared: &Shared, request: &Recorded) -> Response<Body> {
     let mut capabilities = json!({"tools": tools, "logging": {}});
     if shared.settings.library {
         library::declare(&mut capabilities, shared.settings.list_changed);
+    }
+    if shared.settings.tasks {
+        tasks::declare(&mut capabilities, revision);
     }
     let answer = json!({
         "protocolVersion": revision.as_str(),

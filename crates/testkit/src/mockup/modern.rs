@@ -13,6 +13,7 @@ use super::play::{Body, Call, play};
 use super::record::Recorded;
 use super::server::{call, empty, error, json_text};
 use super::state::{News, Shared};
+use super::tasks;
 
 pub(super) async fn answer(shared: &Arc<Shared>, request: &Recorded, switch: &Switch) -> Response<Body> {
     if request.verb != Method::POST {
@@ -34,6 +35,9 @@ pub(super) async fn answer(shared: &Arc<Shared>, request: &Recorded, switch: &Sw
         "server/discover" => discover(shared, id),
         "tools/list" => list(shared, request),
         "subscriptions/listen" => subscribe(shared, request),
+        _ if tasks::is_of_tasks(shared, request, Revision::MODERN) => {
+            tasks::answer(shared, request, Revision::MODERN, switch).await
+        }
         method if shared.settings.library && library::answer(method, &Value::Null, true).is_some() => {
             match library::answer(method, &request.message["params"], true) {
                 Some(Ok(result)) => {
@@ -77,6 +81,11 @@ fn check(shared: &Shared, request: &Recorded) -> Result<(), (i64, &'static str)>
                 mismatch("Mcp-Name is not the name")
             }
         }
+        "tasks/get" | "tasks/update" | "tasks/cancel" if shared.settings.tasks => {
+            let name = request.headers.get("mcp-name").and_then(|name| header::decode(name.as_bytes()).ok());
+            let own = request.message["params"]["taskId"].as_str();
+            if name.as_deref() == own && name.is_some() { Ok(()) } else { mismatch("Mcp-Name is not the task") }
+        }
         method if shared.settings.library && library::answer(method, &Value::Null, true).is_some() => {
             let name = request.headers.get("mcp-name").map(|name| header::decode(name.as_bytes()).unwrap_or_default());
             let own = library::named_by(method).and_then(|member| request.message["params"][member].as_str());
@@ -100,6 +109,9 @@ fn discover(shared: &Shared, id: &Value) -> Response<Body> {
     let mut capabilities = json!({"tools": tools, "logging": {}});
     if shared.settings.library {
         library::declare(&mut capabilities, shared.settings.list_changed);
+    }
+    if shared.settings.tasks {
+        tasks::declare(&mut capabilities, Revision::MODERN);
     }
     let result = json!({
         "resultType": "complete",

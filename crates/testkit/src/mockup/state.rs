@@ -1,6 +1,6 @@
 //! What all connections of a mock server share.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
@@ -11,6 +11,7 @@ use super::behaviour::Behaviour;
 use super::catalog::{self, Cursors, Tool};
 use super::door::Door;
 use super::record::Recorded;
+use super::tasks::Task;
 
 /// Changes that a slow listener may miss before it hears of only one.
 const MAX_CHANGES: usize = 4_096;
@@ -32,6 +33,7 @@ pub(super) struct Settings {
     pub(super) cache: Option<(i64, String)>,
     pub(super) http2: bool,
     pub(super) library: bool,
+    pub(super) tasks: bool,
     pub(super) name: String,
 }
 
@@ -57,6 +59,7 @@ pub(super) struct Inner {
     /// Server requests whose answer has not come, by id: their method, and who waits.
     pub(super) asked: HashMap<String, (String, oneshot::Sender<Value>)>,
     pub(super) answers: Vec<Value>,
+    pub(super) tasks: BTreeMap<String, Task>,
     pub(super) listeners: usize,
     /// Resources that open modern streams listen for, each stream counted.
     pub(super) listened: Vec<String>,

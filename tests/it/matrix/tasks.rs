@@ -1,0 +1,283 @@
+//! Calls that become tasks, in every pairing, of two principals who never see each other's.
+
+use serde_json::{Value, json};
+use weir_testkit::Mockup;
+use weir_wire::Revision;
+
+use crate::harness::{Checked, Weir};
+use crate::tenants::{TENANTS, Tenant};
+
+/// A server with tasks, weir, and what both sides speak.
+pub struct Tasking {
+    weir: Weir,
+    mockup: Mockup,
+    client: Revision,
+    upstream: Revision,
+}
+
+/// How a client says that its calls may become tasks.
+fn able(revision: Revision) -> Value {
+    if revision.is_modern() {
+        json!({ "elicitation": {}, "extensions": { "io.modelcontextprotocol/tasks": {} } })
+    } else {
+        json!({ "elicitation": {} })
+    }
+}
+
+impl Tasking {
+    pub async fn start(client: Revision, upstream: Revision) -> Self {
+        let builder = if upstream.is_modern() { Mockup::modern() } else { Mockup::legacy(upstream) };
+        let mockup = builder.with_tasks().start().await;
+        let config = json!({
+            "upstreams": { "shop": { "url": mockup.url(), "session": "principal" } },
+            "endpoints": { "/mcp": { "upstreams": ["shop"] }, "/shop": { "upstream": "shop" } },
+            "auth": { "mode": "required", "api_keys": TENANTS.each_ref().map(Tenant::api_key) },
+        });
+        let weir = Weir::with(config);
+        Self { weir, mockup, client, upstream }
+    }
+
+    async fn of(&self, tenant: &Tenant, path: &str) -> Checked {
+        let (url, header) = (self.weir.url(path), tenant.header());
+        Checked::able_with_header(&url, self.client, able(self.client), header).await
+    }
+
+    /// Whether a revision has tasks in some form.
+    fn has(revision: Revision) -> bool {
+        revision.is_modern() || revision.has_task_param()
+    }
+
+    fn is_bridged(&self) -> bool {
+        Self::has(self.client) && Self::has(self.upstream)
+    }
+}
+
+/// A call that becomes a task: its name, and how it stood at the beginning.
+async fn begin(client: &Checked, tool: &str, arguments: Value) -> (String, Value) {
+    let mut params = json!({ "name": tool, "arguments": arguments });
+    if !client.revision.is_modern() {
+        params["task"] = json!({ "ttl": 60_000 });
+    }
+    let answer = client.ask("tools/call", params).await;
+    let result = answer.result();
+    let task = if client.revision.is_modern() { result.clone() } else { result["task"].clone() };
+    assert_eq!(client.revision.is_modern(), result["resultType"] == "task", "{}", answer.last());
+    let name = task["taskId"].as_str().unwrap_or_else(|| panic!("no task: {}", answer.last())).to_owned();
+    assert!(name.len() > 60 && !name.contains("task-"), "R231: {name}");
+    (name, task)
+}
+
+async fn look(client: &Checked, name: &str) -> Value {
+    let answer = client.ask("tasks/get", json!({ "taskId": name })).await;
+    let state = answer.result();
+    assert_eq!(state["taskId"], name, "{state}");
+    let (own, other) = if client.revision.is_modern() {
+        (["ttlMs", "pollIntervalMs"], ["ttl", "pollInterval"])
+    } else {
+        (["ttl", "pollInterval"], ["ttlMs", "pollIntervalMs"])
+    };
+    for member in own {
+        assert!(state[member].is_i64() || member.starts_with("poll"), "R223: {state}");
+    }
+    assert!(other.iter().all(|member| state.get(member).is_none()), "R223: {state}");
+    state.clone()
+}
+
+/// Looks until the task is over.
+async fn over(client: &Checked, name: &str) -> Value {
+    for _ in 0..20 {
+        let state = look(client, name).await;
+        if ["completed", "failed", "cancelled"].iter().any(|status| state["status"] == *status) {
+            return state;
+        }
+    }
+    panic!("the task is never over");
+}
+
+/// What the call gave: in one form a part of the state, in the other asked for apart.
+async fn outcome(client: &Checked, name: &str) -> Value {
+    if client.revision.is_modern() {
+        let state = over(client, name).await;
+        return json!({ "result": state.get("result"), "error": state.get("error"), "status": state["status"] });
+    }
+    let answer = client.ask("tasks/result", json!({ "taskId": name })).await;
+    let last = answer.last();
+    let state = look(client, name).await;
+    if let Some(result) = last.get("result") {
+        assert_eq!(result["_meta"]["io.modelcontextprotocol/related-task"]["taskId"], name, "R232: {last}");
+    }
+    json!({ "result": last.get("result"), "error": last.get("error"), "status": state["status"] })
+}
+
+pub async fn r220_r228_tasks_are_offered_where_both_sides_have_them(world: &Tasking) {
+    let client = world.of(&TENANTS[0], "/mcp").await;
+    let tools = client.pages().await.0;
+    let marked: Vec<_> = tools.iter().filter(|tool| tool.get("execution").is_some()).collect();
+    let offers = world.client.has_task_param() && Tasking::has(world.upstream);
+    assert_eq!(!marked.is_empty(), offers, "{tools:?}");
+    let own = world.client.has_task_param() && world.upstream.has_task_param();
+    if own {
+        let only = tools.iter().find(|tool| tool["name"] == "shop__task_only").unwrap();
+        assert_eq!(only["execution"]["taskSupport"], "required");
+    }
+    // Who does not ask for a task gets none.
+    let plain = Checked::open_with_header(&world.weir.url("/mcp"), world.client, TENANTS[0].header()).await;
+    let answer = plain.call("shop__task_done", json!({ "n": 1 })).await;
+    assert_eq!(answer.text(), r#"{"n":1}"#, "{}", answer.last());
+    if !world.is_bridged() {
+        let refused = client.ask("tasks/get", json!({ "taskId": "x" })).await;
+        assert_eq!(refused.code(), -32601, "{}", refused.last());
+        // What looks like one, in a revision without, is nothing.
+        let params = json!({ "name": "shop__task_done", "arguments": { "n": 2 }, "task": { "ttl": 1 } });
+        assert_eq!(client.ask("tools/call", params).await.text(), r#"{"n":2}"#);
+    }
+}
+
+pub async fn r221_r235_what_can_only_be_a_task_is_refused_or_waited_for(world: &Tasking) {
+    if !Tasking::has(world.upstream) {
+        return;
+    }
+    let plain = Checked::open_with_header(&world.weir.url("/mcp"), world.client, TENANTS[0].header()).await;
+    let answer = plain.call("shop__task_only", json!({ "n": 3 })).await;
+    match (world.client, world.upstream) {
+        (client, _) if client.is_modern() => {
+            assert_eq!((answer.status.as_u16(), answer.code()), (400, -32021), "{}", answer.last());
+            let needed = &answer.error()["data"]["requiredCapabilities"];
+            assert!(needed["extensions"].get("io.modelcontextprotocol/tasks").is_some(), "{needed}");
+        }
+        (client, upstream) if upstream.has_task_param() && client.has_task_param() => {
+            assert_eq!(answer.code(), -32601, "{}", answer.last());
+        }
+        // weir waits for the task in the stead of a client that knows none.
+        (_, upstream) if upstream.has_task_param() => assert_eq!(answer.text(), r#"{"n":3}"#, "{}", answer.last()),
+        // A modern server says itself that it cannot.
+        _ => assert!(answer.last().get("error").is_some(), "{}", answer.last()),
+    }
+}
+
+pub async fn r222_r229_r232_a_task_is_looked_at_until_it_has_what_its_call_gave(world: &Tasking) {
+    if !world.is_bridged() {
+        return;
+    }
+    let client = world.of(&TENANTS[0], "/mcp").await;
+    let (name, first) = begin(&client, "shop__task_done", json!({ "n": 4 })).await;
+    assert_eq!((&first["status"], first.get("result")), (&json!("working"), None), "{first}");
+    let done = outcome(&client, &name).await;
+    assert_eq!(done["result"]["content"][0]["text"], r#"{"n":4}"#, "{done}");
+    assert_eq!(done["status"], "completed");
+    let (name, _) = begin(&client, "shop__task_errs", json!({})).await;
+    let errs = outcome(&client, &name).await;
+    assert_eq!(errs["result"]["isError"], true, "{errs}");
+    assert_eq!(errs["status"], if client.revision.is_modern() { "completed" } else { "failed" }, "R229");
+    let (name, _) = begin(&client, "shop__task_fails", json!({})).await;
+    let fails = outcome(&client, &name).await;
+    assert_eq!((&fails["error"]["code"], &fails["status"]), (&json!(4242), &json!("failed")), "{fails}");
+    // A server names its tasks as it likes; clients know none of these names.
+    let direct = world.of(&TENANTS[0], "/shop").await;
+    for foreign in [&name, "task-1"] {
+        let refused = direct.ask("tasks/get", json!({ "taskId": foreign })).await;
+        assert_eq!(refused.code(), -32602, "R225: {}", refused.last());
+    }
+}
+
+pub async fn r233_r236_a_task_is_cancelled_by_its_own_method(world: &Tasking) {
+    if !world.is_bridged() {
+        return;
+    }
+    let client = world.of(&TENANTS[0], "/mcp").await;
+    let (name, _) = begin(&client, "shop__task_waits", json!({})).await;
+    assert_eq!(look(&client, &name).await["status"], "working");
+    let cancelled = client.ask("tasks/cancel", json!({ "taskId": name })).await;
+    if client.revision.is_modern() {
+        assert!(cancelled.result().get("status").is_none(), "{}", cancelled.last());
+    } else {
+        assert_eq!(cancelled.result()["status"], "cancelled", "{}", cancelled.last());
+    }
+    assert_eq!(over(&client, &name).await["status"], "cancelled");
+    let again = client.ask("tasks/cancel", json!({ "taskId": name })).await;
+    if client.revision.is_modern() {
+        assert_eq!(again.result()["resultType"], "complete", "{}", again.last());
+    } else {
+        assert_eq!(again.code(), -32602, "R233: {}", again.last());
+    }
+    assert!(world.mockup.requests_of("notifications/cancelled").is_empty(), "R236");
+    assert_eq!(world.mockup.requests_of("tasks/cancel").len(), 1 + usize::from(client.revision.is_modern()));
+}
+
+pub async fn r230_a_task_asks_and_goes_on_with_the_answer(world: &Tasking) {
+    if !world.is_bridged() {
+        return;
+    }
+    let client = world.of(&TENANTS[0], "/mcp").await;
+    let (name, _) = begin(&client, "shop__task_asks", json!({ "n": 5 })).await;
+    let answer = json!({ "action": "accept", "content": { "name": "Ada" } });
+    let said = if client.revision.is_modern() {
+        let mut state = look(&client, &name).await;
+        for _ in 0..20 {
+            if state["status"] == "input_required" {
+                break;
+            }
+            state = look(&client, &name).await;
+        }
+        let requests = state["inputRequests"].as_object().unwrap_or_else(|| panic!("it asks nothing: {state}"));
+        let (key, request) = requests.iter().next().unwrap();
+        assert_eq!((&request["method"], requests.len()), (&json!("elicitation/create"), 1));
+        assert_eq!(request["params"]["message"], "[shop] Your name?");
+        let params = json!({ "taskId": name, "inputResponses": { key: answer, "nobody": {} } });
+        let told = client.ask("tasks/update", params).await;
+        assert!(told.result().get("status").is_none(), "{}", told.last());
+        over(&client, &name).await["result"].clone()
+    } else {
+        let mut stream = client.start("tasks/result", json!({ "taskId": name })).await;
+        loop {
+            let message = stream.next().await.unwrap();
+            match message["method"].as_str() {
+                Some("notifications/tasks/status") => assert_eq!(message["params"]["taskId"], name, "{message}"),
+                Some(method) => {
+                    assert_eq!(method, "elicitation/create");
+                    let related = &message["params"]["_meta"]["io.modelcontextprotocol/related-task"];
+                    assert_eq!(related["taskId"], name, "{message}");
+                    client.raw().respond(&message["id"], answer.clone()).await.unwrap();
+                }
+                None => break message["result"].clone(),
+            }
+        }
+    };
+    assert_eq!(said["content"][0]["text"], answer.to_string(), "{said}");
+}
+
+pub async fn r225_r234_b20_tasks_belong_to_their_principals(world: &Tasking) {
+    if !world.is_bridged() {
+        return;
+    }
+    let (ada, bob) = (world.of(&TENANTS[0], "/mcp").await, world.of(&TENANTS[1], "/mcp").await);
+    let (hers, _) = begin(&ada, "shop__task_waits", json!({})).await;
+    let (his, _) = begin(&bob, "shop__task_waits", json!({})).await;
+    let before = world.mockup.requests_of("tasks/cancel").len();
+    for (who, whose) in [(&ada, &his), (&bob, &hers)] {
+        for method in ["tasks/get", "tasks/cancel", "tasks/update", "tasks/result"] {
+            let exists = match method {
+                "tasks/update" => world.client.is_modern(),
+                "tasks/result" => !world.client.is_modern(),
+                _ => true,
+            };
+            let refused = who.ask(method, json!({ "taskId": whose, "inputResponses": {} })).await;
+            assert_eq!(refused.code(), if exists { -32602 } else { -32601 }, "{method}: {}", refused.last());
+        }
+    }
+    assert_eq!(world.mockup.requests_of("tasks/cancel").len(), before, "the server hears of none of it");
+    let listed = async |client: &Checked| {
+        let answer = client.ask("tasks/list", json!({})).await;
+        let tasks = answer.result()["tasks"].as_array().unwrap().clone();
+        tasks.iter().map(|task| task["taskId"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    if world.client.has_task_param() {
+        let (all, others) = (listed(&ada).await, listed(&bob).await);
+        assert!(all.contains(&hers) && !all.contains(&his), "R234: {all:?}");
+        assert_eq!(others, std::slice::from_ref(&his), "R234");
+        let bad = ada.ask("tasks/list", json!({ "cursor": "x" })).await;
+        assert_eq!(bad.code(), -32602, "{}", bad.last());
+    } else {
+        assert_eq!(ada.ask("tasks/list", json!({})).await.code(), -32601, "R029");
+    }
+}
