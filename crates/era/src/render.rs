@@ -265,10 +265,10 @@ pub fn listen_end(about: &About, subscription: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// `notifications/subscriptions/acknowledged`: the first message of a listen stream. `resources` are those of whose updates it
-/// will tell.
+/// `notifications/subscriptions/acknowledged`: the first message of a listen stream. `resources` and `tasks` are those of which
+/// it will tell.
 #[must_use]
-pub fn acknowledged(subscription: &[u8], kinds: Kinds, resources: &[Arc<str>]) -> Bytes {
+pub fn acknowledged(subscription: &[u8], kinds: Kinds, resources: &[Arc<str>], tasks: &[Arc<str>]) -> Bytes {
     let mut params = BytesMut::with_capacity(128);
     let mut object = ObjectWriter::new(&mut params);
     object.with("notifications", |out| {
@@ -278,11 +278,14 @@ pub fn acknowledged(subscription: &[u8], kinds: Kinds, resources: &[Arc<str>]) -
                 honoured.boolean(name, true);
             }
         }
-        if !resources.is_empty() {
-            honoured.with(UPDATES, |out| {
-                for (nth, uri) in resources.iter().enumerate() {
+        for (member, names) in [(UPDATES, resources), ("taskIds", tasks)] {
+            if names.is_empty() {
+                continue;
+            }
+            honoured.with(member, |out| {
+                for (nth, name) in names.iter().enumerate() {
                     out.put_u8(if nth == 0 { b'[' } else { b',' });
-                    string(out, uri);
+                    string(out, name);
                 }
                 out.put_u8(b']');
             });

@@ -4,6 +4,7 @@
 
 use bytes::{Bytes, BytesMut};
 use weir_core::Question;
+use weir_wire::method::Method;
 use weir_wire::splice::{Edits, MetaEdits};
 use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, meta, scan};
@@ -166,6 +167,15 @@ pub fn rendered_created(about: &crate::render::About) -> Edits {
     bare(edits).remove("result").remove("error").remove("inputRequests").meta(own(about))
 }
 
+/// `notifications/tasks`, on a listen stream with its subscription's id. `None` for a state that is malformed.
+#[must_use]
+pub fn told(state: &Bytes, subscription: &[u8]) -> Option<Bytes> {
+    let id = Bytes::copy_from_slice(subscription);
+    let about = MetaEdits::new().drop_owned().add(meta::SUBSCRIPTION_ID, id);
+    let (params, _) = bare(Edits::new().remove("resultType")).meta(about).apply_checked(state).ok()?;
+    Some(weir_wire::write::notification(Method::Tasks.as_str(), Some(&params)))
+}
+
 /// How an acknowledgment changes on its way to a modern client.
 #[must_use]
 pub fn acknowledged(about: &crate::render::About) -> Edits {
@@ -296,7 +306,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
     use serde_json::{Value, json};
-    use weir_wire::method::Method;
 
     fn bytes(value: &Value) -> Bytes {
         Bytes::from(value.to_string())
@@ -365,6 +374,15 @@ mod tests {
         expected["inputRequests"] = json!({ "k-1": { "method": "roots/list", "params": {} } });
         assert_eq!(value(&state), expected);
         assert_eq!(Status::of(&lowered(&state)), Some(Status::InputRequired));
+    }
+
+    #[test]
+    fn a_state_is_told_with_its_subscription() {
+        let state = bytes(&json!({ "resultType": "complete", "taskId": "t", "status": "working", "ttl": 1 }));
+        let told: Value = value(&told(&state, b"\"s\"").unwrap());
+        let meta = json!({ "io.modelcontextprotocol/subscriptionId": "s" });
+        let params = json!({ "taskId": "t", "status": "working", "ttlMs": null, "_meta": meta });
+        assert_eq!((&told["method"], &told["params"]), (&json!("notifications/tasks"), &params));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod body;
 mod challenge;
 mod doorway;
 mod encode;
+mod followed;
 mod guard;
 mod head;
 mod intake;

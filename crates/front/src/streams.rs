@@ -1,7 +1,7 @@
 //! Streams that wait for changes: a legacy session's GET stream, and `subscriptions/listen` of modern clients.
 //!
 //! A waiting stream is a small body that is polled: no task, no channel. What it waits on is a counter in the catalog, and for
-//! single resources an inbox.
+//! single resources an inbox; tasks are looked at.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -22,20 +22,23 @@ use weir_core::upstream::{Kinds, ListKind};
 use weir_core::{Authenticated, CapabilityClass};
 use weir_era::lift::Lifted;
 use weir_era::render::{self, About};
-use weir_wire::{RequestId, code, scan, sse};
+use weir_wire::{RequestId, Revision, code, scan, sse};
 
 use crate::answer::{self, Refusal, labelled};
 use crate::body::{Body, Broken};
 use crate::doorway::refuse;
+use crate::followed::{self, Followed};
 use crate::keep_alive::{self, KeepAlive};
 use crate::legacy::session;
 use crate::observe::{Answer, Waits};
 use crate::places::{NoPlace, Place};
 use crate::questions::Questions;
 use crate::replay;
+use crate::rescue::{Told, rescue};
 use crate::sessions::{Sessions, StreamHold, Subscribed};
 use crate::stack::Context;
 use crate::subscriptions::{self, Granted};
+use crate::tasks;
 
 /// Opens the GET stream of a session. A second one replaces the first, which ends gracefully.
 pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, headers: &HeaderMap) -> Answer {
@@ -76,6 +79,15 @@ pub(crate) fn open_listen(context: &Context, known: &Authenticated<()>, id: &Req
     let Some(resources) = subscriptions::wanted(&filter, context.limits().subscriptions_per_client) else {
         return bad("`notifications.resourceSubscriptions` is not an array of strings");
     };
+    let Some(tasks) = followed::wanted(&filter, context.limits().subscriptions_per_client) else {
+        return bad("`notifications.taskIds` is not an array of strings");
+    };
+    if followed::are_named(&filter)
+        && let Err(failure) = tasks::declared(lifted.capabilities.class)
+    {
+        let told = Told { revision: Revision::MODERN, tool_call: false, request: &context.name };
+        return rescue(&failure, told).answer(id);
+    }
     let place = match place(context, known) {
         Ok(place) => place,
         Err(none) => return none.answer(),
@@ -83,18 +95,40 @@ pub(crate) fn open_listen(context: &Context, known: &Authenticated<()>, id: &Req
     let class = lifted.capabilities.class;
     let changes = watch(context, known, class, honoured);
     let inbox = Inbox::default();
-    let subscribing = match resources.is_empty() {
+    let granting = match resources.is_empty() && tasks.is_empty() {
         true => None,
-        false => Some(subscriptions::of_stream(context, known, (resources, inbox.clone()), lifted)),
+        false => Some(granting(context, known, (resources, inbox.clone(), tasks), lifted)),
     };
-    let kind = Kind::Listen { id: id.clone(), about: context.about.clone(), subscribed: Vec::new() };
+    let (subscribed, tasks) = (Vec::new(), Followed::default());
+    let kind = Kind::Listen { id: id.clone(), about: context.about.clone(), subscribed, tasks };
     let keep_alive = KeepAlive::new(context, known.principal().expires());
     let mut stream = Stream::new(context, (place, keep_alive), (changes, inbox), kind, &context.shared.force);
-    match subscribing {
-        None => stream.say(&render::acknowledged(id.as_json(), honoured, &[])),
-        Some(subscribing) => stream.opening = Some((honoured, subscribing)),
+    match granting {
+        None => stream.say(&render::acknowledged(id.as_json(), honoured, &[], &[])),
+        Some(granting) => stream.opening = Some((honoured, granting)),
     }
     waiting(stream)
+}
+
+/// What a stream tells of beside lists: resources, and tasks by their names.
+type Grants = (Vec<Granted>, Vec<Arc<str>>, Followed);
+
+/// Asks for what a filter names beside lists.
+fn granting(
+    context: &Context,
+    known: &Authenticated<()>,
+    (resources, inbox, tasks): (Vec<Arc<str>>, Inbox, Vec<Arc<str>>),
+    lifted: Lifted,
+) -> Fut<'static, Grants> {
+    let (own, known) = (context.clone(), known.with(()));
+    Box::pin(async move {
+        let (names, followed) = followed::follow(&own, &known, tasks, &lifted).await;
+        let granted = match resources.is_empty() {
+            true => Vec::new(),
+            false => subscriptions::of_stream(&own, &known, (resources, inbox), lifted).await,
+        };
+        (granted, names, followed)
+    })
 }
 
 /// The lists of a filter that the endpoint has; the name of a member that is no boolean.
@@ -149,7 +183,7 @@ pub(crate) fn place(context: &Context, known: &Authenticated<()>) -> Result<Plac
 
 enum Kind {
     Get { _hold: StreamHold, beside: Beside },
-    Listen { id: RequestId, about: Arc<About>, subscribed: Vec<Subscribed> },
+    Listen { id: RequestId, about: Arc<About>, subscribed: Vec<Subscribed>, tasks: Followed },
 }
 
 impl Kind {
@@ -192,7 +226,7 @@ struct Stream {
     /// What is to be written next.
     ready: Bytes,
     /// Until the acknowledgment, which comes first, nothing else is said: what it honours, and what is still asked for.
-    opening: Option<(Kinds, Fut<'static, Vec<Granted>>)>,
+    opening: Option<(Kinds, Fut<'static, Grants>)>,
     changes: Vec<Watched>,
     /// Updates of single resources.
     inbox: Inbox,
@@ -246,14 +280,14 @@ impl Stream {
 
     /// Says what is honoured, once that is known. True as long as it is not.
     fn poll_opening(&mut self, cx: &mut Task<'_>) -> bool {
-        let Some((honoured, subscribing)) = &mut self.opening else { return false };
-        let Poll::Ready(granted) = subscribing.as_mut().poll(cx) else { return true };
+        let Some((honoured, granting)) = &mut self.opening else { return false };
+        let Poll::Ready((granted, names, followed)) = granting.as_mut().poll(cx) else { return true };
         let honoured = *honoured;
         self.opening = None;
         let (uris, held): (Vec<_>, Vec<_>) = granted.into_iter().unzip();
-        if let Kind::Listen { id, subscribed, .. } = &mut self.kind {
-            *subscribed = held;
-            let message = render::acknowledged(id.as_json(), honoured, &uris);
+        if let Kind::Listen { id, subscribed, tasks, .. } = &mut self.kind {
+            (*subscribed, *tasks) = (held, followed);
+            let message = render::acknowledged(id.as_json(), honoured, &uris, &names);
             self.say(&message);
         }
         false
@@ -311,6 +345,15 @@ impl http_body::Body for Stream {
             }
             if !opening && let Poll::Ready(uri) = this.inbox.poll_updated(cx) {
                 this.updated(&uri);
+                continue;
+            }
+            if let Kind::Listen { id, tasks: own, .. } = &mut this.kind
+                && !opening
+                && let Poll::Ready(state) = own.poll_state(cx)
+            {
+                if let Some(message) = weir_era::tasks::told(&state, id.as_json()) {
+                    this.say(&message);
+                }
                 continue;
             }
             if let Kind::Get { beside, .. } = &mut this.kind

@@ -26,9 +26,9 @@ use crate::sessions::{Opened, Sessions, Subscribed};
 use crate::stack::Context;
 
 /// Resources of one stream that are asked for at the same time.
-const AT_ONCE: usize = 16;
+pub(crate) const AT_ONCE: usize = 16;
 /// How long the acknowledgment of a stream waits for servers; what they have not consented to by then it leaves out.
-const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(5);
+pub(crate) const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(5);
 
 /// A resource that is honoured, under the client's own name, and what it holds.
 pub(crate) type Granted = (Arc<str>, Subscribed);
@@ -79,7 +79,12 @@ pub(crate) async fn of_session(
 
 /// The resources that a listen's filter names, each once, at most `most`; `None` where they are no strings.
 pub(crate) fn wanted(filter: &Bytes, most: usize) -> Option<Vec<Arc<str>>> {
-    let Some(range) = scan::find(filter, render::UPDATES) else { return Some(Vec::new()) };
+    texts(filter, render::UPDATES, most)
+}
+
+/// The texts of an array in a filter, each once, at most `most`; `None` where it is something else.
+pub(crate) fn texts(filter: &Bytes, member: &str, most: usize) -> Option<Vec<Arc<str>>> {
+    let Some(range) = scan::find(filter, member) else { return Some(Vec::new()) };
     let list = &filter[range];
     if list == b"null" {
         return Some(Vec::new());
@@ -149,7 +154,7 @@ async fn one(
     Ok((subscription, place))
 }
 
-fn place(context: &Context, known: &Authenticated<()>) -> Result<Place, Failure> {
+pub(crate) fn place(context: &Context, known: &Authenticated<()>) -> Result<Place, Failure> {
     let limits = context.limits();
     let most = (limits.subscriptions, limits.subscriptions_per_principal);
     context.shared.subscribed.take(known.principal(), most).map_err(|_| too_many())

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Requirements by number.
 const REQUIREMENTS: [RangeInclusive<u16>; 7] =
-    [1..=123, 140..=165, 194..=204, 207..=219, 237..=253, 271..=273, 276..=283];
+    [1..=123, 140..=165, 194..=204, 207..=236, 237..=253, 271..=273, 276..=283];
 
 /// Rows of the fault matrix by letter and number.
 const FAULTS: [(char, RangeInclusive<u16>); 14] = [

@@ -77,9 +77,10 @@ async fn asks(world: asks::Asking) {
 }
 
 async fn tasks(world: tasks::Tasking) {
-    tasks::r220_r228_tasks_are_offered_where_both_sides_have_them(&world).await;
+    tasks::r220_r227_r228_tasks_are_offered_where_both_sides_have_them(&world).await;
     tasks::r221_r235_what_can_only_be_a_task_is_refused_or_waited_for(&world).await;
-    tasks::r222_r229_r232_a_task_is_looked_at_until_it_has_what_its_call_gave(&world).await;
+    tasks::r222_r226_r229_r232_a_task_is_looked_at_until_it_has_what_its_call_gave(&world).await;
+    tasks::changes_of_tasks_are_told_on_streams_that_name_them(&world).await;
     tasks::r233_r236_a_task_is_cancelled_by_its_own_method(&world).await;
     tasks::r230_a_task_asks_and_goes_on_with_the_answer(&world).await;
     tasks::r225_r234_b20_tasks_belong_to_their_principals(&world).await;
@@ -90,7 +91,7 @@ macro_rules! with_tasks {
     (Stdio: $client:ident, $upstream:ident) => {};
     (Http: $client:ident, $upstream:ident) => {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn r220_r221_r222_r223_r225_r228_r229_r230_r231_r232_r233_r234_r235_r236_b20_tasks() {
+        async fn r220_r221_r222_r223_r224_r225_r226_r227_r228_r229_r230_r231_r232_r233_r234_r235_r236_b20_tasks() {
             tasks(tasks::Tasking::start(Revision::$client, Revision::$upstream).await).await;
         }
     };

@@ -109,7 +109,7 @@ async fn outcome(client: &Checked, name: &str) -> Value {
     json!({ "result": last.get("result"), "error": last.get("error"), "status": state["status"] })
 }
 
-pub async fn r220_r228_tasks_are_offered_where_both_sides_have_them(world: &Tasking) {
+pub async fn r220_r227_r228_tasks_are_offered_where_both_sides_have_them(world: &Tasking) {
     let client = world.of(&TENANTS[0], "/mcp").await;
     let tools = client.pages().await.0;
     let marked: Vec<_> = tools.iter().filter(|tool| tool.get("execution").is_some()).collect();
@@ -124,12 +124,22 @@ pub async fn r220_r228_tasks_are_offered_where_both_sides_have_them(world: &Task
     let plain = Checked::open_with_header(&world.weir.url("/mcp"), world.client, TENANTS[0].header()).await;
     let answer = plain.call("shop__task_done", json!({ "n": 1 })).await;
     assert_eq!(answer.text(), r#"{"n":1}"#, "{}", answer.last());
+    if world.is_bridged() && world.client.is_modern() {
+        for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+            let refused = plain.ask(method, json!({ "taskId": "x", "inputResponses": {} })).await;
+            assert_eq!((refused.status.as_u16(), refused.code()), (400, -32021), "R224: {}", refused.last());
+        }
+        let filter = json!({ "notifications": { "taskIds": ["x"] } });
+        assert_eq!(plain.ask("subscriptions/listen", filter).await.code(), -32021, "R224");
+    }
     if !world.is_bridged() {
         let refused = client.ask("tasks/get", json!({ "taskId": "x" })).await;
         assert_eq!(refused.code(), -32601, "{}", refused.last());
-        // What looks like one, in a revision without, is nothing.
+    }
+    if !world.is_bridged() || world.client.is_modern() {
+        // What asks for one, in a revision that has no such words, is nothing (R227).
         let params = json!({ "name": "shop__task_done", "arguments": { "n": 2 }, "task": { "ttl": 1 } });
-        assert_eq!(client.ask("tools/call", params).await.text(), r#"{"n":2}"#);
+        assert_eq!(plain.ask("tools/call", params).await.text(), r#"{"n":2}"#);
     }
 }
 
@@ -155,12 +165,19 @@ pub async fn r221_r235_what_can_only_be_a_task_is_refused_or_waited_for(world: &
     }
 }
 
-pub async fn r222_r229_r232_a_task_is_looked_at_until_it_has_what_its_call_gave(world: &Tasking) {
+pub async fn r222_r226_r229_r232_a_task_is_looked_at_until_it_has_what_its_call_gave(world: &Tasking) {
     if !world.is_bridged() {
         return;
     }
     let client = world.of(&TENANTS[0], "/mcp").await;
     let (name, first) = begin(&client, "shop__task_done", json!({ "n": 4 })).await;
+    if client.revision.is_modern() {
+        let (mut headers, message) = client.raw().envelope("tasks/get", json!({ "taskId": name }));
+        headers.insert("mcp-name", http::HeaderValue::from_static("another"));
+        let exchange = client.raw().send(http::Method::POST, headers, message.to_string()).await.unwrap();
+        let refused = exchange.finish().await.unwrap();
+        assert_eq!((refused.status.as_u16(), refused.code()), (400, -32020), "R226");
+    }
     assert_eq!((&first["status"], first.get("result")), (&json!("working"), None), "{first}");
     let done = outcome(&client, &name).await;
     assert_eq!(done["result"]["content"][0]["text"], r#"{"n":4}"#, "{done}");
@@ -177,6 +194,28 @@ pub async fn r222_r229_r232_a_task_is_looked_at_until_it_has_what_its_call_gave(
     for foreign in [&name, "task-1"] {
         let refused = direct.ask("tasks/get", json!({ "taskId": foreign })).await;
         assert_eq!(refused.code(), -32602, "R225: {}", refused.last());
+    }
+}
+
+pub async fn changes_of_tasks_are_told_on_streams_that_name_them(world: &Tasking) {
+    if !world.is_bridged() || !world.client.is_modern() {
+        return;
+    }
+    let client = world.of(&TENANTS[0], "/mcp").await;
+    let (name, _) = begin(&client, "shop__task_done", json!({ "n": 6 })).await;
+    let (foreign, _) = begin(&world.of(&TENANTS[1], "/mcp").await, "shop__task_done", json!({})).await;
+    let filter = json!({ "notifications": { "taskIds": [foreign, name, "task-1"] } });
+    let mut stream = client.start("subscriptions/listen", filter).await;
+    let first = stream.next().await.unwrap();
+    assert_eq!(first["params"]["notifications"], json!({ "taskIds": [name] }), "{first}");
+    loop {
+        let told = stream.next().await.unwrap();
+        assert_eq!((&told["method"], &told["params"]["taskId"]), (&json!("notifications/tasks"), &json!(name)));
+        if told["params"]["status"] == "completed" {
+            assert_eq!(told["params"]["result"]["content"][0]["text"], r#"{"n":6}"#, "{told}");
+            return;
+        }
+        assert_eq!(told["params"]["status"], "working", "{told}");
     }
 }
 

@@ -1,0 +1,159 @@
+//! Tasks that a listen stream tells of (SEP-2663, "Task Status Notifications").
+//!
+//! Their states are looked at as often as they want to be, and told where they changed: so it makes no difference whether a
+//! task's server tells of tasks at all. A stream that nobody reads looks at nothing.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as Task, Poll};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::stream::{self, SelectAll};
+use futures_util::{Stream, StreamExt as _};
+use tokio::time::{Duration, Instant, sleep_until, timeout};
+use weir_core::call::AskedBy;
+use weir_core::{Authenticated, Call, Failure, FailureKind};
+use weir_era::lift::Lifted;
+use weir_era::tasks::{self, Status};
+use weir_wire::method::Method;
+use weir_wire::params::Params;
+use weir_wire::scan;
+use weir_wire::write::ObjectWriter;
+
+use crate::modern::{canonical, offered};
+use crate::places::Place;
+use crate::stack::Context;
+use crate::subscriptions::{ACKNOWLEDGED_WITHIN, AT_ONCE, place};
+
+/// How often a task is looked at: as it says, within these.
+const SOONEST: Duration = Duration::from_millis(100);
+const LATEST: Duration = Duration::from_secs(10);
+/// Where it does not say, and while its server cannot be asked.
+const USUAL: Duration = Duration::from_secs(1);
+
+/// The member of a subscription's filter that names tasks.
+const TASKS: &str = "taskIds";
+
+/// States of tasks, as they change.
+#[derive(Default)]
+pub(crate) struct Followed(SelectAll<Pin<Box<dyn Stream<Item = Bytes> + Send>>>);
+
+impl Followed {
+    /// The next state that is news.
+    pub(crate) fn poll_state(&mut self, cx: &mut Task<'_>) -> Poll<Bytes> {
+        match self.0.poll_next_unpin(cx) {
+            Poll::Ready(Some(state)) => Poll::Ready(state),
+            // Of tasks that are over nothing is told any more.
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// The tasks that a filter names, each once, at most `most`; `None` where they are no strings.
+pub(crate) fn wanted(filter: &Bytes, most: usize) -> Option<Vec<Arc<str>>> {
+    crate::subscriptions::texts(filter, TASKS, most)
+}
+
+/// Begins to follow tasks; gives the names of those that there are, in order.
+pub(crate) async fn follow(
+    context: &Context,
+    known: &Authenticated<()>,
+    names: Vec<Arc<str>>,
+    lifted: &Lifted,
+) -> (Vec<Arc<str>>, Followed) {
+    if offered(context, Method::TasksGet).is_err() {
+        return (Vec::new(), Followed::default());
+    }
+    let one = |name: Arc<str>| async move {
+        let follower = Follower::new(context, known, &name, lifted).ok()?;
+        let state = timeout(ACKNOWLEDGED_WITHIN, follower.state()).await.ok()?.ok()?;
+        Some((name, follower.states(state)))
+    };
+    let begun: Vec<_> = stream::iter(names).map(one).buffered(AT_ONCE).filter_map(std::future::ready).collect().await;
+    let (names, states): (Vec<_>, Vec<_>) = begun.into_iter().unzip();
+    (names, Followed(states.into_iter().collect()))
+}
+
+struct Follower {
+    context: Context,
+    call: Authenticated<Arc<Call>>,
+    last: Option<Bytes>,
+    next: Instant,
+    _place: Place,
+}
+
+impl Follower {
+    fn new(context: &Context, known: &Authenticated<()>, name: &str, lifted: &Lifted) -> Result<Self, Failure> {
+        let place = place(context, known)?;
+        let mut params = BytesMut::with_capacity(name.len() + 16);
+        ObjectWriter::new(&mut params).string("taskId", name).end();
+        let params = Params::parse(Some(&params.freeze())).map_err(|error| Failure::internal(error.to_string()))?;
+        let (capabilities, trace) = (lifted.capabilities.clone(), lifted.trace.clone());
+        let lifted = Lifted { params, capabilities, token: None, log_level: None, trace };
+        let call = Call { asked: AskedBy::Rounds, ..canonical(context, Method::TasksGet, lifted) };
+        let call = known.with(Arc::new(call));
+        Ok(Self { context: context.clone(), call, last: None, next: Instant::now(), _place: place })
+    }
+
+    async fn state(&self) -> Result<Bytes, Failure> {
+        self.context.shared.router.task(self.call.with(self.call.inner().clone())).await
+    }
+
+    /// This state, and those that follow, up to the last.
+    fn states(self, first: Bytes) -> Pin<Box<dyn Stream<Item = Bytes> + Send>> {
+        Box::pin(stream::unfold((self, Some(first)), |(mut follower, first)| async move {
+            let state = follower.news(first).await?;
+            Some((state, (follower, None)))
+        }))
+    }
+
+    /// The next state that is another than the last; `None` after the end.
+    async fn news(&mut self, mut at_hand: Option<Bytes>) -> Option<Bytes> {
+        if self.last.as_ref().and_then(|last| Status::of(last)).is_some_and(Status::is_final) {
+            return None;
+        }
+        loop {
+            let looked = match at_hand.take() {
+                Some(state) => Ok(state),
+                None => {
+                    sleep_until(self.next).await;
+                    self.state().await
+                }
+            };
+            let state = match looked {
+                Ok(state) => state,
+                // It is gone, or not its owner's any more.
+                Err(failure) if *failure.kind() == FailureKind::InvalidParams => return None,
+                Err(_) => {
+                    self.next = Instant::now() + USUAL;
+                    continue;
+                }
+            };
+            let interval = tasks::interval(&state).map_or(USUAL, Duration::from_millis);
+            self.next = Instant::now() + interval.clamp(SOONEST, LATEST);
+            if self.last.as_ref() != Some(&state) {
+                self.last = Some(state.clone());
+                return Some(state);
+            }
+        }
+    }
+}
+
+/// Whether a filter names tasks at all.
+pub(crate) fn are_named(filter: &[u8]) -> bool {
+    scan::find(filter, TASKS).is_some_and(|at| &filter[at] != b"null")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r224_a_filter_names_tasks_as_strings() {
+        let of = |text: &'static str| wanted(&Bytes::from_static(text.as_bytes()), 8).map(|names| names.len());
+        assert_eq!(of("{}"), Some(0));
+        assert_eq!(of(r#"{"taskIds":["a","b","a"]}"#), Some(2));
+        assert_eq!(of(r#"{"taskIds":"a"}"#), None);
+        assert!(are_named(br#"{"taskIds":[]}"#) && !are_named(b"{}") && !are_named(br#"{"taskIds":null}"#));
+    }
+}
