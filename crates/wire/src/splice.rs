@@ -2,12 +2,14 @@
 //!
 //! A gateway changes a few members of a message and must leave the rest alone, byte for byte, whatever its size. [`Edits`] says what to
 //! change at the top level and inside `_meta`; [`Rewriter`] does it in bounded memory over chunks of any size; [`Edits::apply`] does it
-//! to a whole object at once. Nothing deeper is touched, and values are replaced, never interpreted; [`Blocks`] alone looks one level deeper.
+//! to a whole object at once. Nothing deeper is touched, and values are replaced, never interpreted; [`Blocks`] looks one level deeper, and
+//! [`Texts`] changes single strings wherever they stand.
 
 mod blocks;
 mod edits;
 mod passage;
 mod rewriter;
+mod texts;
 
 use std::ops::Range;
 
@@ -16,6 +18,7 @@ use bytes::{Bytes, BytesMut};
 pub use blocks::{Block, Blocks};
 pub use edits::{Edits, MetaEdits};
 pub use rewriter::{Observed, Rewriter, SpliceError};
+pub use texts::{Retext, Step, Texts};
 
 /// Where rewritten bytes go.
 pub trait Sink {

@@ -1,17 +1,22 @@
 //! URIs of an upstream in its results, as the endpoint shows them: what weir understands and a client may ask for again.
 //!
 //! Looked at are `contents[].uri` of a read, and resource links and embedded resources among the content of tools and prompts.
-//! All other bytes stay as they are. Only whole results are rewritten; one that streams past weir is not held for it.
+//! All other bytes stay as they are. A result that streams past weir is rewritten as it passes; then a block whose `type` comes after
+//! its `uri` is taken for what only such a block has.
 
+use std::collections::VecDeque;
 use std::ops::Range;
+use std::task::{Context, Poll, ready};
 
 use bytes::{BufMut, Bytes, BytesMut};
+use weir_wire::splice::{Retext, Step, Texts};
 use weir_wire::{scan, write};
 
 use crate::catalog::Item;
 use crate::endpoint::{Endpoint, Mode, Prefix};
+use crate::failure::{Failure, FailureKind};
 use crate::names::{UpstreamId, uri};
-use crate::reply::{End, Payload};
+use crate::reply::{End, Payload, PayloadSource};
 
 /// Renames the URIs of one upstream's results.
 #[derive(Debug)]
@@ -31,6 +36,11 @@ impl Renaming {
     pub(super) fn apply(&self, end: End) -> End {
         match end {
             End::Complete(Payload::Whole(result)) => End::Complete(Payload::Whole(self.renamed(result))),
+            End::Complete(Payload::Stream(source)) => {
+                let (passing, waiting) = (Passing { upstream: self.0.clone(), kind: None }, VecDeque::new());
+                let texts = Some(Texts::new(DEEPEST));
+                End::Complete(Payload::Stream(Box::new(Streamed { source, texts, passing, waiting })))
+            }
             other => other,
         }
     }
@@ -73,6 +83,98 @@ impl Renaming {
         }
         out.put_slice(&result[done..]);
         out.freeze()
+    }
+}
+
+/// How deep a URI may stand: in a resource of a block of a list of content of a message.
+const DEEPEST: u32 = 6;
+
+/// A result that is renamed while it passes.
+struct Streamed {
+    source: Box<dyn PayloadSource>,
+    /// Gone once the text is none that can be read on.
+    texts: Option<Texts>,
+    passing: Passing,
+    waiting: VecDeque<Bytes>,
+}
+
+impl PayloadSource for Streamed {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+        loop {
+            if let Some(piece) = self.waiting.pop_front() {
+                return Poll::Ready(Some(Ok(piece)));
+            }
+            let chunk = match ready!(self.source.poll_chunk(cx)) {
+                Some(Ok(chunk)) => chunk,
+                Some(Err(failure)) => return Poll::Ready(Some(Err(failure))),
+                None => return Poll::Ready(None),
+            };
+            let Some(texts) = &mut self.texts else { return Poll::Ready(Some(Ok(chunk))) };
+            let mut pieces = Vec::new();
+            if texts.feed(&chunk, &mut self.passing, &mut pieces).is_err() {
+                let text = "The upstream's result is not valid JSON";
+                let failure = Failure::new(FailureKind::BadAnswer, text).at(&self.passing.upstream);
+                self.texts = None;
+                return Poll::Ready(Some(Err(failure)));
+            }
+            self.waiting.extend(pieces);
+        }
+    }
+}
+
+/// What is known of a result that passes.
+struct Passing {
+    upstream: UpstreamId,
+    /// The block whose `type` was read, and whether that is a kind that has URIs.
+    kind: Option<(Vec<Step>, bool)>,
+}
+
+impl Passing {
+    /// The content block at the beginning of a path, and what follows.
+    fn block(path: &[Step]) -> Option<(&[Step], &[Step])> {
+        let length = match path {
+            [Step::Key(name), Step::At(_), ..] if name == b"content" => 2,
+            [Step::Key(name), Step::At(_), Step::Key(inner), Step::At(_), ..]
+                if name == b"messages" && inner == b"content" =>
+            {
+                4
+            }
+            [Step::Key(name), Step::At(_), Step::Key(inner), Step::Key(_), ..]
+                if name == b"messages" && inner == b"content" =>
+            {
+                3
+            }
+            _ => return None,
+        };
+        Some(path.split_at(length))
+    }
+}
+
+impl Retext for Passing {
+    fn reads(&mut self, path: &[Step]) -> bool {
+        if let [Step::Key(name), Step::At(_), Step::Key(uri)] = path
+            && name == b"contents"
+        {
+            return uri == b"uri";
+        }
+        let Some((block, rest)) = Self::block(path) else { return false };
+        let known = self.kind.as_ref().filter(|(of, _)| of == block).map(|(_, has)| *has);
+        match rest {
+            [Step::Key(name)] if name == b"type" => true,
+            [Step::Key(name)] => name == b"uri" && known.unwrap_or(true),
+            [Step::Key(inner), Step::Key(name)] => inner == b"resource" && name == b"uri" && known.unwrap_or(true),
+            _ => false,
+        }
+    }
+
+    fn text(&mut self, path: &[Step], text: &str) -> Option<String> {
+        if let Some((block, [Step::Key(name)])) = Self::block(path)
+            && name == b"type"
+        {
+            self.kind = Some((block.to_vec(), matches!(text, "resource_link" | "resource")));
+            return None;
+        }
+        Some(uri::expose(&self.upstream, text))
     }
 }
 
@@ -123,6 +225,26 @@ mod tests {
         String::from_utf8(renaming.renamed(Bytes::copy_from_slice(text.as_bytes())).to_vec()).unwrap()
     }
 
+    /// The same result, streaming by in pieces.
+    fn streamed(text: &str, size: usize) -> String {
+        struct Pieces(VecDeque<Bytes>);
+        impl PayloadSource for Pieces {
+            fn poll_chunk(&mut self, _cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+                Poll::Ready(self.0.pop_front().map(Ok))
+            }
+        }
+        let pieces = text.as_bytes().chunks(size).map(Bytes::copy_from_slice).collect();
+        let end = End::Complete(Payload::Stream(Box::new(Pieces(pieces))));
+        let End::Complete(Payload::Stream(mut source)) = Renaming(UpstreamId::new("u").unwrap()).apply(end) else {
+            panic!("a stream stays one")
+        };
+        let (mut out, mut cx) = (Vec::new(), Context::from_waker(std::task::Waker::noop()));
+        while let Poll::Ready(Some(piece)) = source.poll_chunk(&mut cx) {
+            out.extend_from_slice(&piece.unwrap());
+        }
+        String::from_utf8(out).unwrap()
+    }
+
     #[test]
     fn r134_uris_of_reads_links_and_embedded_resources_are_renamed_and_nothing_else() {
         for (given, expected) in [
@@ -144,6 +266,7 @@ mod tests {
             ),
         ] {
             assert_eq!(renamed(given), expected);
+            assert_eq!((streamed(given, 1), streamed(given, 1000)), (expected.to_owned(), expected.to_owned()));
         }
         for same in [
             r#"{"content":[{"type":"text","text":"\"uri\""}],"uri":"a:b"}"#,
@@ -152,6 +275,7 @@ mod tests {
             r#"{"contents":[{"uri":5}]}"#,
         ] {
             assert_eq!(renamed(same), same);
+            assert_eq!((streamed(same, 1), streamed(same, 1000)), (same.to_owned(), same.to_owned()));
         }
     }
 }
