@@ -13,7 +13,7 @@ use std::task::{Context as Task, Poll};
 
 use bytes::Bytes;
 use data_encoding::BASE64URL_NOPAD;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Frame;
 use http_body_util::BodyExt as _;
 use tokio::sync::{Semaphore, mpsc};
@@ -26,9 +26,10 @@ use crate::answer::{self, Refusal, labelled};
 use crate::body::{Body, Broken};
 use crate::guard::Gatekeeper;
 use crate::keep_alive::{self, KeepAlive};
-use crate::observe::{Answer, Waits};
+use crate::observe::{self, Answer, Waits};
 use crate::places::Place;
 use crate::stack::{Context, Shared};
+use crate::tally::Counted;
 use crate::{admission, doorway, intake, streams};
 
 /// Pieces of answers that wait for a slow reader; then the answers wait.
@@ -156,13 +157,17 @@ impl Line {
         let (line, known, shared) = (self.clone(), known.with(()), context.shared.clone());
         let answering = async move {
             let _place = place;
+            // It counts where it is answered, and as what it asks for.
+            let seen = observe::begin_elsewhere(context.name.clone());
             let answer = doorway::post(&context, &known, &line.headers(), body).await;
             line.opened(&context, &known, &answer);
-            line.write(answer).await;
+            line.write(seen.finish(answer, None)).await;
         };
         // It ends with the line at the latest; the drain waits for it.
         shared.detached.spawn(self.over.clone().run_until_cancelled_owned(answering));
-        answer::empty(StatusCode::ACCEPTED)
+        let mut taken = answer::empty(StatusCode::ACCEPTED);
+        taken.extensions_mut().insert(Counted::Elsewhere);
+        taken
     }
 
     /// What a client of Streamable HTTP would say in its headers.
@@ -185,7 +190,10 @@ impl Line {
     }
 
     /// Writes an answer's messages to the stream. One that breaks off in the middle breaks the stream.
-    async fn write(&self, answer: Answer) {
+    async fn write<B>(&self, answer: Response<B>)
+    where
+        B: http_body::Body<Data = Bytes, Error = Broken> + Unpin,
+    {
         let kind = answer.headers().get(header::CONTENT_TYPE).map(|value| value.as_bytes().to_vec());
         let body = answer.into_body();
         let written = match kind.as_deref() {
@@ -199,7 +207,10 @@ impl Line {
         }
     }
 
-    async fn write_json(&self, mut body: Body) -> Result<(), Broken> {
+    async fn write_json<B>(&self, mut body: B) -> Result<(), Broken>
+    where
+        B: http_body::Body<Data = Bytes, Error = Broken> + Unpin,
+    {
         let _writing = self.writing.lock().await;
         let mut encoder = StreamEncoder::default();
         self.send(Bytes::from_static(b"event: message\n")).await?;
@@ -215,7 +226,10 @@ impl Line {
         self.send(encoder.end()).await
     }
 
-    async fn write_events(&self, mut body: Body) -> Result<(), Broken> {
+    async fn write_events<B>(&self, mut body: B) -> Result<(), Broken>
+    where
+        B: http_body::Body<Data = Bytes, Error = Broken> + Unpin,
+    {
         let mut writing = None;
         while let Some(frame) = body.frame().await {
             let Ok(piece) = frame?.into_data() else { continue };

@@ -38,12 +38,21 @@ pub(crate) struct Seen {
 
 /// Follows a request. Dropping what this gives is the client's going away before there was an answer.
 pub(crate) fn begin(name: RequestName, beat: Beat) -> Seen {
-    let (labels, counted) = (Labels::NONE, Some(Counted::Now(Tally::Cancelled)));
-    let status = StatusCode::OK;
-    Seen { ending: Ending { labels, counted, status, began: Instant::now(), name, _beat: beat, _permit: None } }
+    Seen::new(name, Some(beat))
+}
+
+/// Follows a message whose answer is said elsewhere than in the answer to the request that brought it.
+pub(crate) fn begin_elsewhere(name: RequestName) -> Seen {
+    Seen::new(name, None)
 }
 
 impl Seen {
+    fn new(name: RequestName, beat: Option<Beat>) -> Self {
+        let (labels, counted) = (Labels::NONE, Some(Counted::Now(Tally::Cancelled)));
+        let (status, began) = (StatusCode::OK, Instant::now());
+        Self { ending: Ending { labels, counted, status, began, name, _beat: beat, _permit: None } }
+    }
+
     /// The answer's head is there; its body is followed to its end.
     pub(crate) fn finish(self, mut answer: Answer, permit: Option<OwnedSemaphorePermit>) -> Served {
         let mut ending = self.ending;
@@ -67,7 +76,7 @@ struct Ending {
     status: StatusCode,
     began: Instant,
     name: RequestName,
-    _beat: Beat,
+    _beat: Option<Beat>,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -75,7 +84,9 @@ impl Drop for Ending {
     fn drop(&mut self) {
         let took = self.began.elapsed();
         let tally = self.counted.as_ref().map_or_else(|| Tally::of_status(self.status), Counted::tally);
-        count(self.labels, tally, took.as_secs_f64());
+        if !matches!(self.counted, Some(Counted::Elsewhere)) {
+            count(self.labels, tally, took.as_secs_f64());
+        }
         tracing::debug!(
             request = self.name.as_str(),
             method = self.labels.method,

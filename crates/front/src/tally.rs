@@ -87,6 +87,8 @@ pub(crate) enum Counted {
     Now(Tally),
     /// Known at the end of the body.
     Later(Later),
+    /// Where the message that it brought is answered.
+    Elsewhere,
 }
 
 impl Counted {
@@ -94,6 +96,7 @@ impl Counted {
         match self {
             Self::Now(tally) => *tally,
             Self::Later(later) => later.tally(),
+            Self::Elsewhere => Tally::Ok,
         }
     }
 }

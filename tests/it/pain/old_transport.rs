@@ -6,7 +6,7 @@ use weir_testkit::{Exchange, Mockup, RawClient};
 use weir_wire::Revision;
 
 use super::{both_eras, weir_over};
-use crate::harness::{Weir, soon};
+use crate::harness::{Weir, soon, until};
 
 /// A client with its stream and its place to post to.
 struct Client {
@@ -86,6 +86,25 @@ async fn r107_a_client_of_http_sse_has_everything_on_its_one_stream() {
         drop(client);
         upstream.until("nobody is told any more", |upstream| upstream.subscribed().is_empty()).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r107_a_message_of_http_sse_is_counted_once_and_as_what_it_asks_for() {
+    let upstream = Mockup::modern().tools(1).start().await;
+    let weir = weir_over(&[("one", &upstream)]);
+    let mut client = Client::open(&weir, "/mcp").await;
+    client.ask(2, "tools/call", json!({ "name": "one__tool_0000", "arguments": {} })).await;
+    client.ask(3, "tools/call", json!({ "name": "nothing" })).await;
+    let counted = |method: &str, outcome: &str| {
+        let labels = [format!("method=\"{method}\""), format!("outcome=\"{outcome}\"")];
+        weir.metric("weir_requests_total", &labels.each_ref().map(String::as_str))
+    };
+    // It counts when all of its answer was handed over, which the client may see a moment before.
+    until("both calls to be counted", || {
+        let now = (counted("tools/call", "ok"), counted("tools/call", "protocol_error"));
+        (now == (1.0, 1.0)).then_some(())
+    });
+    assert_eq!((counted("initialize", "ok"), counted("POST", "ok")), (1.0, 0.0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
