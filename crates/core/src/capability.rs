@@ -43,12 +43,6 @@ impl CapabilityClass {
         Self(self.0 | other.0)
     }
 
-    /// This class but for what is in `other`.
-    #[must_use]
-    pub const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
     /// What both sets have: a client's class cut to what weir carries.
     #[must_use]
     pub const fn cut(self, carried: Self) -> Self {

@@ -1,6 +1,8 @@
 //! Peers that we did not write: reference servers, servers as people write them, and the clients of four SDKs.
 
+mod asks;
 mod clients;
+mod old;
 mod servers;
 mod tasks;
 mod types;

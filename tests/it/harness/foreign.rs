@@ -26,6 +26,8 @@ pub enum Server {
     Fetch,
     FastMcp,
     LowLevel,
+    /// Of the Python SDK 2.x, with tools that ask.
+    Asking,
     TypeScript1,
     RmcpLegacy,
     RmcpModern,
@@ -58,6 +60,7 @@ impl Server {
             Self::Fetch => python(".venv1", &["-m", "mcp_server_fetch"]),
             Self::FastMcp => python(".venv1", &[&script("fastmcp_server.py")]),
             Self::LowLevel => python(".venv1", &[&script("lowlevel_server.py")]),
+            Self::Asking => python(".venv2", &[&script("asking_server.py")]),
             Self::TypeScript1 => node("mcpserver.mjs"),
             Self::RmcpLegacy | Self::RmcpModern => vec![env!("CARGO_BIN_EXE_rmcp-peer").into(), "serve".into()],
             Self::Fixture(_) => panic!("the fixture speaks HTTP"),
@@ -82,8 +85,8 @@ impl Server {
     /// As an HTTP server of its own: the process and its URL.
     pub fn over_http(self) -> (Process, String) {
         let words = match self {
-            Self::Everything => return everything_over_http(),
-            Self::FastMcp | Self::LowLevel | Self::TypeScript1 => {
+            Self::Everything => return everything("streamableHttp", "mcp"),
+            Self::FastMcp | Self::LowLevel | Self::Asking | Self::TypeScript1 => {
                 let mut words = self.stdio();
                 words.extend(["--transport", "http", "--port", "0"].map(String::from));
                 words
@@ -106,15 +109,29 @@ impl Server {
     }
 }
 
-fn everything_over_http() -> (Process, String) {
+impl Server {
+    /// As a server of HTTP+SSE alone: the process and its URL.
+    pub fn over_sse(self) -> (Process, String) {
+        if matches!(self, Self::Everything) {
+            return everything("sse", "sse");
+        }
+        let mut words = self.stdio();
+        words.extend(["--transport", "sse", "--port", "0"].map(String::from));
+        let mut process = Process::start(command(&words));
+        let url = process.line_after("listening ");
+        (process, url)
+    }
+}
+
+fn everything(transport: &str, path: &str) -> (Process, String) {
     let port = super::weir::free_port();
     let mut words = Server::Everything.stdio();
-    words.push("streamableHttp".into());
+    words.push(transport.into());
     let mut command = command(&words);
     command.env("PORT", port.to_string());
     let process = Process::start(command);
     super::until("server-everything to listen", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
-    (process, format!("http://127.0.0.1:{port}/mcp"))
+    (process, format!("http://127.0.0.1:{port}/{path}"))
 }
 
 fn command(words: &[String]) -> Command {
@@ -130,6 +147,8 @@ pub enum Client {
     TypeScript2(&'static str),
     Python1,
     Python2,
+    /// The same in one era, whatever the probe would find.
+    Python2As(&'static str),
     Rmcp(&'static str),
 }
 
@@ -164,6 +183,7 @@ impl Client {
             Self::TypeScript2(era) => (node("client_v2.mjs"), Some(era)),
             Self::Python1 => (python(".venv1", &[&script("client_v1.py")]), None),
             Self::Python2 => (python(".venv2", &[&script("client_v2.py")]), None),
+            Self::Python2As(era) => (python(".venv2", &[&script("client_v2.py")]), Some(era)),
             Self::Rmcp(era) => (vec![env!("CARGO_BIN_EXE_rmcp-peer").into(), "client".into()], Some(era)),
         }
     }

@@ -128,3 +128,22 @@ async fn e07_a_result_beyond_the_limit_is_cut_off_and_never_called_whole() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r134_uris_in_results_too_large_to_be_held_are_renamed_as_they_pass() {
+    let link = json!({ "type": "resource_link", "uri": "memo:1", "name": "memo" });
+    let content = json!([{ "type": "text", "text": "x".repeat(300_000) }, link]);
+    let big = Behaviour::result(json!({ "content": content }));
+    for (_, builder) in both_eras() {
+        let upstream = builder.tool("big", big.clone()).start().await;
+        let weir = weir_over(&[("one", &upstream)]);
+        for revision in BOTH {
+            let client = Checked::open(&weir.url("/mcp"), revision).await;
+            let answer = client.call("one__big", json!({})).await;
+            assert_eq!(answer.result()["content"][1]["uri"], "one+memo:1", "{revision:?}");
+            assert_eq!(answer.text().len(), 300_000);
+            let client = Checked::open(&weir.url("/mcp/one"), revision).await;
+            assert_eq!(client.call("big", json!({})).await.result()["content"][1]["uri"], "memo:1");
+        }
+    }
+}

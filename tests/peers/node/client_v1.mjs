@@ -3,14 +3,19 @@
 import { UnauthorizedError, auth } from '@modelcontextprotocol/sdk/client/auth.js';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { applyMiddlewares, withLogging, withOAuth } from '@modelcontextprotocol/sdk/client/middleware.js';
+import { SSEClientTransport } from '@modelcontextprotocol/sdk/client/sse.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import {
+    CreateMessageRequestSchema,
+    ElicitRequestSchema,
+    ListRootsRequestSchema,
     LoggingMessageNotificationSchema,
+    ResourceUpdatedNotificationSchema,
     ToolListChangedNotificationSchema
 } from '@modelcontextprotocol/sdk/types.js';
 
-import { run, streamWatch } from './driver.mjs';
+import { ASKED, answers, run, streamWatch } from './driver.mjs';
 import { Account, withUser } from './oauth.mjs';
 
 await run(async given => {
@@ -20,7 +25,12 @@ await run(async given => {
     let client;
     let transport;
     const open = async () => {
-        client = new Client({ name: 'driver-v1', version: '1.0.0' });
+        client = new Client({ name: 'driver-v1', version: '1.0.0' }, { capabilities: given.asks ? ASKED : {} });
+        if (given.asks) {
+            client.setRequestHandler(ElicitRequestSchema, answers.elicit);
+            client.setRequestHandler(CreateMessageRequestSchema, answers.sample);
+            client.setRequestHandler(ListRootsRequestSchema, answers.roots);
+        }
         transport = given.stdio ? new StdioClientTransport({ command, args }) : overHttp(given, stream.fetch, account);
         await client.connect(transport);
     };
@@ -46,7 +56,12 @@ await run(async given => {
             withLogin(() => client.callTool({ name, arguments: args }, undefined, options)),
         onToolsChanged: async then => {
             client.setNotificationHandler(ToolListChangedNotificationSchema, () => then());
-            if (!given.stdio) await stream.opened;
+            if (!given.stdio && !given.sse) await stream.opened;
+        },
+        subscribe: async (uri, then) => {
+            client.setNotificationHandler(ResourceUpdatedNotificationSchema, note => then(note.params.uri));
+            if (!given.stdio && !given.sse) await stream.opened;
+            await client.subscribeResource({ uri });
         },
         logAt: async (level, then) => {
             client.setNotificationHandler(LoggingMessageNotificationSchema, note => then(note.params));
@@ -54,14 +69,15 @@ await run(async given => {
         },
         checkFailed: error => /structured content|output schema/i.test(error.message),
         close: async () => {
-            if (!given.stdio) await transport.terminateSession();
+            if (!given.stdio && !given.sse) await transport.terminateSession();
             await client.close();
         }
     };
 });
 
 /** `--auth sdk` is the transport's own OAuth client, `--auth middleware` the one that wraps any fetch. */
-function overHttp({ url, auth: how }, fetch, account) {
+function overHttp({ url, auth: how, sse }, fetch, account) {
+    if (sse) return new SSEClientTransport(new URL(url));
     if (how === 'none') return new StreamableHTTPClientTransport(new URL(url), { fetch });
     if (how === 'sdk') return new StreamableHTTPClientTransport(new URL(url), { fetch, authProvider: account });
     const logger = ({ method, status }) => console.log(JSON.stringify({ event: 'http', method, status }));

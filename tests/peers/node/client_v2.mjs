@@ -13,7 +13,7 @@ import {
 } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 
-import { run, streamWatch } from './driver.mjs';
+import { ASKED, answers, run, streamWatch } from './driver.mjs';
 import { Account, withUser } from './oauth.mjs';
 
 const MODES = { modern: { pin: '2026-07-28' }, legacy: 'legacy', auto: 'auto' };
@@ -30,8 +30,13 @@ await run(
             opened.client = new Client(
                 { name: 'driver-v2', version: '1.0.0' },
                 // What is seen must come from the server, not from the client's cache.
-                { versionNegotiation: { mode }, defaultCacheTtlMs: 0 }
+                { versionNegotiation: { mode }, defaultCacheTtlMs: 0, capabilities: given.asks ? ASKED : {} }
             );
+            if (given.asks) {
+                opened.client.setRequestHandler('elicitation/create', answers.elicit);
+                opened.client.setRequestHandler('sampling/createMessage', answers.sample);
+                opened.client.setRequestHandler('roots/list', answers.roots);
+            }
             opened.transport = given.stdio
                 ? new StdioClientTransport({ command, args })
                 : overHttp(given, stream.fetch, account);
@@ -85,6 +90,12 @@ function peer({ client, transport }, given) {
             client.setNotificationHandler('notifications/tools/list_changed', () => then());
             if (modern) await client.listen({ toolsListChanged: true });
             else await given.opened;
+        },
+        subscribe: async (uri, then) => {
+            client.setNotificationHandler('notifications/resources/updated', note => then(note.params.uri));
+            if (modern) return client.listen({ resourceSubscriptions: [uri] });
+            await given.opened;
+            await client.subscribeResource({ uri });
         },
         logAt: async (level, then) => {
             client.setNotificationHandler('notifications/message', note => then(note.params));

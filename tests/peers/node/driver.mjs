@@ -2,6 +2,8 @@
 //
 // node client_vN.mjs URL SCENARIO [TOOL] [ARGUMENTS as JSON] [--level L] [--timeout MS] [--trigger TOOL]
 // node client_vN.mjs URL SCENARIO ... --stdio   (URL is then a command line, split at spaces)
+// node client_vN.mjs URL SCENARIO ... --asks    (the client can be asked: an `asked` line for each question, which it answers)
+// node client_v1.mjs URL SCENARIO ... --sse     (HTTP+SSE, the transport of 2024-11-05)
 // node client_vN.mjs URL SCENARIO ... --auth sdk|middleware   (the SDK's OAuth client; it knows nothing but URL)
 //
 // Exits 0 when the scenario went as its name says, 1 with an `error` line when not, 2 on a wrong command line.
@@ -19,6 +21,7 @@ const scenarios = {
         print({ event: 'result', result: await peer.call(tool, args, { onprogress }) });
     },
     watch,
+    subscribe,
     'unknown-tool': unknownTool,
     structured,
     refresh,
@@ -82,6 +85,8 @@ function commandLine(ownFlags) {
             timeout: { type: 'string', default: `${TIMEOUT_MS}` },
             trigger: { type: 'string' },
             stdio: { type: 'boolean', default: false },
+            asks: { type: 'boolean', default: false },
+            sse: { type: 'boolean', default: false },
             auth: { type: 'string', default: 'none' },
             ...ownFlags
         }
@@ -119,6 +124,47 @@ async function watch(peer, { trigger }) {
     await changed;
     print({ event: 'list_changed', kind: 'tools' });
     print({ event: 'tools', names: await names(peer) });
+}
+
+/** Waits for an update of the resource that stands in the tool's place. `--trigger TOOL` is called once it is subscribed. */
+async function subscribe(peer, { tool: uri, trigger }) {
+    const { promise: updated, resolve } = resolvers();
+    await peer.subscribe(uri, resolve);
+    print({ event: 'subscribed' });
+    if (trigger !== undefined) await peer.call(trigger, {});
+    print({ event: 'updated', uri: await updated });
+}
+
+/** What a client with `--asks` says that it can do. */
+export const ASKED = { sampling: {}, elicitation: { form: {} }, roots: {} };
+
+/** Its answers to `elicitation/create`, `sampling/createMessage` and `roots/list`, each printed as a question first. */
+export const answers = {
+    elicit: ({ params }) => {
+        print({ event: 'asked', method: 'elicitation/create', message: params.message });
+        const properties = Object.entries(params.requestedSchema.properties);
+        const content = Object.fromEntries(properties.map(([name, schema]) => [name, filled(schema)]));
+        return { action: 'accept', content };
+    },
+    sample: ({ params }) => {
+        print({ event: 'asked', method: 'sampling/createMessage', message: params.messages[0].content.text });
+        return { role: 'assistant', model: 'driver', content: { type: 'text', text: 'a sampled text' } };
+    },
+    roots: () => {
+        print({ event: 'asked', method: 'roots/list' });
+        return { roots: [{ uri: 'file:///srv/driver', name: 'driver' }] };
+    }
+};
+
+/** A value that a field of a form takes. */
+function filled({ type, default: given, enum: values, oneOf, format, items, minItems = 0 }) {
+    if (given !== undefined) return given;
+    if (values !== undefined) return values[0];
+    if (oneOf !== undefined) return oneOf[0].const;
+    if (type === 'array') return Array.from({ length: minItems }, () => filled(items));
+    if (type === 'boolean') return true;
+    if (type === 'integer' || type === 'number') return 7;
+    return { email: 'ada@example.com', uri: 'https://example.com/', date: '2026-01-31' }[format] ?? 'Ada';
 }
 
 /** `Promise.withResolvers` for a Node that has none yet. */

@@ -1,4 +1,5 @@
-"""The client of the Python SDK 1.x. See driver.py for the command line."""
+"""The client of the Python SDK 1.x. See driver.py for the command line; here also `--sse`: HTTP+SSE, the transport of
+2024-11-05."""
 
 import argparse
 from collections.abc import AsyncIterator, Callable
@@ -9,9 +10,10 @@ import anyio
 import httpx
 import mcp.types as types
 from mcp import ClientSession, McpError
+from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
-from driver import CheckFailed, Refused, StreamWatch, run
+from driver import CheckFailed, Refused, StreamWatch, answer, run
 from oauth import Account
 
 
@@ -65,17 +67,49 @@ class Peer:
             await self.session.set_logging_level(level)
 
 
+async def elicit(_: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+    asked = params.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return types.ElicitResult(**answer("elicitation/create", params.message, asked.get("requestedSchema")))
+
+
+async def sample(_: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
+    content = params.messages[0].content
+    message = content.text if isinstance(content, types.TextContent) else None
+    return types.CreateMessageResult(**answer("sampling/createMessage", message))
+
+
+async def roots(_: Any) -> types.ListRootsResult:
+    return types.ListRootsResult(**answer("roots/list"))
+
+
+ASKED: dict[str, Any] = {"elicitation_callback": elicit, "sampling_callback": sample, "list_roots_callback": roots}
+
+
 @asynccontextmanager
-async def connect(given: argparse.Namespace) -> AsyncIterator[Peer]:
-    peer = Peer()
+async def transport(given: argparse.Namespace, peer: Peer) -> AsyncIterator[tuple[Any, Any, Callable[[], str | None]]]:
+    """What to read and to write, and the session's id where there is one."""
+    if given.sse:
+        async with sse_client(given.url) as (reading, writing):
+            yield reading, writing, lambda: None
+        return
     hooks = {"response": [peer.stream.answered]}
     auth = None
     if given.auth == "sdk":
         auth = peer.account.provider(given.url, lambda back: (back["code"], back.get("state")))
     async with (
         httpx.AsyncClient(event_hooks=hooks, timeout=given.timeout / 1000, auth=auth) as http,
-        streamable_http_client(given.url, http_client=http) as (reading, writing, session_id),
-        ClientSession(reading, writing, logging_callback=peer.log, message_handler=peer.heard) as session,
+        streamable_http_client(given.url, http_client=http) as opened,
+    ):
+        yield opened
+
+
+@asynccontextmanager
+async def connect(given: argparse.Namespace) -> AsyncIterator[Peer]:
+    peer = Peer()
+    asked = ASKED if given.asks else {}
+    async with (
+        transport(given, peer) as (reading, writing, session_id),
+        ClientSession(reading, writing, logging_callback=peer.log, message_handler=peer.heard, **asked) as session,
     ):
         peer.session = session
         opened = await session.initialize()
@@ -89,4 +123,4 @@ async def connect(given: argparse.Namespace) -> AsyncIterator[Peer]:
 
 
 if __name__ == "__main__":
-    run(connect)
+    run(connect, sse={"action": "store_true"})

@@ -13,7 +13,7 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import AuthorizationCodeResult
 
-from driver import CheckFailed, Refused, StreamWatch, run
+from driver import CheckFailed, Refused, StreamWatch, answer, run
 from oauth import Account
 
 MODERN = "2026-07-28"
@@ -87,6 +87,24 @@ class Peer:
             await self.client.set_logging_level(level)
 
 
+async def elicit(_: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+    asked = params.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return types.ElicitResult(**answer("elicitation/create", params.message, asked.get("requestedSchema")))
+
+
+async def sample(_: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
+    content = params.messages[0].content
+    message = content.text if isinstance(content, types.TextContent) else None
+    return types.CreateMessageResult(**answer("sampling/createMessage", message))
+
+
+async def roots(_: Any) -> types.ListRootsResult:
+    return types.ListRootsResult(**answer("roots/list"))
+
+
+ASKED: dict[str, Any] = {"elicitation_callback": elicit, "sampling_callback": sample, "list_roots_callback": roots}
+
+
 @asynccontextmanager
 async def connect(given: argparse.Namespace) -> AsyncIterator[Peer]:
     peer = Peer()
@@ -100,6 +118,7 @@ async def connect(given: argparse.Namespace) -> AsyncIterator[Peer]:
             mode=mode,
             logging_callback=peer.log,
             message_handler=peer.heard,
+            **(ASKED if given.asks else {}),
         ) as client,
     ):
         peer.client = client

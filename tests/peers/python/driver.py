@@ -1,6 +1,8 @@
 """What the Python client drivers share: the command line, the scenarios, and one JSON object a line of what was seen.
 
-    client_vN.py URL SCENARIO [TOOL] [ARGUMENTS as JSON] [--level L] [--timeout MS] [--trigger TOOL] [--auth sdk]
+    client_vN.py URL SCENARIO [TOOL] [ARGUMENTS as JSON] [--level L] [--timeout MS] [--trigger TOOL] [--auth sdk] [--asks]
+
+With `--asks` the client can be asked: it prints an `asked` line for each question, and answers it.
 
 With `--auth sdk` the SDK's own OAuth client logs in; it knows nothing but URL.
 
@@ -75,6 +77,7 @@ def command_line(**own: dict[str, Any]) -> argparse.Namespace:
     parser.add_argument("--level", default="info")
     parser.add_argument("--timeout", type=int, default=30_000, help="longest wait of the scenario, in milliseconds")
     parser.add_argument("--trigger")
+    parser.add_argument("--asks", action="store_true")
     parser.add_argument("--auth", choices=["none", "sdk"], default="none")
     for name, settings in own.items():
         parser.add_argument(f"--{name}", **settings)
@@ -142,6 +145,38 @@ async def refresh(peer: Peer, given: argparse.Namespace) -> None:
 
 async def on_progress(progress: float, total: float | None, message: str | None) -> None:
     show("progress", progress=progress, total=total, message=message)
+
+
+def answer(method: str, message: str | None = None, schema: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The answer of a client with `--asks`, after a line for the question."""
+    show("asked", method=method, message=message)
+    match method:
+        case "elicitation/create":
+            fields = (schema or {}).get("properties", {})
+            return {"action": "accept", "content": {name: filled(field) for name, field in fields.items()}}
+        case "sampling/createMessage":
+            return {"role": "assistant", "model": "driver", "content": {"type": "text", "text": "a sampled text"}}
+        case _:
+            return {"roots": [{"uri": "file:///srv/driver", "name": "driver"}]}
+
+
+def filled(field: dict[str, Any]) -> Any:
+    """A value that a field of a form takes."""
+    if "default" in field:
+        return field["default"]
+    if "enum" in field:
+        return field["enum"][0]
+    if "oneOf" in field:
+        return field["oneOf"][0]["const"]
+    match field.get("type"):
+        case "array":
+            return [filled(field["items"]) for _ in range(field.get("minItems", 0))]
+        case "boolean":
+            return True
+        case "integer" | "number":
+            return 7
+    texts = {"email": "ada@example.com", "uri": "https://example.com/", "date": "2026-01-31"}
+    return texts.get(field.get("format", ""), "Ada")
 
 
 async def names(peer: Peer) -> list[str]:

@@ -71,5 +71,7 @@ if __name__ == "__main__":
     given = flags()
     if given.transport == "stdio":
         mcp.run()
+    elif given.transport == "sse":
+        anyio.run(over_http, mcp.sse_app(), given.port, "/sse")
     else:
         anyio.run(over_http, mcp.streamable_http_app(), given.port)

@@ -47,11 +47,9 @@ pub(crate) struct Alone {
 }
 
 impl Standing {
-    /// Of a session whose server was told of `class`; `None` where nobody behind it can be asked there. What a session of no
-    /// client's own asks must be about a call, and roots are not: many servers ask for them as soon as a session is open.
+    /// Of a session whose server was told of `class`; `None` where nobody behind it can be asked.
     pub(crate) fn new(site: &Arc<Site>, class: CapabilityClass, client: Option<SessionKey>) -> Option<Arc<Self>> {
         let class = class.cut(carry::TO_LEGACY);
-        let class = if client.is_none() { class.without(CapabilityClass::ROOTS) } else { class };
         let standing = || Self { site: site.clone(), client, class, calls: Mutex::default() };
         (class != CapabilityClass::BASE).then(|| Arc::new(standing()))
     }

@@ -1,0 +1,90 @@
+//! Servers of the SDKs that ask, and clients of the SDKs that answer, with weir between: each pair speaks what it speaks.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Process, Server, Weir, needs_peers};
+
+/// A tool that asks, what it asks for, and what its answer then says.
+type Try = (&'static str, Value, &'static str, &'static str);
+
+/// Runs all tools with one client.
+fn asked(client: Client, url: &str, tries: &[Try]) {
+    for (tool, arguments, method, says) in tries {
+        let seen = client.run(url, &["call", tool, &arguments.to_string(), "--asks"]);
+        let methods: Vec<&str> = seen.all("asked").iter().filter_map(|line| line["method"].as_str()).collect();
+        assert!(methods.contains(method), "{client:?} {tool}: {seen:?}");
+        let result = &seen.one("result")["result"];
+        assert!(
+            result["isError"] != true && result["content"].to_string().contains(says),
+            "{client:?} {tool}: {result}"
+        );
+    }
+}
+
+fn over(server: Server) -> (Process, Weir) {
+    let (process, url) = server.over_http();
+    (process, Weir::over(json!({ "peer": { "url": url } })))
+}
+
+/// server-everything has tools that ask only for clients that can be asked.
+fn everything(client: Client) {
+    if !needs_peers() {
+        return;
+    }
+    let (_running, weir) = over(Server::Everything);
+    weir.until_listed("/mcp/peer", &["echo"]);
+    let tries = [
+        ("trigger-sampling-request", json!({ "prompt": "a word" }), "sampling/createMessage", "a sampled text"),
+        ("trigger-elicitation-request", json!({}), "elicitation/create", "accept"),
+        ("get-roots-list", json!({}), "roots/list", "file:///srv/driver"),
+    ];
+    asked(client, &weir.url("/mcp/peer"), &tries);
+}
+
+/// Modern servers of two SDKs, which end their calls with their questions.
+fn modern(client: Client) {
+    if !needs_peers() {
+        return;
+    }
+    let (_running, weir) = over(Server::Asking);
+    weir.until_listed("/mcp/peer", &["greet", "say", "places"]);
+    let tries = [
+        ("greet", json!({}), "elicitation/create", "Hello Ada"),
+        ("say", json!({}), "sampling/createMessage", "It said: a sampled text"),
+        ("places", json!({}), "roots/list", "file:///srv/driver"),
+    ];
+    asked(client, &weir.url("/mcp/peer"), &tries);
+    let (_running, weir) = over(Server::Fixture("modern"));
+    weir.until_listed("/mcp/peer", &["test_input_required_result_elicitation"]);
+    let tries = [
+        ("test_input_required_result_elicitation", json!({}), "elicitation/create", "Ada"),
+        ("test_input_required_result_sampling", json!({}), "sampling/createMessage", "a sampled text"),
+        ("test_input_required_result_list_roots", json!({}), "roots/list", "file:///srv/driver"),
+        ("test_input_required_result_multi_round", json!({}), "elicitation/create", ""),
+    ];
+    asked(client, &weir.url("/mcp/peer"), &tries);
+}
+
+macro_rules! pairs {
+    ($($of:ident: $($name:ident: $client:expr),+;)*) => {$($(
+        #[test]
+        fn $name() {
+            $of($client);
+        }
+    )+)*};
+}
+
+pairs! {
+    everything:
+        r182_server_everything_asks_the_typescript_client_1: Client::TypeScript1,
+        r182_server_everything_asks_the_typescript_client_2: Client::TypeScript2("modern"),
+        r182_server_everything_asks_the_typescript_client_2_as_a_legacy_one: Client::TypeScript2("legacy"),
+        r182_server_everything_asks_the_python_client_1: Client::Python1,
+        r182_server_everything_asks_the_python_client_2: Client::Python2As("modern"),
+        r182_server_everything_asks_the_python_client_2_as_a_legacy_one: Client::Python2As("legacy");
+    modern:
+        r181_modern_servers_ask_the_typescript_client_1: Client::TypeScript1,
+        r181_modern_servers_ask_the_typescript_client_2: Client::TypeScript2("modern"),
+        r181_modern_servers_ask_the_python_client_1: Client::Python1,
+        r181_modern_servers_ask_the_python_client_2: Client::Python2As("modern");
+}
