@@ -30,15 +30,16 @@ pub struct Lifted {
 ///
 /// # Errors
 /// A member of `_meta` with the wrong type.
-pub fn modern(params: Params, meta: &Meta) -> Result<Lifted, ParamsError> {
-    let raw = meta.client_capabilities()?;
+pub fn modern(params: Params) -> Result<Lifted, ParamsError> {
+    let meta = params.meta()?;
+    let raw = meta.map(Meta::client_capabilities).transpose()?.flatten();
     let class = raw.as_deref().map(class_of).unwrap_or_default();
     Ok(Lifted {
-        params,
         capabilities: Capabilities { class, raw },
-        token: meta.progress_token()?,
-        log_level: meta.log_level()?,
-        trace: trace(Some(meta)),
+        token: meta.map(Meta::progress_token).transpose()?.flatten(),
+        log_level: meta.map(Meta::log_level).transpose()?.flatten(),
+        trace: trace(meta),
+        params,
     })
 }
 
@@ -49,10 +50,10 @@ pub fn modern(params: Params, meta: &Meta) -> Result<Lifted, ParamsError> {
 pub fn legacy(params: Params, session: Option<&Session>, class: CapabilityClass) -> Result<Lifted, ParamsError> {
     let meta = params.meta()?;
     Ok(Lifted {
-        token: meta.as_ref().map(Meta::progress_token).transpose()?.flatten(),
+        token: meta.map(Meta::progress_token).transpose()?.flatten(),
         // A client that never set a level asked for none: a modern server cannot be told "as you like".
         log_level: session.and_then(|session| session.level),
-        trace: trace(meta.as_ref()),
+        trace: trace(meta),
         capabilities: Capabilities { class, raw: None },
         params,
     })
@@ -123,8 +124,7 @@ mod tests {
                 "io.modelcontextprotocol/logLevel":"warning","traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
                 "tracestate":"a=b"}}"#,
         );
-        let meta = params.meta().unwrap().unwrap();
-        let lifted = modern(params, &meta).unwrap();
+        let lifted = modern(params).unwrap();
         assert_eq!(lifted.capabilities.class, CapabilityClass::SAMPLING);
         assert_eq!(lifted.token.as_deref(), Some(&b"7"[..]));
         assert_eq!(lifted.log_level, Some(LogLevel::Warning));
@@ -134,15 +134,13 @@ mod tests {
     #[test]
     fn r215_a_modern_call_without_a_level_wants_no_logs() {
         let params = params(r#"{"_meta":{"io.modelcontextprotocol/clientCapabilities":{}}}"#);
-        let meta = params.meta().unwrap().unwrap();
-        assert_eq!(modern(params, &meta).unwrap().log_level, None);
+        assert_eq!(modern(params).unwrap().log_level, None);
     }
 
     #[test]
     fn r217_an_unknown_level_names_itself() {
         let params = params(r#"{"_meta":{"io.modelcontextprotocol/logLevel":"loud"}}"#);
-        let meta = params.meta().unwrap().unwrap();
-        assert!(modern(params, &meta).unwrap_err().to_string().contains("logLevel"));
+        assert!(modern(params).unwrap_err().to_string().contains("logLevel"));
     }
 
     #[test]

@@ -111,8 +111,7 @@ proptest! {
         let sent = params_of(&name, &arguments, &more, &meta);
         let params = parse(&sent);
         let lifted = if modern_client {
-            let meta = params.meta().unwrap().unwrap();
-            lift::modern(params, &meta).unwrap()
+            lift::modern(params).unwrap()
         } else {
             lift::legacy(params, None, CapabilityClass::BASE).unwrap()
         };

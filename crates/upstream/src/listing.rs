@@ -48,7 +48,7 @@ pub(crate) fn page(
 /// HTTP must not be offered (`drops`): its headers could not be made. To any other server they mean nothing, and they are
 /// taken away: a modern client would drop the tool for them.
 fn has_good_mirrors(site: &Site, drops: bool, tool: &mut Bytes) -> bool {
-    if memchr::memmem::find(tool, b"x-mcp-header").is_none() || lower::mirrors(tool).is_ok() {
+    if !scan::contains(tool, b"x-mcp-header") || lower::mirrors(tool).is_ok() {
         return true;
     }
     site.dropped("bad_mirror_annotation");

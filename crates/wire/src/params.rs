@@ -46,6 +46,8 @@ pub struct Params {
     input_responses: Slot,
     request_state: Slot,
     meta: Slot,
+    /// What `_meta` says, if it is an object: read once, since everybody asks.
+    view: Option<Box<Meta>>,
 }
 
 impl Params {
@@ -62,27 +64,30 @@ impl Params {
         for member in scan::members(&raw) {
             place(member, &mut view.table());
         }
+        let meta = object(&raw, view.meta, "_meta").ok().flatten();
+        view.view = meta.map(|meta| Box::new(Meta::parse(meta)));
         Ok(view)
     }
 
     fn empty(raw: Bytes) -> Self {
         Self {
             raw,
-            name: None,
-            uri: None,
-            task_id: None,
-            cursor: None,
-            arguments: None,
-            level: None,
-            protocol_version: None,
-            capabilities: None,
-            client_info: None,
-            notifications: None,
-            request_id: None,
-            progress_token: None,
-            input_responses: None,
-            request_state: None,
-            meta: None,
+            name: Slot::default(),
+            uri: Slot::default(),
+            task_id: Slot::default(),
+            cursor: Slot::default(),
+            arguments: Slot::default(),
+            level: Slot::default(),
+            protocol_version: Slot::default(),
+            capabilities: Slot::default(),
+            client_info: Slot::default(),
+            notifications: Slot::default(),
+            request_id: Slot::default(),
+            progress_token: Slot::default(),
+            input_responses: Slot::default(),
+            request_state: Slot::default(),
+            meta: Slot::default(),
+            view: None,
         }
     }
 
@@ -117,26 +122,25 @@ impl Params {
     /// # Errors
     /// When `_meta` is not an object.
     pub fn has_meta_protocol_version(&self) -> Result<bool, ParamsError> {
-        let meta = object(&self.raw, &self.meta, "_meta")?;
-        Ok(meta.is_some_and(|meta| scan::find(&meta, crate::meta::PROTOCOL_VERSION).is_some()))
+        Ok(self.meta()?.is_some_and(Meta::has_protocol_version))
     }
 
     /// Where `name`'s value stands in [`Params::raw`].
     #[must_use]
     pub fn name_range(&self) -> Option<Range<usize>> {
-        self.name.clone()
+        self.name.range()
     }
 
     /// Where `uri`'s value stands in [`Params::raw`].
     #[must_use]
     pub fn uri_range(&self) -> Option<Range<usize>> {
-        self.uri.clone()
+        self.uri.range()
     }
 
     /// Where `_meta`'s value stands in [`Params::raw`].
     #[must_use]
     pub fn meta_range(&self) -> Option<Range<usize>> {
-        self.meta.clone()
+        self.meta.range()
     }
 
     /// Of a tool or prompt.
@@ -144,7 +148,7 @@ impl Params {
     /// # Errors
     /// When it is not a string.
     pub fn name(&self) -> Result<Option<Cow<'_, str>>, ParamsError> {
-        text(&self.raw, &self.name, "name")
+        text(&self.raw, self.name, "name")
     }
 
     /// Of a resource.
@@ -152,7 +156,7 @@ impl Params {
     /// # Errors
     /// When it is not a string.
     pub fn uri(&self) -> Result<Option<Cow<'_, str>>, ParamsError> {
-        text(&self.raw, &self.uri, "uri")
+        text(&self.raw, self.uri, "uri")
     }
 
     /// Of a task.
@@ -160,7 +164,7 @@ impl Params {
     /// # Errors
     /// When it is not a string.
     pub fn task_id(&self) -> Result<Option<Cow<'_, str>>, ParamsError> {
-        text(&self.raw, &self.task_id, "taskId")
+        text(&self.raw, self.task_id, "taskId")
     }
 
     /// Where a list goes on. The empty string is a value.
@@ -168,7 +172,7 @@ impl Params {
     /// # Errors
     /// When it is not a string.
     pub fn cursor(&self) -> Result<Option<Cow<'_, str>>, ParamsError> {
-        text(&self.raw, &self.cursor, "cursor")
+        text(&self.raw, self.cursor, "cursor")
     }
 
     /// What `initialize` proposes.
@@ -176,7 +180,7 @@ impl Params {
     /// # Errors
     /// When it is not a string.
     pub fn protocol_version(&self) -> Result<Option<Cow<'_, str>>, ParamsError> {
-        text(&self.raw, &self.protocol_version, "protocolVersion")
+        text(&self.raw, self.protocol_version, "protocolVersion")
     }
 
     /// What an `input_required` result gave to be sent back.
@@ -184,7 +188,7 @@ impl Params {
     /// # Errors
     /// When it is not a string.
     pub fn request_state(&self) -> Result<Option<Cow<'_, str>>, ParamsError> {
-        text(&self.raw, &self.request_state, "requestState")
+        text(&self.raw, self.request_state, "requestState")
     }
 
     /// Of `logging/setLevel`.
@@ -192,7 +196,7 @@ impl Params {
     /// # Errors
     /// When it is not the name of a level.
     pub fn level(&self) -> Result<Option<LogLevel>, ParamsError> {
-        level(&self.raw, &self.level, "level")
+        level(&self.raw, self.level, "level")
     }
 
     /// Of a tool or prompt: the object, as it came.
@@ -200,7 +204,7 @@ impl Params {
     /// # Errors
     /// When it is not an object.
     pub fn arguments(&self) -> Result<Option<Bytes>, ParamsError> {
-        object(&self.raw, &self.arguments, "arguments")
+        object(&self.raw, self.arguments, "arguments")
     }
 
     /// What the client of `initialize` can do: the object, as it came.
@@ -208,7 +212,7 @@ impl Params {
     /// # Errors
     /// When it is not an object.
     pub fn capabilities(&self) -> Result<Option<Bytes>, ParamsError> {
-        object(&self.raw, &self.capabilities, "capabilities")
+        object(&self.raw, self.capabilities, "capabilities")
     }
 
     /// Who the client of `initialize` says it is: the object, as it came.
@@ -216,7 +220,7 @@ impl Params {
     /// # Errors
     /// When it is not an object.
     pub fn client_info(&self) -> Result<Option<Bytes>, ParamsError> {
-        object(&self.raw, &self.client_info, "clientInfo")
+        object(&self.raw, self.client_info, "clientInfo")
     }
 
     /// The filter of `subscriptions/listen`: the object, as it came.
@@ -224,7 +228,7 @@ impl Params {
     /// # Errors
     /// When it is not an object.
     pub fn notifications(&self) -> Result<Option<Bytes>, ParamsError> {
-        object(&self.raw, &self.notifications, "notifications")
+        object(&self.raw, self.notifications, "notifications")
     }
 
     /// Answers to an `input_required` result: the object, as it came.
@@ -232,7 +236,7 @@ impl Params {
     /// # Errors
     /// When it is not an object.
     pub fn input_responses(&self) -> Result<Option<Bytes>, ParamsError> {
-        object(&self.raw, &self.input_responses, "inputResponses")
+        object(&self.raw, self.input_responses, "inputResponses")
     }
 
     /// The request that `notifications/cancelled` names: a JSON string or integer.
@@ -240,7 +244,7 @@ impl Params {
     /// # Errors
     /// When it is neither.
     pub fn request_id(&self) -> Result<Option<Bytes>, ParamsError> {
-        token(&self.raw, &self.request_id, "requestId")
+        token(&self.raw, self.request_id, "requestId")
     }
 
     /// The token that `notifications/progress` names: a JSON string or integer.
@@ -248,15 +252,18 @@ impl Params {
     /// # Errors
     /// When it is neither.
     pub fn progress_token(&self) -> Result<Option<Bytes>, ParamsError> {
-        token(&self.raw, &self.progress_token, "progressToken")
+        token(&self.raw, self.progress_token, "progressToken")
     }
 
     /// The view of `_meta`, if it is there.
     ///
     /// # Errors
     /// When it is not an object.
-    pub fn meta(&self) -> Result<Option<Meta>, ParamsError> {
-        Ok(object(&self.raw, &self.meta, "_meta")?.map(Meta::parse))
+    pub fn meta(&self) -> Result<Option<&Meta>, ParamsError> {
+        if self.meta.is_there() && self.view.is_none() {
+            return Err(ParamsError { member: "_meta", expected: "an object" });
+        }
+        Ok(self.view.as_deref())
     }
 }
 

@@ -175,9 +175,8 @@ impl Draft {
     }
 
     fn mirrored(&self) -> bool {
-        const ANNOTATION: &[u8] = b"x-mcp-header";
         let schema = self.input.clone().map(|at| &self.raw[at]).unwrap_or_default();
-        schema.windows(ANNOTATION.len()).any(|window| window == ANNOTATION)
+        scan::contains(schema, b"x-mcp-header")
     }
 
     fn hints(&self) -> Hints {

@@ -47,7 +47,7 @@ impl Renaming {
 
     fn renamed(&self, result: Bytes) -> Bytes {
         // Most results have none: one search settles it.
-        if !has(&result, b"\"uri\"") {
+        if !scan::contains(&result, b"\"uri\"") {
             return result;
         }
         let mut places = Vec::new();
@@ -209,10 +209,6 @@ fn each(result: &[u8], at: Range<usize>, act: &mut dyn FnMut(Range<usize>)) {
     if array.starts_with(b"[") {
         scan::elements(array).for_each(|one| act(at.start + one.start..at.start + one.end));
     }
-}
-
-fn has(text: &[u8], word: &[u8]) -> bool {
-    text.windows(word.len()).any(|window| window == word)
 }
 
 #[cfg(test)]

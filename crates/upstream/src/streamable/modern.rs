@@ -53,7 +53,7 @@ impl Modern {
             headers.push((NAME, header_value(&weir_wire::header::encode(&outbound.native), &self.site)?));
         }
         if call.method == Method::ToolsCall {
-            let known = outbound.tool.as_ref().map(|tool| &tool.raw);
+            let known = outbound.tool.as_deref().filter(|tool| tool.mirrored).map(|tool| &tool.raw);
             self.mirror(newer.or(known), outbound, &mut headers)?;
         }
         let listener = Listener {
@@ -137,10 +137,7 @@ impl Modern {
         outbound: &Outbound,
         headers: &mut Vec<(HeaderName, HeaderValue)>,
     ) -> Result<(), Refusal> {
-        // Few tools have the annotation: the others cost one search.
-        let Some(tool) = tool.filter(|tool| memchr::memmem::find(tool, b"x-mcp-header").is_some()) else {
-            return Ok(());
-        };
+        let Some(tool) = tool else { return Ok(()) };
         let Ok(mirrors) = lower::mirrors(tool) else { return Ok(()) };
         let arguments = outbound.call.params.arguments().ok().flatten();
         for (name, value) in lower::mirrored(&mirrors, arguments.as_deref()) {

@@ -32,17 +32,17 @@ impl Meta {
     pub fn parse(raw: Bytes) -> Self {
         let mut view = Self {
             raw: raw.clone(),
-            protocol_version: None,
-            client_info: None,
-            client_capabilities: None,
-            log_level: None,
-            server_info: None,
-            subscription_id: None,
-            related_task: None,
-            progress_token: None,
-            traceparent: None,
-            tracestate: None,
-            baggage: None,
+            protocol_version: Slot::default(),
+            client_info: Slot::default(),
+            client_capabilities: Slot::default(),
+            log_level: Slot::default(),
+            server_info: Slot::default(),
+            subscription_id: Slot::default(),
+            related_task: Slot::default(),
+            progress_token: Slot::default(),
+            traceparent: Slot::default(),
+            tracestate: Slot::default(),
+            baggage: Slot::default(),
         };
         for member in scan::members(&raw) {
             place(member, &mut view.table());
@@ -75,7 +75,7 @@ impl Meta {
     /// Whether `io.modelcontextprotocol/protocolVersion` is there, of whatever type: the mark of a modern request.
     #[must_use]
     pub const fn has_protocol_version(&self) -> bool {
-        self.protocol_version.is_some()
+        self.protocol_version.is_there()
     }
 
     /// The version this request speaks, as text.
@@ -83,7 +83,7 @@ impl Meta {
     /// # Errors
     /// When it is not a string.
     pub fn protocol_version(&self) -> Result<Option<Cow<'_, str>>, ParamsError> {
-        text(&self.raw, &self.protocol_version, "_meta.io.modelcontextprotocol/protocolVersion")
+        text(&self.raw, self.protocol_version, "_meta.io.modelcontextprotocol/protocolVersion")
     }
 
     /// The revision this request speaks, if weir knows it.
@@ -99,7 +99,7 @@ impl Meta {
     /// # Errors
     /// When it is not an object.
     pub fn client_info(&self) -> Result<Option<Bytes>, ParamsError> {
-        object(&self.raw, &self.client_info, "_meta.io.modelcontextprotocol/clientInfo")
+        object(&self.raw, self.client_info, "_meta.io.modelcontextprotocol/clientInfo")
     }
 
     /// What the client can do for this request.
@@ -107,7 +107,7 @@ impl Meta {
     /// # Errors
     /// When it is not an object.
     pub fn client_capabilities(&self) -> Result<Option<Bytes>, ParamsError> {
-        object(&self.raw, &self.client_capabilities, "_meta.io.modelcontextprotocol/clientCapabilities")
+        object(&self.raw, self.client_capabilities, "_meta.io.modelcontextprotocol/clientCapabilities")
     }
 
     /// The least severe log message the client wants.
@@ -115,7 +115,7 @@ impl Meta {
     /// # Errors
     /// When it is not the name of a level.
     pub fn log_level(&self) -> Result<Option<LogLevel>, ParamsError> {
-        level(&self.raw, &self.log_level, "_meta.io.modelcontextprotocol/logLevel")
+        level(&self.raw, self.log_level, "_meta.io.modelcontextprotocol/logLevel")
     }
 
     /// Who the server says it is.
@@ -123,7 +123,7 @@ impl Meta {
     /// # Errors
     /// When it is not an object.
     pub fn server_info(&self) -> Result<Option<Bytes>, ParamsError> {
-        object(&self.raw, &self.server_info, "_meta.io.modelcontextprotocol/serverInfo")
+        object(&self.raw, self.server_info, "_meta.io.modelcontextprotocol/serverInfo")
     }
 
     /// The `subscriptions/listen` this belongs to: a JSON string or integer.
@@ -131,7 +131,7 @@ impl Meta {
     /// # Errors
     /// When it is neither.
     pub fn subscription_id(&self) -> Result<Option<Bytes>, ParamsError> {
-        token(&self.raw, &self.subscription_id, "_meta.io.modelcontextprotocol/subscriptionId")
+        token(&self.raw, self.subscription_id, "_meta.io.modelcontextprotocol/subscriptionId")
     }
 
     /// The task this belongs to (2025-11-25).
@@ -139,7 +139,7 @@ impl Meta {
     /// # Errors
     /// When it is not an object.
     pub fn related_task(&self) -> Result<Option<Bytes>, ParamsError> {
-        object(&self.raw, &self.related_task, "_meta.io.modelcontextprotocol/related-task")
+        object(&self.raw, self.related_task, "_meta.io.modelcontextprotocol/related-task")
     }
 
     /// The token under which the sender wants progress: a JSON string or integer.
@@ -147,25 +147,25 @@ impl Meta {
     /// # Errors
     /// When it is neither.
     pub fn progress_token(&self) -> Result<Option<Bytes>, ParamsError> {
-        token(&self.raw, &self.progress_token, "_meta.progressToken")
+        token(&self.raw, self.progress_token, "_meta.progressToken")
     }
 
     /// W3C trace context. Text of the wrong type counts as absent: tracing must not fail a call.
     #[must_use]
     pub fn traceparent(&self) -> Option<Cow<'_, str>> {
-        scan::string(&self.raw[self.traceparent.clone()?])
+        scan::string(&self.raw[self.traceparent.range()?])
     }
 
     /// W3C trace state; as [`Meta::traceparent`].
     #[must_use]
     pub fn tracestate(&self) -> Option<Cow<'_, str>> {
-        scan::string(&self.raw[self.tracestate.clone()?])
+        scan::string(&self.raw[self.tracestate.range()?])
     }
 
     /// W3C baggage; as [`Meta::traceparent`].
     #[must_use]
     pub fn baggage(&self) -> Option<Cow<'_, str>> {
-        scan::string(&self.raw[self.baggage.clone()?])
+        scan::string(&self.raw[self.baggage.range()?])
     }
 
     /// The members that belong to the peers and not to one hop ([`meta::is_owned_by_weir`]), in order; values index [`Meta::raw`].

@@ -9,38 +9,61 @@ use super::ParamsError;
 use crate::scan::{self, Member};
 use crate::{LogLevel, RequestId};
 
-/// A member's place, if it is there.
-pub(super) type Slot = Option<Range<usize>>;
+/// A member's place, if it is there. Half the size of a range: a view has many of them, and is moved from hand to hand.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Slot {
+    start: u32,
+    /// No value ends at the very beginning: zero is a member that is not there.
+    end: u32,
+}
+
+impl Slot {
+    /// The place of a value. One beyond 4 GiB, which no limit lets arrive, is not there.
+    fn of(range: &Range<usize>) -> Self {
+        match (u32::try_from(range.start), u32::try_from(range.end)) {
+            (Ok(start), Ok(end)) => Self { start, end },
+            _ => Self::default(),
+        }
+    }
+
+    pub(super) const fn range(self) -> Option<Range<usize>> {
+        if self.end == 0 { None } else { Some(self.start as usize..self.end as usize) }
+    }
+
+    pub(super) const fn is_there(self) -> bool {
+        self.end != 0
+    }
+}
 
 /// Notes where a member stands, if the table has its name; what is unknown stays in the raw bytes.
 pub(super) fn place(member: Member<'_>, table: &mut [(&str, &mut Slot)]) {
     if let Some((_, slot)) = table.iter_mut().find(|(name, _)| member.key.eq_str(name)) {
-        **slot = Some(member.value);
+        **slot = Slot::of(&member.value);
     }
 }
 
-pub(super) fn text<'a>(raw: &'a Bytes, slot: &Slot, member: &'static str) -> Result<Option<Cow<'a, str>>, ParamsError> {
-    let Some(range) = slot.clone() else { return Ok(None) };
+pub(super) fn text<'a>(raw: &'a Bytes, slot: Slot, member: &'static str) -> Result<Option<Cow<'a, str>>, ParamsError> {
+    let Some(range) = slot.range() else { return Ok(None) };
     scan::string(&raw[range]).map(Some).ok_or(ParamsError { member, expected: "a string" })
 }
 
-pub(super) fn object(raw: &Bytes, slot: &Slot, member: &'static str) -> Result<Option<Bytes>, ParamsError> {
-    let Some(range) = slot.clone() else { return Ok(None) };
+pub(super) fn object(raw: &Bytes, slot: Slot, member: &'static str) -> Result<Option<Bytes>, ParamsError> {
+    let Some(range) = slot.range() else { return Ok(None) };
     if !scan::is_object(&raw[range.clone()]) {
         return Err(ParamsError { member, expected: "an object" });
     }
     Ok(Some(raw.slice(range)))
 }
 
-pub(super) fn token(raw: &Bytes, slot: &Slot, member: &'static str) -> Result<Option<Bytes>, ParamsError> {
-    let Some(range) = slot.clone() else { return Ok(None) };
+pub(super) fn token(raw: &Bytes, slot: Slot, member: &'static str) -> Result<Option<Bytes>, ParamsError> {
+    let Some(range) = slot.range() else { return Ok(None) };
     if RequestId::from_json(&raw[range.clone()]).is_err() {
         return Err(ParamsError { member, expected: "a string or an integer of at most 256 bytes" });
     }
     Ok(Some(raw.slice(range)))
 }
 
-pub(super) fn level(raw: &Bytes, slot: &Slot, member: &'static str) -> Result<Option<LogLevel>, ParamsError> {
+pub(super) fn level(raw: &Bytes, slot: Slot, member: &'static str) -> Result<Option<LogLevel>, ParamsError> {
     let Some(name) = text(raw, slot, member)? else { return Ok(None) };
     let expected = "one of debug, info, notice, warning, error, critical, alert, emergency";
     LogLevel::parse(&name).map(Some).ok_or(ParamsError { member, expected })

@@ -84,6 +84,13 @@ pub fn find(object: &[u8], name: &str) -> Option<Range<usize>> {
     members(object).find(|member| member.key.eq_str(name)).map(|member| member.value)
 }
 
+/// Whether these very bytes stand anywhere in `json`: a cheap question before a costly one, for a `word` that has no other
+/// spelling or where another spelling may be missed.
+#[must_use]
+pub fn contains(json: &[u8], word: &[u8]) -> bool {
+    memchr::memmem::find(json, word).is_some()
+}
+
 /// The text of a JSON string, borrowed where it has no escapes. `None` for any other value, and for lone surrogates.
 #[must_use]
 pub fn string(value: &[u8]) -> Option<Cow<'_, str>> {
