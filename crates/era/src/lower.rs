@@ -244,12 +244,9 @@ fn hop(meta: &mut ObjectWriter<'_>, id: u64, progress: bool, trace: &Trace) {
 
 /// The `_meta` keys that belong to the peers.
 fn keep(meta: &mut ObjectWriter<'_>, call: &Call) {
-    let Some(range) = call.params.meta_range() else { return };
-    let raw = &call.params.raw()[range];
-    for member in scan::members(raw) {
-        if !meta::is_owned_by_weir(&member.key.decode()) {
-            meta.raw_member(member.key.raw(), &raw[member.value]);
-        }
+    let Ok(Some(given)) = call.params.meta() else { return };
+    for member in given.unknown() {
+        meta.raw_member(member.key.raw(), &given.raw()[member.value]);
     }
 }
 

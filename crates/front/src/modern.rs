@@ -1,14 +1,17 @@
 //! Modern requests (2026-07-28): everything is on the request, nothing is remembered.
 
+use std::sync::Arc;
+
 use http::{HeaderMap, HeaderName, StatusCode};
 use weir_core::call::{AsTask, AskedBy, Resume};
+use weir_core::port::Fut;
 use weir_core::upstream::ListKind;
 use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::{self, Lifted};
 use weir_era::state::{self, Binding};
 use weir_wire::message::Request;
 use weir_wire::method::{Method, NameSource};
-use weir_wire::params::{Meta, Params};
+use weir_wire::params::Params;
 use weir_wire::{RequestId, Revision, code, header};
 
 use crate::answer::{self, labelled};
@@ -32,22 +35,31 @@ pub(crate) async fn serve(
     request: Request,
     params: Params,
 ) -> Answer {
-    let method = request.method.known();
-    let label = method.map_or("other", Method::as_str);
-    let answer = match check(context, headers, &request, &params) {
+    let label = request.method.known().map_or("other", Method::as_str);
+    let answer = match opened(context, headers, &request, params) {
         Err(answer) => *answer,
-        Ok(meta) => match lift::modern(params, &meta) {
-            Err(error) => {
-                refuse(context, StatusCode::OK, Some(&request.id), (code::INVALID_PARAMS, &error.to_string()))
-            }
-            Ok(lifted) => dispatch(context, (known, headers), &request, method, lifted).await,
-        },
+        Ok(lifted) => dispatch(context, (known, headers), &request, lifted).await,
     };
     labelled(answer, label, "modern")
 }
 
+/// Reads a request. Beside the future that serves it, and on the heap: what is moved from hand to hand in a future takes room
+/// in it at every hand.
+fn opened(
+    context: &Context,
+    headers: &HeaderMap,
+    request: &Request,
+    params: Params,
+) -> Result<Box<Lifted>, Box<Answer>> {
+    check(context, headers, request, &params)?;
+    let lifted = lift::modern(params).map_err(|error| {
+        Box::new(refuse(context, StatusCode::OK, Some(&request.id), (code::INVALID_PARAMS, &error.to_string())))
+    })?;
+    Ok(Box::new(lifted))
+}
+
 /// The envelope's rules, in the order in which they have to be answered.
-fn check(context: &Context, headers: &HeaderMap, request: &Request, params: &Params) -> Result<Meta, Box<Answer>> {
+fn check(context: &Context, headers: &HeaderMap, request: &Request, params: &Params) -> Result<(), Box<Answer>> {
     let id = &request.id;
     let refused = |status, number, text: &str| Box::new(refuse(context, status, Some(id), (number, text)));
     let mismatch = |text: &str| refused(StatusCode::BAD_REQUEST, code::HEADER_MISMATCH, text);
@@ -73,8 +85,7 @@ fn check(context: &Context, headers: &HeaderMap, request: &Request, params: &Par
         let text = "This method is not served in 2026-07-28";
         return Err(refused(StatusCode::NOT_FOUND, code::METHOD_NOT_FOUND, text));
     };
-    name(headers, known, params).map_err(mismatch)?;
-    Ok(meta)
+    name(headers, known, params).map_err(mismatch)
 }
 
 /// What weir serves to modern clients now.
@@ -150,21 +161,20 @@ async fn dispatch(
     context: &Context,
     (known, headers): (&Authenticated<()>, &HeaderMap),
     request: &Request,
-    method: Option<Method>,
-    lifted: Lifted,
+    lifted: Box<Lifted>,
 ) -> Answer {
     let revision = Revision::MODERN;
     let told = Told { revision, tool_call: false, request: &context.name };
     let fail = |failure: &Failure| rescue(failure, told).answer(&request.id);
-    match method {
+    match request.method.known() {
         Some(Method::Discover) => {
             let result = Box::pin(lists::discover(context, lifted.capabilities.class)).await;
             answer::json(StatusCode::OK, weir_wire::write::response(&request.id, &result))
         }
-        Some(Method::SubscriptionsListen) => streams::open_listen(context, known, &request.id, lifted),
+        Some(Method::SubscriptionsListen) => streams::open_listen(context, known, &request.id, *lifted),
         Some(method) if is_call(method) => match offered(context, method) {
             Ok(()) => match mirrors::check(context, known, headers, (method, &lifted)).await {
-                None => call(context, known, &request.id, (method, lifted)).await,
+                None => call(context, known, &request.id, (method, *lifted)).await,
                 Some(text) => {
                     refuse(context, StatusCode::BAD_REQUEST, Some(&request.id), (code::HEADER_MISMATCH, &text))
                 }
@@ -173,7 +183,7 @@ async fn dispatch(
         },
         // Boxed, as everything is that calls do not need.
         Some(method) if tasks::is_about_task(method) => {
-            Box::pin(tasks::modern(context, known, &request.id, (method, lifted))).await
+            Box::pin(tasks::modern(context, known, &request.id, (method, *lifted))).await
         }
         Some(method) if listed(method).is_some() => {
             let page = lists::page(context, known, revision, (method, lifted.capabilities.class), &lifted.params);
@@ -186,15 +196,17 @@ async fn dispatch(
     }
 }
 
-async fn call(
+/// Makes a call. What it takes is gathered before its future begins.
+fn call(
     context: &Context,
     known: &Authenticated<()>,
     id: &RequestId,
     (method, lifted): (Method, Lifted),
-) -> Answer {
+) -> Fut<'static, Answer> {
     let tool_call = method == Method::ToolsCall;
     let told = Told { revision: Revision::MODERN, tool_call, request: &context.name };
-    let fail = |failure: &Failure| rescue(failure, told).answer(id);
+    let fail =
+        |failure: &Failure| -> Fut<'static, Answer> { Box::pin(std::future::ready(rescue(failure, told).answer(id))) };
     let (token, class) = (lifted.token.clone(), lifted.capabilities.class);
     let binding = match encode::binding(context, known, method, &lifted.params) {
         Ok(binding) => binding,
@@ -206,10 +218,10 @@ async fn call(
     };
     let as_task = tasks::taken(class);
     let call = Call { asked: AskedBy::Rounds, resume, as_task, ..canonical(context, method, lifted) };
-    let (router, call) = (context.shared.router.clone(), known.with(call));
+    let (router, call) = (context.shared.router.clone(), known.with(Arc::new(call)));
     let running = Running::new(Box::pin(async move { router.call(call).await }));
     let asked = Asked::new(context, id.clone(), (Revision::MODERN, method), token).bound(binding, class);
-    encode::answer(asked, Owned::by_connection(running)).await
+    Box::pin(encode::answer(asked, Owned::by_connection(running)))
 }
 
 /// Where the call goes on, where the client brought a sealed state.

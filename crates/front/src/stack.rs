@@ -156,8 +156,8 @@ impl Stack {
         &self.shared.drain
     }
 
-    /// Serves one request. 1 listen stands above this.
-    pub(crate) async fn serve(&self, request: Request<Incoming>, peer: Peer) -> Served {
+    /// Serves one request, on the stack as it is now. 1 listen stands above this.
+    pub(crate) async fn serve(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> Result<Served, Infallible> {
         let beat = peer.pulse.begin();
         // 2 observe: sees the status the client got.
         let name = self.shared.request_name();
@@ -177,7 +177,7 @@ impl Stack {
         if is_last && version <= http::Version::HTTP_11 {
             answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        seen.finish(answer, permit)
+        Ok(seen.finish(answer, permit))
     }
 
     /// What is below the shedding.

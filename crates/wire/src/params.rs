@@ -62,7 +62,7 @@ impl Params {
         }
         let mut view = Self::empty(raw.clone());
         for member in scan::members(&raw) {
-            place(member, &mut view.table());
+            place(&member, &mut view.table());
         }
         let meta = object(&raw, view.meta, "_meta").ok().flatten();
         view.view = meta.map(|meta| Box::new(Meta::parse(meta)));
@@ -135,12 +135,6 @@ impl Params {
     #[must_use]
     pub fn uri_range(&self) -> Option<Range<usize>> {
         self.uri.range()
-    }
-
-    /// Where `_meta`'s value stands in [`Params::raw`].
-    #[must_use]
-    pub fn meta_range(&self) -> Option<Range<usize>> {
-        self.meta.range()
     }
 
     /// Of a tool or prompt.

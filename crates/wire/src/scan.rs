@@ -13,7 +13,9 @@ use std::ops::Range;
 use crate::lexer::{Event, Lexer};
 use keys::KeySet;
 
-pub use view::{Elements, Key, Member, Members, contains, elements, find, integer, is_object, members, skip_value, string, trim};
+pub use view::{
+    Elements, Key, Member, Members, contains, elements, find, integer, is_object, members, skip_value, string, trim,
+};
 
 /// Bounds of one JSON text. The defaults suit a client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

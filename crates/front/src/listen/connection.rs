@@ -172,7 +172,7 @@ impl Service<Request<Incoming>> for PerRequest {
         // Each request runs on the stack of its own begin, whatever is reloaded meanwhile.
         let stack = self.listening.stack.load_full();
         let peer = self.peer.clone();
-        Box::pin(async move { Ok(stack.serve(request, peer).await) })
+        Box::pin(stack.serve(request, peer))
     }
 }
 type Serving = Pin<Box<dyn Future<Output = Result<Served, Infallible>> + Send>>;

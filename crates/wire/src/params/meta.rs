@@ -24,6 +24,8 @@ pub struct Meta {
     traceparent: Slot,
     tracestate: Slot,
     baggage: Slot,
+    /// Whether there are keys of the peers' own.
+    others: bool,
 }
 
 impl Meta {
@@ -43,9 +45,11 @@ impl Meta {
             traceparent: Slot::default(),
             tracestate: Slot::default(),
             baggage: Slot::default(),
+            others: false,
         };
         for member in scan::members(&raw) {
-            place(member, &mut view.table());
+            // The keys in the table are all weir's own.
+            view.others |= !place(&member, &mut view.table()) && !is_own(&member);
         }
         view
     }
@@ -170,6 +174,11 @@ impl Meta {
 
     /// The members that belong to the peers and not to one hop ([`meta::is_owned_by_weir`]), in order; values index [`Meta::raw`].
     pub fn unknown(&self) -> impl Iterator<Item = Member<'_>> {
-        scan::members(&self.raw).filter(|member| !meta::is_owned_by_weir(&member.key.decode()))
+        let raw = if self.others { &self.raw[..] } else { b"{}" };
+        scan::members(raw).filter(|member| !is_own(member))
     }
+}
+
+fn is_own(member: &Member<'_>) -> bool {
+    meta::is_owned_by_weir(&member.key.decode())
 }

@@ -35,11 +35,11 @@ impl Slot {
     }
 }
 
-/// Notes where a member stands, if the table has its name; what is unknown stays in the raw bytes.
-pub(super) fn place(member: Member<'_>, table: &mut [(&str, &mut Slot)]) {
-    if let Some((_, slot)) = table.iter_mut().find(|(name, _)| member.key.eq_str(name)) {
-        **slot = Slot::of(&member.value);
-    }
+/// Notes where a member stands, and says whether the table has its name; what is unknown stays in the raw bytes.
+pub(super) fn place(member: &Member<'_>, table: &mut [(&str, &mut Slot)]) -> bool {
+    let Some((_, slot)) = table.iter_mut().find(|(name, _)| member.key.eq_str(name)) else { return false };
+    **slot = Slot::of(&member.value);
+    true
 }
 
 pub(super) fn text<'a>(raw: &'a Bytes, slot: Slot, member: &'static str) -> Result<Option<Cow<'a, str>>, ParamsError> {
