@@ -3,10 +3,13 @@
 //! Numbers have one form (`1`, not `1.0` or `1e0`), so that a rule cannot be stepped around by writing one in another way.
 //! What cannot be read without doubt is refused: the upstream might read it as something else.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+
+use super::reads::Pointers;
 
 /// Values that rules may be held against in one call.
 const MOST: usize = 1024;
@@ -15,12 +18,12 @@ const BYTES: usize = 256 << 10;
 /// Objects and arrays within each other.
 const DEPTH: usize = 32;
 
-/// The scalars of `json` by their pointers (RFC 6901).
+/// The scalars of `json` at the pointers (RFC 6901) that are `wanted`. All of it is read, and has to be in order.
 ///
 /// # Errors
 /// For people: beyond a bound, a key twice in one object, or no JSON object.
-pub(super) fn scalars(json: &[u8]) -> Result<Vec<(String, String)>, String> {
-    let mut found = Found { values: Vec::new(), bytes: 0 };
+pub(super) fn scalars(json: &[u8], wanted: &Pointers) -> Result<Vec<(String, String)>, String> {
+    let mut found = Found { values: Vec::new(), wanted, count: 0, bytes: 0 };
     let mut pointer = String::new();
     let mut reader = serde_json::Deserializer::from_slice(json);
     let seed = Seed { found: &mut found, pointer: &mut pointer, depth: 0 };
@@ -32,24 +35,31 @@ pub(super) fn scalars(json: &[u8]) -> Result<Vec<(String, String)>, String> {
     Ok(found.values)
 }
 
-struct Found {
+struct Found<'w> {
     values: Vec<(String, String)>,
+    wanted: &'w Pointers,
+    /// Of all values, wanted or not.
+    count: usize,
     bytes: usize,
 }
 
-struct Seed<'a> {
-    found: &'a mut Found,
+struct Seed<'a, 'w> {
+    found: &'a mut Found<'w>,
     pointer: &'a mut String,
     depth: usize,
 }
 
-impl Seed<'_> {
-    fn keep<E: serde::de::Error>(self, text: String) -> Result<(), E> {
-        self.found.bytes += self.pointer.len() + text.len();
-        if self.found.values.len() >= MOST || self.found.bytes > BYTES {
+impl Seed<'_, '_> {
+    fn keep<E: serde::de::Error>(self, text: Cow<'_, str>) -> Result<(), E> {
+        let Found { values, wanted, count, bytes } = self.found;
+        *count += 1;
+        *bytes += self.pointer.len() + text.len();
+        if *count > MOST || *bytes > BYTES {
             return Err(E::custom(format_args!("the arguments are more than {MOST} values or {} KiB", BYTES >> 10)));
         }
-        self.found.values.push((self.pointer.clone(), text));
+        if wanted.has(self.pointer) {
+            values.push((self.pointer.clone(), text.into_owned()));
+        }
         Ok(())
     }
 
@@ -61,7 +71,7 @@ impl Seed<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Seed<'_> {
+impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -69,7 +79,7 @@ impl<'de> DeserializeSeed<'de> for Seed<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Seed<'_> {
+impl<'de> Visitor<'de> for Seed<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -77,35 +87,36 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 
     fn visit_unit<E: serde::de::Error>(self) -> Result<(), E> {
-        self.keep("null".to_owned())
+        self.keep(Cow::Borrowed("null"))
     }
 
     fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
-        self.keep(value.to_string())
+        self.keep(value.to_string().into())
     }
 
     fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<(), E> {
-        self.keep(value.to_string())
+        self.keep(value.to_string().into())
     }
 
     fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
-        self.keep(value.to_string())
+        self.keep(value.to_string().into())
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
         // Up to here a float holds every integer; `{}` writes neither an exponent nor `.0`, and -0 is 0.
         let value = if value == 0.0 { 0.0 } else { value };
-        self.keep(format!("{value}"))
+        self.keep(format!("{value}").into())
     }
 
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
-        self.keep(value.to_owned())
+        self.keep(value.into())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let (depth, before) = (self.deeper()?, self.pointer.len());
         for at in 0usize.. {
-            self.pointer.push_str(&format!("/{at}"));
+            // Writing into a String cannot fail.
+            let _ = write!(self.pointer, "/{at}");
             let seed = Seed { found: &mut *self.found, pointer: &mut *self.pointer, depth };
             let more = items.next_element_seed(seed)?;
             self.pointer.truncate(before);
@@ -118,10 +129,14 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         let (depth, before) = (self.deeper()?, self.pointer.len());
-        let mut keys: HashSet<String> = HashSet::new();
-        while let Some(key) = members.next_key::<String>()? {
+        let mut keys: HashSet<Cow<'de, str>> = HashSet::new();
+        while let Some(key) = members.next_key_seed(Key)? {
             self.pointer.push('/');
-            self.pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
+            if key.contains(['~', '/']) {
+                self.pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
+            } else {
+                self.pointer.push_str(&key);
+            }
             if !keys.insert(key) {
                 return Err(A::Error::custom("an object in the arguments has the same key twice"));
             }
@@ -132,13 +147,40 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 }
 
+/// A key, borrowed where it has no escapes.
+struct Key;
+
+impl<'de> DeserializeSeed<'de> for Key {
+    type Value = Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Key {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_borrowed_str<E: serde::de::Error>(self, key: &'de str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(key))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, key: &str) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(key.to_owned()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
 
     fn text(json: &str) -> String {
-        let values = scalars(json.as_bytes()).unwrap();
+        let values = scalars(json.as_bytes(), &Pointers::All).unwrap();
         values.iter().map(|(pointer, text)| format!("{pointer}={text}")).collect::<Vec<_>>().join(" ")
     }
 
@@ -150,6 +192,13 @@ mod tests {
         );
         assert_eq!(text(r#"{"a/b":{"~":1},"":2}"#), "/a~1b/~0=1 /=2");
         assert_eq!(text("{}"), "");
+    }
+
+    #[test]
+    fn only_what_is_wanted_is_kept() {
+        let wanted = Pointers::These(["/b/c".into(), "/x~1y".into()].into());
+        let values = scalars(br#"{"a":"x","b":{"c":1.0,"d":"c"},"x/y":true,"c":2}"#, &wanted).unwrap();
+        assert_eq!(values, [("/b/c".to_owned(), "1".to_owned()), ("/x~1y".to_owned(), "true".to_owned())]);
     }
 
     #[test]
@@ -179,8 +228,10 @@ mod tests {
             ("{", "EOF"),
             ("{} {}", "trailing"),
         ];
+        let none = Pointers::These([].into());
         for (json, why) in table {
-            let error = scalars(json.as_bytes()).unwrap_err();
+            let error = scalars(json.as_bytes(), &Pointers::All).unwrap_err();
+            assert_eq!(scalars(json.as_bytes(), &none).unwrap_err(), error, "also where no rule looks at it");
             assert!(error.contains(why), "{json:.40}: {error}");
         }
     }

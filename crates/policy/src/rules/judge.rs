@@ -8,6 +8,8 @@ use weir_core::principal::Principal;
 
 use super::Target;
 use super::index::{Deed, Index};
+use super::reads::Pointers;
+use super::sheet::Rule;
 use super::vocabulary::{ARGUMENTS, Type};
 use super::{arguments, facts};
 
@@ -44,11 +46,29 @@ enum Calls {
     Open(Box<Open>),
 }
 
+/// What is left to decide with a call's arguments.
 struct Open {
-    rules: Vec<u32>,
+    rules: Box<[Asked]>,
+    /// Which arguments the rules look at.
+    pointers: Pointers,
     known: Entities,
-    principal: EntityUid,
-    tool: EntityUid,
+    request: Request,
+}
+
+/// A rule that concerns a decision, and what it says, unless that depends on the arguments.
+struct Asked {
+    rule: u32,
+    says: Option<Says>,
+}
+
+/// What one rule says.
+#[derive(Clone)]
+enum Says {
+    Permit,
+    Forbid,
+    /// It does not fit.
+    Nothing,
+    Error(Arc<str>),
 }
 
 impl Case {
@@ -68,13 +88,24 @@ impl Case {
         let resources = facts::tool_ids(target);
         let concerned = |deed| index.concerned(deed, &principals, &resources);
         let request = request(Deed::See, (&who_id, &tool_id), Context::empty())?;
-        let see = ask(index, &concerned(Deed::See), &request, &known);
-        let rules = concerned(Deed::Call);
-        let call = if rules.iter().any(|at| index.rule(*at).reads.context) {
-            Calls::Open(Box::new(Open { rules, known, principal: who_id, tool: tool_id }))
+        let see = concerned(Deed::See).into_iter().map(|rule| (rule, ask(index.rule(rule), &request, &known)));
+        let see = outcome(index, see);
+        let request = self::request(Deed::Call, (&who_id, &tool_id), with_arguments()?)?;
+        let mut pointers = Pointers::These([].into());
+        let asked = concerned(Deed::Call).into_iter().map(|at| {
+            let rule = index.rule(at);
+            if rule.reads.context {
+                pointers = std::mem::replace(&mut pointers, Pointers::All).and(&rule.pointers);
+                return Asked { rule: at, says: None };
+            }
+            Asked { rule: at, says: Some(ask(rule, &request, &known)) }
+        });
+        let rules: Box<[Asked]> = asked.filter(|asked| !matches!(asked.says, Some(Says::Nothing))).collect();
+        let call = if rules.iter().any(|asked| asked.says.is_none()) {
+            Calls::Open(Box::new(Open { rules, pointers, known, request }))
         } else {
-            let request = self::request(Deed::Call, (&who_id, &tool_id), with_arguments()?)?;
-            Calls::Settled(ask(index, &rules, &request, &known))
+            let said = rules.into_iter().filter_map(|asked| Some((asked.rule, asked.says?)));
+            Calls::Settled(outcome(index, said))
         };
         Ok(Self { see, call })
     }
@@ -90,7 +121,7 @@ impl Case {
 
 impl Open {
     fn decide(&self, index: &Index, arguments: Option<&[u8]>) -> Result<Outcome, String> {
-        let scalars = match arguments::scalars(arguments.unwrap_or(b"{}")) {
+        let scalars = match arguments::scalars(arguments.unwrap_or(b"{}"), &self.pointers) {
             Ok(scalars) => scalars,
             Err(why) => return Ok(Outcome::Unreadable(why.into())),
         };
@@ -98,8 +129,11 @@ impl Open {
         let entity = Entity::new_with_tags(Type::Arguments.id(ARGUMENTS), [], [], tags);
         let entity = entity.map_err(|error| error.to_string())?;
         let known = self.known.clone().add_entities([entity], None).map_err(|error| error.to_string())?;
-        let request = request(Deed::Call, (&self.principal, &self.tool), with_arguments()?)?;
-        Ok(ask(index, &self.rules, &request, &known))
+        let said = self.rules.iter().map(|asked| {
+            let says = asked.says.clone().unwrap_or_else(|| ask(index.rule(asked.rule), &self.request, &known));
+            (asked.rule, says)
+        });
+        Ok(outcome(index, said))
     }
 }
 
@@ -116,25 +150,34 @@ fn request(deed: Deed, (who, tool): (&EntityUid, &EntityUid), context: Context) 
     Request::new(who.clone(), action, tool.clone(), context, None).map_err(|error| error.to_string())
 }
 
-/// Asks each rule. All of them, also when one has said yes: an error of the last one is an error.
-fn ask(index: &Index, rules: &[u32], request: &Request, known: &Entities) -> Outcome {
+fn ask(rule: &Rule, request: &Request, known: &Entities) -> Says {
     #[cfg(test)]
     super::tests::trip();
-    let authorizer = Authorizer::new();
+    let response = Authorizer::new().is_authorized(request, &rule.set, known);
+    if let Some(error) = response.diagnostics().errors().next() {
+        return Says::Error(error.to_string().into());
+    }
+    match response.decision() {
+        Decision::Allow => Says::Permit,
+        // A rule alone that says no either forbids or does not fit.
+        Decision::Deny if response.diagnostics().reason().next().is_some() => Says::Forbid,
+        Decision::Deny => Says::Nothing,
+    }
+}
+
+/// What rules say together. All of them count, also when one has said yes: an error of the last one is an error.
+fn outcome(index: &Index, said: impl Iterator<Item = (u32, Says)>) -> Outcome {
     let mut permits: Vec<Arc<str>> = Vec::new();
     let mut forbidden = None;
-    for rule in rules.iter().map(|at| index.rule(*at)) {
-        let response = authorizer.is_authorized(request, &rule.set, known);
-        if let Some(error) = response.diagnostics().errors().next() {
-            return Outcome::Undecided(error.to_string().into());
-        }
-        match response.decision() {
-            Decision::Allow => permits.push(rule.id.clone()),
-            // A rule alone that says no either forbids or does not fit.
-            Decision::Deny if response.diagnostics().reason().next().is_some() => {
+    for (rule, says) in said {
+        let rule = index.rule(rule);
+        match says {
+            Says::Permit => permits.push(rule.id.clone()),
+            Says::Forbid => {
                 forbidden.get_or_insert(rule);
             }
-            Decision::Deny => {}
+            Says::Nothing => {}
+            Says::Error(error) => return Outcome::Undecided(error),
         }
     }
     match forbidden {

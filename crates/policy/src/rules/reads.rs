@@ -2,9 +2,11 @@
 //!
 //! Whatever is not known here is taken for a look at everything: that costs memory, never a wrong answer.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
-use super::vocabulary::{ACTOR, ANONYMOUS, CLIENT, GROUPS, ISSUER, SCOPES, SUBJECT};
+use super::vocabulary::{ACTOR, ANONYMOUS, ARGUMENTS, CLIENT, GROUPS, ISSUER, SCOPES, SUBJECT};
 
 /// What of a principal and a call some rules look at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +20,72 @@ pub(super) struct Reads {
     pub(super) claims: bool,
     /// The arguments: then a decision is good for one call only.
     pub(super) context: bool,
+}
+
+/// Which arguments a rule looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Pointers {
+    /// Those at these pointers, and no others.
+    These(BTreeSet<Box<str>>),
+    /// It cannot be told.
+    All,
+}
+
+impl Pointers {
+    /// What a policy looks at, by its JSON form.
+    pub(super) fn of(policy: &Value) -> Self {
+        let mut found = Self::These(BTreeSet::new());
+        found.look(&policy["conditions"]);
+        found
+    }
+
+    /// Both.
+    pub(super) fn and(self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::These(mut own), Self::These(others)) => {
+                own.extend(others.iter().cloned());
+                Self::These(own)
+            }
+            _ => Self::All,
+        }
+    }
+
+    /// Whether a value at this pointer may be looked at.
+    pub(super) fn has(&self, pointer: &str) -> bool {
+        match self {
+            Self::These(pointers) => pointers.contains(pointer),
+            Self::All => true,
+        }
+    }
+
+    fn look(&mut self, node: &Value) {
+        match node {
+            Value::Array(items) => items.iter().for_each(|item| self.look(item)),
+            Value::Object(members) => {
+                for (operator, operands) in members {
+                    match (operator.as_str(), tag_of_arguments(operands)) {
+                        // A literal has no variables, whatever its text says.
+                        ("Value", _) => {}
+                        ("hasTag" | "getTag", Some(pointer)) => {
+                            if let Self::These(pointers) = self {
+                                pointers.insert(pointer.into());
+                            }
+                        }
+                        ("Var", _) if operands == "context" => *self = Self::All,
+                        _ => self.look(operands),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The pointer in `context.arguments.getTag("/pointer")`, by the operands' JSON form.
+fn tag_of_arguments(operands: &Value) -> Option<&str> {
+    let of = &operands["left"]["."];
+    let is_arguments = of["left"]["Var"] == "context" && of["attr"] == ARGUMENTS;
+    operands["right"]["Value"].as_str().filter(|_| is_arguments)
 }
 
 impl Reads {
@@ -140,6 +208,35 @@ mod tests {
 
     fn reads(text: &str) -> Reads {
         Reads::of(&Policy::parse(None, text).unwrap().to_json().unwrap())
+    }
+
+    #[test]
+    fn the_arguments_a_rule_looks_at_are_found_and_where_it_cannot_be_told_it_is_all() {
+        let these = |all: &[&str]| Pointers::These(all.iter().map(|one| Box::from(*one)).collect());
+        let table = [
+            ("permit(principal, action, resource) when { resource.name == \"context\" };", these(&[])),
+            (
+                "forbid(principal, action, resource) when { context.arguments.hasTag(\"/a\") && \
+                 context.arguments.getTag(\"/a\") like \"x*\" } unless { context.arguments.hasTag(\"/b/0\") };",
+                these(&["/a", "/b/0"]),
+            ),
+            ("permit(principal, action, resource) when { context.arguments.hasTag(resource.name) };", Pointers::All),
+            (
+                "permit(principal, action, resource) when { (if true then context else context).arguments.hasTag(\"/a\") };",
+                Pointers::All,
+            ),
+            ("permit(principal, action, resource) when { context.arguments == context.arguments };", Pointers::All),
+            (
+                "permit(principal, action, resource) when { principal.hasTag(context.arguments.getTag(\"/a\")) };",
+                these(&["/a"]),
+            ),
+        ];
+        for (text, expected) in table {
+            let form = Policy::parse(None, text).unwrap().to_json().unwrap();
+            assert_eq!(Pointers::of(&form), expected, "{text}");
+        }
+        assert_eq!(these(&["/a"]).and(&these(&["/b"])), these(&["/a", "/b"]));
+        assert_eq!(these(&["/a"]).and(&Pointers::All), Pointers::All);
     }
 
     #[test]

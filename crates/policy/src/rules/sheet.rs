@@ -10,7 +10,7 @@ use cedar_policy::{
 use miette::Diagnostic;
 use sha2::{Digest, Sha256};
 
-use super::reads::Reads;
+use super::reads::{Pointers, Reads};
 use super::vocabulary::{SCHEMA, Type};
 
 /// Rules of one text; more is a text that was not meant.
@@ -51,6 +51,8 @@ pub(super) struct Rule {
     /// The tool, upstream or endpoint that it is about; `None`: any.
     pub(super) resource: Option<EntityUid>,
     pub(super) reads: Reads,
+    /// Of the arguments.
+    pub(super) pointers: Pointers,
 }
 
 impl Sheet {
@@ -145,6 +147,7 @@ impl Rule {
                 ResourceConstraint::In(id) | ResourceConstraint::Eq(id) | ResourceConstraint::IsIn(_, id) => Some(id),
             },
             reads: Reads::of(&form),
+            pointers: Pointers::of(&form),
         })
     }
 }
