@@ -62,6 +62,14 @@ impl<'a> Follower<'a> {
         }
     }
 
+    /// Reads the files again, where what they say has changed or was wrong.
+    pub(crate) fn follow(&mut self, weir: &Weir) {
+        // A certificate that was missing is no part of the files that name it.
+        if self.said.has_errors() || self.loader.is_stale() {
+            self.reload(weir);
+        }
+    }
+
     /// Reads the files and applies them, where they say something new.
     pub(crate) fn reload(&mut self, weir: &Weir) {
         let outcome = self.loader.load();

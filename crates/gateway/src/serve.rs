@@ -59,7 +59,7 @@ async fn run(loader: Loader<'_>, config: Config, report: Report) -> ExitCode {
                     follower.reload(&weir);
                 }
             },
-            () = follower.changed() => follower.reload(&weir),
+            () = follower.changed() => follower.follow(&weir),
         }
     }
     finish(weir, &mut signals).await

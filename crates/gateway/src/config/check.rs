@@ -46,7 +46,7 @@ pub(crate) struct Part {
     /// What is ruled for them.
     pub(crate) rulings: Vec<Ruling>,
     /// Folders with its rules.
-    pub(crate) folders: Vec<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
 }
 
 /// What the main file says for all files.
@@ -60,7 +60,7 @@ pub(crate) struct Main {
     /// What is ruled for single ones.
     pub(crate) rulings: Vec<Ruling>,
     /// Folders with rules.
-    pub(crate) folders: Vec<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
     /// True if the file lists its endpoints itself.
     pub(crate) own_endpoints: bool,
 }
@@ -85,7 +85,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, report: &mut Report) -> M
     let audit = audit::check(raw.audit, folder, report);
     let own_endpoints = raw.endpoints.is_some();
     let common = policy::sheets(raw.policy.as_ref(), folder, &Path::at("policy"), report);
-    let mut part = Part { folders: policy::folders(raw.policy.iter(), folder), ..Part::default() };
+    let mut part = Part { files: policy::files(raw.policy.iter(), folder), ..Part::default() };
     upstreams::check(raw.upstreams, &defaults, &[], &mut part, report);
     mcp_servers::check(raw.mcp_servers, &defaults, &[], &mut part, report);
     if let Some(endpoints) = raw.endpoints {
@@ -110,8 +110,8 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, report: &mut Report) -> M
         rules: Arc::new(Book::default()),
         audit,
     };
-    let (rulings, folders) = (part.rulings, part.folders);
-    Main { config, defaults, include: raw.include, common, rulings, folders, own_endpoints }
+    let (rulings, files) = (part.rulings, part.files);
+    Main { config, defaults, include: raw.include, common, rulings, files, own_endpoints }
 }
 
 /// Checks a team's file against what stands already.

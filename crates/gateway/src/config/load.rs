@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path as FilePath, PathBuf};
 
+use sha2::{Digest as _, Sha256};
+
 use super::check::{self, Main, Part};
 use super::decode::decode;
 use super::env::{Environment, fill_in};
@@ -45,15 +47,20 @@ pub struct Loader<'a> {
     environment: Environment<'a>,
     last_good: HashMap<PathBuf, String>,
     include: Option<PathBuf>,
-    /// Where rules are.
+    /// The files with rules.
     rules: Vec<PathBuf>,
+    /// What the files said when they were read.
+    read: Digest,
 }
+
+/// Names what files say.
+type Digest = [u8; 32];
 
 impl<'a> Loader<'a> {
     /// Nothing is read yet.
     #[must_use]
     pub fn new(source: Source, environment: Environment<'a>) -> Self {
-        Self { source, environment, last_good: HashMap::new(), include: None, rules: Vec::new() }
+        Self { source, environment, last_good: HashMap::new(), include: None, rules: Vec::new(), read: [0; 32] }
     }
 
     /// Another text from now on, where the config is no file.
@@ -69,7 +76,8 @@ impl<'a> Loader<'a> {
             Source::Text { .. } => None,
         };
         let mut folders: Vec<PathBuf> = Vec::new();
-        for folder in own.into_iter().chain(self.include.clone()).chain(self.rules.iter().cloned()) {
+        let rules = self.rules.iter().map(|file| folder_of(file));
+        for folder in own.into_iter().chain(self.include.clone()).chain(rules) {
             if !folders.contains(&folder) {
                 folders.push(folder);
             }
@@ -77,8 +85,45 @@ impl<'a> Loader<'a> {
         folders
     }
 
+    /// Whether the config's files say something else than when they were read. Cheap: what stands beside them, such as weir's own
+    /// audit file, may be written all the time. Files that they only name (certificates) are not looked at.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        self.digest() != self.read
+    }
+
+    fn digest(&self) -> Digest {
+        let own = match &self.source {
+            Source::File(file) => Some(file.clone()),
+            Source::Text { .. } => None,
+        };
+        let teams = self.include.as_deref().map(|include| files_in(include).unwrap_or_default()).unwrap_or_default();
+        let mut hash = Sha256::new();
+        let mut part = |part: &[u8]| {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        };
+        for file in own.into_iter().chain(teams).chain(self.rules.iter().cloned()) {
+            part(file.as_os_str().as_encoded_bytes());
+            match read(&file) {
+                Ok(text) => part(text.as_bytes()),
+                Err(problem) => part(problem.message.as_bytes()),
+            }
+        }
+        hash.finalize().into()
+    }
+
     /// Reads everything.
     pub fn load(&mut self) -> Outcome {
+        // Before anything is read: what changes meanwhile is stale then, and read once more.
+        self.read = self.digest();
+        let outcome = self.load_all();
+        self.rules.sort();
+        self.rules.dedup();
+        outcome
+    }
+
+    fn load_all(&mut self) -> Outcome {
         let mut report = Report::default();
         let (name, folder, text) = match &self.source {
             Source::File(file) => (file.display().to_string(), folder_of(file), read(file)),
@@ -95,7 +140,7 @@ impl<'a> Loader<'a> {
         let mut main = check::main(raw, &folder, &mut report);
         let broken = report.has_errors();
         self.include = main.include.as_deref().map(|include| folder.join(include));
-        self.rules = std::mem::take(&mut main.folders);
+        self.rules = std::mem::take(&mut main.files);
         let mut teams = Report::default();
         if let Some(include) = self.include.clone() {
             self.teams(&include, &mut main, &mut report, &mut teams);
@@ -156,7 +201,7 @@ impl<'a> Loader<'a> {
             main.config.upstreams.extend(part.upstreams);
             main.config.endpoints.extend(part.endpoints);
             main.rulings.extend(part.rulings);
-            self.rules.extend(part.folders);
+            self.rules.extend(part.files);
         }
     }
 

@@ -62,7 +62,7 @@ impl Sheet {
     /// # Errors
     /// All that is wrong with it.
     pub fn read(name: &str, text: &str, first: u32) -> Result<(Self, Vec<Complaint>), Vec<Complaint>> {
-        let text = Text { name, text, first };
+        let text = Text::new(name, text, first);
         let policies: PolicySet = text.text.parse().map_err(|errors: cedar_policy::ParseErrors| {
             errors.iter().map(|error| text.complaint(error)).collect::<Vec<_>>()
         })?;
@@ -165,9 +165,16 @@ struct Text<'a> {
     name: &'a str,
     text: &'a str,
     first: u32,
+    /// Where its lines end: many are asked for.
+    ends: Vec<usize>,
 }
 
-impl Text<'_> {
+impl<'t> Text<'t> {
+    fn new(name: &'t str, text: &'t str, first: u32) -> Self {
+        let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at).collect();
+        Self { name, text, first, ends }
+    }
+
     fn whole(&self, message: impl Into<String>) -> Complaint {
         Complaint { line: None, message: message.into(), hint: None, harmless: false }
     }
@@ -199,8 +206,7 @@ impl Text<'_> {
     }
 
     fn line(&self, offset: usize) -> u32 {
-        let before = &self.text.as_bytes()[..offset.min(self.text.len())];
-        let lines = before.iter().filter(|byte| **byte == b'\n').count();
+        let lines = self.ends.partition_point(|end| *end < offset);
         self.first.saturating_add(u32::try_from(lines).unwrap_or(u32::MAX))
     }
 

@@ -34,7 +34,7 @@ pub(super) fn check(
         );
     }
     let own = raw.0.iter().filter_map(|(_, raw)| raw.policy.as_ref());
-    part.folders.extend(policy::folders(own, &defaults.folder));
+    part.files.extend(policy::files(own, &defaults.folder));
     for (text, raw) in raw.0 {
         let path = Path::at("endpoints").key(&text);
         if let Err(message) = legal(&text) {

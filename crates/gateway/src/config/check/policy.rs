@@ -12,13 +12,9 @@ use super::super::report::{Path, Problem, Report, Severity};
 use super::super::{Config, load};
 use super::toolsets;
 
-/// The folders whose files hold rules, whether they can be read or not: so that a repaired one is seen.
-pub(super) fn folders<'a>(all: impl Iterator<Item = &'a RawPolicy>, folder: &FilePath) -> Vec<PathBuf> {
-    let files = all.flat_map(|raw| raw.files.iter().flatten());
-    let mut folders: Vec<_> = files.map(|name| load::folder_of(&folder.join(name))).collect();
-    folders.sort();
-    folders.dedup();
-    folders
+/// The files that hold rules, whether they can be read or not: so that a repaired one is seen.
+pub(super) fn files<'a>(all: impl Iterator<Item = &'a RawPolicy>, folder: &FilePath) -> Vec<PathBuf> {
+    all.flat_map(|policy| policy.files.iter().flatten()).map(|name| folder.join(name)).collect()
 }
 
 /// The rules of one `policy:`.

@@ -40,6 +40,38 @@ fn a_bad_team_file_keeps_its_last_good_version_only() {
 }
 
 #[test]
+fn only_the_configs_own_files_make_it_stale() {
+    let folder = Folder::new("stale");
+    let rules = |who: &str| format!("permit(principal in Group::\"{who}\", action, resource);");
+    let main = folder.write("weir.yaml", "include: teams\npolicy: { files: [main.cedar] }\n");
+    folder.write("main.cedar", &rules("a"));
+    folder.write("teams/a.yaml", &team("a"));
+    let mut loader = Loader::new(Source::File(main.clone()), &environment);
+    assert!(loader.is_stale(), "never read");
+    // The first time it is not known before which files there are.
+    assert!(loader.load().config.is_some() && loader.load().config.is_some());
+    assert!(!loader.is_stale());
+    folder.write("audit.jsonl", "{}\n");
+    folder.write("teams/notes.txt", "not a config");
+    folder.write("other.cedar", &rules("b"));
+    assert!(!loader.is_stale(), "what stands beside it is nothing to it");
+    let changes: [(&str, &str); 4] = [
+        ("weir.yaml", "include: teams\npolicy: { files: [main.cedar] }\nlisten: 127.0.0.1:0\n"),
+        ("main.cedar", &rules("b")),
+        ("teams/a.yaml", &team("a2")),
+        ("teams/b.yaml", &team("b")),
+    ];
+    for (name, text) in changes {
+        folder.write(name, text);
+        assert!(loader.is_stale(), "{name}");
+        assert!(loader.load().config.is_some(), "{name}");
+        assert!(!loader.is_stale(), "{name}");
+    }
+    std::fs::remove_file(folder.0.join("teams/b.yaml")).unwrap();
+    assert!(loader.is_stale(), "a file that goes away is news");
+}
+
+#[test]
 fn a_team_cannot_take_anothers_id_or_path() {
     let folder = Folder::new("clash");
     let main = folder.write("weir.yaml", "include: teams\nupstreams: { own: { url: \"http://own/mcp\" } }\n");
