@@ -248,7 +248,7 @@ impl Stack {
 }
 
 /// The trace context of a head (W3C). Of a header that is given twice none counts, and `baggage` is nobody's to pass on who was
-/// not asked to: a client that wants it passed on says it in `_meta`.
+/// not asked to: a client that wants it passed on says it in `_meta`, and the operator names the upstreams it may go to.
 fn trace(headers: &HeaderMap) -> Trace {
     let one = |name: &str| {
         let mut all = headers.get_all(name).iter();

@@ -34,7 +34,7 @@ const HANDOVER: Duration = Duration::from_millis(100);
 /// Dropping the future or the reply cancels the call at the server.
 pub(crate) async fn call(server: Arc<Server>, outbound: Outbound) -> Reply {
     let limits = Limits::new(outbound.deadlines);
-    let mut running: Fut<'static, Reply> = Box::pin(bound(server.clone(), outbound));
+    let mut running: Fut<'static, Reply> = Box::pin(bound(server.clone(), server.at_border(outbound)));
     let patience = limits.next().min(tokio::time::Instant::now() + PATIENCE);
     match tokio::time::timeout_at(patience, &mut running).await {
         Ok(reply) if reply.is_ended() => reply,

@@ -81,7 +81,7 @@ impl Factory {
     /// # Errors
     /// The certificate file in the settings is not usable.
     pub fn build(&self, settings: Settings) -> Result<Arc<dyn Upstream>, BuildError> {
-        let Settings { id, transport, protocol, session, asks, bounds, connect } = settings;
+        let Settings { id, transport, protocol, session, asks, baggage, bounds, connect } = settings;
         let site = Arc::new(Site::new(id.clone(), (bounds, asks), &self.ports, self.identity.client_info.clone()));
         let line = match transport {
             Transport::Http(settings) => {
@@ -96,7 +96,7 @@ impl Factory {
                 Line::Stdio(Box::new(StdioServer::new(site.clone(), Origin::Process(settings), protocol, session)))
             }
         };
-        Ok(Arc::new(Server::new(site, line)))
+        Ok(Arc::new(Server::new(site, line, baggage)))
     }
 
     /// Makes what posts documents to the URL of `settings`. Opens nothing before the first.

@@ -10,6 +10,7 @@ use weir_core::port::Fut;
 use weir_core::reply::Reply;
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{Health, Outbound, SessionNews, Updates, Upstream, Watch};
+use weir_core::call::{Call, Trace};
 use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::hop::Proof;
 
@@ -32,6 +33,8 @@ pub(crate) struct Server {
     pub(crate) breaker: Breaker,
     /// Places for calls in flight.
     pub(crate) places: Arc<Semaphore>,
+    /// Whether the baggage of callers goes on.
+    baggage: bool,
     /// What the gauge shows.
     shown: AtomicU8,
     /// What tasks of older servers ask.
@@ -76,10 +79,19 @@ impl Line {
 }
 
 impl Server {
-    pub(crate) fn new(site: Arc<Site>, line: Line) -> Self {
+    pub(crate) fn new(site: Arc<Site>, line: Line, baggage: bool) -> Self {
         let places = Arc::new(Semaphore::new(site.bounds.in_flight));
         let held = tasks::Desk::new(site.clone());
-        Self { site, line, breaker: Breaker::default(), places, shown: AtomicU8::new(UNKNOWN), held }
+        Self { site, line, breaker: Breaker::default(), places, baggage, shown: AtomicU8::new(UNKNOWN), held }
+    }
+
+    /// The call with what its client may say to this server.
+    pub(crate) fn at_border(&self, outbound: Outbound) -> Outbound {
+        if self.baggage || outbound.call.trace.baggage.is_none() {
+            return outbound;
+        }
+        let trace = Trace { baggage: None, ..outbound.call.trace.clone() };
+        Outbound { call: Arc::new(Call { trace, ..(*outbound.call).clone() }), ..outbound }
     }
 
     /// Takes note of how an attempt went.

@@ -24,6 +24,8 @@ pub struct Settings {
     pub session: Sharing,
     /// What the server may ask of clients in the middle of their calls.
     pub asks: CapabilityClass,
+    /// Whether the `baggage` (W3C) of its callers goes on to it. It says of them what they want their own side to know.
+    pub baggage: bool,
     /// Bounds of what it may make weir hold.
     pub bounds: Bounds,
     /// How long a connection may take to stand, name lookup and TLS included.
@@ -154,6 +156,7 @@ impl Settings {
             protocol: Protocol::Auto,
             session,
             asks: session.asks(),
+            baggage: false,
             bounds: Bounds::default(),
             connect: weir_core::upstream::Deadlines::CALL.connect,
         }

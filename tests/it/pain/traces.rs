@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{BOTH, both_eras, weir_over};
-use crate::harness::Checked;
+use super::{BOTH, both_eras};
+use crate::harness::{Checked, Weir};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const SPAN: &str = "b7ad6b7169203331";
@@ -17,11 +17,13 @@ fn parts(parent: &str) -> (&str, &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r139_traces_of_headers_and_of_meta_go_on_upstream_with_a_span_of_weirs_own() {
+async fn r139_f17_traces_of_headers_and_of_meta_go_on_upstream_with_a_span_of_weirs_own_and_baggage_where_it_may() {
     let parent = format!("00-{TRACE}-{SPAN}-01");
     for (era, builder) in both_eras() {
         let upstream = builder.tools(1).start().await;
-        let weir = weir_over(&[("one", &upstream)]);
+        let url = upstream.url();
+        let weir = Weir::over(json!({ "one": { "url": url, "baggage": true }, "two": { "url": url } }));
+        weir.until_listed("/mcp", &["one__tool_0000", "two__tool_0000"]);
         for revision in BOTH {
             let client = Checked::open(&weir.url("/mcp"), revision).await;
             let by_header = client.clone().with_header("traceparent", &parent).with_header("tracestate", "a=b");
@@ -45,6 +47,13 @@ async fn r139_traces_of_headers_and_of_meta_go_on_upstream_with_a_span_of_weirs_
                 assert_eq!(seen.meta()["tracestate"], "a=b");
                 let baggage = if params["_meta"].is_null() { Value::Null } else { json!("k=v") };
                 assert_eq!(seen.meta().get("baggage").cloned().unwrap_or_default(), baggage);
+                let elsewhere = json!({ "name": "two__tool_0000", "arguments": {}, "_meta": params["_meta"] });
+                if params["_meta"].is_object() {
+                    assert!(client.ask("tools/call", elsewhere).await.result().is_object());
+                    let seen = upstream.requests_of("tools/call").pop().unwrap();
+                    assert_eq!(seen.meta().get("baggage"), None, "nobody said that it may go there");
+                    assert_eq!(parts(seen.meta()["traceparent"].as_str().unwrap()).0, TRACE);
+                }
             }
         }
     }

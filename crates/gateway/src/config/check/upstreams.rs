@@ -82,9 +82,10 @@ pub(super) fn one(
         (Some(RawSession::Principal), _) | (None, false) => Sharing::Principal,
     };
     let asks = raw.asks.as_deref().map_or_else(|| sharing.asks(), asks);
+    let baggage = raw.baggage.unwrap_or_default();
     let transport = transport(raw, &defaults.folder, path, report)?;
     let connect = rules.deadlines.connect;
-    let settings = Settings { id, transport, protocol, session: sharing, asks, bounds, connect };
+    let settings = Settings { id, transport, protocol, session: sharing, asks, baggage, bounds, connect };
     Some(UpstreamPlan { settings, rules })
 }
 

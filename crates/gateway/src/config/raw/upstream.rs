@@ -30,6 +30,8 @@ pub(crate) struct RawUpstream {
     /// What it may ask of clients in the middle of their calls. Default: everything that the client says it can be asked;
     /// where everybody shares a session or process, nothing.
     pub(crate) asks: Option<Vec<RawAsk>>,
+    /// Whether `baggage` (W3C) that a client says in `_meta` goes on to it. Default `false`: it is dropped.
+    pub(crate) baggage: Option<bool>,
     /// Headers on every request to it. Keep secrets out of the file: `Bearer ${TOKEN}`.
     pub(crate) headers: Option<Ordered<Secret>>,
     /// OAuth tokens on every request to it: weir's own, or its callers' by exchange.
@@ -66,7 +68,7 @@ pub(crate) enum RawProtocol {
     Modern,
     /// 2024-11-05 to 2025-11-25, with `initialize`.
     Legacy,
-    /// HTTP+SSE of 2024-11-05. Not there in this version.
+    /// HTTP+SSE of 2024-11-05.
     Sse,
 }
 
