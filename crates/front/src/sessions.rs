@@ -3,6 +3,7 @@
 //! An idle session is its record and nothing else: no task, no channel, no entry here.
 
 mod holds;
+mod told;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -27,6 +28,7 @@ use weir_era::session::Session;
 
 use self::holds::Live;
 pub(crate) use self::holds::{AskHold, Detached, InFlight, MostDetached, ReadHold, StreamHold, Subscribing};
+use self::told::ToldLists;
 use crate::Ports;
 use crate::places::Place;
 use crate::settings::Limits;
@@ -50,6 +52,7 @@ const SHARDS: usize = 16;
 pub(crate) struct Sessions {
     ports: Ports,
     shards: [Mutex<HashMap<SessionKey, Live>>; SHARDS],
+    told: ToldLists,
     detached: AtomicUsize,
 }
 
@@ -94,7 +97,12 @@ impl Opened {
 
 impl Sessions {
     pub(crate) fn new(ports: &Ports) -> Self {
-        Self { ports: ports.clone(), shards: std::array::from_fn(|_| Mutex::default()), detached: AtomicUsize::new(0) }
+        Self {
+            ports: ports.clone(),
+            shards: std::array::from_fn(|_| Mutex::default()),
+            told: ToldLists::default(),
+            detached: AtomicUsize::new(0),
+        }
     }
 
     fn shard(&self, key: &SessionKey) -> MutexGuard<'_, HashMap<SessionKey, Live>> {
@@ -360,6 +368,7 @@ impl Sessions {
     pub(crate) fn ended(&self, key: &SessionKey) {
         let live = self.shard(key).remove(key);
         self.ports.replays.forget(*key);
+        self.told.forget(key);
         let Some(live) = live else { return };
         live.calls.values().flatten().for_each(|(_, token)| token.cancel());
         if let Some((_, token)) = live.stream {

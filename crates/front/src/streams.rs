@@ -55,10 +55,11 @@ pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, heade
         Err(place) => place,
     };
     let (replaced, inbox, hold) = Sessions::stream(&context.shared, opened.key);
-    let changes = watch(context, known, opened.class(), ListKind::ALL.into_iter().collect());
+    let mut changes = watch(context, known, opened.class(), ListKind::ALL.into_iter().collect());
+    go_on(&mut changes, &hold);
     let line = context.shared.ports.bells.open(opened.key);
     let questions = Questions::new(context.shared.clone(), opened.key, opened.session.revision);
-    let kind = Kind::Get { _hold: hold, beside: Beside { endpoint: context.endpoint.clone(), line, questions } };
+    let kind = Kind::Get { hold, beside: Beside { endpoint: context.endpoint.clone(), line, questions } };
     let keep_alive = KeepAlive::new(context, known.principal().expires());
     let stream = Stream::new(context, (place, keep_alive), (changes, inbox), kind, &replaced);
     labelled(waiting(stream), "GET", "legacy")
@@ -149,11 +150,26 @@ fn watch(context: &Context, known: &Authenticated<()>, class: CapabilityClass, k
     let told_as = |kind| if kind == ListKind::Templates { ListKind::Resources } else { kind };
     let watched = ListKind::ALL.into_iter().filter(|kind| kinds.has(told_as(*kind)));
     let watch = |kind| context.shared.catalog.watch(&context.endpoint, class, kind, known.principal());
-    watched.map(|kind| Watched { kind: told_as(kind), watching: watch(kind) }).collect()
+    watched.map(|list| Watched { list, kind: told_as(list), watching: watch(list) }).collect()
+}
+
+/// Goes on where the session's stream before this one ended: what changed meanwhile is told, under each word once.
+fn go_on(changes: &mut [Watched], hold: &StreamHold) {
+    let mut behind = Kinds::default();
+    for Watched { list, kind, watching } in changes {
+        let last = hold.last_told(*list).filter(|last| *last != watching.last() && !behind.has(*kind));
+        if let Some(last) = last {
+            watching.go_on_from(last);
+            behind = behind.with(*kind);
+        }
+        hold.tell(*list, watching.last());
+    }
 }
 
 /// One of the lists a stream tells of.
 struct Watched {
+    list: ListKind,
+    /// The list whose word clients are told.
     kind: ListKind,
     watching: Watching,
 }
@@ -182,7 +198,7 @@ pub(crate) fn place(context: &Context, known: &Authenticated<()>) -> Result<Plac
 }
 
 enum Kind {
-    Get { _hold: StreamHold, beside: Beside },
+    Get { hold: StreamHold, beside: Beside },
     Listen { id: RequestId, about: Arc<About>, subscribed: Vec<Subscribed>, tasks: Followed },
 }
 
@@ -295,8 +311,14 @@ impl Stream {
 
     /// The next change of any list, if there is one. All of them are looked at until then, so that each wakes the stream.
     fn poll_changes(&mut self, cx: &mut Task<'_>) -> Option<(ListKind, Change)> {
-        self.changes.iter_mut().find_map(|watched| match watched.watching.poll_changed(cx) {
-            Poll::Ready(change) => Some((watched.kind, change)),
+        let Self { changes, kind, .. } = self;
+        changes.iter_mut().find_map(|watched| match watched.watching.poll_changed(cx) {
+            Poll::Ready(change) => {
+                if let Kind::Get { hold, .. } = kind {
+                    hold.tell(watched.list, watched.watching.last());
+                }
+                Some((watched.kind, change))
+            }
             Poll::Pending => None,
         })
     }

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use weir_core::call::{Call, Trace};
 use weir_core::names::UpstreamId;
 use weir_core::port::Fut;
 use weir_core::reply::Reply;
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{Health, Outbound, SessionNews, Updates, Upstream, Watch};
-use weir_core::call::{Call, Trace};
 use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::hop::Proof;
 

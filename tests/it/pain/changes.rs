@@ -159,6 +159,47 @@ async fn d04_r090_a_change_comes_on_exactly_one_stream_of_a_session() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r090_r204_what_changed_while_a_sessions_stream_was_away_is_told_once_on_the_next_one() {
+    let upstream = Mockup::modern().tools(1).start().await;
+    let weir = weir_over(&[("one", &upstream)]);
+    for revision in [Revision::V2025_03_26, Revision::NEWEST_LEGACY] {
+        upstream.set_tools(Tool::numbered(1));
+        upstream.notify_list_changed();
+        let client = Checked::open(&weir.url("/mcp"), revision).await;
+        let listed = |count| {
+            let client = client.clone();
+            async move {
+                until_it("the new list", async || (client.names().await.len() == count).then_some(())).await;
+            }
+        };
+        listed(1).await;
+        let told = || weir.metric("weir_list_changed_out_total", &[]);
+        let before = told();
+        let mut stream = client.changes().await;
+        upstream.until("weir listens", |mockup| mockup.listeners() > 0).await;
+        upstream.set_tools(Tool::numbered(2));
+        upstream.notify_list_changed();
+        stream.changed().await;
+        drop(stream);
+        upstream.set_tools(Tool::numbered(3));
+        upstream.notify_list_changed();
+        listed(3).await;
+        // What it names is not known: a stream of its own answers.
+        let resumed = client.clone().with_header("last-event-id", "00000000000000ff-1");
+        let mut stream = resumed.changes().await;
+        stream.changed().await;
+        drop(stream);
+        let mut stream = client.changes().await;
+        upstream.set_tools(Tool::numbered(4));
+        upstream.notify_list_changed();
+        stream.changed().await;
+        listed(4).await;
+        let told = told() - before;
+        assert!((told - 3.0).abs() < 0.1, "{revision:?}: once each, and nothing where nothing changed: {told}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r194_r195_r196_r197_r198_r200_listens_are_independent_and_tell_only_what_was_asked_for() {
     let upstream = Mockup::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);

@@ -73,6 +73,7 @@ impl Catalog {
             of: (kind, class),
             principal: principal.clone(),
             last: Version::default(),
+            behind: false,
         };
         watching.last = watching.version();
         watching
@@ -144,11 +145,16 @@ pub struct Watching {
     principal: Principal,
     /// What was seen when the client was last told.
     last: Version,
+    /// The client was last told of something else, before this watch began.
+    behind: bool,
 }
 
 impl Watching {
     /// The next change of what the principal sees. For whoever is polled itself, such as a response body.
     pub fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<Change> {
+        if std::mem::take(&mut self.behind) {
+            return Poll::Ready(Change::Moved);
+        }
         loop {
             match self.changes.poll_changed(cx) {
                 Poll::Ready(Change::Moved) => {
@@ -160,6 +166,17 @@ impl Watching {
                 other => return other,
             }
         }
+    }
+
+    /// What the client knows of, once it was told of the last change.
+    #[must_use]
+    pub fn last(&self) -> Version {
+        self.last
+    }
+
+    /// Goes on from what the client was told of in an earlier watch: if it sees something else now, that is a change.
+    pub fn go_on_from(&mut self, told: Version) {
+        self.behind = told != self.last;
     }
 
     fn version(&self) -> Version {

@@ -9,8 +9,9 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use weir_core::SessionKey;
-use weir_core::catalog::Inbox;
+use weir_core::catalog::{Inbox, Version};
 use weir_core::port::StreamKey;
+use weir_core::upstream::ListKind;
 
 use super::{FromClient, Sessions, Subscribed};
 use crate::settings::Limits;
@@ -167,6 +168,18 @@ pub(crate) struct StreamHold {
     pub(super) shared: Arc<Shared>,
     pub(super) key: SessionKey,
     pub(super) nth: u64,
+}
+
+impl StreamHold {
+    /// What the session was told of a list, on this stream or one before it.
+    pub(crate) fn last_told(&self, list: ListKind) -> Option<Version> {
+        self.shared.sessions.told.last(&self.key, list)
+    }
+
+    /// The session is told of a list as it is now.
+    pub(crate) fn tell(&self, list: ListKind, version: Version) {
+        self.shared.sessions.told.note(self.key, list, version);
+    }
 }
 
 impl Drop for StreamHold {

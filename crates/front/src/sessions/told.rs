@@ -1,0 +1,71 @@
+//! What sessions know of their lists: so that a client whose GET stream was away for a while is told of what changed meanwhile.
+//!
+//! Kept here and not in the session's record: it changes with every change of a list, and only this replica's streams tell of
+//! those. A client that comes back to another replica is told of what changes from then on.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use weir_core::SessionKey;
+use weir_core::catalog::Version;
+use weir_core::upstream::ListKind;
+
+/// Sessions in one part. What is forgotten above that costs a client a notification that it missed, if it missed one.
+const MOST: usize = 4096;
+/// Parts, so that sessions seldom wait for one another.
+const PARTS: usize = 16;
+
+type Lists = [Option<Version>; ListKind::ALL.len()];
+
+/// The lists that each session was last told of. An entry goes with its session.
+#[derive(Default)]
+pub(super) struct ToldLists([Mutex<HashMap<SessionKey, Lists>>; PARTS]);
+
+impl ToldLists {
+    pub(super) fn last(&self, key: &SessionKey, list: ListKind) -> Option<Version> {
+        self.part(key).get(key)?[list as usize]
+    }
+
+    pub(super) fn note(&self, key: SessionKey, list: ListKind, version: Version) {
+        let mut part = self.part(&key);
+        if part.len() >= MOST && !part.contains_key(&key) {
+            let any = part.keys().next().copied();
+            any.map(|any| part.remove(&any));
+        }
+        part.entry(key).or_default()[list as usize] = Some(version);
+    }
+
+    pub(super) fn forget(&self, key: &SessionKey) {
+        self.part(key).remove(key);
+    }
+
+    fn part(&self, key: &SessionKey) -> MutexGuard<'_, HashMap<SessionKey, Lists>> {
+        self.0[usize::from(key.0[0]) % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_sessions_were_told_is_kept_apart_bounded_and_forgotten() {
+        let told = ToldLists::default();
+        let key = |number: u32| {
+            let mut key = [0; 16];
+            key[8..12].copy_from_slice(&number.to_be_bytes());
+            SessionKey(key)
+        };
+        told.note(key(0), ListKind::Tools, Version([1; 16]));
+        told.note(key(0), ListKind::Prompts, Version([2; 16]));
+        assert_eq!(told.last(&key(0), ListKind::Tools), Some(Version([1; 16])));
+        assert_eq!((told.last(&key(0), ListKind::Templates), told.last(&key(1), ListKind::Tools)), (None, None));
+        told.forget(&key(0));
+        assert_eq!(told.last(&key(0), ListKind::Tools), None);
+        for number in 0..10_000 {
+            told.note(key(number), ListKind::Tools, Version::default());
+        }
+        assert_eq!(told.part(&key(0)).len(), MOST);
+        assert_eq!(told.last(&key(9_999), ListKind::Tools), Some(Version::default()));
+    }
+}
