@@ -1,6 +1,7 @@
 //! Who gets in: the weir binary with an identity provider beside it, that behaves and misbehaves.
 
 mod certificates;
+mod clock;
 mod credentials;
 mod metadata;
 mod provider;
