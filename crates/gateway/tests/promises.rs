@@ -7,17 +7,15 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 /// Requirements by number.
-const REQUIREMENTS: [RangeInclusive<u16>; 7] =
-    [1..=123, 140..=165, 194..=204, 207..=236, 237..=253, 271..=273, 276..=283];
+const REQUIREMENTS: [RangeInclusive<u16>; 5] = [1..=123, 139..=165, 194..=204, 207..=253, 271..=283];
 
 /// Rows of the fault matrix by letter and number.
-const FAULTS: [(char, RangeInclusive<u16>); 14] = [
+const FAULTS: [(char, RangeInclusive<u16>); 13] = [
     ('a', 1..=9),
     ('a', 17..=26),
     ('b', 1..=25),
-    ('c', 1..=27),
-    ('d', 1..=9),
-    ('d', 11..=16),
+    ('c', 1..=28),
+    ('d', 1..=16),
     ('e', 1..=11),
     ('e', 15..=16),
     ('e', 20..=20),

@@ -36,6 +36,38 @@ async fn c26_c23_weir_issues_nothing_and_every_other_path_is_404() {
     }
 }
 
+/// Who stands between a client and an authorization server owes a consent page to each client, with all that makes one safe.
+/// weir stands nowhere there: clients are told the issuer's own name, and no page of weir's asks, redirects or remembers anybody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r274_r275_weir_is_nobodys_deputy_no_page_consents_redirects_or_sets_a_cookie() {
+    let stage = Guarded::start().await;
+    let query = "?response_type=code&client_id=new-one&redirect_uri=https%3A%2F%2Fevil.example%2Fcb&state=s";
+    let pages =
+        ["/authorize", "/oauth/authorize", "/consent", "/callback", "/oauth/callback", "/register", "/token", "/mcp"];
+    let documents = ["/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"];
+    for path in pages.into_iter().chain(documents) {
+        for method in [Method::GET, Method::POST, Method::OPTIONS] {
+            let client = RawClient::new(&stage.weir.url(&format!("{path}{query}")));
+            // A consent of yesterday: there is none to be found.
+            let client = client
+                .with_header("cookie", "__Host-consent=new-one; session=1")
+                .with_header("origin", "https://evil.example");
+            let answer = client.send(method.clone(), HeaderMap::new(), "").await.unwrap().finish().await.unwrap();
+            let status = answer.status.as_u16();
+            assert!((400..500).contains(&status), "{method} {path}: {status}");
+            for header in ["location", "set-cookie", "refresh"] {
+                assert_eq!(answer.header(header), None, "{method} {path}");
+            }
+            let kind = answer.header("content-type").unwrap_or_default();
+            assert!(!kind.contains("html"), "nothing that a frame could show: {method} {path}: {kind}");
+        }
+    }
+    let metadata = get(&stage.weir.url("/.well-known/oauth-protected-resource/mcp")).await;
+    let document: Value = serde_json::from_slice(&metadata.body).unwrap();
+    assert_eq!(document["authorization_servers"], json!([stage.idp.issuer()]), "not weir");
+    assert_eq!(metadata.header("set-cookie"), None);
+}
+
 /// Commands, URLs and rules come from the config alone: nothing that listens takes any.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c24_r280_no_page_takes_anything_and_operators_pages_only_tell() {

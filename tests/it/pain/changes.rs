@@ -93,6 +93,35 @@ async fn r204_a_lost_upstream_stream_is_opened_again_and_what_was_missed_is_told
     }
 }
 
+/// Streams that wait, as in a day's quiet. How many thousands fit is measured: `cargo xtask bench`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d10_idle_streams_are_all_held_and_all_hear_of_a_change() {
+    const STREAMS: usize = 150;
+    let upstream = Mockup::modern().tools(1).start().await;
+    let weir = Weir::with(json!({
+        "upstreams": { "one": { "url": upstream.url() } },
+        "limits": { "streams_per_principal": 2 * STREAMS, "sessions_per_principal": 2 * STREAMS },
+    }));
+    let mut streams = Vec::new();
+    for revision in BOTH {
+        for _ in 0..STREAMS {
+            let client = Checked::open(&weir.url("/mcp"), revision).await;
+            streams.push(client.changes().await);
+        }
+    }
+    let open = |weir: &Weir| weir.metric("weir_streams", &[]);
+    assert!((open(&weir) - 2.0 * STREAMS as f64).abs() < 0.1, "{}", open(&weir));
+    upstream.until("weir listens", |mockup| mockup.listeners() > 0).await;
+    upstream.set_tools(Tool::numbered(2));
+    upstream.notify_list_changed();
+    for stream in &mut streams {
+        stream.changed().await;
+    }
+    assert!((open(&weir) - 2.0 * STREAMS as f64).abs() < 0.1, "none was dropped: {}", open(&weir));
+    drop(streams);
+    until_it("every stream is given back", async || (open(&weir) < 0.1).then_some(())).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r163_a_server_that_tells_nothing_is_asked() {
     for builder in [

@@ -76,3 +76,47 @@ async fn r116_b11_a_tool_with_bad_annotations_is_left_out_or_shown_without_them_
         }
     }
 }
+
+/// Nothing that a client says becomes part of a path or a query, and as a header only what stays one value.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c28_arguments_names_and_uris_change_no_path_and_inject_no_header() {
+    const HOSTILE: [&str; 10] = [
+        "../../admin",
+        "..%2f..%2fadmin",
+        "/etc/passwd",
+        "a?admin=1#x",
+        "a&admin=1;b",
+        "a\r\nX-Evil: 1\r\n\r\nGET /admin HTTP/1.1",
+        "a\nX-Evil: 1",
+        "\u{0}\u{7f}",
+        "http://169.254.169.254/latest",
+        "\u{e9}\u{202e}",
+    ];
+    let schema =
+        json!({ "type": "object", "properties": { "region": { "type": "string", "x-mcp-header": "Region" } } });
+    for (era, builder) in both_eras() {
+        let upstream = builder.with(Tool::new("where").with("inputSchema", schema.clone())).tools(1).start().await;
+        let weir = weir_over(&[("one", &upstream)]);
+        for revision in BOTH {
+            let client = Checked::open(&weir.url("/mcp"), revision).await;
+            for text in HOSTILE {
+                let encoded = format!("=?base64?{}?=", data_encoding::BASE64.encode(text.as_bytes()));
+                let calling = client.clone().with_header("mcp-param-region", &encoded);
+                let answer = calling.call("one__where", json!({ "region": text })).await;
+                assert_eq!(answer.result()["structuredContent"], json!({ "region": text }), "{era:?} {revision:?}");
+                let seen = upstream.requests_of("tools/call").pop().unwrap();
+                let mirrored = seen.header("mcp-param-region").map(str::to_owned);
+                assert_eq!(mirrored.is_some(), era.is_modern(), "{mirrored:?}");
+                let plain = |value: &str| value == text || value == encoded;
+                assert!(mirrored.as_deref().is_none_or(plain), "{text:?} as {mirrored:?}");
+                // Names and URIs that lead elsewhere are unknown, or stand in the body alone.
+                let named = client.ask("tools/call", json!({ "name": format!("one__{text}"), "arguments": {} }));
+                assert_eq!(named.await.code(), -32602, "{text:?}");
+                client.ask("resources/read", json!({ "uri": format!("one+x:{text}") })).await;
+            }
+        }
+        for request in upstream.requests() {
+            assert_eq!((&*request.path, request.header("x-evil")), ("/mcp", None), "{era:?}");
+        }
+    }
+}
