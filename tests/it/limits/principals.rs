@@ -6,7 +6,7 @@ use weir_testkit::{Behaviour, Mockup, RawClient};
 
 use super::config;
 use crate::auth::api_key;
-use crate::harness::{Weir, until_it};
+use crate::harness::{Client, Weir, until_it};
 
 /// weir in front of one server, and a client of each of two principals: one who floods, and another.
 async fn two(upstream: &Mockup, rates: Value, in_flight: usize) -> (Weir, RawClient, RawClient) {
@@ -77,4 +77,41 @@ async fn f12_a_call_waits_for_one_of_the_floods_and_not_for_all() {
     let order: Vec<_> = calls.iter().map(|call| &call.message["params"]["arguments"]["who"]).collect();
     assert_eq!(order.len(), 22);
     assert_eq!(order.iter().position(|who| **who == "other"), Some(2), "{order:?}");
+}
+
+/// A client that finds out which era a server is of must not take a refusal for an old server's answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r048_a_probing_client_does_not_take_429_for_a_legacy_server() {
+    let upstream = Mockup::modern().tools(1).start().await;
+    let (key, entry) = api_key("prober");
+    let mut config = config(&upstream, json!({ "principal": { "rate": "1/h" } }));
+    config["auth"] = json!({ "mode": "required", "api_keys": [entry] });
+    let weir = Weir::with(config);
+    let refused = || weir.metric("weir_limit_decisions_total", &[r#"limit="principal""#, r#"outcome="refused""#]);
+    let in_vain = async |scenario: &[&str]| {
+        let (url, key) = (weir.url("/mcp"), key.clone());
+        let words: Vec<_> = scenario.iter().map(|word| (*word).to_owned()).collect();
+        let run = move || {
+            let words: Vec<_> = words.iter().map(String::as_str).chain(["--bearer", &key]).collect();
+            Client::Rmcp("auto").run_in_vain(&url, &words)
+        };
+        tokio::task::spawn_blocking(run).await.unwrap()
+    };
+    // Refused in the middle: it stays what it is.
+    let seen = in_vain(&["call", "one__tool_0000", "{}"]).await;
+    assert_eq!(seen.one("connected")["protocolVersion"], "2026-07-28");
+    assert!(seen.one("error")["message"].to_string().contains("429"), "{seen:?}");
+    assert!((refused() - 1.0).abs() < 0.1, "one request was refused, and none came after it: {}", refused());
+    // Refused at its first word: it says so, and does not come again with `initialize`.
+    let seen = in_vain(&["list"]).await;
+    assert!(seen.all("connected").is_empty(), "{seen:?}");
+    assert!(seen.one("error")["message"].to_string().contains("429"), "{seen:?}");
+    assert!((refused() - 2.0).abs() < 0.1, "one request was refused, and none came after it: {}", refused());
+    assert_eq!(upstream.total_executions(), 0);
+    // What it could take for a server's answer is not there: no JSON-RPC.
+    let client = RawClient::new(&weir.url("/mcp")).modern().with_header("X-API-Key", &key);
+    for method in ["server/discover", "initialize"] {
+        let answer = client.ask(method, json!({})).await.unwrap();
+        assert_eq!((answer.status.as_u16(), &answer.messages[..]), (429, &[][..]), "{method}");
+    }
 }

@@ -5,7 +5,7 @@ use weir_testkit::mockup::Gate;
 use weir_testkit::{Behaviour, Mockup, RawSocket};
 
 use super::{config, from, weir_over, weir_with};
-use crate::harness::{Client, until_it};
+use crate::harness::until_it;
 
 /// One an hour after the first ones: no test takes that long.
 fn five_an_hour() -> serde_json::Value {
@@ -34,38 +34,6 @@ async fn f01_r048_an_address_over_its_rate_gets_429_and_others_notice_nothing() 
     assert_eq!(from(&weir, "198.51.100.9, 203.0.113.7").call("one__tool_0000", json!({})).await.unwrap().status, 429);
     assert_eq!(other.call("one__tool_0000", json!({})).await.unwrap().status, 200);
     assert_eq!(weir.metric("weir_limit_decisions_total", &[r#"limit="address""#, r#"outcome="refused""#]), 22.0);
-}
-
-/// A client that finds out which era a server is of must not take a refusal for an old server's answer.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r048_a_probing_client_does_not_take_429_for_a_legacy_server() {
-    let (upstream, weir) = weir_with(json!({ "address": { "rate": "1/h" } })).await;
-    let refused = || weir.metric("weir_limit_decisions_total", &[r#"limit="address""#, r#"outcome="refused""#]);
-    let url = weir.url("/mcp");
-    let probing = Client::Rmcp("auto");
-    let in_vain = async |scenario: &'static [&'static str]| {
-        let url = url.clone();
-        tokio::task::spawn_blocking(move || probing.run_in_vain(&url, scenario)).await.unwrap()
-    };
-    // Refused in the middle: it stays what it is.
-    let (seen, told) = in_vain(&["call", "one__tool_0000", "{}"]).await;
-    assert_eq!(seen.one("connected")["protocolVersion"], "2026-07-28");
-    assert!(told.contains("429"), "{told}");
-    assert_eq!(refused(), 1.0, "one request was refused, and none came after it");
-    // Refused at its first word: it says so, and does not come again with `initialize`.
-    let (seen, told) = in_vain(&["list"]).await;
-    assert!(seen.all("connected").is_empty() && told.contains("429"), "{seen:?} {told}");
-    assert_eq!(refused(), 2.0, "one request was refused, and none came after it");
-    assert_eq!(upstream.total_executions(), 0);
-    // What it would take for a server's answer is not there: no JSON-RPC.
-    let methods = [(from(&weir, "203.0.113.7"), "server/discover"), (from(&weir, "203.0.113.8"), "initialize")];
-    for (client, method) in methods {
-        for status in [200, 429] {
-            let answer = client.ask(method, json!({})).await.unwrap();
-            assert!(answer.status != 429 || answer.messages.is_empty(), "{method}: {:?}", answer.messages);
-            assert_eq!(answer.status.as_u16() == 429, status == 429, "{method}: {}", answer.status);
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,6 +7,7 @@ use rmcp::model::{
 };
 use rmcp::service::{NotificationContext, PeerRequestOptions, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, RoleClient};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -25,7 +26,7 @@ pub(crate) async fn run(words: &[String], flags: &Flags) -> anyhow::Result<()> {
     let tool = rest.first().map_or("", String::as_str);
     let arguments: Value = serde_json::from_str(rest.get(1).map_or("{}", String::as_str)).context("arguments")?;
     let (told, mut heard) = mpsc::channel(MOST_HEARD);
-    let client = connect(url, flags.text("era", "auto"), told).await?;
+    let client = connect(url, flags, told).await?;
     match scenario.as_str() {
         "list" => list(&client).await?,
         "call" => print(json!({ "event": "result", "result": call(&client, tool, &arguments, flags).await? })),
@@ -50,15 +51,20 @@ pub(crate) async fn run(words: &[String], flags: &Flags) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn connect(url: &str, era: &str, told: mpsc::Sender<Value>) -> anyhow::Result<Connected> {
+async fn connect(url: &str, flags: &Flags, told: mpsc::Sender<Value>) -> anyhow::Result<Connected> {
     let modern = vec![ProtocolVersion::V_2026_07_28];
-    let lifecycle = match era {
+    let lifecycle = match flags.text("era", "auto") {
         "modern" => ClientLifecycleMode::Discover { preferred_versions: modern },
         "legacy" => ClientLifecycleMode::Initialize,
         "auto" => ClientLifecycleMode::Auto { preferred_versions: modern, legacy_version: None },
         other => bail!("--era {other}: modern, legacy or auto"),
     };
-    let transport = StreamableHttpClientTransport::from_uri(url.to_owned());
+    let config = StreamableHttpClientTransportConfig::with_uri(url.to_owned());
+    let config = match flags.maybe("bearer") {
+        Some(token) => config.auth_header(token),
+        None => config,
+    };
+    let transport = StreamableHttpClientTransport::from_config(config);
     let client = Listener(told).serve_with_lifecycle(transport, lifecycle).await.context("connect")?;
     let about = client.peer_info();
     print(json!({

@@ -1,8 +1,8 @@
 //! A server and a client on the official Rust SDK (`rmcp`), as a foreign peer of weir.
 //!
 //! `rmcp-peer serve --era modern|legacy [--stdio]` prints `listening <url>` once it serves over HTTP.
-//! `rmcp-peer client URL SCENARIO [TOOL] [JSON] [--era modern|legacy|auto] [--trigger TOOL] [--level L]` prints one
-//! JSON object a line of what was seen, like the drivers of the other SDKs.
+//! `rmcp-peer client URL SCENARIO [TOOL] [JSON] [--era modern|legacy|auto] [--trigger TOOL] [--level L]
+//! [--bearer TOKEN]` prints one JSON object a line of what was seen, like the drivers of the other SDKs.
 
 #![expect(deprecated, reason = "log messages are deprecated in the newest revision, and still part of it")]
 
