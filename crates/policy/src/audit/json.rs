@@ -92,6 +92,13 @@ impl<'a> Object<'a> {
 /// move a terminal's cursor, or turn the direction of what stands beside it.
 pub(super) fn push_text(out: &mut String, text: &str, longest: usize) {
     out.push('"');
+    // Nearly every text is a name of plain letters: bytes are characters then.
+    let first = &text.as_bytes()[..text.len().min(longest)];
+    if first.iter().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')) {
+        out.push_str(&text[..first.len()]);
+        out.push_str(if first.len() < text.len() { "…\"" } else { "\"" });
+        return;
+    }
     for (n, c) in text.chars().enumerate() {
         if n == longest {
             out.push('…');
