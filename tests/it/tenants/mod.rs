@@ -3,6 +3,7 @@
 //!
 //! Who is who comes from their keys, through the same verifier as any token; nothing in a test can name a principal.
 
+mod beyond;
 mod steps;
 mod world;
 

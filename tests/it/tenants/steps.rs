@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use weir_testkit::Answer;
+use weir_testkit::{Answer, Mockup};
 use weir_wire::Revision;
 
 use super::world::{Tenant, World, everything};
@@ -21,11 +21,16 @@ impl Board {
         self.1.load(Ordering::Relaxed)
     }
 
-    fn put(&self, tenant: &Tenant, what: &'static str, value: &str) {
+    /// Notes that somebody reached for what is the other's.
+    pub fn reached(&self) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn put(&self, tenant: &Tenant, what: &'static str, value: &str) {
         self.0.lock().unwrap().insert((tenant.name, what), value.to_owned());
     }
 
-    fn find(&self, tenant: &Tenant, what: &'static str) -> Option<String> {
+    pub(super) fn find(&self, tenant: &Tenant, what: &'static str) -> Option<String> {
         let found = self.0.lock().unwrap().get(&(tenant.name, what)).cloned();
         self.1.fetch_add(u64::from(found.is_some()), Ordering::Relaxed);
         found
@@ -34,11 +39,14 @@ impl Board {
 
 /// A client of a tenant.
 pub struct Walker {
-    tenant: &'static Tenant,
-    client: Checked,
-    board: Board,
+    pub(super) tenant: &'static Tenant,
+    pub(super) client: Checked,
+    /// The same one, which can be asked.
+    pub(super) asking: Checked,
+    pub(super) library: Arc<Mockup>,
+    pub(super) board: Board,
     random: u64,
-    steps: u64,
+    pub(super) steps: u64,
 }
 
 impl Walker {
@@ -47,13 +55,16 @@ impl Walker {
         if let Some(session) = client.raw().session() {
             board.put(tenant, "session", session);
         }
-        Self { tenant, client, board: board.clone(), random: seed.wrapping_mul(2).wrapping_add(1), steps: 0 }
+        let able = json!({ "elicitation": { "form": {} } });
+        let asking = Checked::able_with_header(&world.url(), Revision::MODERN, able, tenant.header()).await;
+        let (board, library) = (board.clone(), world.library.clone());
+        Self { tenant, client, asking, library, board, random: seed.wrapping_mul(2).wrapping_add(1), steps: 0 }
     }
 
     /// One step.
     pub async fn step(&mut self, url: &str) {
         self.steps += 1;
-        match self.random() % 16 {
+        match self.random() % 22 {
             0..=6 => self.call().await,
             7 | 8 => self.list().await,
             9 => self.foreign_cursor().await,
@@ -61,12 +72,16 @@ impl Walker {
             12 => self.foreign_session(url).await,
             13 => self.foreign_cancel().await,
             14 => self.stream().await,
+            16 | 17 => self.library().await,
+            18 => self.updates().await,
+            19 | 20 => self.parked().await,
+            21 => self.replayed().await,
             _ => self.again(url).await,
         }
     }
 
     /// Xorshift: the same steps for the same seed.
-    fn random(&mut self) -> u64 {
+    pub(super) fn random(&mut self) -> u64 {
         for (left, shift) in [(true, 13), (false, 7), (true, 17)] {
             self.random ^= if left { self.random << shift } else { self.random >> shift };
         }
@@ -166,7 +181,7 @@ impl Walker {
         self.own(page);
     }
 
-    fn own(&self, answer: &Answer) {
+    pub(super) fn own(&self, answer: &Answer) {
         let all = everything(&answer.messages);
         assert!(!all.contains(self.tenant.other().canary), "{} was sent {all}", self.tenant.name);
     }

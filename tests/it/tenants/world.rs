@@ -1,5 +1,7 @@
 //! One weir, a server of each era behind it, and two tenants with a key each.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use weir_testkit::mockup::Tool;
 use weir_testkit::{Behaviour, Mockup};
@@ -67,19 +69,36 @@ pub struct World {
     pub weir: Weir,
     pub old: Mockup,
     pub new: Mockup,
+    /// Has prompts and resources.
+    pub library: Arc<Mockup>,
 }
+
+/// Who may see what of the library; tools go by scopes.
+const RULES: &str = r#"
+    permit(principal, action, resource);
+    forbid(principal, action, resource) when { principal.scopes.contains("ada") && resource.native like "memo:bob*" };
+    forbid(principal, action, resource) when { principal.scopes.contains("bob") && resource.native like "memo:ada*" };
+    forbid(principal, action, resource) when { principal.scopes.contains("ada") && resource.native like "ui:*" };
+    forbid(principal, action, resource is Prompt) when { principal.scopes.contains("bob") && resource.native == "linked" };
+"#;
 
 impl World {
     pub async fn start() -> Self {
         let old = Mockup::legacy(Revision::NEWEST_LEGACY).start().await;
         let new = Mockup::modern().start().await;
-        for upstream in [&old, &new] {
-            upstream.set_tools(tools(&[]));
+        let library = Arc::new(Mockup::modern().with_library().start().await);
+        let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
+        let form = json!({ "message": "Who are you?", "requestedSchema": schema });
+        let question = json!({ "q": { "method": "elicitation/create", "params": form } });
+        let asks = [Behaviour::ask("elicitation/create", form), Behaviour::input_required(question, Some("its own"))];
+        for (upstream, ask) in [&old, &new].into_iter().zip(asks) {
+            upstream.set_tools(tools(&[]).into_iter().chain([Tool::new("ask").does(ask)]));
         }
         let config = json!({
-            "upstreams": { "old": { "url": old.url() }, "new": { "url": new.url() } },
+            "upstreams": { "old": { "url": old.url() }, "new": { "url": new.url() }, "library": { "url": library.url() } },
+            "policy": { "inline": RULES },
             "endpoints": { "/mcp": {
-                "upstreams": ["old", "new"],
+                "upstreams": ["old", "new", "library"],
                 "page": { "items": 2 },
                 "tools": { "scopes": { "*ada*": ["ada"], "*bob*": ["bob"] } },
             } },
@@ -88,7 +107,7 @@ impl World {
         });
         // What weir says is kept, and it would say millions of lines.
         let weir = Weir::logging(config, "warn");
-        Self { weir, old, new }
+        Self { weir, old, new, library }
     }
 
     pub fn url(&self) -> String {
