@@ -1,5 +1,5 @@
-//! The steps of a tenant beyond tools: its library, updates of its resources, calls that wait for its answer, and streams of its
-//! calls that are taken up again.
+//! The steps of a tenant beyond tools: its library, updates of its resources, calls that wait for its answer or become tasks,
+//! and streams of its calls that are taken up again.
 
 use serde_json::{Value, json};
 
@@ -89,6 +89,31 @@ impl Walker {
             assert_eq!(ended.result()["resultType"], "input_required", "{}", ended.last());
         }
         self.own(&ended);
+    }
+
+    /// A call becomes a task. Its name is nothing to the other tenant, and gives its own what the call gave.
+    pub(super) async fn task(&mut self) {
+        let arguments = json!({ "text": self.tenant.canary, "step": self.steps });
+        let begun = self.asking.call("library__task_done", arguments).await;
+        assert_eq!(begun.result()["resultType"], "task", "{}", begun.last());
+        let name = begun.result()["taskId"].as_str().unwrap().to_owned();
+        if let Some(foreign) = self.board.find(self.tenant.other(), "task") {
+            for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
+                let refused = self.asking.ask(method, json!({ "taskId": foreign, "inputResponses": {} })).await;
+                assert_eq!(refused.code(), -32602, "{method}: {}", refused.last());
+                self.own(&refused);
+            }
+        }
+        self.board.put(self.tenant, "task", &name);
+        for _ in 0..20 {
+            let state = self.asking.ask("tasks/get", json!({ "taskId": name })).await;
+            self.own(&state);
+            if state.result()["status"] == "completed" {
+                assert!(state.last().to_string().contains(self.tenant.canary), "{}", state.last());
+                return;
+            }
+        }
+        panic!("the task is never over");
     }
 
     /// A call's stream has ids; what they name is taken up again in its own session alone.

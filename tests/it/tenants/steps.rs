@@ -41,7 +41,7 @@ impl Board {
 pub struct Walker {
     pub(super) tenant: &'static Tenant,
     pub(super) client: Checked,
-    /// The same one, which can be asked.
+    /// Of the same tenant: one that can be asked, and whose calls may become tasks.
     pub(super) asking: Checked,
     pub(super) library: Arc<Mockup>,
     pub(super) board: Board,
@@ -55,7 +55,7 @@ impl Walker {
         if let Some(session) = client.raw().session() {
             board.put(tenant, "session", session);
         }
-        let able = json!({ "elicitation": { "form": {} } });
+        let able = json!({ "elicitation": { "form": {} }, "extensions": { "io.modelcontextprotocol/tasks": {} } });
         let asking = Checked::able_with_header(&world.url(), Revision::MODERN, able, tenant.header()).await;
         let (board, library) = (board.clone(), world.library.clone());
         Self { tenant, client, asking, library, board, random: seed.wrapping_mul(2).wrapping_add(1), steps: 0 }
@@ -64,7 +64,7 @@ impl Walker {
     /// One step.
     pub async fn step(&mut self, url: &str) {
         self.steps += 1;
-        match self.random() % 22 {
+        match self.random() % 23 {
             0..=6 => self.call().await,
             7 | 8 => self.list().await,
             9 => self.foreign_cursor().await,
@@ -76,6 +76,7 @@ impl Walker {
             18 => self.updates().await,
             19 | 20 => self.parked().await,
             21 => self.replayed().await,
+            22 => self.task().await,
             _ => self.again(url).await,
         }
     }

@@ -69,7 +69,7 @@ pub struct World {
     pub weir: Weir,
     pub old: Mockup,
     pub new: Mockup,
-    /// Has prompts and resources.
+    /// Has prompts and resources, and makes tasks of calls.
     pub library: Arc<Mockup>,
 }
 
@@ -86,7 +86,7 @@ impl World {
     pub async fn start() -> Self {
         let old = Mockup::legacy(Revision::NEWEST_LEGACY).start().await;
         let new = Mockup::modern().start().await;
-        let library = Arc::new(Mockup::modern().with_library().start().await);
+        let library = Arc::new(Mockup::modern().with_library().with_tasks().start().await);
         let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
         let form = json!({ "message": "Who are you?", "requestedSchema": schema });
         let question = json!({ "q": { "method": "elicitation/create", "params": form } });
