@@ -66,12 +66,16 @@ impl<'a> Follower<'a> {
     pub(crate) fn follow(&mut self, weir: &Weir) {
         // A certificate that was missing is no part of the files that name it.
         if self.said.has_errors() || self.loader.is_stale() {
-            self.reload(weir);
+            self.read(weir, false);
         }
     }
 
-    /// Reads the files and applies them, where they say something new.
+    /// Reads the files and applies them, also where they say what they said: whoever asks for it may have moved the audit file.
     pub(crate) fn reload(&mut self, weir: &Weir) {
+        self.read(weir, true);
+    }
+
+    fn read(&mut self, weir: &Weir, anyway: bool) {
         let outcome = self.loader.load();
         self.watch();
         let news = outcome.report != self.said;
@@ -85,8 +89,11 @@ impl<'a> Follower<'a> {
                 tracing::error!("the config has errors: nothing was changed");
             }
             None => {}
-            Some(config) if config == self.applied && !news => {}
-            Some(config) if config == self.applied => tracing::info!("the config is as it was applied"),
+            Some(config) if config == self.applied && !anyway => {
+                if news {
+                    tracing::info!("the config is as it was applied");
+                }
+            }
             Some(config) => match weir.reload(config.clone()) {
                 Ok(unmoved) => {
                     tracing::info!(

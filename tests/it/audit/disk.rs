@@ -192,3 +192,22 @@ async fn f18_reloads_are_on_record_and_move_it() {
     let (code, text) = verify(&["--from-start"], &[&second]);
     assert_eq!(code, 1, "{text}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f18_a_file_that_was_moved_away_is_left_at_a_sighup() {
+    let folder = Folder::new("moved");
+    let upstream = Mockup::modern().tools(1).start().await;
+    let (file, moved) = (folder.file(), folder.0.join("moved.jsonl"));
+    let mut weir = Weir::with(config(&upstream, json!({ "file": { "path": file } })));
+    weir.until_listed("/mcp", &["one__tool_0000"]);
+    assert!(call(&client(&weir), json!({})).await);
+    until("the first record", || (!of_kind(&file, "call").is_empty()).then_some(()));
+    std::fs::rename(&file, &moved).unwrap();
+    weir.process.signal("HUP");
+    until("a new file", || file.exists().then_some(()));
+    assert!(call(&client(&weir), json!({})).await);
+    weir.process.signal("TERM");
+    assert_eq!(weir.process.ended(), Some(0));
+    assert_eq!([of_kind(&moved, "call").len(), of_kind(&file, "call").len()], [1, 1]);
+    whole(&[&file, &moved]);
+}
