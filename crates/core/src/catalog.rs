@@ -269,9 +269,20 @@ impl Catalog {
     /// Whether calls of an upstream of the endpoint can become tasks. One that is still unknown counts as one that has none.
     #[must_use]
     pub fn has_tasks(&self, endpoint: &EndpointId) -> bool {
+        self.says(endpoint, |about| about.tasks)
+    }
+
+    /// Whether an upstream of the endpoint says that its tools have interfaces (MCP Apps).
+    #[must_use]
+    pub fn has_apps(&self, endpoint: &EndpointId) -> bool {
+        self.says(endpoint, |about| about.apps)
+    }
+
+    /// Whether any upstream of the endpoint that is known says something of itself.
+    fn says(&self, endpoint: &EndpointId, what: impl Fn(&About) -> bool) -> bool {
         let layout = self.layout.load();
         let sources = layout.stands.get(endpoint).map(|stand| &stand.sources[..]).unwrap_or_default();
-        sources.iter().any(|source| source.base().snapshot().about.as_ref().is_some_and(|about| about.tasks))
+        sources.iter().any(|source| source.base().snapshot().about.as_ref().is_some_and(|about| what(about)))
     }
 
     /// A tool that stands in no list any more, of an upstream of the endpoint: tasks of it may still run.

@@ -288,6 +288,8 @@ pub struct About {
     pub completes: bool,
     /// True if calls of its tools can become tasks.
     pub tasks: bool,
+    /// True if it says that tools of it have interfaces (MCP Apps).
+    pub apps: bool,
 }
 
 /// One page of an upstream's list.

@@ -7,11 +7,12 @@ use weir_core::CapabilityClass;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{Revision, scan};
 
+use crate::carry::APPS;
 use crate::tasks;
 
 /// Extensions that are members of a class.
 const EXTENSIONS: [(&str, CapabilityClass); 2] =
-    [(tasks::EXTENSION, CapabilityClass::TASKS), ("io.modelcontextprotocol/ui", CapabilityClass::UI)];
+    [(tasks::EXTENSION, CapabilityClass::TASKS), (APPS, CapabilityClass::UI)];
 
 /// The class of a `ClientCapabilities` object. Whatever weir does not know is not in it.
 ///
@@ -76,6 +77,8 @@ pub struct Offer {
     pub logging: bool,
     /// Calls of tools that become tasks; revisions that have no word for it are not told.
     pub tasks: bool,
+    /// Interfaces of MCP Apps; revisions that have no word for extensions are not told.
+    pub apps: bool,
     /// Lists of tasks, where those can be told apart by their owners.
     pub task_list: bool,
 }
@@ -87,8 +90,16 @@ impl Offer {
         if self.completions && revision.has_completions_capability() {
             object.raw("completions", b"{}");
         }
-        if self.tasks && revision.is_modern() {
-            object.with("extensions", |out| ObjectWriter::new(out).raw(tasks::EXTENSION, b"{}").end());
+        if (self.tasks || self.apps) && revision.is_modern() {
+            object.with("extensions", |out| {
+                let mut extensions = ObjectWriter::new(out);
+                for (name, has) in [(tasks::EXTENSION, self.tasks), (APPS, self.apps)] {
+                    if has {
+                        extensions.raw(name, b"{}");
+                    }
+                }
+                extensions.end();
+            });
         }
         if self.logging {
             object.raw("logging", b"{}");

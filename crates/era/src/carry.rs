@@ -17,8 +17,14 @@ pub const TO_MODERN: CapabilityClass = CapabilityClass::SAMPLING
     .with(CapabilityClass::ELICITATION_URL)
     .with(CapabilityClass::ROOTS);
 
-/// What a modern server is told beside what it may ask: that its tasks are taken.
-pub const EXTENSIONS: CapabilityClass = CapabilityClass::TASKS;
+/// What a modern server is told beside what it may ask: that its tasks are taken, and whether its interfaces are shown.
+pub const EXTENSIONS: CapabilityClass = CapabilityClass::TASKS.with(CapabilityClass::UI);
+
+/// The extension of MCP Apps (SEP-1865): interfaces behind `ui://` resources.
+pub const APPS: &str = "io.modelcontextprotocol/ui";
+
+/// What a client of MCP Apps shows: there is one kind of interface so far.
+const SHOWS: &[u8] = br#"{"mimeTypes":["text/html;profile=mcp-app"]}"#;
 
 /// What is carried to a legacy server: its requests in the middle of a call pass to the client, as the client's revision has
 /// them.
@@ -42,11 +48,29 @@ pub fn to_modern(class: CapabilityClass, raw: Option<&[u8]>) -> (CapabilityClass
         let said = raw.and_then(|raw| scan::find(raw, name).map(|range| &raw[range]));
         object.raw(name, said.filter(|value| scan::is_object(value)).unwrap_or(own));
     }
-    if carried.has(CapabilityClass::TASKS) {
-        object.with("extensions", |out| ObjectWriter::new(out).raw(tasks::EXTENSION, b"{}").end());
+    if carried.cut(EXTENSIONS) != CapabilityClass::BASE {
+        let own = raw.and_then(|raw| within(raw, &["extensions", APPS])).filter(|own| scan::is_object(own));
+        object.with("extensions", |out| extensions(carried, own.unwrap_or(SHOWS), out));
     }
     object.end();
     (carried, out.freeze())
+}
+
+/// Writes the extensions of a class; `shows` are the settings of MCP Apps.
+fn extensions(class: CapabilityClass, shows: &[u8], out: &mut BytesMut) {
+    let mut object = ObjectWriter::new(out);
+    if class.has(CapabilityClass::TASKS) {
+        object.raw(tasks::EXTENSION, b"{}");
+    }
+    if class.has(CapabilityClass::UI) {
+        object.raw(APPS, shows);
+    }
+    object.end();
+}
+
+/// The value at the end of a path.
+fn within<'a>(object: &'a [u8], path: &[&str]) -> Option<&'a [u8]> {
+    path.iter().try_fold(object, |object, name| Some(&object[scan::find(object, name)?]))
 }
 
 /// What a legacy server is told in `initialize` for clients of `class`. Where one client's session stands behind it
@@ -61,6 +85,10 @@ pub fn to_legacy(class: CapabilityClass, tells_roots: bool) -> Bytes {
             ("roots", true) if tells_roots => drop(object.raw(name, br#"{"listChanged":true}"#)),
             (_, true) => drop(object.raw(name, own)),
         }
+    }
+    if class.has(CapabilityClass::UI) {
+        // Its tasks are another thing than the extension.
+        object.with("extensions", |out| extensions(CapabilityClass::UI, SHOWS, out));
     }
     object.end();
     out.freeze()
@@ -93,7 +121,7 @@ mod tests {
     fn r079_only_carried_abilities_are_told_in_the_clients_own_words() {
         let raw = br#"{"roots":{"x":1},"elicitation":{"form":{"y":2}},"extensions":{"a/b":{}},"tasks":{}}"#;
         let carried = CapabilityClass::ROOTS.with(CapabilityClass::ELICITATION_FORM);
-        let (cut, told) = to_modern(carried.with(CapabilityClass::UI), Some(raw));
+        let (cut, told) = to_modern(carried, Some(raw));
         assert_eq!(cut, carried);
         assert_eq!(told, r#"{"elicitation":{"form":{"y":2}},"roots":{"x":1}}"#);
         let (cut, told) = to_modern(CapabilityClass::TASKS, Some(raw));
@@ -102,15 +130,27 @@ mod tests {
     }
 
     #[test]
+    fn r144_servers_are_told_which_interfaces_a_client_shows() {
+        let own = br#"{"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["a/b"]},"c/d":{}}}"#;
+        let told = |class, raw| String::from_utf8_lossy(&to_modern(class, raw).1).into_owned();
+        let ui = CapabilityClass::UI;
+        assert_eq!(told(ui, Some(own)), r#"{"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["a/b"]}}}"#);
+        let weirs = r#"{"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]}}}"#;
+        assert_eq!(told(ui, None), weirs);
+        assert_eq!(to_legacy(ui, true), weirs);
+        assert!(told(ui.with(CapabilityClass::TASKS), None).contains(r#"{"io.modelcontextprotocol/tasks":{},"io."#));
+    }
+
+    #[test]
     fn a_class_alone_is_told_in_weirs_words() {
         let class = CapabilityClass::SAMPLING_TOOLS.with(CapabilityClass::ELICITATION_URL).with(CapabilityClass::ROOTS);
         assert_eq!(to_modern(class, None).1, r#"{"sampling":{"tools":{}},"elicitation":{"url":{}},"roots":{}}"#);
-        assert_eq!(to_modern(CapabilityClass::UI, Some(br#"{"roots":{}}"#)), (CapabilityClass::BASE, EMPTY));
+        assert_eq!(to_modern(CapabilityClass::BASE, Some(br#"{"roots":{}}"#)), (CapabilityClass::BASE, EMPTY));
     }
 
     #[test]
     fn r079_a_legacy_server_is_told_what_is_carried_and_no_more() {
-        let class = CapabilityClass::ROOTS.with(CapabilityClass::SAMPLING).with(CapabilityClass::UI);
+        let class = CapabilityClass::ROOTS.with(CapabilityClass::SAMPLING).with(CapabilityClass::TASKS);
         assert_eq!(to_legacy(class, true), r#"{"sampling":{},"roots":{"listChanged":true}}"#);
         assert_eq!(to_legacy(class, false), r#"{"sampling":{},"roots":{}}"#);
         assert_eq!(to_legacy(CapabilityClass::BASE, true), EMPTY);

@@ -145,6 +145,7 @@ fn offer(context: &Context) -> Offer {
         completions: catalog.completes(endpoint),
         logging: true,
         tasks: catalog.has_tasks(endpoint),
+        apps: catalog.has_apps(endpoint),
         task_list: false,
     }
 }

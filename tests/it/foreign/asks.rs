@@ -65,6 +65,20 @@ fn modern(client: Client) {
     asked(client, &weir.url("/mcp/peer"), &tries);
 }
 
+/// An example of the SDK's own, as it is: it asks for a form on its standing stream.
+#[test]
+fn r182_an_example_server_asks_beside_its_call() {
+    if !needs_peers() {
+        return;
+    }
+    let (_running, weir) = over(Server::Example("elicitationFormExample", "PORT"));
+    weir.until_listed("/mcp/peer", &["register_user"]);
+    let tries = [("register_user", json!({}), "elicitation/create", "Username: Ada")];
+    for client in [Client::TypeScript1, Client::TypeScript2("modern")] {
+        asked(client, &weir.url("/mcp/peer"), &tries);
+    }
+}
+
 macro_rules! pairs {
     ($($of:ident: $($name:ident: $client:expr),+;)*) => {$($(
         #[test]

@@ -52,6 +52,9 @@ servers! {
     r075_fastmcp_over_http: Server::FastMcp, http, [("add", {"a": 2, "b": 3}, "5"), ("process_files", {"files": ["a", "b"]}, "2")];
     r128_low_level_server_over_stdio: Server::LowLevel, child, [("reverse", {"text": "weir"}, "riew"), ("fail", {}, "")];
     r128_low_level_server_over_http: Server::LowLevel, http, [("reverse", {"text": "weir"}, "riew")];
+    r075_typescript_example_over_http: Server::Example("simpleStreamableHttp", "MCP_PORT"), http, [("greet", {"name": "weir"}, "weir")];
+    r075_typescript_example_of_web_standards: Server::Example("honoWebStandardStreamableHttp", "MCP_PORT"), http, [("greet", {"name": "weir"}, "weir")];
+    r075_typescript_example_of_output_schemas_over_stdio: Server::Example("mcpServerOutputSchema", ""), child, [("get_weather", {"city": "Riga", "country": "LV"}, "temperature")];
     r075_mcp_server_over_stdio: Server::TypeScript1, child, [("weigh", {"animal": "cat"}, "4.5")];
     r076_mcp_server_over_http: Server::TypeScript1, http, [("weigh", {"animal": "dog"}, "22"), ("draw", {"animal": "cat"}, "A cat")];
     r075_rmcp_legacy_over_stdio: Server::RmcpLegacy, child, [("sum", {"a": 2, "b": 3}, "5")];

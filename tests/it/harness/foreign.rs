@@ -28,6 +28,9 @@ pub enum Server {
     LowLevel,
     /// Of the Python SDK 2.x, with tools that ask.
     Asking,
+    /// An example that comes with the TypeScript SDK 1.x, as it is: its name, and the variable that sets its port, where it
+    /// speaks HTTP.
+    Example(&'static str, &'static str),
     TypeScript1,
     RmcpLegacy,
     RmcpModern,
@@ -60,6 +63,9 @@ impl Server {
             Self::Fetch => python(".venv1", &["-m", "mcp_server_fetch"]),
             Self::FastMcp => python(".venv1", &[&script("fastmcp_server.py")]),
             Self::LowLevel => python(".venv1", &[&script("lowlevel_server.py")]),
+            Self::Example(name, _) => {
+                node(&format!("node_modules/@modelcontextprotocol/sdk/dist/esm/examples/server/{name}.js"))
+            }
             Self::Asking => python(".venv2", &[&script("asking_server.py")]),
             Self::TypeScript1 => node("mcpserver.mjs"),
             Self::RmcpLegacy | Self::RmcpModern => vec![env!("CARGO_BIN_EXE_rmcp-peer").into(), "serve".into()],
@@ -86,6 +92,7 @@ impl Server {
     pub fn over_http(self) -> (Process, String) {
         let words = match self {
             Self::Everything => return everything("streamableHttp", "mcp"),
+            Self::Example(_, variable) => return on_port(self.stdio(), variable, "mcp"),
             Self::FastMcp | Self::LowLevel | Self::Asking | Self::TypeScript1 => {
                 let mut words = self.stdio();
                 words.extend(["--transport", "http", "--port", "0"].map(String::from));
@@ -124,13 +131,18 @@ impl Server {
 }
 
 fn everything(transport: &str, path: &str) -> (Process, String) {
-    let port = super::weir::free_port();
     let mut words = Server::Everything.stdio();
     words.push(transport.into());
+    on_port(words, "PORT", path)
+}
+
+/// A server that takes its port from a variable, and does not say when it listens.
+fn on_port(words: Vec<String>, variable: &str, path: &str) -> (Process, String) {
+    let port = super::weir::free_port();
     let mut command = command(&words);
-    command.env("PORT", port.to_string());
+    command.env(variable, port.to_string());
     let process = Process::start(command);
-    super::until("server-everything to listen", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+    super::until("the server to listen", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
     (process, format!("http://127.0.0.1:{port}/{path}"))
 }
 

@@ -1,62 +1,94 @@
-//! MCP Apps: a user interface behind a `ui://` resource. weir relays no resources yet, so it must not say that it does.
+//! MCP Apps: a user interface behind a `ui://` resource, to which a tool links.
 
 use serde_json::{Value, json};
+use weir_testkit::mockup::Tool;
 use weir_testkit::{Behaviour, Mockup};
 use weir_wire::{Revision, meta};
 
-use super::{BOTH, weir_over};
-use crate::harness::Checked;
+use super::BOTH;
+use crate::harness::{Checked, Weir};
 
 const UI: &str = "io.modelcontextprotocol/ui";
+const CARD: &str = "ui://shop/card";
+const KIND: &str = "text/html;profile=mcp-app";
+
+/// A server of one era with a tool that has an interface.
+async fn server(revision: Revision) -> Mockup {
+    let shows = json!({ "ui": { "resourceUri": CARD, "visibility": ["model", "app"] } });
+    let capabilities = json!({ "tools": {}, "resources": {}, "extensions": { UI: {} } });
+    let about = json!({ "name": "shop", "version": "1" });
+    let card = json!({ "uri": CARD, "name": "card", "mimeType": KIND });
+    let page = json!({ "uri": CARD, "mimeType": KIND, "text": "<p>hello</p>" });
+    let (builder, opening, described) = if revision.is_modern() {
+        let described = json!({
+            "supportedVersions": [revision.as_str()], "capabilities": capabilities, "ttlMs": 0, "cacheScope": "private",
+        });
+        (Mockup::modern(), "server/discover", described)
+    } else {
+        let described =
+            json!({ "protocolVersion": revision.as_str(), "capabilities": capabilities, "serverInfo": about });
+        (Mockup::legacy(revision).without_sessions(), "initialize", described)
+    };
+    let cached = |mut result: Value| {
+        if revision.is_modern() {
+            result["ttlMs"] = json!(0);
+            result["cacheScope"] = json!("private");
+        }
+        Behaviour::result(result)
+    };
+    builder
+        .on(opening, Behaviour::result(described))
+        .on("resources/list", cached(json!({ "resources": [card] })))
+        .on("resources/templates/list", cached(json!({ "resourceTemplates": [] })))
+        .on("resources/read", cached(json!({ "contents": [page] })))
+        .with(Tool::new("card").with("_meta", shows))
+        .start()
+        .await
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r144_the_apps_extension_is_advertised_to_nobody_while_weir_negotiates_none() {
-    let mime_types = json!({ "mimeTypes": ["text/html;profile=mcp-app"] });
-    let shows = json!({ "ui": { "resourceUri": "ui://shop/card", "visibility": ["model", "app"] } });
-    let tool = json!({ "name": "card", "inputSchema": { "type": "object" }, "_meta": shows });
-    let describes_itself = json!({
-        "resultType": "complete",
-        "supportedVersions": [Revision::MODERN.as_str()],
-        "capabilities": {
-            "tools": { "listChanged": true },
-            "resources": {},
-            "extensions": { UI: mime_types },
-        },
-        "ttlMs": 0,
-        "cacheScope": "private",
-    });
-    let upstream = Mockup::modern()
-        .on("server/discover", Behaviour::result(describes_itself))
-        .tool_json(&tool.to_string())
-        .start()
-        .await;
-    let weir = weir_over(&[("one", &upstream)]);
-    for revision in BOTH {
-        let declares = json!({ "extensions": { UI: mime_types } });
-        let client = Checked::with_capabilities(&weir.url("/mcp/one"), revision, declares).await;
-        let offers = if revision.is_modern() {
-            client.ask("server/discover", json!({})).await.result()["capabilities"].clone()
+async fn r144_an_app_is_linked_read_and_called_under_the_names_of_each_endpoint() {
+    for upstream in BOTH {
+        let server = server(upstream).await;
+        let weir = Weir::with(json!({
+            "upstreams": { "one": { "url": server.url() } },
+            "endpoints": {
+                "/one": { "upstream": "one" },
+                "/bare": { "upstreams": ["one"], "naming": { "prefix": "none" } },
+                "/mcp": { "upstreams": ["one"] },
+            },
+        }));
+        for (endpoint, tool, card) in
+            [("/one", "card", CARD), ("/bare", "card", CARD), ("/mcp", "one__card", "ui://one/shop/card")]
+        {
+            for revision in BOTH {
+                let declares = json!({ "extensions": { UI: { "mimeTypes": [KIND] } } });
+                let client = Checked::with_capabilities(&weir.url(endpoint), revision, declares).await;
+                let (tools, _) = client.pages().await;
+                let link = json!({ "resourceUri": card, "visibility": ["model", "app"] });
+                assert_eq!(
+                    (&tools[0]["name"], &tools[0]["_meta"]["ui"]),
+                    (&json!(tool), &link),
+                    "{endpoint} {revision:?}"
+                );
+                let read = client.ask("resources/read", json!({ "uri": card })).await;
+                let page = &read.result()["contents"][0];
+                assert_eq!(page["uri"], card, "{endpoint} {revision:?}: {page}");
+                assert_eq!((&page["mimeType"], &page["text"]), (&json!(KIND), &json!("<p>hello</p>")));
+                assert_eq!(client.call(tool, json!({ "n": 1 })).await.text(), r#"{"n":1}"#);
+                if revision.is_modern() {
+                    let offers = client.ask("server/discover", json!({})).await.result()["capabilities"].clone();
+                    assert_eq!(offers["extensions"], json!({ UI: {} }), "{endpoint}: {offers}");
+                }
+            }
+        }
+        let told: Vec<Value> = if upstream.is_modern() {
+            server.requests_of("tools/call").iter().map(|sent| sent.meta()[meta::CLIENT_CAPABILITIES].clone()).collect()
         } else {
-            let params = json!({
-                "protocolVersion": revision.as_str(),
-                "capabilities": { "extensions": { UI: mime_types } },
-                "clientInfo": { "name": "c", "version": "1" },
-            });
-            client.ask("initialize", params).await.result()["capabilities"].clone()
+            let opened = server.requests_of("initialize");
+            opened.iter().map(|sent| sent.message["params"]["capabilities"].clone()).collect()
         };
-        assert_eq!(offers["tools"], json!({ "listChanged": true }), "{offers}");
-        assert!(offers.get("extensions").is_none(), "{revision:?}: {offers}");
-        // The server says that it has resources, and has none: its own word is passed on.
-        let read = client.ask("resources/read", json!({ "uri": "ui://shop/card" })).await;
-        let status = if revision.is_modern() { 404 } else { 200 };
-        assert_eq!((read.status.as_u16(), read.code()), (status, -32601), "{revision:?}: {}", read.last());
-        // What a tool says of its interface is its own: it passes.
-        let (tools, _) = client.pages().await;
-        assert_eq!(tools[0]["_meta"], shows, "{revision:?}");
-        assert_eq!(client.call("card", json!({ "n": 1 })).await.text(), r#"{"n":1}"#);
+        let shows = json!({ UI: { "mimeTypes": [KIND] } });
+        assert!(told.iter().any(|told| told["extensions"] == shows), "the server hears what is shown: {told:?}");
     }
-    let told: Vec<Value> =
-        upstream.requests().iter().map(|sent| sent.meta()[meta::CLIENT_CAPABILITIES].clone()).collect();
-    assert!(told.iter().any(Value::is_object), "{told:?}");
-    assert!(told.iter().all(|told| told.get("extensions").is_none()), "the server hears of no extension: {told:?}");
 }

@@ -157,14 +157,14 @@ export const answers = {
 };
 
 /** A value that a field of a form takes. */
-function filled({ type, default: given, enum: values, oneOf, format, items, minItems = 0 }) {
+function filled({ type, default: given, enum: values, oneOf, format, items, minItems = 0, minLength = 0 }) {
     if (given !== undefined) return given;
     if (values !== undefined) return values[0];
     if (oneOf !== undefined) return oneOf[0].const;
     if (type === 'array') return Array.from({ length: minItems }, () => filled(items));
     if (type === 'boolean') return true;
     if (type === 'integer' || type === 'number') return 7;
-    return { email: 'ada@example.com', uri: 'https://example.com/', date: '2026-01-31' }[format] ?? 'Ada';
+    return { email: 'ada@example.com', uri: 'https://example.com/', date: '2026-01-31' }[format] ?? 'Ada'.padEnd(minLength, 'a');
 }
 
 /** `Promise.withResolvers` for a Node that has none yet. */

@@ -176,7 +176,7 @@ def filled(field: dict[str, Any]) -> Any:
         case "integer" | "number":
             return 7
     texts = {"email": "ada@example.com", "uri": "https://example.com/", "date": "2026-01-31"}
-    return texts.get(field.get("format", ""), "Ada")
+    return texts.get(field.get("format", ""), "Ada".ljust(field.get("minLength", 0), "a"))
 
 
 async def names(peer: Peer) -> list[str]:

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::dress::dress;
+use super::dress::{dress, linked};
 use super::feed::{Feed, Snapshot, State};
 use super::source::Source;
 use super::terms::{Rules, Terms};
@@ -185,6 +185,9 @@ impl Entry {
         let believed = if rules.given.trusted { tool.hints } else { Hints::default() };
         let terms = rules.of(&tool.native);
         let (name, otherwise) = names(endpoint, tool);
+        let renames = matches!(endpoint.mode, Mode::Aggregate { prefix: Prefix::Always, .. });
+        let shown = if renames && tool.kind == ListKind::Tools { linked(tool) } else { None };
+        let tool = shown.as_ref().unwrap_or(tool);
         let Some(set) = endpoint.tools.as_ref().filter(|_| tool.kind == ListKind::Tools) else {
             let terms = terms.on(&[], believed);
             return Some(Self { name, chosen: false, otherwise, tool: tool.clone(), terms });

@@ -7,6 +7,7 @@ use serde_json::Value;
 use weir_wire::scan;
 
 use super::tool::{Draft, Tool};
+use crate::names::uri;
 use crate::toolset::Hints;
 
 /// The tool as the operator describes it. Everything that is not said anew stays byte for byte.
@@ -31,6 +32,32 @@ pub(super) fn dress(tool: &Arc<Tool>, description: Option<&str>, hints: Hints) -
         Ok(draft) => Arc::new(draft.like(tool)),
         Err(_) => tool.clone(),
     }
+}
+
+/// The tool with its interface (MCP Apps) under the name by which the endpoint's clients read it; `None` where it has none.
+pub(super) fn linked(tool: &Tool) -> Option<Arc<Tool>> {
+    let raw = &tool.raw[..];
+    let meta = member(raw, "_meta")?;
+    let renamed = |object: &[u8], key: &str| {
+        let native = scan::string(&object[scan::find(object, key)?])?;
+        let exposed = Value::from(uri::expose(&tool.upstream, &native)).to_string();
+        Some(set(object, key, exposed.as_bytes()))
+    };
+    let mut changed = None;
+    if let Some(own) = member(meta, "ui").and_then(|own| renamed(own, "resourceUri")) {
+        changed = Some(set(meta, "ui", &own));
+    }
+    // As it was written before SEP-1865 was final.
+    if let Some(flat) = renamed(changed.as_deref().unwrap_or(meta), "ui/resourceUri") {
+        changed = Some(flat);
+    }
+    let raw = set(raw, "_meta", &changed?);
+    Draft::read(tool.kind, Bytes::from(raw)).ok().map(|draft| Arc::new(draft.like(tool)))
+}
+
+/// The object that a member is.
+fn member<'a>(object: &'a [u8], key: &str) -> Option<&'a [u8]> {
+    scan::find(object, key).map(|at| &object[at]).filter(|own| scan::is_object(own))
 }
 
 /// An object with one member set to a value: in its place if it is there, else as the last one.
@@ -87,6 +114,24 @@ mod tests {
         assert_eq!(&dressed.raw[dressed.name.clone()], br#""a""#);
         assert_ne!(dressed.digest, plain.digest);
         assert_eq!((&*dressed.native, dressed.hints), ("a", hints));
+    }
+
+    #[test]
+    fn r144_the_interface_of_a_tool_is_linked_under_its_exposed_name() {
+        let plain = tool(
+            r#"{"name":"a","_meta":{"x":1e400,"ui":{"resourceUri" : "ui://shop/card","visibility":["app"]},"ui/resourceUri":"ui://b"}}"#,
+        );
+        let shown = linked(&plain).unwrap();
+        assert_eq!(
+            text(&shown),
+            r#"{"name":"a","_meta":{"x":1e400,"ui":{"resourceUri" : "ui://u/shop/card","visibility":["app"]},"ui/resourceUri":"ui://u/b"}}"#
+        );
+        assert_ne!(shown.digest, plain.digest);
+        for same in
+            [r#"{"name":"a"}"#, r#"{"name":"a","_meta":{"ui":{}}}"#, r#"{"name":"a","_meta":{"ui":{"resourceUri":5}}}"#]
+        {
+            assert!(linked(&tool(same)).is_none(), "{same}");
+        }
     }
 
     #[test]

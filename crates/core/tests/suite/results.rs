@@ -84,7 +84,7 @@ async fn every_end_leaves_one_record() {
     assert_eq!((desk.gate.outcomes(), desk2.gate.outcomes()), (vec!["tool_error"], vec!["input_required"]));
 }
 
-/// So many chunks, then the end.
+/// So many chunks, then the end: white space, which may stand anywhere in a result.
 struct Chunks(usize);
 
 impl PayloadSource for Chunks {
@@ -93,7 +93,7 @@ impl PayloadSource for Chunks {
             0 => Poll::Ready(None),
             _ => {
                 self.0 -= 1;
-                Poll::Ready(Some(Ok(Bytes::from_static(b"x"))))
+                Poll::Ready(Some(Ok(Bytes::from_static(b" "))))
             }
         }
     }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use weir_core::upstream::{About, Kinds, ListKind};
 use weir_wire::{ErrorObject, Revision, code, meta, scan};
 
+use crate::carry::APPS;
 use crate::tasks;
 
 /// What the answer to a probe says about a server.
@@ -115,6 +116,7 @@ fn about(result: &Bytes, server_info: Option<Bytes>) -> About {
         pushes,
         subscribes: capability("resources").is_some_and(|own| says(&own, "subscribe")),
         completes: capability("completions").is_some(),
+        apps: capabilities.as_ref().is_some_and(|all| within(all, &["extensions", APPS])),
         tasks: capabilities.as_ref().is_some_and(|all| within(all, &["tasks", "requests", "tools", "call"])),
         capabilities,
     }

@@ -108,9 +108,10 @@ impl Pool {
         futures_util::future::join_all(open.iter().map(|session| session.close())).await;
     }
 
-    /// The part of a client's class that is carried to the server.
+    /// The part of a client's class that is carried to the server. What clients show is told, too: sessions are opened as they are
+    /// needed, a child is one for all.
     pub(crate) fn carries(&self) -> CapabilityClass {
-        self.site.carries(Tongue::new(self.offered))
+        self.site.carries(Tongue::new(self.offered)).with(CapabilityClass::UI)
     }
 
     /// Something happened to a client's session: the sessions that are its own hear of that.
