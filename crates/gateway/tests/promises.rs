@@ -7,7 +7,8 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 /// Requirements by number.
-const REQUIREMENTS: [RangeInclusive<u16>; 5] = [1..=123, 139..=165, 194..=204, 207..=253, 271..=283];
+const REQUIREMENTS: [RangeInclusive<u16>; 9] =
+    [1..=135, 138..=165, 168..=168, 170..=171, 173..=179, 181..=183, 185..=190, 193..=253, 271..=283];
 
 /// Rows of the fault matrix by letter and number.
 const FAULTS: [(char, RangeInclusive<u16>); 13] = [
@@ -27,12 +28,7 @@ const FAULTS: [(char, RangeInclusive<u16>); 13] = [
 ];
 
 /// Requirements that wait for a part of weir that is not there yet.
-const NOT_YET: [(RangeInclusive<u16>, &str); 4] = [
-    (21..=25, "parameters mirrored in headers"),
-    (93..=97, "streams that are resumed"),
-    (107..=108, "HTTP+SSE of 2024-11-05"),
-    (116..=118, "parameters mirrored in headers"),
-];
+const NOT_YET: [(RangeInclusive<u16>, &str); 1] = [(95..=95, "connections that weir closes on purpose")];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn r018_arguments_are_mirrored_as_the_schema_asks() {
+    fn r018_r117_arguments_are_mirrored_as_the_schema_asks() {
         let schema = r#"{"properties":{
             "a":{"type":"string","x-mcp-header":"A"},"b":{"type":"integer","x-mcp-header":"B"},
             "c":{"properties":{"d":{"type":"boolean","x-mcp-header":"D"}}},"e":{"type":"string"},

@@ -10,7 +10,7 @@ use weir_wire::Revision;
 use crate::bench::*;
 
 #[tokio::test]
-async fn r018_header_mismatch_is_answered_by_the_newest_schema_once() {
+async fn r018_r118_header_mismatch_is_answered_by_the_newest_schema_once() {
     let definition = r#"{"name":"m","inputSchema":{"type":"object","properties":{
         "region":{"type":"string","x-mcp-header":"Region"},"n":{"type":"integer","x-mcp-header":"Count"}}}}"#;
     let mock = Mockup::modern().tools(30).page_size(10).tool_json(definition).start().await;
