@@ -89,11 +89,8 @@ impl<'a> Follower<'a> {
                 tracing::error!("the config has errors: nothing was changed");
             }
             None => {}
-            Some(config) if config == self.applied && !anyway => {
-                if news {
-                    tracing::info!("the config is as it was applied");
-                }
-            }
+            Some(config) if config == self.applied && !anyway && !news => {}
+            Some(config) if config == self.applied && !anyway => tracing::info!("the config is as it was applied"),
             Some(config) => match weir.reload(config.clone()) {
                 Ok(unmoved) => {
                     tracing::info!(
