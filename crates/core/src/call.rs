@@ -38,6 +38,8 @@ pub struct Call {
     pub answers: Option<Bytes>,
     /// Whether it may be answered with a task.
     pub as_task: AsTask,
+    /// The method, where it is one of an extension: [`Self::method`] says only that.
+    pub extension: Option<Arc<str>>,
     /// weir's id of this HTTP request, in every error and log line about it.
     pub request: RequestName,
     /// The trace this call belongs to.
@@ -60,6 +62,7 @@ impl Call {
             resume: None,
             answers: None,
             as_task: AsTask::default(),
+            extension: None,
             request,
             trace: Trace::default(),
         }

@@ -52,7 +52,7 @@ use crate::capability::CapabilityClass;
 use crate::endpoint::{Endpoint, Mode, UpstreamRules};
 use crate::names::{EndpointId, UpstreamId};
 use crate::seal::Sealer;
-use crate::upstream::{About, ListKind, Upstream};
+use crate::upstream::{About, Extension, ListKind, Upstream};
 use changes::Board;
 use source::Source;
 use stand::{Desk, Desks, Stand};
@@ -283,6 +283,18 @@ impl Catalog {
         let layout = self.layout.load();
         let sources = layout.stands.get(endpoint).map(|stand| &stand.sources[..]).unwrap_or_default();
         sources.iter().any(|source| source.base().snapshot().about.as_ref().is_some_and(|about| what(about)))
+    }
+
+    /// The extensions of the one upstream of a transparent endpoint; of one that has several, none: there is no telling whose
+    /// business a message would be.
+    #[must_use]
+    pub fn extensions(&self, endpoint: &EndpointId) -> Vec<Extension> {
+        let layout = self.layout.load();
+        let Some(stand) = layout.stands.get(endpoint) else { return Vec::new() };
+        let alone = matches!(stand.endpoint.mode, Mode::Transparent(_));
+        let source = stand.sources.first().filter(|_| alone);
+        let about = source.and_then(|source| source.base().snapshot().about.clone());
+        about.map(|about| about.extensions.clone()).unwrap_or_default()
     }
 
     /// A tool that stands in no list any more, of an upstream of the endpoint: tasks of it may still run.

@@ -172,6 +172,9 @@ impl Router {
 
     /// What a call is about, as its sender sees it.
     async fn find(&self, principal: &Principal, call: &Call) -> Result<Item, Failure> {
+        if let Some(name) = &call.extension {
+            return self.of_extension(principal, call, name);
+        }
         let (kind, name) = target::of(call)?;
         let gone = || Failure::new(FailureKind::Unavailable, "This endpoint is not served any more");
         let mut look = self.look(principal, call, kind).ok_or_else(gone)?;
@@ -185,6 +188,17 @@ impl Router {
         }
         let unlisted = if kind == ListKind::Resources { self.unlisted(principal, call, &name) } else { None };
         unlisted.ok_or_else(|| self.unseen(principal, call, &look, (kind, &name)))
+    }
+
+    /// What a method of an extension is about: the one upstream there is. Nobody knows what it may do there, so it passes only
+    /// where nothing of that upstream is hidden from its sender.
+    fn of_extension(&self, principal: &Principal, call: &Call, name: &str) -> Result<Item, Failure> {
+        let none = || Failure::new(FailureKind::MethodNotFound, "This method is not served");
+        let endpoint = self.catalog.endpoint(&call.endpoint).ok_or_else(none)?;
+        let Mode::Transparent(upstream) = &endpoint.mode else { return Err(none()) };
+        let selected = endpoint.tools.is_some() || self.gates.authorizer.audience(principal, &call.endpoint).is_some();
+        let item = self.catalog.bygone(&call.endpoint, upstream, name).filter(|_| !selected);
+        item.ok_or_else(none)
     }
 
     fn look(&self, principal: &Principal, call: &Call, kind: ListKind) -> Option<Look> {

@@ -269,6 +269,9 @@ impl FromIterator<ListKind> for Kinds {
     }
 }
 
+/// An extension by its identifier, and what is said of it: a JSON object.
+pub type Extension = (Arc<str>, Bytes);
+
 /// What a server said of itself when the watch opened.
 #[derive(Clone, Debug, Default)]
 pub struct About {
@@ -290,6 +293,8 @@ pub struct About {
     pub tasks: bool,
     /// True if it says that tools of it have interfaces (MCP Apps).
     pub apps: bool,
+    /// The extensions it has beside those that weir understands.
+    pub extensions: Vec<Extension>,
 }
 
 /// One page of an upstream's list.

@@ -2,8 +2,11 @@
 //!
 //! What a client declares becomes a [`CapabilityClass`]; what weir offers is written from [`Offer`] in the words of a revision.
 
-use bytes::BytesMut;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
 use weir_core::CapabilityClass;
+use weir_core::upstream::Extension;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{Revision, scan};
 
@@ -56,12 +59,27 @@ fn extensions(value: &[u8]) -> CapabilityClass {
         .fold(CapabilityClass::BASE, |class, (_, one)| class.with(*one))
 }
 
+/// The extensions that a `ClientCapabilities` object declares, but for those that weir understands, each with its settings.
+#[must_use]
+pub fn declared(raw: &Bytes) -> Vec<Extension> {
+    let all = scan::find(raw, "extensions").map(|at| raw.slice(at)).unwrap_or_default();
+    named_objects(&all).filter(|(name, _)| ![tasks::EXTENSION, APPS].contains(&&**name)).collect()
+}
+
+/// The members of an object that are objects, at most so many as anybody has use for.
+pub(crate) fn named_objects(all: &Bytes) -> impl Iterator<Item = Extension> {
+    const MOST: usize = 32;
+    let members = scan::members(if scan::is_object(all) { all } else { b"{}" });
+    let objects = members.map(|member| (Arc::from(&*member.key.decode()), all.slice(member.value)));
+    objects.filter(|(_, value): &Extension| scan::is_object(value)).take(MOST)
+}
+
 fn has(object: &[u8], name: &str) -> bool {
     scan::find(object, name).is_some_and(|value| scan::is_object(&object[value]))
 }
 
 /// What an endpoint offers. A capability is offered only if it is kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
     /// Tools, and news of changed tool lists.
     pub tools: bool,
@@ -81,6 +99,8 @@ pub struct Offer {
     pub apps: bool,
     /// Lists of tasks, where those can be told apart by their owners.
     pub task_list: bool,
+    /// Other extensions, and what is said of each; revisions that have none are not told.
+    pub extensions: Vec<Extension>,
 }
 
 impl Offer {
@@ -90,9 +110,12 @@ impl Offer {
         if self.completions && revision.has_completions_capability() {
             object.raw("completions", b"{}");
         }
-        if (self.tasks || self.apps) && revision.is_modern() {
+        if (self.tasks || self.apps || !self.extensions.is_empty()) && revision.is_modern() {
             object.with("extensions", |out| {
                 let mut extensions = ObjectWriter::new(out);
+                for (name, settings) in &self.extensions {
+                    extensions.raw(name, settings);
+                }
                 for (name, has) in [(tasks::EXTENSION, self.tasks), (APPS, self.apps)] {
                     if has {
                         extensions.raw(name, b"{}");
@@ -168,21 +191,23 @@ mod tests {
         assert_eq!(written(Offer::default()), "{}");
         let rest = Offer { prompts: true, resources: true, completions: true, ..Offer::default() };
         let all = r#"{"completions":{},"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#;
-        assert_eq!(written(rest), all);
+        assert_eq!(written(rest.clone()), all);
         let told = Offer { resources: true, subscribe: true, ..Offer::default() };
         assert_eq!(written(told), r#"{"resources":{"listChanged":true,"subscribe":true}}"#);
         let tasks = Offer { tasks: true, task_list: true, ..Offer::default() };
-        assert_eq!(written(tasks), r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#, "R228");
+        assert_eq!(written(tasks.clone()), r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#, "R228");
         let older = |offer: Offer, revision| {
             let mut out = BytesMut::new();
             offer.write(revision, &mut out);
             out
         };
         let listed = r#"{"tasks":{"cancel":{},"list":{},"requests":{"tools":{"call":{}}}}}"#;
-        assert_eq!(older(tasks, Revision::V2025_11_25), listed);
-        let unlisted = Offer { task_list: false, ..tasks };
+        assert_eq!(older(tasks.clone(), Revision::V2025_11_25), listed);
+        let unlisted = Offer { task_list: false, ..tasks.clone() };
         assert_eq!(older(unlisted, Revision::V2025_11_25), listed.replace(r#""list":{},"#, ""), "R234");
         assert_eq!(older(tasks, Revision::V2025_06_18), "{}");
+        let other = Offer { extensions: vec![("a/b".into(), Bytes::from_static(b"{\"c\":1}"))], ..Offer::default() };
+        assert_eq!(written(other), r#"{"extensions":{"a/b":{"c":1}}}"#);
         let mut old = BytesMut::new();
         rest.write(Revision::V2024_11_05, &mut old);
         assert_eq!(old, r#"{"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#);

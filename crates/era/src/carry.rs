@@ -5,9 +5,11 @@
 
 use bytes::{Bytes, BytesMut};
 use weir_core::CapabilityClass;
+use weir_core::upstream::Extension;
 use weir_wire::scan;
 use weir_wire::write::ObjectWriter;
 
+use crate::capabilities::declared;
 use crate::tasks;
 
 /// What is carried to a modern server: its `input_required` passes to the client and comes back.
@@ -31,12 +33,16 @@ const SHOWS: &[u8] = br#"{"mimeTypes":["text/html;profile=mcp-app"]}"#;
 pub const TO_LEGACY: CapabilityClass = TO_MODERN;
 
 /// What a modern server is told about a client of `class`: the class cut to what is carried, and the
-/// `ClientCapabilities` object. The client's own words (`raw`) are used where they say the ability, so that settings
+/// `ClientCapabilities` object. `theirs` are the extensions that the server has. The client's own words (`raw`) are used where they say the ability, so that settings
 /// inside them reach the server.
 #[must_use]
-pub fn to_modern(class: CapabilityClass, raw: Option<&[u8]>) -> (CapabilityClass, Bytes) {
+pub fn to_modern(class: CapabilityClass, raw: Option<&[u8]>, theirs: &[Extension]) -> (CapabilityClass, Bytes) {
     let carried = class.cut(TO_MODERN.with(EXTENSIONS));
-    if carried == CapabilityClass::BASE {
+    // Extensions that weir does not understand are between the two, where both have them, and pass by their identifiers.
+    let raw_extensions = raw.filter(|_| !theirs.is_empty()).map(Bytes::copy_from_slice);
+    let mut own = raw_extensions.map(|raw| declared(&raw)).unwrap_or_default();
+    own.retain(|(name, _)| theirs.iter().any(|(their, _)| their == name));
+    if carried == CapabilityClass::BASE && own.is_empty() {
         return (carried, EMPTY);
     }
     let mut out = BytesMut::with_capacity(64);
@@ -48,17 +54,20 @@ pub fn to_modern(class: CapabilityClass, raw: Option<&[u8]>) -> (CapabilityClass
         let said = raw.and_then(|raw| scan::find(raw, name).map(|range| &raw[range]));
         object.raw(name, said.filter(|value| scan::is_object(value)).unwrap_or(own));
     }
-    if carried.cut(EXTENSIONS) != CapabilityClass::BASE {
-        let own = raw.and_then(|raw| within(raw, &["extensions", APPS])).filter(|own| scan::is_object(own));
-        object.with("extensions", |out| extensions(carried, own.unwrap_or(SHOWS), out));
+    if carried.cut(EXTENSIONS) != CapabilityClass::BASE || !own.is_empty() {
+        let shows = raw.and_then(|raw| within(raw, &["extensions", APPS])).filter(|shows| scan::is_object(shows));
+        object.with("extensions", |out| extensions(carried, shows.unwrap_or(SHOWS), &own, out));
     }
     object.end();
     (carried, out.freeze())
 }
 
-/// Writes the extensions of a class; `shows` are the settings of MCP Apps.
-fn extensions(class: CapabilityClass, shows: &[u8], out: &mut BytesMut) {
+/// Writes the extensions of a class, and `own` ones; `shows` are the settings of MCP Apps.
+fn extensions(class: CapabilityClass, shows: &[u8], own: &[Extension], out: &mut BytesMut) {
     let mut object = ObjectWriter::new(out);
+    for (name, settings) in own {
+        object.raw(name, settings);
+    }
     if class.has(CapabilityClass::TASKS) {
         object.raw(tasks::EXTENSION, b"{}");
     }
@@ -88,7 +97,7 @@ pub fn to_legacy(class: CapabilityClass, tells_roots: bool) -> Bytes {
     }
     if class.has(CapabilityClass::UI) {
         // Its tasks are another thing than the extension.
-        object.with("extensions", |out| extensions(CapabilityClass::UI, SHOWS, out));
+        object.with("extensions", |out| extensions(CapabilityClass::UI, SHOWS, &[], out));
     }
     object.end();
     out.freeze()
@@ -119,12 +128,12 @@ mod tests {
 
     #[test]
     fn r079_only_carried_abilities_are_told_in_the_clients_own_words() {
-        let raw = br#"{"roots":{"x":1},"elicitation":{"form":{"y":2}},"extensions":{"a/b":{}},"tasks":{}}"#;
+        let raw = br#"{"roots":{"x":1},"elicitation":{"form":{"y":2}},"tasks":{}}"#;
         let carried = CapabilityClass::ROOTS.with(CapabilityClass::ELICITATION_FORM);
-        let (cut, told) = to_modern(carried, Some(raw));
+        let (cut, told) = to_modern(carried, Some(raw), &[]);
         assert_eq!(cut, carried);
         assert_eq!(told, r#"{"elicitation":{"form":{"y":2}},"roots":{"x":1}}"#);
-        let (cut, told) = to_modern(CapabilityClass::TASKS, Some(raw));
+        let (cut, told) = to_modern(CapabilityClass::TASKS, Some(raw), &[]);
         assert_eq!(cut, CapabilityClass::TASKS);
         assert_eq!(told, r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#);
     }
@@ -132,7 +141,7 @@ mod tests {
     #[test]
     fn r144_servers_are_told_which_interfaces_a_client_shows() {
         let own = br#"{"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["a/b"]},"c/d":{}}}"#;
-        let told = |class, raw| String::from_utf8_lossy(&to_modern(class, raw).1).into_owned();
+        let told = |class, raw| String::from_utf8_lossy(&to_modern(class, raw, &[]).1).into_owned();
         let ui = CapabilityClass::UI;
         assert_eq!(told(ui, Some(own)), r#"{"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["a/b"]}}}"#);
         let weirs = r#"{"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]}}}"#;
@@ -144,8 +153,19 @@ mod tests {
     #[test]
     fn a_class_alone_is_told_in_weirs_words() {
         let class = CapabilityClass::SAMPLING_TOOLS.with(CapabilityClass::ELICITATION_URL).with(CapabilityClass::ROOTS);
-        assert_eq!(to_modern(class, None).1, r#"{"sampling":{"tools":{}},"elicitation":{"url":{}},"roots":{}}"#);
-        assert_eq!(to_modern(CapabilityClass::BASE, Some(br#"{"roots":{}}"#)), (CapabilityClass::BASE, EMPTY));
+        assert_eq!(to_modern(class, None, &[]).1, r#"{"sampling":{"tools":{}},"elicitation":{"url":{}},"roots":{}}"#);
+        assert_eq!(to_modern(CapabilityClass::BASE, Some(br#"{"roots":{}}"#), &[]), (CapabilityClass::BASE, EMPTY));
+    }
+
+    #[test]
+    fn r144_extensions_pass_by_their_identifiers_where_both_have_them() {
+        let raw = br#"{"extensions":{"a/b":{"x":1},"c/d":5,"io.modelcontextprotocol/tasks":{}}}"#;
+        let theirs = [("a/b".into(), EMPTY), ("e/f".into(), EMPTY)];
+        let told = |class| to_modern(class, Some(raw), &theirs).1;
+        assert_eq!(to_modern(CapabilityClass::BASE, Some(raw), &theirs[1..]).1, EMPTY, "R080");
+        assert_eq!(told(CapabilityClass::BASE), r#"{"extensions":{"a/b":{"x":1}}}"#);
+        let tasks = told(CapabilityClass::TASKS);
+        assert!(tasks.starts_with(br#"{"extensions":{"a/b":{"x":1},"io.modelcontextprotocol/tasks":{}"#), "{tasks:?}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod mirror;
 use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::call::{AsTask, AskedBy, Trace};
 use weir_core::{Call, Resume};
-use weir_wire::method::Method;
+use weir_wire::method::{Method, OF_EXTENSION};
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{ErrorObject, LogLevel, Revision, meta, scan};
 
@@ -28,6 +28,9 @@ pub struct Sender<'a> {
 /// A call for a modern server: of a tool, of a prompt, of a resource, or to complete for one.
 #[must_use]
 pub fn modern_call(id: u64, call: &Call, native: &str, sender: &Sender<'_>) -> Bytes {
+    if call.method == OF_EXTENSION {
+        return modern_extension(id, call, native, sender);
+    }
     let mut out = head(id, call.method, call.params.raw().len() + 512);
     let mut params = ObjectWriter::new(&mut out);
     let named = name(&mut params, call, native);
@@ -41,19 +44,32 @@ pub fn modern_call(id: u64, call: &Call, native: &str, sender: &Sender<'_>) -> B
     if let Some(Resume::Upstream(state)) = &call.resume {
         params.string("requestState", state);
     }
-    params.with("_meta", |out| {
-        let mut meta = ObjectWriter::new(out);
-        identify(&mut meta, sender);
-        if let Some(level) = call.log_level {
-            meta.string(meta::LOG_LEVEL, level.as_str());
-        }
-        hop(&mut meta, id, call.wants_progress, &call.trace);
-        keep(&mut meta, call);
-        meta.end();
-    });
+    params.with("_meta", |out| about(out, id, call, sender));
     params.end();
     out.put_u8(b'}');
     out.freeze()
+}
+
+/// A request of an extension: its `params` are nobody's business but for `_meta`.
+fn modern_extension(id: u64, call: &Call, method: &str, sender: &Sender<'_>) -> Bytes {
+    let mut params = BytesMut::with_capacity(call.params.raw().len() + 512);
+    let mut object = ObjectWriter::new(&mut params);
+    copy(&mut object, call.params.raw(), &["_meta"]);
+    object.with("_meta", |out| about(out, id, call, sender));
+    object.end();
+    weir_wire::write::request(&weir_wire::RequestId::from(id), method, Some(&params))
+}
+
+/// What a modern request says of itself.
+fn about(out: &mut BytesMut, id: u64, call: &Call, sender: &Sender<'_>) {
+    let mut meta = ObjectWriter::new(out);
+    identify(&mut meta, sender);
+    if let Some(level) = call.log_level {
+        meta.string(meta::LOG_LEVEL, level.as_str());
+    }
+    hop(&mut meta, id, call.wants_progress, &call.trace);
+    keep(&mut meta, call);
+    meta.end();
 }
 
 /// The same for a legacy server.

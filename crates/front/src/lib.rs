@@ -10,6 +10,7 @@ mod body;
 mod challenge;
 mod doorway;
 mod encode;
+mod extensions;
 mod followed;
 mod guard;
 mod head;

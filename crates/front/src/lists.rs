@@ -18,6 +18,7 @@ use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::{RequestId, Revision};
 
+use crate::extensions;
 use crate::modern::{listed, offered};
 use crate::stack::Context;
 
@@ -147,6 +148,7 @@ fn offer(context: &Context) -> Offer {
         tasks: catalog.has_tasks(endpoint),
         apps: catalog.has_apps(endpoint),
         task_list: false,
+        extensions: extensions::offered(context),
     }
 }
 

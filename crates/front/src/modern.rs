@@ -25,7 +25,7 @@ use crate::observe::Answer;
 use crate::rescue::{Told, rescue};
 use crate::running::{Owned, Running};
 use crate::stack::Context;
-use crate::{streams, tasks};
+use crate::{extensions, streams, tasks};
 
 /// Serves a request whose `_meta` names a protocol version.
 pub(crate) async fn serve(
@@ -81,11 +81,14 @@ fn check(context: &Context, headers: &HeaderMap, request: &Request, params: &Par
     if method != request.method.as_str() {
         return Err(mismatch("`Mcp-Method` differs from the method of the body"));
     }
-    let Some(known) = request.method.known().filter(|method| is_served(*method)) else {
-        let text = "This method is not served in 2026-07-28";
-        return Err(refused(StatusCode::NOT_FOUND, code::METHOD_NOT_FOUND, text));
-    };
-    name(headers, known, params).map_err(mismatch)
+    match request.method.known() {
+        Some(known) if is_served(known) => name(headers, known, params).map_err(mismatch),
+        None if extensions::are_shared(context, meta) => Ok(()),
+        _ => {
+            let text = "This method is not served in 2026-07-28";
+            Err(refused(StatusCode::NOT_FOUND, code::METHOD_NOT_FOUND, text))
+        }
+    }
 }
 
 /// What weir serves to modern clients now.
@@ -192,6 +195,7 @@ async fn dispatch(
                 Err(failure) => fail(&failure),
             }
         }
+        None => Box::pin(extensions::serve(context, known, request, *lifted)).await,
         _ => fail(&Failure::new(FailureKind::MethodNotFound, "This method is not served")),
     }
 }
@@ -252,6 +256,7 @@ pub(crate) fn canonical(context: &Context, method: Method, lifted: Lifted) -> Ca
         resume: None,
         answers: None,
         as_task: AsTask::Never,
+        extension: None,
         request: context.name.clone(),
         trace: lifted.trace.or(&context.trace).step(&*context.shared.ports.random),
     }

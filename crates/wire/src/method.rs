@@ -6,6 +6,9 @@ use std::fmt;
 
 use crate::Revision;
 
+/// Stands where a method of an extension is meant, which no table has; it is in none itself.
+pub const OF_EXTENSION: Method = Method::Extension;
+
 /// Who sends the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
@@ -122,6 +125,7 @@ methods! {
     ElicitationComplete = "notifications/elicitation/complete", NEVER, TASKS_2025;
     TasksStatus = "notifications/tasks/status", TASKS_2025, TASKS_2025;
     Tasks = "notifications/tasks", NEVER, MODERN;
+    Extension = "dev.weir/extension", NEVER, NEVER;
 }
 
 impl Method {

@@ -8,6 +8,7 @@ mod children;
 mod counts;
 mod cursors;
 mod eras;
+mod extensions;
 mod forged;
 mod headers;
 mod ids;

@@ -1,9 +1,10 @@
 //! Which era a server speaks, from its answer to `server/discover` (2026-07-28, basic/versioning).
 
 use bytes::Bytes;
-use weir_core::upstream::{About, Kinds, ListKind};
+use weir_core::upstream::{About, Extension, Kinds, ListKind};
 use weir_wire::{ErrorObject, Revision, code, meta, scan};
 
+use crate::capabilities::named_objects;
 use crate::carry::APPS;
 use crate::tasks;
 
@@ -61,7 +62,7 @@ pub fn discovered(result: &Bytes) -> Found {
             let meta = result.slice(range);
             scan::find(&meta, meta::SERVER_INFO).map(|at| meta.slice(at))
         });
-        Some(About { tasks: has_extension(result), ..about(result, info) })
+        Some(About { tasks: has_extension(result), extensions: extensions(result), ..about(result, info) })
     })
 }
 
@@ -117,6 +118,7 @@ fn about(result: &Bytes, server_info: Option<Bytes>) -> About {
         subscribes: capability("resources").is_some_and(|own| says(&own, "subscribe")),
         completes: capability("completions").is_some(),
         apps: capabilities.as_ref().is_some_and(|all| within(all, &["extensions", APPS])),
+        extensions: Vec::new(),
         tasks: capabilities.as_ref().is_some_and(|all| within(all, &["tasks", "requests", "tools", "call"])),
         capabilities,
     }
@@ -126,6 +128,13 @@ fn about(result: &Bytes, server_info: Option<Bytes>) -> About {
 /// of old.
 fn has_extension(result: &[u8]) -> bool {
     within(result, &["capabilities", "extensions", tasks::EXTENSION])
+}
+
+/// The extensions of a modern server, but for those that weir understands.
+fn extensions(result: &Bytes) -> Vec<Extension> {
+    let capabilities = scan::find(result, "capabilities").map(|at| result.slice(at)).unwrap_or_default();
+    let all = scan::find(&capabilities, "extensions").map(|at| capabilities.slice(at)).unwrap_or_default();
+    named_objects(&all).filter(|(name, _)| ![tasks::EXTENSION, APPS].contains(&&**name)).collect()
 }
 
 /// Whether there is an object at the end of this path.

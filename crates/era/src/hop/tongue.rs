@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use weir_core::call::Call;
-use weir_core::upstream::ListPage;
+use weir_core::upstream::{Extension, ListPage};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_wire::method::Method;
 use weir_wire::{LogLevel, Revision, scan};
@@ -35,11 +35,17 @@ impl Tongue {
         if self.0.is_modern() { carry::TO_MODERN.with(carry::EXTENSIONS) } else { carry::TO_LEGACY }
     }
 
-    /// A call in this server's words, of a client that may be asked what is in `class`.
+    /// A call in this server's words, of a client that may be asked what is in `class`; `extensions` are the server's.
     #[must_use]
-    pub fn call(self, id: u64, call: &Call, native: &str, (class, client_info): (CapabilityClass, &[u8])) -> Bytes {
+    pub fn call(
+        self,
+        id: u64,
+        call: &Call,
+        native: &str,
+        (class, client_info, extensions): (CapabilityClass, &[u8], &[Extension]),
+    ) -> Bytes {
         if self.0.is_modern() {
-            let (_, capabilities) = carry::to_modern(class, call.capabilities.raw.as_deref());
+            let (_, capabilities) = carry::to_modern(class, call.capabilities.raw.as_deref(), extensions);
             lower::modern_call(id, call, native, &self.sender(client_info, &capabilities))
         } else {
             lower::legacy_call(id, call, native, self.0)
@@ -56,7 +62,7 @@ impl Tongue {
         (class, client_info): (CapabilityClass, &[u8]),
     ) -> Bytes {
         if self.0.is_modern() {
-            let (_, capabilities) = carry::to_modern(class, None);
+            let (_, capabilities) = carry::to_modern(class, None, &[]);
             lower::modern_request(id, method, members, &self.sender(client_info, &capabilities))
         } else {
             lower::legacy_request(id, method, members)

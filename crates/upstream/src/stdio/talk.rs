@@ -37,7 +37,8 @@ pub(crate) async fn call(
     let tongue = running.greeted.tongue;
     let declared = if tongue.revision().is_modern() { call.capabilities.class } else { running.class };
     let declared = declared.cut(site.carries(tongue));
-    let body = tongue.call(id, call, &outbound.native, (declared, &site.client_info));
+    let extensions = &running.greeted.about.extensions;
+    let body = tongue.call(id, call, &outbound.native, (declared, &site.client_info, extensions));
     let class = if asks::may_have_questions(call.method) { declared } else { CapabilityClass::BASE };
     let ticket = running.child.pipe.request(id, body, Purpose::Call).await.map_err(not_sent)?;
     let task = Listener::takes_task(tongue, call, declared);

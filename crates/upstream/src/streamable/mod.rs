@@ -280,7 +280,8 @@ impl HttpServer {
                     pushes: ListKind::ALL.into_iter().collect(),
                     ..About::default()
                 });
-                Speaker::Modern(Modern::new(self.site.clone(), self.http.clone(), revision), about)
+                let modern = Modern::new(self.site.clone(), self.http.clone(), revision).with(&about.extensions);
+                Speaker::Modern(modern, about)
             }
             (Found::Foreign(versions), _) => {
                 let list: String = versions.join(", ").chars().take(200).collect();

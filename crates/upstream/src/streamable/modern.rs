@@ -7,12 +7,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use weir_core::reply::Reply;
-use weir_core::upstream::Outbound;
+use weir_core::upstream::{Extension, Outbound};
 use weir_core::{CapabilityClass, FailureKind};
 use weir_era::asks;
 use weir_era::hop::Tongue;
 use weir_era::lower;
-use weir_wire::method::{Method, NameSource};
+use weir_wire::method::{Method, NameSource, OF_EXTENSION};
 use weir_wire::{Revision, code};
 
 use super::client::Http;
@@ -29,11 +29,18 @@ pub(crate) struct Modern {
     pub(crate) site: Arc<Site>,
     pub(crate) http: Http,
     pub(crate) tongue: Tongue,
+    /// What it says of its extensions.
+    extensions: Arc<[Extension]>,
 }
 
 impl Modern {
     pub(crate) fn new(site: Arc<Site>, http: Http, revision: Revision) -> Self {
-        Self { site, http, tongue: Tongue::new(revision) }
+        Self { site, http, tongue: Tongue::new(revision), extensions: Arc::new([]) }
+    }
+
+    /// The same server, which has these extensions.
+    pub(crate) fn with(self, extensions: &[Extension]) -> Self {
+        Self { extensions: extensions.into(), ..self }
     }
 
     /// The same server, spoken to with another client.
@@ -46,8 +53,12 @@ impl Modern {
         let call = &outbound.call;
         let id = self.site.next_id();
         let class = call.capabilities.class.cut(self.site.carries(self.tongue));
-        let body = self.tongue.call(id, call, &outbound.native, (class, &self.site.client_info));
+        let body = self.tongue.call(id, call, &outbound.native, (class, &self.site.client_info, &self.extensions));
         let mut headers = self.headers(call.method);
+        if call.method == OF_EXTENSION {
+            headers.retain(|(name, _)| *name != METHOD);
+            headers.push((METHOD, header_value(&outbound.native, &self.site)?));
+        }
         headers.extend(exchange::traced(&call.trace));
         if call.method.name_header() != NameSource::None {
             headers.push((NAME, header_value(&weir_wire::header::encode(&outbound.native), &self.site)?));

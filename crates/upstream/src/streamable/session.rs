@@ -159,7 +159,7 @@ impl Session {
             Box::pin(self.want_level(level)).await?;
         }
         let id = self.site.next_id();
-        let body = self.tongue.call(id, call, &outbound.native, (self.class, &self.site.client_info));
+        let body = self.tongue.call(id, call, &outbound.native, (self.class, &self.site.client_info, &[]));
         let class = if asks::may_have_questions(call.method) { self.class } else { CapabilityClass::BASE };
         let ear = self.tongue.ear(id, call.wants_progress, call.log_level).asking(class);
         let headers = self.headers().into_iter().chain(exchange::traced(&call.trace)).collect();

@@ -1,0 +1,56 @@
+//! Extensions that weir has never heard of, between a modern client and the server of a transparent endpoint.
+
+use serde_json::{Value, json};
+use weir_testkit::{Behaviour, Mockup};
+use weir_wire::{Revision, meta};
+
+use super::weir_over;
+use crate::harness::Checked;
+
+const OWN: &str = "com.example/stars";
+
+fn describes_itself() -> Value {
+    json!({
+        "resultType": "complete",
+        "supportedVersions": [Revision::MODERN.as_str()],
+        "capabilities": { "tools": {}, "extensions": { OWN: { "most": 5 } } },
+        "ttlMs": 0,
+        "cacheScope": "private",
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r144_an_extension_passes_by_its_identifier_with_its_methods() {
+    let upstream = Mockup::modern()
+        .on("server/discover", Behaviour::result(describes_itself()))
+        .on("com.example/give", Behaviour::echo())
+        .tools(1)
+        .start()
+        .await;
+    let weir = weir_over(&[("one", &upstream)]);
+    let declares = json!({ "extensions": { OWN: { "least": 1 } } });
+    let client = Checked::with_capabilities(&weir.url("/mcp/one"), Revision::MODERN, declares.clone()).await;
+    let offered = client.ask("server/discover", json!({})).await;
+    assert_eq!(offered.result()["capabilities"]["extensions"], json!({ OWN: { "most": 5 } }));
+    let params = json!({ "arguments": { "stars": 4 }, "name": "kept", "requestState": "kept", "_meta": { "x/y": 1 } });
+    let given = client.ask("com.example/give", params).await;
+    assert_eq!(given.text(), r#"{"stars":4}"#, "{}", given.last());
+    assert!(given.result()["_meta"].get(meta::SERVER_INFO).is_some());
+    let sent = upstream.requests_of("com.example/give").pop().unwrap();
+    assert_eq!(sent.header("mcp-method"), Some("com.example/give"));
+    let params = &sent.message["params"];
+    assert_eq!(
+        (&params["name"], &params["requestState"], &params["_meta"]["x/y"]),
+        (&json!("kept"), &json!("kept"), &json!(1))
+    );
+    assert_eq!(sent.meta()[meta::CLIENT_CAPABILITIES], declares);
+    // Who does not declare it, and who asks where several servers could be meant, gets the usual answer.
+    let silent = Checked::open(&weir.url("/mcp/one"), Revision::MODERN).await;
+    let merged = Checked::with_capabilities(&weir.url("/mcp"), Revision::MODERN, declares.clone()).await;
+    let legacy = Checked::with_capabilities(&weir.url("/mcp/one"), Revision::V2025_11_25, declares).await;
+    for client in [silent, merged, legacy] {
+        let refused = client.ask("com.example/give", json!({})).await;
+        assert_eq!(refused.code(), -32601, "{}", refused.last());
+    }
+    assert_eq!(upstream.requests_of("com.example/give").len(), 1);
+}
