@@ -90,7 +90,9 @@ fn note(shared: &Shared, request: &Recorded) {
     let named = named.into_iter().find_map(|version| Revision::parse(version.as_str()?));
     // A session of before a restart is not known any more.
     let of_head = || request.header("mcp-protocol-version").and_then(Revision::parse);
-    let revision = named.or(of_session).or_else(of_head).or(shared.settings.legacy).unwrap_or(Revision::MODERN);
+    // What names no revision anywhere is of an old one: a modern request does so twice.
+    let old = shared.settings.legacy.unwrap_or(Revision::NEWEST_LEGACY);
+    let revision = named.or(of_session).or_else(of_head).unwrap_or(old);
     // Elsewhere it collects what is no MCP.
     if request.path == PATH && request.message.is_object() {
         emitted::note(Sender::Client, revision, answered, &request.message);
