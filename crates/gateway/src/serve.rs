@@ -50,6 +50,8 @@ async fn run(loader: Loader<'_>, config: Config, report: Report) -> ExitCode {
         "weir {} serves", env!("CARGO_PKG_VERSION")
     );
     let mut follower = Follower::new(loader, config, report);
+    // What changed after it was read and before anybody watched.
+    follower.follow(&weir);
     loop {
         tokio::select! {
             wish = signals.next() => match wish {
