@@ -7,8 +7,8 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 /// Requirements by number.
-const REQUIREMENTS: [RangeInclusive<u16>; 9] =
-    [1..=135, 138..=165, 168..=168, 170..=171, 173..=179, 181..=183, 185..=190, 193..=253, 271..=283];
+const REQUIREMENTS: [RangeInclusive<u16>; 8] =
+    [1..=135, 137..=166, 168..=171, 173..=179, 181..=183, 185..=190, 193..=253, 271..=283];
 
 /// Rows of the fault matrix by letter and number.
 const FAULTS: [(char, RangeInclusive<u16>); 13] = [

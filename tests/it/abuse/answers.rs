@@ -122,7 +122,7 @@ async fn r043_b21_r207_what_is_on_a_stream_is_about_its_request_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r044_the_status_is_chosen_once_the_upstream_has_spoken() {
+async fn r044_r169_the_status_is_chosen_once_the_upstream_has_spoken() {
     let missing =
         json!({ "code": -32021, "message": "needs sampling", "data": { "requiredCapabilities": { "sampling": {} } } });
     let unknown = json!({ "code": -32602, "message": "no" });

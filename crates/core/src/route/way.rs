@@ -147,6 +147,15 @@ mod tests {
     }
 
     #[test]
+    fn r166_only_calls_that_may_have_questions_end_with_them() {
+        let asks = || End::InputRequired(Payload::Whole(Bytes::from_static(b"{\"requestState\":\"s\"}")));
+        let of = |rounds| Way { rounds, ..Way::default() };
+        assert!(matches!(of(true).pass(asks()), End::InputRequired(_)));
+        let End::Failed(failure) = of(false).pass(asks()) else { panic!("it was passed on") };
+        assert_eq!(*failure.kind(), FailureKind::BadAnswer);
+    }
+
+    #[test]
     fn r127_both_ways_to_say_that_a_resource_is_not_there_are_understood() {
         let said = |code, data: Option<&'static str>| {
             let data = data.map(|data| Bytes::from_static(data.as_bytes()));

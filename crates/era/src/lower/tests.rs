@@ -60,6 +60,18 @@ fn r079_a_legacy_call_has_nothing_of_later_revisions() {
 }
 
 #[test]
+fn r137_arguments_chosen_before_go_to_servers_of_2025_06_18_and_later_alone() {
+    let given = r#"{"ref":{"type":"ref/prompt","name":"u__p"},"argument":{"name":"a","value":"x"},"context":{"arguments":{"b":"y"}}}"#;
+    let call = Call { method: Method::CompletionComplete, ..call(given) };
+    for revision in Revision::ALL.into_iter().filter(|revision| !revision.is_modern()) {
+        let sent = legacy_call(1, &call, "p", revision);
+        assert_eq!(text(&sent).contains("context"), revision >= Revision::V2025_06_18, "{revision:?}");
+        assert!(text(&sent).contains(r#""argument":{"name":"a","value":"x"}"#), "{revision:?}");
+    }
+    assert!(text(&modern_call(1, &call, "p", &SENDER)).contains(r#""context":{"arguments":{"b":"y"}}"#));
+}
+
+#[test]
 fn absent_state_and_meta_stay_absent() {
     let sent = modern_call(0, &call(r#"{"name":"a"}"#), "a\"b", &SENDER);
     assert!(
