@@ -7,7 +7,7 @@ use weir_core::Question;
 use weir_wire::method::Method;
 use weir_wire::splice::{Edits, MetaEdits};
 use weir_wire::write::ObjectWriter;
-use weir_wire::{ErrorObject, meta, scan};
+use weir_wire::{ErrorObject, meta, scan, write};
 
 /// The extension's name.
 pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -185,9 +185,7 @@ pub fn acknowledged(about: &crate::render::About) -> Edits {
 /// The same changes of a result that says of which task it is (2025-11-25, "Associating Task-Related Messages").
 #[must_use]
 pub fn of_task(edits: Edits, name: &str) -> Edits {
-    let mut related = BytesMut::with_capacity(name.len() + 16);
-    ObjectWriter::new(&mut related).string("taskId", name).end();
-    edits.meta(MetaEdits::new().drop_owned().add(meta::RELATED_TASK, related.freeze()))
+    edits.meta(MetaEdits::new().drop_owned().add(meta::RELATED_TASK, write::task(name)))
 }
 
 /// A page of a list of tasks, in the words of 2025-11-25.

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as Task, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::stream::{self, SelectAll};
 use futures_util::{Stream, StreamExt as _};
 use tokio::time::{Duration, Instant, sleep_until, timeout};
@@ -18,7 +18,6 @@ use weir_era::tasks::{self, Status};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::scan;
-use weir_wire::write::ObjectWriter;
 
 use crate::modern::{canonical, offered};
 use crate::places::Place;
@@ -85,9 +84,7 @@ struct Follower {
 impl Follower {
     fn new(context: &Context, known: &Authenticated<()>, name: &str, lifted: &Lifted) -> Result<Self, Failure> {
         let place = place(context, known)?;
-        let mut params = BytesMut::with_capacity(name.len() + 16);
-        ObjectWriter::new(&mut params).string("taskId", name).end();
-        let params = Params::parse(Some(&params.freeze())).map_err(|error| Failure::internal(error.to_string()))?;
+        let params = Params::of_task(name);
         let (capabilities, trace) = (lifted.capabilities.clone(), lifted.trace.clone());
         let lifted = Lifted { params, capabilities, token: None, log_level: None, trace };
         let call = Call { asked: AskedBy::Rounds, ..canonical(context, Method::TasksGet, lifted) };

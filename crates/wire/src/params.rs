@@ -11,8 +11,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::LogLevel;
-use crate::scan;
+use crate::{LogLevel, scan, write};
 use slot::{Slot, level, object, place, text, token};
 
 pub use meta::Meta;
@@ -60,13 +59,23 @@ impl Params {
         if !scan::is_object(&raw) {
             return Err(ParamsError { member: "params", expected: "an object" });
         }
+        Ok(Self::view(raw))
+    }
+
+    /// Those of a request about a task: its name and nothing else.
+    #[must_use]
+    pub fn of_task(name: &str) -> Self {
+        Self::view(write::task(name))
+    }
+
+    fn view(raw: Bytes) -> Self {
         let mut view = Self::empty(raw.clone());
         for member in scan::members(&raw) {
             place(&member, &mut view.table());
         }
         let meta = object(&raw, view.meta, "_meta").ok().flatten();
         view.view = meta.map(|meta| Box::new(Meta::parse(meta)));
-        Ok(view)
+        view
     }
 
     fn empty(raw: Bytes) -> Self {

@@ -123,6 +123,14 @@ pub fn request(id: &RequestId, method: &str, params: Option<&[u8]>) -> Bytes {
     call(Some(id), method, params)
 }
 
+/// The object that names a task: the params of requests about it, and what messages say it belongs to.
+#[must_use]
+pub fn task(name: &str) -> Bytes {
+    let mut out = BytesMut::with_capacity(name.len() + 16);
+    ObjectWriter::new(&mut out).string("taskId", name).end();
+    out.freeze()
+}
+
 /// A whole notification message.
 #[must_use]
 pub fn notification(method: &str, params: Option<&[u8]>) -> Bytes {

@@ -137,9 +137,7 @@ impl Router {
         if kept.settled {
             return Some(kept.state);
         }
-        let mut params = BytesMut::with_capacity(kept.name.len() + 16);
-        ObjectWriter::new(&mut params).string("taskId", &kept.name).end();
-        let params = Params::parse(Some(&params.freeze())).ok()?;
+        let params = Params::of_task(&kept.name);
         let about = Call { method: Method::TasksGet, params, ..Call::clone(call.inner()) };
         match self.task(call.with(Arc::new(about))).await {
             Ok(state) => Some(state),

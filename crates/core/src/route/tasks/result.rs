@@ -14,8 +14,8 @@ use tokio::time::{Instant, sleep_until};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::splice::{Edits, MetaEdits};
-use weir_wire::write::{ObjectWriter, string};
-use weir_wire::{meta, scan};
+use weir_wire::write::ObjectWriter;
+use weir_wire::{meta, scan, write};
 
 use super::super::Router;
 use crate::admit::Authenticated;
@@ -51,16 +51,9 @@ impl Router {
 
     /// Follows the task that a call became, for a client that knows of none.
     pub(in super::super) fn drive(&self, call: &Authenticated<Arc<Call>>, created: &Bytes) -> Reply {
-        let mut params = BytesMut::with_capacity(created.len());
-        let name = scan::find(created, "taskId").map_or(&b"\"\""[..], |at| &created[at]);
-        ObjectWriter::new(&mut params).raw("taskId", name).end();
-        match Params::parse(Some(&params.freeze())) {
-            Ok(params) => {
-                let about = Call { params, ..Call::clone(call.inner()) };
-                self.wait(call.with(Arc::new(about)), Told::AsCall)
-            }
-            Err(error) => Reply::ended(Failure::internal(error.to_string())),
-        }
+        let name = scan::find(created, "taskId").and_then(|at| scan::string(&created[at])).unwrap_or_default();
+        let about = Call { params: Params::of_task(&name), ..Call::clone(call.inner()) };
+        self.wait(call.with(Arc::new(about)), Told::AsCall)
     }
 
     fn wait(&self, call: Authenticated<Arc<Call>>, told: Told) -> Reply {
@@ -141,7 +134,7 @@ impl Waiting {
 
     /// Looks at the task; gives the end, where it is over.
     async fn look(&mut self) -> Result<Option<End>, Failure> {
-        let state = self.router.task(self.about(Method::TasksGet, None)?).await?;
+        let state = self.router.task(self.about(Method::TasksGet, None)).await?;
         let interval = scan::find(&state, "pollIntervalMs").and_then(|at| scan::integer(&state[at]));
         let interval = interval.and_then(|millis| u64::try_from(millis).ok()).map_or(USUAL, Duration::from_millis);
         self.next = Instant::now() + interval.clamp(SOONEST, LATEST);
@@ -189,9 +182,7 @@ impl Waiting {
     fn related(&self, params: Bytes) -> Bytes {
         let name = self.call.inner().params.task_id().ok().flatten().filter(|_| self.told == Told::AsTask);
         let Some(name) = name else { return params };
-        let mut related = BytesMut::with_capacity(name.len() + 16);
-        ObjectWriter::new(&mut related).string("taskId", &name).end();
-        let edits = Edits::new().meta(MetaEdits::new().add(meta::RELATED_TASK, related.freeze()));
+        let edits = Edits::new().meta(MetaEdits::new().add(meta::RELATED_TASK, write::task(&name)));
         edits.apply_checked(&params).map_or(params, |(params, _)| params)
     }
 
@@ -211,27 +202,22 @@ impl Waiting {
             }
             // Sampling and roots have no form of refusal: the task cannot go on.
             (Word::Answer(Err(_)), _) => {
-                self.router.task(self.about(Method::TasksCancel, None)?).await?;
+                self.router.task(self.about(Method::TasksCancel, None)).await?;
                 return Err(Failure::invalid_params("The client did not give the input that the task asks for"));
             }
         };
         let mut answers = BytesMut::with_capacity(answer.len() + key.len() + 8);
         ObjectWriter::new(&mut answers).raw(key, &answer).end();
-        self.router.task(self.about(Method::TasksUpdate, Some(answers.freeze()))?).await?;
+        self.router.task(self.about(Method::TasksUpdate, Some(answers.freeze()))).await?;
         self.next = Instant::now() + SOONEST;
         Ok(None)
     }
 
-    fn about(&self, method: Method, answers: Option<Bytes>) -> Result<Authenticated<Arc<Call>>, Failure> {
+    fn about(&self, method: Method, answers: Option<Bytes>) -> Authenticated<Arc<Call>> {
         let call = self.call.inner();
         let name = call.params.task_id().ok().flatten().unwrap_or_default();
-        let mut params = BytesMut::with_capacity(name.len() + 16);
-        params.extend_from_slice(br#"{"taskId":"#);
-        string(&mut params, &name);
-        params.extend_from_slice(b"}");
-        let params = Params::parse(Some(&params.freeze())).map_err(|error| Failure::internal(error.to_string()))?;
-        let (wants_progress, log_level) = (false, None);
-        Ok(self.call.with(Arc::new(Call { method, params, answers, wants_progress, log_level, ..Call::clone(call) })))
+        let (params, wants_progress, log_level) = (Params::of_task(&name), false, None);
+        self.call.with(Arc::new(Call { method, params, answers, wants_progress, log_level, ..Call::clone(call) }))
     }
 }
 
