@@ -94,7 +94,12 @@ fn readyz_healthz_and_metrics_answer() {
     assert!(weir.admin("/healthz").starts_with("HTTP/1.1 200"));
     weir.call("/mcp", "one__sum", &json!({ "a": 1, "b": 2 }));
     let metrics = weir.admin("/metrics");
-    for series in ["weir_requests", "weir_tool_call_duration", "weir_upstream_up", "weir_catalog_items"] {
+    for series in [
+        "mcp_server_operation_duration_seconds",
+        "mcp_client_operation_duration_seconds",
+        "weir_upstream_up",
+        "weir_catalog_items",
+    ] {
         assert!(metrics.contains(series), "{series} in {metrics}");
     }
     let down = r#"weir_upstream_up{upstream="gone"} 0"#;

@@ -1,15 +1,18 @@
 //! Every instrument weir records, in one table. Crates record through the `opentelemetry` API; the gateway installs
-//! the SDK and the exporter before the first record.
+//! the SDK and the exporters before the first record.
 //!
-//! Attribute values come from fixed sets or from the config, so the number of series is bounded by the config.
+//! Names and attributes follow the OpenTelemetry semantic conventions for MCP and HTTP where they have one; what is weir's own
+//! begins with `weir.`. Attribute values come from fixed sets or from the config, so that the number of series is bounded by the
+//! config; the names of tools, which upstreams choose, are bounded where they are recorded.
 
 use std::sync::LazyLock;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, UpDownCounter};
 
 macro_rules! instruments {
-    ($($name:ident: $kind:ident<$unit_type:ty> = $make:ident($wire:literal, $unit:literal, $about:literal)),* $(,)?) => {
-        /// The table. Names follow the OpenTelemetry semantic conventions where they have one.
+    ($($name:ident: $kind:ident<$unit_type:ty> = $make:ident($wire:literal, $unit:literal, [$($attribute:literal),*], $about:literal)),* $(,)?) => {
+        /// The table.
         #[derive(Debug)]
         pub struct Instruments {
             $(#[doc = $about] pub $name: $kind<$unit_type>,)*
@@ -21,56 +24,106 @@ macro_rules! instruments {
             }
         }
 
-        /// Names and descriptions of all instruments, for the docs and for the test that compares them with a scrape.
-        pub const TABLE: &[(&str, &str, &str)] = &[$(($wire, $unit, $about)),*];
+        /// All instruments, for the docs and for the tests that compare them with a scrape.
+        pub const TABLE: &[Row] = &[$(Row {
+            name: $wire,
+            kind: Kind::$kind,
+            unit: $unit,
+            attributes: &[$($attribute),*],
+            about: $about,
+        }),*];
     };
 }
 
+/// One instrument.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Its OpenTelemetry name.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: Kind,
+    /// Its unit in UCUM; what stands in braces is what is counted.
+    pub unit: &'static str,
+    /// The attributes that its series can have.
+    pub attributes: &'static [&'static str],
+    /// What it tells.
+    pub about: &'static str,
+}
+
+/// The kinds of instruments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Goes up.
+    Counter,
+    /// Goes up and down.
+    UpDownCounter,
+    /// Is.
+    Gauge,
+    /// How often how much.
+    Histogram,
+}
+
 instruments! {
-    requests: Counter<u64> = u64_counter("weir.requests", "{request}", "Client requests by method, client era and outcome: ok, tool_error, protocol_error, refused, failed or cancelled"),
-    request_duration: Histogram<f64> = f64_histogram("weir.request.duration", "s", "Time from a client's request to the end of its answer, by method and era"),
-    call_duration: Histogram<f64> = f64_histogram("weir.tool_call.duration", "s", "Time of a tool call at an upstream, by upstream, tool and outcome"),
-    upstream_up: Gauge<u64> = u64_gauge("weir.upstream.up", "{upstream}", "1 while an upstream answers, 0 while it does not, by upstream"),
-    upstream_retries: Counter<u64> = u64_counter("weir.upstream.retries", "{retry}", "Requests sent again, by upstream and proof of non-execution"),
-    upstream_protocol_errors: Counter<u64> = u64_counter("weir.upstream.protocol_errors", "{message}", "Messages of an upstream that were dropped as invalid, by upstream and reason"),
-    upstream_sessions: UpDownCounter<i64> = i64_up_down_counter("weir.upstream.sessions", "{session}", "Sessions and child processes held open, by upstream"),
-    catalog_items: Gauge<u64> = u64_gauge("weir.catalog.items", "{item}", "Items in the catalog, by upstream and kind"),
-    catalog_complete: Gauge<u64> = u64_gauge("weir.catalog.complete", "{upstream}", "1 if an upstream's last walk was whole and is fresh, by upstream"),
-    catalog_truncated: Counter<u64> = u64_counter("weir.catalog.truncated", "{walk}", "Walks cut short by a guard, by upstream and guard"),
-    tool_definition_changed: Counter<u64> = u64_counter("weir.catalog.tool_definition_changed", "{tool}", "Tools whose definition changed, by upstream"),
-    list_changed_in: Counter<u64> = u64_counter("weir.list_changed.in", "{notification}", "Change notifications from upstreams, by upstream"),
-    list_changed_out: Counter<u64> = u64_counter("weir.list_changed.out", "{notification}", "Change notifications to clients, by client era"),
-    subscriptions: UpDownCounter<i64> = i64_up_down_counter("weir.subscriptions", "{subscription}", "Resources of which clients are told, each client counted, by upstream"),
-    updates_in: Counter<u64> = u64_counter("weir.resource_updates.in", "{notification}", "Updates of single resources told by upstreams, by upstream"),
-    updates_out: Counter<u64> = u64_counter("weir.resource_updates.out", "{notification}", "Updates of single resources told to clients, by client era"),
-    cursors_abandoned: Counter<u64> = u64_counter("weir.list.cursors_abandoned", "{list}", "Lists whose client got a nextCursor and never came back, by endpoint"),
-    sessions: UpDownCounter<i64> = i64_up_down_counter("weir.sessions", "{session}", "Legacy client sessions alive"),
-    streams: UpDownCounter<i64> = i64_up_down_counter("weir.streams", "{stream}", "Open client streams, by kind"),
-    replay_bytes: UpDownCounter<i64> = i64_up_down_counter("weir.replay.bytes", "By", "Events kept for clients that lost their connection"),
-    resumes: Counter<u64> = u64_counter("weir.resumes", "{stream}", "Streams that clients took up again, by result: replayed or unknown"),
-    parked: UpDownCounter<i64> = i64_up_down_counter("weir.parked", "{call}", "Calls that wait at their upstream for input of a client that was told so"),
-    connections: UpDownCounter<i64> = i64_up_down_counter("weir.connections", "{connection}", "Open client connections"),
-    connections_closed: Counter<u64> = u64_counter("weir.connections.closed", "{connection}", "Client connections that weir closed or refused, by reason"),
-    refusals: Counter<u64> = u64_counter("weir.refusals", "{request}", "Requests refused before they were decoded, by reason"),
-    limit_decisions: Counter<u64> = u64_counter("weir.limit.decisions", "{decision}", "Refusals by a limit of requests, calls or places, by limit and outcome"),
-    limit_queue: UpDownCounter<i64> = i64_up_down_counter("weir.limit.queue", "{call}", "Calls that wait for a place, by limit and upstream"),
-    limit_wait: Histogram<f64> = f64_histogram("weir.limit.wait", "s", "Time that calls waited for a place, by limit and upstream"),
-    auth_rejections: Counter<u64> = u64_counter("weir.auth.rejections", "{request}", "Requests whose sender is not known, by reason"),
-    jwks_fetches: Counter<u64> = u64_counter("weir.jwks.fetches", "{fetch}", "Fetches of an issuer's keys, by issuer and result"),
-    jwks_age: Gauge<u64> = u64_gauge("weir.jwks.age", "s", "Age of an issuer's keys at the last attempt to fetch them, by issuer"),
-    validation_failures: Counter<u64> = u64_counter("weir.validation.failures", "{value}", "Values that did not match a tool's schema, by upstream, side and action"),
-    schemas_unchecked: Counter<u64> = u64_counter("weir.validation.unchecked", "{schema}", "Tool schemas that are invalid or too costly to check, by upstream"),
-    config_reloads: Counter<u64> = u64_counter("weir.config.reloads", "{reload}", "Config reloads, by result"),
-    audit_records: Counter<u64> = u64_counter("weir.audit.records", "{record}", "Audit records kept, by kind"),
-    audit_dropped: Counter<u64> = u64_counter("weir.audit.dropped", "{record}", "Audit records that a sink did not get, by sink"),
-    audit_refused: Counter<u64> = u64_counter("weir.audit.refused", "{call}", "Calls refused because no audit record of them could be kept"),
-    audit_queue: Gauge<u64> = u64_gauge("weir.audit.queue", "{record}", "Audit records waiting to be written"),
-    audit_failing: Gauge<u64> = u64_gauge("weir.audit.failing", "{sink}", "1 while audit records cannot be written, 0 while they can"),
-    audit_sync: Histogram<f64> = f64_histogram("weir.audit.sync", "s", "Time until the disk has audit records for good"),
-    unexpected_responses: Counter<u64> = u64_counter("weir.unexpected_responses", "{message}", "Responses from clients to nothing weir asked"),
-    memory_used: Gauge<u64> = u64_gauge("weir.memory.used", "By", "Memory that the process has"),
-    memory_shortage: Gauge<u64> = u64_gauge("weir.memory.shortage", "{stage}", "How short memory is: 0 enough, 1 connections are not kept, 2 what is new gets 503"),
-    panics: Counter<u64> = u64_counter("weir.panics", "{panic}", "Requests that ended by a bug"),
+    server_duration: Histogram<f64> = f64_histogram("mcp.server.operation.duration", "s", ["endpoint", "mcp.method.name", "era", "outcome", "error.type"], "Time from a client's request to the end of its answer. `outcome` is `ok`, `tool_error`, `protocol_error`, `refused`, `failed` or `cancelled`; `error.type` repeats it where it is not `ok`. Methods that no revision knows are `other`, what was refused by its head alone is `none`"),
+    client_duration: Histogram<f64> = f64_histogram("mcp.client.operation.duration", "s", ["upstream", "mcp.method.name", "gen_ai.tool.name", "gen_ai.prompt.name", "outcome", "error.type"], "Time of a call at an upstream, questions to the client included. `outcome` is `complete`, `tool_error`, `input_required`, `task`, `cancelled` or the reason of a failure (docs/errors.md); the name is the upstream's own. Names beyond `telemetry.metrics.max_names` are `other`"),
+    session_duration: Histogram<f64> = f64_histogram("mcp.server.session.duration", "s", ["mcp.protocol.version"], "How long sessions of clients lasted that ended here"),
+    http_duration: Histogram<f64> = f64_histogram("http.server.request.duration", "s", ["http.request.method", "http.route", "http.response.status_code", "url.scheme", "network.protocol.version"], "Time from a request's head to the end of its answer's body; streams last as long as their clients stay"),
+    http_active: UpDownCounter<i64> = i64_up_down_counter("http.server.active_requests", "{request}", ["http.request.method", "url.scheme"], "Requests being answered, open streams included"),
+    http_request_size: Histogram<u64> = u64_histogram("http.server.request.body.size", "By", ["http.request.method", "http.route"], "Bytes of requests' bodies"),
+    http_response_size: Histogram<u64> = u64_histogram("http.server.response.body.size", "By", ["http.request.method", "http.route"], "Bytes of answers' bodies"),
+    start_time: Gauge<f64> = f64_gauge("process.start_time", "s", [], "When the process began, as Unix time"),
+    upstream_up: Gauge<u64> = u64_gauge("weir.upstream.up", "{upstream}", ["upstream"], "1 while an upstream answers, 0 while it does not"),
+    upstream_state: Gauge<u64> = u64_gauge("weir.upstream.state", "{upstream}", ["upstream", "state"], "1 for the state an upstream is in, 0 for the others: `unknown` (not asked yet), `up` or `down`"),
+    upstream_in_flight: Gauge<u64> = u64_gauge("weir.upstream.in_flight", "{call}", ["upstream"], "Calls in flight at an upstream"),
+    upstream_io: Counter<u64> = u64_counter("weir.upstream.io", "By", ["upstream", "network.io.direction"], "Bytes of messages sent to an upstream (`transmit`) and of its answers (`receive`)"),
+    upstream_retries: Counter<u64> = u64_counter("weir.upstream.retries", "{retry}", ["upstream", "proof"], "Requests sent again, by proof of non-execution"),
+    upstream_protocol_errors: Counter<u64> = u64_counter("weir.upstream.protocol_errors", "{message}", ["upstream", "reason"], "Messages of an upstream that were dropped as invalid"),
+    upstream_sessions: UpDownCounter<i64> = i64_up_down_counter("weir.upstream.sessions", "{session}", ["upstream"], "Sessions and child processes held open"),
+    catalog_items: Gauge<u64> = u64_gauge("weir.catalog.items", "{item}", ["upstream", "kind"], "Items in the catalog"),
+    catalog_complete: Gauge<u64> = u64_gauge("weir.catalog.complete", "{upstream}", ["upstream"], "1 if an upstream's last walk was whole and is fresh"),
+    catalog_last_walk: Gauge<f64> = f64_gauge("weir.catalog.last_walk", "s", ["upstream"], "When an upstream's lists were last read to their end, as Unix time: the time since is how stale they can be"),
+    catalog_truncated: Counter<u64> = u64_counter("weir.catalog.truncated", "{walk}", ["upstream", "guard"], "Walks cut short by a guard"),
+    tool_definition_changed: Counter<u64> = u64_counter("weir.catalog.tool_definition_changed", "{tool}", ["upstream"], "Tools whose definition changed"),
+    list_changed_in: Counter<u64> = u64_counter("weir.list_changed.in", "{notification}", ["upstream"], "Change notifications from upstreams"),
+    list_changed_out: Counter<u64> = u64_counter("weir.list_changed.out", "{notification}", ["era", "kind"], "Change notifications to clients"),
+    subscriptions: UpDownCounter<i64> = i64_up_down_counter("weir.subscriptions", "{subscription}", ["upstream"], "Resources of which clients are told, each client counted"),
+    updates_in: Counter<u64> = u64_counter("weir.resource_updates.in", "{notification}", ["upstream"], "Updates of single resources told by upstreams"),
+    updates_out: Counter<u64> = u64_counter("weir.resource_updates.out", "{notification}", ["era"], "Updates of single resources told to clients"),
+    cursors_abandoned: Counter<u64> = u64_counter("weir.list.cursors_abandoned", "{list}", ["endpoint"], "Lists whose client got a nextCursor and never came back"),
+    sessions: UpDownCounter<i64> = i64_up_down_counter("weir.sessions", "{session}", [], "Legacy client sessions alive"),
+    streams: UpDownCounter<i64> = i64_up_down_counter("weir.streams", "{stream}", ["kind"], "Open client streams"),
+    replay_bytes: UpDownCounter<i64> = i64_up_down_counter("weir.replay.bytes", "By", [], "Events kept for clients that lost their connection"),
+    resumes: Counter<u64> = u64_counter("weir.resumes", "{stream}", ["result"], "Streams that clients took up again: `replayed` or `unknown`"),
+    parked: UpDownCounter<i64> = i64_up_down_counter("weir.parked", "{call}", [], "Calls that wait at their upstream for input of a client that was told so"),
+    connections: UpDownCounter<i64> = i64_up_down_counter("weir.connections", "{connection}", [], "Open client connections"),
+    connections_closed: Counter<u64> = u64_counter("weir.connections.closed", "{connection}", ["reason"], "Client connections that weir closed or refused"),
+    refusals: Counter<u64> = u64_counter("weir.refusals", "{request}", ["reason"], "Requests refused before they were decoded"),
+    unexpected_responses: Counter<u64> = u64_counter("weir.unexpected_responses", "{message}", [], "Responses from clients to nothing weir asked"),
+    deprecated: Counter<u64> = u64_counter("weir.deprecated.uses", "{use}", ["feature"], "Uses of what the specification has deprecated: `http_sse` (a stream opened), `logging` (a log level wanted), `roots`, `sampling` (a question passed on), `include_context`"),
+    limit_decisions: Counter<u64> = u64_counter("weir.limit.decisions", "{decision}", ["limit", "outcome"], "Decisions of a limit of requests, calls or places: `allowed`, `refused`, `quota`, `full`, `waited` or `uncounted`"),
+    limit_queue: UpDownCounter<i64> = i64_up_down_counter("weir.limit.queue", "{call}", ["limit", "upstream"], "Calls that wait for a place"),
+    limit_wait: Histogram<f64> = f64_histogram("weir.limit.wait", "s", ["limit", "upstream"], "Time that calls waited for a place"),
+    auth_rejections: Counter<u64> = u64_counter("weir.auth.rejections", "{request}", ["reason"], "Requests whose sender is not known"),
+    jwks_fetches: Counter<u64> = u64_counter("weir.jwks.fetches", "{fetch}", ["issuer", "result"], "Fetches of an issuer's keys"),
+    jwks_age: Gauge<u64> = u64_gauge("weir.jwks.age", "s", ["issuer"], "Age of an issuer's keys at the last attempt to fetch them"),
+    validation_failures: Counter<u64> = u64_counter("weir.validation.failures", "{value}", ["upstream", "side", "action"], "Values that did not match a tool's schema"),
+    schemas_unchecked: Counter<u64> = u64_counter("weir.validation.unchecked", "{schema}", ["upstream", "side", "reason"], "Tool schemas that are invalid or too costly to check"),
+    build_info: Gauge<u64> = u64_gauge("weir.build.info", "{build}", ["version"], "1, with weir's version"),
+    config_reloads: Counter<u64> = u64_counter("weir.config.reloads", "{reload}", ["result"], "Config reloads: `ok` or `error`"),
+    config_last_reload: Gauge<f64> = f64_gauge("weir.config.last_reload", "s", ["result"], "When the config was last loaded with this result, as Unix time; the start counts as one"),
+    store_duration: Histogram<f64> = f64_histogram("weir.store.duration", "s", ["store", "operation"], "Time that the store took for an operation: of `records` (sessions), `replays`, `parking`, `counters` or `tasks`"),
+    audit_records: Counter<u64> = u64_counter("weir.audit.records", "{record}", ["kind"], "Audit records kept"),
+    audit_dropped: Counter<u64> = u64_counter("weir.audit.dropped", "{record}", ["sink"], "Audit records that a sink did not get"),
+    audit_refused: Counter<u64> = u64_counter("weir.audit.refused", "{call}", [], "Calls refused because no audit record of them could be kept"),
+    audit_queue: Gauge<u64> = u64_gauge("weir.audit.queue", "{record}", [], "Audit records waiting to be written"),
+    audit_failing: Gauge<u64> = u64_gauge("weir.audit.failing", "{sink}", [], "1 while audit records cannot be written, 0 while they can"),
+    audit_sync: Histogram<f64> = f64_histogram("weir.audit.sync", "s", [], "Time until the disk has audit records for good"),
+    telemetry_queue: Gauge<u64> = u64_gauge("weir.telemetry.queue", "{item}", ["signal"], "Finished spans that wait to be sent"),
+    telemetry_exports: Counter<u64> = u64_counter("weir.telemetry.exports", "{request}", ["signal", "result"], "Requests to the collector: `ok`, `refused`, `failed` or `late`"),
+    telemetry_dropped: Counter<u64> = u64_counter("weir.telemetry.dropped", "{item}", ["signal", "reason"], "Spans (`traces`) and data points (`metrics`) that the collector did not get: `queue` (no room), `refused` or `lost`"),
+    memory_used: Gauge<u64> = u64_gauge("weir.memory.used", "By", [], "Memory that the process has"),
+    memory_shortage: Gauge<u64> = u64_gauge("weir.memory.shortage", "{stage}", [], "How short memory is: 0 enough, 1 connections are not kept, 2 what is new gets 503"),
+    panics: Counter<u64> = u64_counter("weir.panics", "{panic}", [], "Requests that ended by a bug"),
 }
 
 static INSTRUMENTS: LazyLock<Instruments> = LazyLock::new(|| Instruments::new(&opentelemetry::global::meter("weir")));
@@ -78,4 +131,10 @@ static INSTRUMENTS: LazyLock<Instruments> = LazyLock::new(|| Instruments::new(&o
 /// The instruments. Before the gateway has installed a meter provider they record nothing.
 pub fn instruments() -> &'static Instruments {
     &INSTRUMENTS
+}
+
+/// A time as gauges have it: seconds since 1970.
+#[must_use]
+pub fn unix_seconds(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }

@@ -211,6 +211,27 @@ impl ListKind {
         }
     }
 
+    /// The method that asks for one of its items, where it is asked for at all.
+    #[must_use]
+    pub const fn used_by(self) -> Method {
+        match self {
+            Self::Tools => Method::ToolsCall,
+            Self::Prompts => Method::PromptsGet,
+            Self::Resources | Self::Templates => Method::ResourcesRead,
+        }
+    }
+
+    /// The attribute that holds an item's name in metrics and traces (semantic conventions for MCP). A URI is nobody's: there is no
+    /// end to them.
+    #[must_use]
+    pub const fn name_attribute(self) -> Option<&'static str> {
+        match self {
+            Self::Tools => Some("gen_ai.tool.name"),
+            Self::Prompts => Some("gen_ai.prompt.name"),
+            Self::Resources | Self::Templates => None,
+        }
+    }
+
     /// The member of a list's result that holds the items.
     #[must_use]
     pub const fn member(self) -> &'static str {

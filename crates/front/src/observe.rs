@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{BoundCounter, BoundHistogram};
+use opentelemetry::metrics::BoundHistogram;
 use tokio::sync::OwnedSemaphorePermit;
 use weir_core::call::RequestName;
 use weir_core::telemetry::instruments;
@@ -107,34 +107,25 @@ fn count(labels: Labels, tally: Tally, seconds: f64) {
         _ => None,
     };
     if let Some(bound) = bound {
-        bound.duration.record(seconds);
-        bound.requests.add(1);
+        bound.record(seconds);
         return;
     }
-    let [method, era, outcome] = series(labels, tally);
-    instruments().request_duration.record(seconds, &[method.clone(), era.clone()]);
-    instruments().requests.add(1, &[method, era, outcome]);
+    instruments().server_duration.record(seconds, &series(labels, tally));
 }
 
-fn series(labels: Labels, tally: Tally) -> [KeyValue; 3] {
+fn series(labels: Labels, tally: Tally) -> Vec<KeyValue> {
     let word = tally.as_str();
-    [KeyValue::new("method", labels.method), KeyValue::new("era", labels.era), KeyValue::new("outcome", word)]
+    let failed = (tally != Tally::Ok).then(|| KeyValue::new("error.type", word));
+    let all = [KeyValue::new("mcp.method.name", labels.method), KeyValue::new("era", labels.era)];
+    all.into_iter().chain([KeyValue::new("outcome", word)]).chain(failed).collect()
 }
 
 /// The series of calls that went well, looked up once: to look them up costs each call more than to count in them.
-struct Bound {
-    duration: BoundHistogram<f64>,
-    requests: BoundCounter<u64>,
-}
+static MODERN_CALLS: LazyLock<BoundHistogram<f64>> = LazyLock::new(|| calls("modern"));
+static LEGACY_CALLS: LazyLock<BoundHistogram<f64>> = LazyLock::new(|| calls("legacy"));
 
-static MODERN_CALLS: LazyLock<Bound> = LazyLock::new(|| Bound::calls("modern"));
-static LEGACY_CALLS: LazyLock<Bound> = LazyLock::new(|| Bound::calls("legacy"));
-
-impl Bound {
-    fn calls(era: &'static str) -> Self {
-        let all = series(Labels { method: "tools/call", era }, Tally::Ok);
-        Self { duration: instruments().request_duration.bind(&all[..2]), requests: instruments().requests.bind(&all) }
-    }
+fn calls(era: &'static str) -> BoundHistogram<f64> {
+    instruments().server_duration.bind(&series(Labels { method: "tools/call", era }, Tally::Ok))
 }
 
 /// An answer that a bug of weir's broke off.

@@ -1,4 +1,4 @@
-//! How a request counts in `weir.requests`: one word, known when its answer is over.
+//! How a request counts in `mcp.server.operation.duration`: one word, known when its answer is over.
 //!
 //! The status does not tell: a refused call, a tool's own error and an upstream that is down are all HTTP 200.
 

@@ -107,7 +107,7 @@ enum Command {
     /// Print a page of the documentation that is made from the code
     #[command(hide = true)]
     Docs {
-        /// Which: errors
+        /// Which: errors or metrics
         page: Page,
     },
 }
@@ -117,6 +117,8 @@ enum Command {
 enum Page {
     /// Every failure as clients see it.
     Errors,
+    /// Every instrument, by its names.
+    Metrics,
 }
 
 /// The server a command talks to.
@@ -164,6 +166,7 @@ pub async fn run() -> ExitCode {
         Command::Keygen => print(&keygen()),
         Command::Apikey { subject } => print(&apikey::apikey(&subject)),
         Command::Docs { page: Page::Errors } => print(&crate::docs::errors()),
+        Command::Docs { page: Page::Metrics } => print(&crate::docs::metrics()),
     }
 }
 

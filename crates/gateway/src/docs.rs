@@ -2,6 +2,10 @@
 
 use std::fmt::Write;
 
+use weir_core::telemetry::{Row, TABLE};
+
+use crate::telemetry::exposed;
+
 const HEAD: &str = "# Errors
 
 This page is made from the code (`weir docs errors`); a test keeps it current.
@@ -32,16 +36,52 @@ pub(crate) fn errors() -> String {
     page
 }
 
+const METRICS: &str = "# Metrics
+
+This page is made from the code (`weir docs metrics`); a test keeps it current. What is done with them, and how they are had, is in
+[telemetry.md](telemetry.md).
+
+Names and attributes are those of the OpenTelemetry semantic conventions for MCP and HTTP where these have one; what begins with
+`weir.` is weir's own. Prometheus sees dots as underscores, in attributes too: `mcp.method.name` is the label `mcp_method_name`. Histograms
+have `_bucket`, `_sum` and `_count`. An attribute that says nothing about a series (`error.type` of what went well) is not there.
+
+| OpenTelemetry | Prometheus | kind | unit | attributes | what it tells |
+|---|---|---|---|---|---|
+";
+
+/// `docs/metrics.md`.
+pub(crate) fn metrics() -> String {
+    let mut page = METRICS.to_owned();
+    for Row { name, kind, unit, attributes, about } in TABLE {
+        let attributes: Vec<String> = attributes.iter().map(|attribute| format!("`{attribute}`")).collect();
+        let (attributes, prometheus) = (attributes.join(", "), exposed(name, *kind, unit));
+        let kind = format!("{kind:?}").to_lowercase();
+        // Writing to a string cannot fail.
+        let _ = writeln!(page, "| `{name}` | `{prometheus}` | {kind} | {unit} | {attributes} | {about} |");
+    }
+    page
+}
+
 #[cfg(test)]
 mod tests {
+    fn kept(name: &str, made: &str) {
+        let file = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&file, made).expect("docs/ can be written");
+        }
+        let checked_in = std::fs::read_to_string(&file).expect("the page is there");
+        assert_eq!(checked_in, made, "run this test with UPDATE=1 and review the difference");
+    }
+
+    /// Run with `UPDATE=1` to write the file anew.
+    #[test]
+    fn the_checked_in_table_of_metrics_is_current() {
+        kept("metrics.md", &super::metrics());
+    }
+
     /// Run with `UPDATE=1` to write the file anew.
     #[test]
     fn the_checked_in_error_table_is_current() {
-        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/errors.md");
-        if std::env::var_os("UPDATE").is_some() {
-            std::fs::write(file, super::errors()).expect("docs/ can be written");
-        }
-        let checked_in = std::fs::read_to_string(file).expect("docs/errors.md is there");
-        assert_eq!(checked_in, super::errors(), "run this test with UPDATE=1 and review the difference");
+        kept("errors.md", &super::errors());
     }
 }

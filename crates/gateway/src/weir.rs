@@ -9,7 +9,7 @@ use weir_core::bell::Bells;
 use weir_core::catalog::{CatalogPorts, CatalogSettings, Topology};
 use weir_core::port::{Action, Clock, Random};
 use weir_core::seal::{Key, Sealer};
-use weir_core::telemetry::instruments;
+use weir_core::telemetry::{instruments, unix_seconds};
 use weir_core::upstream::Upstream;
 use weir_core::{Catalog, Router, TaskDesk};
 use weir_front::Front;
@@ -138,6 +138,7 @@ impl Weir {
         match listeners.await {
             Ok((front, admin)) => {
                 ready.set(true);
+                loaded("ok");
                 let memory = Watch::start(&config, front.pressure());
                 let applied = Mutex::new(Applied { started: config.clone(), config, upstreams });
                 Ok(Self {
@@ -307,6 +308,13 @@ pub enum ReloadError {
 /// Counts a reload in the metrics: `ok` or `error`.
 fn count_reload(result: &'static str) {
     instruments().config_reloads.add(1, &[opentelemetry::KeyValue::new("result", result)]);
+    loaded(result);
+}
+
+/// Notes when the config was last loaded.
+fn loaded(result: &'static str) {
+    let now = unix_seconds(std::time::SystemTime::now());
+    instruments().config_last_reload.record(now, &[opentelemetry::KeyValue::new("result", result)]);
 }
 
 fn load(source: Source) -> Result<Config, Report> {

@@ -17,8 +17,8 @@ fn failed(text: &str) -> Value {
 /// Requests of a method and an era that ended so.
 fn counted(weir: &Weir, revision: Revision, method: &str, outcome: &str) -> f64 {
     let era = if revision.is_modern() { "modern" } else { "legacy" };
-    let labels = [format!("method=\"{method}\""), format!("era=\"{era}\""), format!("outcome=\"{outcome}\"")];
-    weir.metric("weir_requests_total", &labels.each_ref().map(String::as_str))
+    let labels = [format!("mcp_method_name=\"{method}\""), format!("era=\"{era}\""), format!("outcome=\"{outcome}\"")];
+    weir.metric("mcp_server_operation_duration_seconds_count", &labels.each_ref().map(String::as_str))
 }
 
 async fn upstream() -> Mockup {
@@ -82,6 +82,8 @@ async fn a_request_is_counted_by_how_it_ended() {
     }
     // What is refused by its head alone has neither method nor era.
     assert_eq!(weir_testkit::RawClient::new(&weir.url("/mcp")).delete().await.unwrap().status, 405);
-    let refused = ["method=\"none\"", "outcome=\"refused\""];
-    until("the refusal to be counted", || (weir.metric("weir_requests_total", &refused) == 1.0).then_some(()));
+    let refused = ["mcp_method_name=\"none\"", "outcome=\"refused\""];
+    until("the refusal to be counted", || {
+        (weir.metric("mcp_server_operation_duration_seconds_count", &refused) == 1.0).then_some(())
+    });
 }

@@ -96,8 +96,8 @@ async fn r107_a_message_of_http_sse_is_counted_once_and_as_what_it_asks_for() {
     client.ask(2, "tools/call", json!({ "name": "one__tool_0000", "arguments": {} })).await;
     client.ask(3, "tools/call", json!({ "name": "nothing" })).await;
     let counted = |method: &str, outcome: &str| {
-        let labels = [format!("method=\"{method}\""), format!("outcome=\"{outcome}\"")];
-        weir.metric("weir_requests_total", &labels.each_ref().map(String::as_str))
+        let labels = [format!("mcp_method_name=\"{method}\""), format!("outcome=\"{outcome}\"")];
+        weir.metric("mcp_server_operation_duration_seconds_count", &labels.each_ref().map(String::as_str))
     };
     // It counts when all of its answer was handed over, which the client may see a moment before.
     until("both calls to be counted", || {

@@ -134,10 +134,9 @@ impl Draft {
     pub(crate) fn finish(self, upstream: &UpstreamId, contracts: &Contracts) -> Tool {
         let contract = |at: Option<Range<usize>>| at.map_or(Contract::None, |at| contracts.of(&self.raw[at]));
         let (input, output) = (contract(self.input.clone()), contract(self.output.clone()));
-        let labels = Arc::new([
-            KeyValue::new("upstream", upstream.as_str().to_owned()),
-            KeyValue::new("tool", plain(&self.native, LABEL_LENGTH)),
-        ]);
+        let upstream_label = KeyValue::new("upstream", upstream.as_str().to_owned());
+        let name = self.kind.name_attribute().map(|key| KeyValue::new(key, plain(&self.native, LABEL_LENGTH)));
+        let labels = [upstream_label].into_iter().chain(name).collect();
         Tool {
             kind: self.kind,
             hints: self.hints(),
@@ -200,26 +199,26 @@ impl Tool {
     pub(crate) fn took(&self, outcome: &'static str, time: Duration) {
         let seconds = time.as_secs_f64();
         if outcome == "complete" {
-            let bind = || instruments().call_duration.bind(&self.series(outcome));
+            let bind = || instruments().client_duration.bind(&self.series(outcome));
             self.completed.get_or_init(bind).record(seconds);
         } else {
-            instruments().call_duration.record(seconds, &self.series(outcome));
+            instruments().client_duration.record(seconds, &self.series(outcome));
         }
     }
 
     fn series(&self, outcome: &'static str) -> Vec<KeyValue> {
-        self.labels.iter().cloned().chain([KeyValue::new("outcome", outcome)]).collect()
+        // What waits for something and what became a task did not fail.
+        let failed = !matches!(outcome, "complete" | "input_required" | "task");
+        let failed = failed.then(|| KeyValue::new("error.type", outcome));
+        let method = KeyValue::new("mcp.method.name", self.kind.used_by().as_str());
+        self.labels.iter().cloned().chain([method, KeyValue::new("outcome", outcome)]).chain(failed).collect()
     }
 
     /// A resource that no list shows, but that a client may ask for by its URI.
     pub(crate) fn unlisted(upstream: &UpstreamId, uri: &str) -> Self {
         let raw = Bytes::from(serde_json::json!({ "uri": uri }).to_string());
         let name = scan::find(&raw, "uri").unwrap_or_default();
-        let labels = Arc::new([
-            KeyValue::new("upstream", upstream.as_str().to_owned()),
-            // URIs that clients make up must not become series.
-            KeyValue::new("tool", ""),
-        ]);
+        let labels = Arc::new([KeyValue::new("upstream", upstream.as_str().to_owned())]);
         Self {
             hints: Hints::default(),
             mirrored: false,

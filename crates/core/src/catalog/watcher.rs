@@ -20,7 +20,7 @@ use super::view::Freshness;
 use super::walk::{Walked, walk};
 use super::works::Works;
 use crate::failure::{Failure, FailureKind};
-use crate::telemetry::instruments;
+use crate::telemetry::{instruments, unix_seconds};
 use crate::upstream::{About, ListKind, Watch};
 
 /// The actor. It ends when its future is dropped.
@@ -117,6 +117,9 @@ impl Watcher {
             snapshot.error = None;
             snapshot.walks += 1;
         });
+        if self.feed.class == crate::CapabilityClass::BASE {
+            instruments().catalog_last_walk.record(unix_seconds(since), &[self.label()]);
+        }
         Ok(())
     }
 

@@ -88,12 +88,12 @@ mod tests {
     fn every_instrument_is_scraped_under_its_name() {
         let metrics = Metrics::install().expect("the exporter can be made");
         let all = instruments();
-        all.requests.add(1, &[KeyValue::new("method", "tools/list")]);
-        all.call_duration.record(0.2, &[KeyValue::new("upstream", "a")]);
+        all.refusals.add(1, &[KeyValue::new("reason", "host")]);
+        all.client_duration.record(0.2, &[KeyValue::new("upstream", "a")]);
         all.upstream_up.record(1, &[KeyValue::new("upstream", "a")]);
         let text = metrics.text().expect("metrics can be written");
-        assert!(text.contains("weir_requests_total{method=\"tools/list\"} "), "{text}");
-        assert!(text.contains("weir_tool_call_duration_seconds_bucket{upstream=\"a\",le=\"0.25\"} "), "{text}");
+        assert!(text.contains("weir_refusals_total{reason=\"host\"} "), "{text}");
+        assert!(text.contains("mcp_client_operation_duration_seconds_bucket{upstream=\"a\",le=\"0.25\"} "), "{text}");
         assert!(text.contains("weir_upstream_up{upstream=\"a\"} 1"), "{text}");
         assert!(text.contains("target_info{service_name=\"weir\","), "{text}");
     }
