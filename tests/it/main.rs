@@ -12,6 +12,7 @@
 mod abuse;
 mod audit;
 mod auth;
+mod deploy;
 mod foreign;
 mod harness;
 mod life;

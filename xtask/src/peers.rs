@@ -41,9 +41,13 @@ pub(crate) fn install() -> anyhow::Result<Peers> {
     let dir = root()?.join("tests").join("peers");
     npm(&dir.join("node"))?;
     let node = newest_node(&dir.join("node"))?;
-    python(&dir.join("python"), 1)?;
-    python(&dir.join("python"), 2)?;
+    // Two major versions of the SDK cannot live in one environment.
+    python(&dir.join("python"), ".venv1", "requirements-v1.txt")?;
+    python(&dir.join("python"), ".venv2", "requirements-v2.txt")?;
+    // What judges the files under `deploy/`.
+    python(&dir.join("python"), ".venv-deploy", "requirements-deploy.txt")?;
     faketime();
+    prometheus();
     Ok(Peers { dir, node })
 }
 
@@ -95,15 +99,14 @@ fn python_minor(version: &str) -> Option<u32> {
     version.strip_prefix("Python 3.")?.split('.').next()?.parse().ok()
 }
 
-/// Makes `.venv1` or `.venv2` for one major version of the SDK: two cannot live in one environment.
-fn python(dir: &Path, major: u32) -> anyhow::Result<()> {
+/// Makes a virtual environment of what its requirements list.
+fn python(dir: &Path, venv: &str, requirements: &str) -> anyhow::Result<()> {
     let version = output_of(Command::new("python3").arg("--version"))
         .with_context(|| format!("`python3` is not on PATH: install Python 3.{PYTHON_MINOR} or newer, {QUICK}"))?;
     if python_minor(&version) < Some(PYTHON_MINOR) {
         bail!("{version} is too old: the peers need 3.{PYTHON_MINOR} or newer, {QUICK}");
     }
-    let venv = dir.join(format!(".venv{major}"));
-    let requirements = dir.join(format!("requirements-v{major}.txt"));
+    let (venv, requirements) = (dir.join(venv), dir.join(requirements));
     let stamp = Stamp::new(venv.join(".weir-stamp"), &requirements, &version)?;
     if stamp.agrees() {
         return Ok(());
@@ -120,14 +123,30 @@ fn python(dir: &Path, major: u32) -> anyhow::Result<()> {
 /// What plays a clock that jumps, where this is Debian and root may install it. Elsewhere the test that needs it says so.
 fn faketime() {
     let is_there = |machine: &str| Path::new(&format!("/usr/lib/{machine}-linux-gnu/faketime")).exists();
-    let is_root = output_of(Command::new("id").arg("-u")).as_deref() == Some("0");
-    if !is_root || ["x86_64", "aarch64"].into_iter().any(is_there) {
-        return;
-    }
-    let mut install = Command::new("apt-get");
-    if checked(install.args(["install", "--yes", "--quiet", "--no-install-recommends", "libfaketime"])).is_err() {
+    if !["x86_64", "aarch64"].into_iter().any(is_there) && !debian("libfaketime") {
         eprintln!("libfaketime cannot be installed: the test of a clock that jumps is left out");
     }
+}
+
+/// Prometheus and its promtool, which judge rules and dashboards. Tests that need them fail where they are not.
+fn prometheus() {
+    if output_of(Command::new("promtool").arg("--version")).is_none() && !debian("prometheus") {
+        eprintln!("Prometheus cannot be installed: the tests of dashboards and alerts will fail; install `prometheus`");
+    }
+}
+
+/// Installs a package where this is Debian and root may. The package starts no service then: nothing here wants one.
+fn debian(package: &str) -> bool {
+    if output_of(Command::new("id").arg("-u")).as_deref() != Some("0") {
+        return false;
+    }
+    let install = || {
+        let mut install = Command::new("apt-get");
+        install.args(["install", "--yes", "--quiet", "--no-install-recommends", package]);
+        checked(install.env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1")).is_ok()
+    };
+    // A machine that was never asked for packages knows of none.
+    install() || (checked(Command::new("apt-get").args(["update", "--quiet"])).is_ok() && install())
 }
 
 /// Remembers from what something was installed.

@@ -24,7 +24,11 @@ use crate::explain::{Explainer, Question};
 use crate::telemetry::Metrics;
 
 /// The routes, for the test that compares them with `openapi/weir.yaml`.
-pub const ROUTES: [&str; 4] = ["/healthz", "/readyz", "/metrics", EXPLAIN];
+pub const ROUTES: [&str; 4] = [ALIVE, READY, "/metrics", EXPLAIN];
+
+/// Whether the process is alive, and whether it wants traffic: where probes and `weir health` ask.
+pub(crate) const ALIVE: &str = "/healthz";
+pub(crate) const READY: &str = "/readyz";
 
 /// Where `weir explain` asks.
 pub(crate) const EXPLAIN: &str = "/admin/explain";

@@ -5,6 +5,7 @@ mod audit;
 mod call;
 mod check;
 mod explain;
+mod health;
 mod login;
 mod tools;
 
@@ -12,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use data_encoding::BASE64URL_NOPAD;
 use weir_core::port::Random;
 
@@ -90,6 +91,8 @@ enum Command {
     },
     /// Say why somebody can use a tool or not; exits with 1 if a call would be refused
     Explain(explain::Options),
+    /// Ask a running weir whether it wants traffic; exits with 1 if not, 3 if nobody answers
+    Health(health::Options),
     /// Audit records
     Audit {
         #[command(subcommand)]
@@ -103,6 +106,11 @@ enum Command {
     Apikey {
         /// Whom the key stands for
         subject: String,
+    },
+    /// Print what makes a shell complete weir's command line, such as: weir completions bash
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
     },
     /// Print a page of the documentation that is made from the code
     #[command(hide = true)]
@@ -162,12 +170,21 @@ pub async fn run() -> ExitCode {
         Command::Logout { url } => login::logout(&url).await,
         Command::Schema => print(&schema()),
         Command::Explain(options) => explain::explain(&options).await,
+        Command::Health(options) => health::health(&options).await,
         Command::Audit { command } => audit::run(command),
         Command::Keygen => print(&keygen()),
         Command::Apikey { subject } => print(&apikey::apikey(&subject)),
+        Command::Completions { shell } => completions(shell),
         Command::Docs { page: Page::Errors } => print(&crate::docs::errors()),
         Command::Docs { page: Page::Metrics } => print(&crate::docs::metrics()),
     }
+}
+
+fn completions(shell: clap_complete::Shell) -> ExitCode {
+    // To memory first: a reader that leaves early is no panic of ours.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "weir", &mut script);
+    print(&String::from_utf8_lossy(&script))
 }
 
 fn print(text: &str) -> ExitCode {
@@ -197,8 +214,6 @@ fn fail(code: u8, why: impl std::fmt::Display) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

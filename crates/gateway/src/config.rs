@@ -6,6 +6,7 @@ mod check;
 mod decode;
 mod env;
 mod load;
+mod operators;
 mod raw;
 mod report;
 mod schema;
@@ -22,8 +23,10 @@ use weir_policy::rules::Book;
 use weir_store::{ParkingCaps, RecordCaps, ReplayCaps};
 
 pub use audit::{AuditPlan, FilePlan};
+pub(crate) use check::ADMIN as DEFAULT_OPERATORS;
 pub use env::Environment;
 pub use load::{Loader, Outcome, Source};
+pub(crate) use operators::operators;
 pub use report::{Path, Problem, Report, Severity};
 pub use schema::schema;
 pub use secret::Secret;

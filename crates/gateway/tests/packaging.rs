@@ -63,39 +63,48 @@ fn the_openapi_file_has_exactly_the_routes_there_are() {
     assert!(server("/metrics").ends_with(&format!(":{operators}")));
 }
 
-#[test]
-fn the_container_and_its_compose_file_fit_each_other() {
-    let (clients, operators) = ports();
-    let dockerfile = read("Dockerfile");
-    assert!(dockerfile.contains(&format!("EXPOSE {clients} {operators}")));
-    assert!(dockerfile.contains("cargo build --release --locked -p weir-gateway --bin weir"));
-    assert!(dockerfile.contains("STOPSIGNAL SIGTERM"));
-    let toolchain = read("Cargo.toml")
-        .lines()
-        .find_map(|line| line.strip_prefix("rust-version = ").map(|version| version.trim_matches('"').to_owned()));
-    assert!(dockerfile.contains(&format!("FROM rust:{}", toolchain.unwrap())));
-    let compose = yaml(&read("docker-compose.yml"));
-    let weir = &compose["services"]["weir"];
-    assert_eq!(weir["command"], serde_json::json!(["serve", "--config", "/etc/weir/weir.yaml"]));
-    for port in [clients, operators] {
-        let published = weir["ports"].as_array().unwrap();
-        assert!(published.contains(&Value::from(format!("127.0.0.1:{port}:{port}"))), "{port}");
-    }
-    assert_eq!(weir["volumes"][0], "./deploy/compose:/etc/weir:ro");
-    let config = config(&read("deploy/compose/weir.yaml"));
-    assert_eq!((config.front.listen.port(), config.admin.unwrap().port()), (clients, operators));
-    let upstream = config.upstreams[0].settings.id.as_str();
-    let port = compose["services"][upstream]["environment"]["PORT"].as_str().unwrap();
-    assert!(read("deploy/compose/weir.yaml").contains(&format!("http://{upstream}:{port}/mcp")));
+/// The instructions of the Dockerfile, each with its words on one line.
+fn dockerfile() -> Vec<String> {
+    let text = read("Dockerfile");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let joined = lines.collect::<Vec<_>>().join("\n").replace("\\\n", " ");
+    let instructions = joined.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    instructions.filter(|line| !line.is_empty()).collect()
 }
 
 #[test]
-fn the_kubernetes_manifest_runs_this_weir() {
-    let text = read("deploy/kubernetes/weir.yaml");
-    let documents: Vec<Value> = text.split("\n---\n").map(yaml).collect();
-    let of = |kind: &str| documents.iter().find(|document| document["kind"] == kind).unwrap();
-    let config = config(of("ConfigMap")["data"]["weir.yaml"].as_str().unwrap());
-    let pod = &of("Deployment")["spec"]["template"]["spec"];
+fn the_image_runs_this_weir() {
+    let (clients, operators) = ports();
+    let instructions = dockerfile();
+    let has = |wanted: &str| assert!(instructions.iter().any(|line| line == wanted), "{wanted} in {instructions:#?}");
+    has(&format!("EXPOSE {clients} {operators}"));
+    has("STOPSIGNAL SIGTERM");
+    has(r#"ENTRYPOINT ["/usr/local/bin/weir"]"#);
+    has(r#"CMD ["serve"]"#);
+    has("ENV WEIR_CONFIG=/etc/weir/weir.yaml");
+    has("USER 65532:65532");
+    let toolchain = read("Cargo.toml")
+        .lines()
+        .find_map(|line| line.strip_prefix("rust-version = ").map(|version| version.trim_matches('"').to_owned()));
+    assert!(instructions[0].starts_with(&format!("FROM rust:{}-", toolchain.unwrap())), "{}", instructions[0]);
+    let version = format!("org.opencontainers.image.version=\"{}\"", env!("CARGO_PKG_VERSION"));
+    assert!(instructions.iter().any(|line| line.starts_with("LABEL ") && line.contains(&version)), "{version}");
+    let health = instructions.iter().find(|line| line.starts_with("HEALTHCHECK ")).unwrap();
+    assert!(health.ends_with(r#"CMD ["/usr/local/bin/weir", "health", "--alive"]"#), "{health}");
+    let last = instructions.iter().rposition(|line| line.starts_with("FROM ")).unwrap();
+    assert!(!instructions[last..].iter().any(|line| line.starts_with("RUN ")), "there is no shell in that image");
+    let ignored = read(".dockerignore");
+    for own in ["target", "**/node_modules", "**/.venv*", ".git"] {
+        assert!(ignored.lines().any(|line| line == own), "{own} would be sent to every build");
+    }
+}
+
+#[test]
+fn the_base_of_the_manifests_runs_this_weir() {
+    let manifest = |name: &str| yaml(&read(&format!("deploy/kubernetes/base/{name}.yaml")));
+    let config = config(manifest("configmap")["data"]["weir.yaml"].as_str().unwrap());
+    let deployment = manifest("deployment");
+    let pod = &deployment["spec"]["template"]["spec"];
     let container = &pod["containers"][0];
     let port = |name: &str| {
         let ports = container["ports"].as_array().unwrap();
@@ -103,14 +112,15 @@ fn the_kubernetes_manifest_runs_this_weir() {
     };
     assert_eq!(port("mcp"), u64::from(config.front.listen.port()));
     assert_eq!(port("admin"), u64::from(config.admin.unwrap().port()));
-    for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
+    for (probe, path) in [("startupProbe", "/healthz"), ("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
         assert_eq!(container[probe]["httpGet"]["path"], path);
         assert!(ROUTES.contains(&path));
     }
-    assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() > config.drain.as_secs());
-    assert_eq!(of("Deployment")["spec"]["replicas"], 1, "sessions live in the memory of one replica");
-    let annotations = &of("Deployment")["spec"]["template"]["metadata"]["annotations"];
-    assert_eq!(annotations["prometheus.io/port"], config.admin.unwrap().port().to_string());
+    assert_eq!(container["image"], format!("weir:{}", env!("CARGO_PKG_VERSION")));
+    let before_the_signal = container["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap();
+    let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
+    assert!(grace > before_the_signal + config.drain.as_secs());
+    assert_eq!(deployment["spec"]["replicas"], 1, "sessions live in the memory of one replica");
 }
 
 #[test]

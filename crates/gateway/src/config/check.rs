@@ -26,6 +26,7 @@ use weir_policy::rules::{Book, Ruling, Sheet};
 use super::raw::{Raw, RawLog, RawLogFormat, RawTeam, Time};
 use super::report::{Path, Problem, Report};
 use super::{CatalogPlan, Config, LogFormat, LogPlan, UpstreamPlan};
+pub(crate) use listen::ADMIN;
 pub(crate) use policy::book;
 use rules::Defaults;
 

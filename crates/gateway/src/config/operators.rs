@@ -1,0 +1,59 @@
+//! Where the operators' listener is, read from a config that may be bad otherwise: what asks a running weir how it is must not
+//! fail because somebody edits its file.
+
+use std::net::SocketAddr;
+use std::path::Path as FilePath;
+
+use super::check::ADMIN;
+use super::decode::decode;
+use super::env::{Environment, fill_in};
+use super::load::read;
+use super::raw;
+use super::report::{Path, Report};
+use super::tree::Node;
+
+/// The address of `admin.listen` in this file, or its default; `None` where it is switched off.
+///
+/// # Errors
+/// The file cannot be read, is no YAML, or says something there that is no address.
+pub(crate) fn operators(file: &FilePath, environment: Environment<'_>) -> Result<Option<SocketAddr>, String> {
+    let mut tree = read(file).and_then(|text| Node::parse(&text)).map_err(|problem| problem.message)?;
+    let mut others = Report::default();
+    fill_in(&mut tree, &Path::root(), environment, &mut others);
+    let raw: raw::Raw = decode(tree, &mut others);
+    match raw.admin.and_then(|admin| admin.listen).as_deref() {
+        None => Ok(Some(ADMIN)),
+        Some("off") => Ok(None),
+        Some(text) => text.parse().map(Some).map_err(|_| format!("admin.listen: `{text}` is no address and port")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(name: &str, text: &str) -> Result<Option<SocketAddr>, String> {
+        let file = std::env::temp_dir().join(format!("weir-operators-{name}-{}.yaml", std::process::id()));
+        std::fs::write(&file, text).expect("a file can be written");
+        let found = operators(&file, &|name| (name == "PORT").then(|| "9".to_owned()));
+        std::fs::remove_file(file).expect("it is there");
+        found
+    }
+
+    #[test]
+    fn it_is_found_in_a_config_that_is_bad_elsewhere() {
+        let nine = Ok(Some(SocketAddr::from(([0, 0, 0, 0], 9))));
+        for (name, text, expected) in [
+            ("default", "upstreams: {}\n", Ok(Some(ADMIN))),
+            ("said", "admin: { listen: \"0.0.0.0:9\" }\n", nine.clone()),
+            ("filled", "admin: { listen: \"0.0.0.0:${PORT}\" }\n", nine.clone()),
+            ("bad", "lisen: 1\nadmin: { listen: \"0.0.0.0:9\" }\nupstreams: { a: { url: ftp://x } }\n", nine),
+            ("off", "admin: { listen: off }\n", Ok(None)),
+        ] {
+            assert_eq!(asked(name, text), expected, "{name}");
+        }
+        assert!(asked("none", "admin: { listen: here }\n").is_err());
+        assert!(asked("broken", "admin: [\n").is_err());
+        assert!(operators(FilePath::new("/nowhere/weir.yaml"), &|_| None).is_err());
+    }
+}

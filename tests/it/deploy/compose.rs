@@ -1,0 +1,132 @@
+//! `docker-compose.yml`: what it mounts is there, what it names agrees, and weir takes its configs. That it is a compose file at
+//! all is judged beside the manifests, by a parser of the specification.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{check, entries, port, read, root};
+
+fn compose() -> Value {
+    serde_saphyr::from_str(&read("docker-compose.yml")).unwrap()
+}
+
+fn services(compose: &Value) -> &serde_json::Map<String, Value> {
+    compose["services"].as_object().unwrap()
+}
+
+#[test]
+fn what_is_mounted_is_there_and_images_are_pinned() {
+    let compose = compose();
+    for (name, service) in services(&compose) {
+        let image = service["image"].as_str().unwrap_or_else(|| panic!("{name} has no image"));
+        let tag = image.rsplit_once(':').map(|(_, tag)| tag).unwrap_or_default();
+        assert!(tag.contains('.') && tag.starts_with(|first: char| first == 'v' || first.is_ascii_digit()), "{image}");
+        for mount in entries(&service["volumes"]) {
+            let mut parts = mount.as_str().unwrap().split(':');
+            let (from, to) = (parts.next().unwrap(), parts.next().unwrap());
+            assert!(to.starts_with('/'), "{mount}");
+            match from.strip_prefix("./") {
+                Some(path) => {
+                    assert!(root().join(path).exists(), "{name}: {path} is not there");
+                    assert_eq!(parts.next(), Some("ro"), "{name} could write {path}");
+                }
+                None => assert!(compose["volumes"].get(from).is_some(), "{name}: no volume {from}"),
+            }
+        }
+        for published in entries(&service["ports"]) {
+            assert!(
+                published.as_str().unwrap().starts_with("127.0.0.1:"),
+                "{name} is open to the network: {published}"
+            );
+        }
+        for dependency in entries(&service["depends_on"]) {
+            assert!(services(&compose).contains_key(dependency.as_str().unwrap()), "{name} waits for {dependency}");
+        }
+    }
+}
+
+#[test]
+fn weir_takes_its_configs_and_finds_its_upstreams() {
+    let compose = compose();
+    let weir = &services(&compose)["weir"];
+    for file in ["weir.yaml", "oauth.yaml"] {
+        let text = read(&format!("deploy/compose/weir/{file}"));
+        check(file, &text);
+        let config: Value = serde_saphyr::from_str(&text).unwrap();
+        for address in [&config["listen"], &config["admin"]["listen"]] {
+            let port = port(address);
+            assert!(
+                entries(&weir["ports"]).contains(&Value::from(format!("127.0.0.1:{port}:{port}"))),
+                "{file}: {port}"
+            );
+        }
+        let drain = std::time::Duration::from_secs(25);
+        let grace: u64 = weir["stop_grace_period"].as_str().unwrap().trim_end_matches('s').parse().unwrap();
+        assert!(config.get("drain").is_none() && grace > drain.as_secs(), "{file}");
+        for (id, upstream) in config["upstreams"].as_object().unwrap() {
+            let service = &services(&compose)[id];
+            // `<<` is merged by Compose, not by this reader.
+            let own = service["environment"]["PORT"].as_str().unwrap();
+            let url = upstream["url"].as_str().unwrap();
+            assert!(url.starts_with(&format!("http://{id}:{own}/")), "{url}");
+            assert!(entries(&service["expose"]).contains(&Value::from(own)), "{id}");
+        }
+    }
+    let default = weir["environment"]["WEIR_CONFIG"].as_str().unwrap();
+    assert!(default.ends_with(":-/etc/weir/weir.yaml}"), "{default}");
+}
+
+#[test]
+fn the_upstreams_are_those_the_tests_speak_to() {
+    let lock: Value = serde_json::from_str(&read("tests/peers/node/package-lock.json")).unwrap();
+    let version = &lock["packages"]["node_modules/@modelcontextprotocol/server-everything"]["version"];
+    let package = format!("@modelcontextprotocol/server-everything@{}", version.as_str().unwrap());
+    let compose = compose();
+    for service in ["everything", "classic"] {
+        assert!(entries(&services(&compose)[service]["command"]).contains(&Value::from(package.clone())), "{service}");
+    }
+    assert!(read("deploy/kubernetes/overlays/development/everything.yaml").contains(&package));
+}
+
+#[test]
+fn prometheus_and_grafana_find_what_they_look_for() {
+    let compose = compose();
+    let scrape: Value = serde_saphyr::from_str(&read("deploy/compose/prometheus.yml")).unwrap();
+    assert_eq!(scrape["scrape_configs"][0]["static_configs"][0]["targets"][0], "weir:8081");
+    let target = |service: &str, path: &str| {
+        entries(&services(&compose)[service]["volumes"])
+            .iter()
+            .filter_map(|mount| mount.as_str()?.split(':').nth(1))
+            .any(|mounted| Path::new(path).starts_with(mounted))
+    };
+    let rules = scrape["rule_files"][0].as_str().unwrap();
+    assert_eq!(rules, "rules/*.yml");
+    assert!(target("prometheus", "/etc/prometheus/rules/alerts.yml"));
+    assert!(target("prometheus", "/etc/prometheus/rules/recording.yml"));
+    let sources: Value = serde_saphyr::from_str(&read("deploy/compose/grafana/datasources/prometheus.yaml")).unwrap();
+    assert_eq!(sources["datasources"][0]["url"], "http://prometheus:9090");
+    assert_eq!(sources["datasources"][0]["uid"], "prometheus");
+    let boards: Value = serde_saphyr::from_str(&read("deploy/compose/grafana/dashboards/weir.yaml")).unwrap();
+    let folder = boards["providers"][0]["options"]["path"].as_str().unwrap();
+    assert!(target("grafana", folder));
+    let home =
+        services(&compose)["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"].as_str().unwrap();
+    let home = Path::new(home).strip_prefix(folder).unwrap();
+    assert!(root().join("deploy/grafana").join(home).exists());
+}
+
+#[test]
+fn the_identity_providers_tokens_are_for_weir() {
+    let realm: Value = serde_json::from_str(&read("deploy/compose/keycloak/weir-realm.json")).unwrap();
+    let config: Value = serde_saphyr::from_str(&read("deploy/compose/weir/oauth.yaml")).unwrap();
+    let issuer = config["auth"]["issuers"][0]["issuer"].as_str().unwrap();
+    let keycloak = &services(&compose())["keycloak"].clone();
+    let public = keycloak["environment"]["KC_HOSTNAME"].as_str().unwrap();
+    assert_eq!(issuer, format!("{public}/realms/{}", realm["realm"].as_str().unwrap()));
+    let scope = entries(&realm["clientScopes"]).iter().find(|scope| scope["name"] == "mcp").unwrap();
+    let audience = &scope["protocolMappers"][0]["config"]["included.custom.audience"];
+    let endpoint = config["endpoints"].as_object().unwrap().keys().next().unwrap();
+    assert_eq!(audience.as_str().unwrap(), format!("{}{endpoint}", config["public_url"].as_str().unwrap()));
+    assert!(entries(&realm["clients"][0]["defaultClientScopes"]).contains(&Value::from("mcp")));
+}

@@ -1,0 +1,154 @@
+//! The chart and the overlays, rendered by Helm and Kustomize and valid by the Kubernetes schemas (`deploy.py` does both), agree
+//! with themselves and with weir.
+
+use serde_json::Value;
+
+use super::{check, entries, judge, port, printed, root};
+use crate::harness::{needs_peers, peers};
+
+/// What one rendering gave.
+struct Rendered<'a> {
+    name: &'a str,
+    objects: &'a [Value],
+}
+
+impl<'a> Rendered<'a> {
+    fn all(&self, kind: &str) -> impl Iterator<Item = &'a Value> {
+        self.objects.iter().filter(move |object| object["kind"] == kind)
+    }
+
+    /// weir's own object of a kind, not an upstream's.
+    fn weirs(&self, kind: &str) -> &'a Value {
+        let mut own = self.all(kind).filter(|object| object["metadata"]["labels"]["app.kubernetes.io/name"] == "weir");
+        own.next().unwrap_or_else(|| panic!("{}: no {kind}", self.name))
+    }
+
+    fn pod(&self) -> &'a Value {
+        &self.weirs("Deployment")["spec"]["template"]
+    }
+
+    fn is_selected(&self, selector: &Value) -> bool {
+        let labels = &self.pod()["metadata"]["labels"];
+        let wanted = selector.as_object().unwrap();
+        !wanted.is_empty() && wanted.iter().all(|(name, value)| &labels[name] == value)
+    }
+}
+
+fn container<'a>(rendered: &Rendered<'a>) -> &'a Value {
+    &rendered.pod()["spec"]["containers"][0]
+}
+
+fn the_config_is_weirs(rendered: &Rendered<'_>) {
+    let text = rendered.weirs("ConfigMap")["data"]["weir.yaml"].as_str().unwrap();
+    check(rendered.name, text);
+    let config: Value = serde_saphyr::from_str(text).unwrap();
+    let declared = |name: &str| {
+        let ports = entries(&container(rendered)["ports"]);
+        ports.iter().find(|port| port["name"] == name).and_then(|port| port["containerPort"].as_u64())
+    };
+    assert_eq!(declared("mcp"), Some(port(&config["listen"])), "{}", rendered.name);
+    assert_eq!(declared("admin"), Some(port(&config["admin"]["listen"])), "{}", rendered.name);
+    let drain: u64 = config["drain"].as_str().unwrap().trim_end_matches('s').parse().unwrap();
+    let before = container(rendered)["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap();
+    let grace = rendered.pod()["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap();
+    assert!(grace > before + drain, "{}: killed after {grace} s, in the middle of its draining", rendered.name);
+    // What the config takes from the environment comes from a secret.
+    assert!(text.contains("${WEIR_KEY}"));
+    let secret = &container(rendered)["envFrom"][0]["secretRef"]["name"];
+    for made in rendered.all("Secret") {
+        assert_eq!(&made["metadata"]["name"], secret);
+        assert!(made["stringData"]["WEIR_KEY"].is_string());
+    }
+}
+
+fn services_and_policies_reach_it(rendered: &Rendered<'_>) {
+    let ports: Vec<&Value> = entries(&container(rendered)["ports"]).iter().map(|port| &port["name"]).collect();
+    for service in rendered.all("Service") {
+        if service["metadata"]["name"] == "everything" {
+            continue;
+        }
+        assert!(rendered.is_selected(&service["spec"]["selector"]), "{}: {service}", rendered.name);
+        for port in entries(&service["spec"]["ports"]) {
+            assert!(ports.contains(&&port["targetPort"]), "{}: {service}", rendered.name);
+        }
+    }
+    let clients = rendered.all("Service").find(|service| service["spec"]["ports"][0]["name"] == "mcp").unwrap();
+    let all = entries(&clients["spec"]["ports"]);
+    assert!(all.iter().all(|port| port["name"] != "admin"), "the clients' service shows operators' pages");
+    for policy in rendered.all("NetworkPolicy") {
+        assert!(rendered.is_selected(&policy["spec"]["podSelector"]["matchLabels"]));
+        let named = entries(&policy["spec"]["ingress"]).iter().flat_map(|rule| entries(&rule["ports"]));
+        assert!(named.into_iter().all(|port| ports.contains(&&port["port"])), "{policy}");
+    }
+    for budget in rendered.all("PodDisruptionBudget") {
+        assert!(rendered.is_selected(&budget["spec"]["selector"]["matchLabels"]));
+    }
+    for scaler in rendered.all("HorizontalPodAutoscaler") {
+        let deployment = rendered.weirs("Deployment");
+        assert_eq!(scaler["spec"]["scaleTargetRef"]["name"], deployment["metadata"]["name"]);
+        assert!(deployment["spec"].get("replicas").is_none(), "{}: two that count replicas", rendered.name);
+    }
+    for monitor in rendered.all("ServiceMonitor") {
+        let selector = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
+        let found = rendered
+            .all("Service")
+            .find(|service| selector.iter().all(|(name, value)| &service["metadata"]["labels"][name] == value));
+        assert_eq!(found.unwrap()["spec"]["ports"][0]["name"], monitor["spec"]["endpoints"][0]["port"]);
+    }
+}
+
+fn the_pod_can_do_little(rendered: &Rendered<'_>) {
+    let (pod, weir) = (&rendered.pod()["spec"], container(rendered));
+    assert_eq!(pod["automountServiceAccountToken"], false);
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    assert_eq!(weir["securityContext"]["readOnlyRootFilesystem"], true);
+    assert_eq!(weir["securityContext"]["allowPrivilegeEscalation"], false);
+    assert_eq!(weir["securityContext"]["capabilities"]["drop"][0], "ALL");
+    assert!(weir["resources"]["limits"]["memory"].is_string(), "weir refuses by it before the kernel kills");
+    assert_eq!(weir["readinessProbe"]["httpGet"]["path"], "/readyz");
+    assert_eq!(weir["livenessProbe"]["httpGet"]["path"], "/healthz");
+    for container in
+        rendered.all("Deployment").map(|deployment| &deployment["spec"]["template"]["spec"]["containers"][0])
+    {
+        let image = container["image"].as_str().unwrap();
+        assert!(image.split_once(':').is_some_and(|(_, tag)| !tag.is_empty() && tag != "latest"), "{image}");
+    }
+}
+
+#[test]
+fn the_chart_and_the_overlays_render_are_valid_and_run_this_weir() {
+    if !needs_peers() {
+        return;
+    }
+    let script = peers().join("python/deploy.py");
+    let output = judge("python").arg(script).arg("check").arg(root()).output().unwrap();
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", super::told(&output)));
+    assert_eq!(found["problems"], serde_json::json!([]), "{:#}", found["problems"]);
+    assert!(output.status.success());
+    let all = found["rendered"].as_object().unwrap();
+    assert_eq!(all.len(), 5, "three ways of the chart, two overlays");
+    for (name, objects) in all {
+        let rendered = Rendered { name, objects: entries(objects) };
+        the_config_is_weirs(&rendered);
+        services_and_policies_reach_it(&rendered);
+        the_pod_can_do_little(&rendered);
+    }
+    let kinds =
+        |name: &str| entries(&all[name]).iter().map(|object| object["kind"].as_str().unwrap()).collect::<Vec<_>>();
+    for kind in ["HorizontalPodAutoscaler", "PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor", "ServiceAccount"]
+    {
+        assert!(kinds("helm everything").contains(&kind) && kinds("kustomize production").contains(&kind), "{kind}");
+    }
+    assert!(found["compose"]["services"]["weir"].is_object(), "the compose file was read too");
+}
+
+#[test]
+fn the_image_named_is_the_one_that_is_built() {
+    let version = printed(std::process::Command::new(crate::harness::binary()).arg("--version"));
+    let version = version.trim().trim_start_matches("weir ");
+    let chart: Value = serde_saphyr::from_str(&super::read("deploy/helm/weir/Chart.yaml")).unwrap();
+    assert_eq!(chart["appVersion"], version);
+    let compose: Value = serde_saphyr::from_str(&super::read("docker-compose.yml")).unwrap();
+    assert_eq!(compose["services"]["weir"]["image"], format!("weir:{version}"));
+}

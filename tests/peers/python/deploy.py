@@ -1,0 +1,184 @@
+"""The manifests under deploy/, rendered by Helm and Kustomize themselves and held against the Kubernetes schemas.
+
+    deploy.py write ROOT   writes deploy/kubernetes/base and components anew from the chart
+    deploy.py check ROOT   renders everything, prints what came out as one JSON object, exits with 1 where something is wrong
+
+Not a test by itself: whether ports, paths and configs are weir's is judged by what reads the JSON.
+"""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import compose_spec
+import helm_python
+import kubernetes_validate
+import yaml
+
+# The oldest that knows a container's `sleep` as the chart uses it, and the newest that there are schemas of.
+VERSIONS = ["1.30.0", "1.37.0"]
+
+# What the chart can be told. Each is rendered and checked.
+VARIANTS = {
+    "defaults": {},
+    "everything": {
+        "autoscaling": {"enabled": True},
+        "podDisruptionBudget": {"enabled": True},
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "secret": {"create": True, "values": {"WEIR_KEY": "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA"}},
+        "imagePullSecrets": [{"name": "pull"}],
+        "podAnnotations": {"a": "b"},
+        "podLabels": {"c": "d"},
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [{"key": "k", "operator": "Exists"}],
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}
+        ],
+        "affinity": {"nodeAffinity": {}},
+        "extraVolumes": [{"name": "tls", "secret": {"secretName": "tls"}}],
+        "extraVolumeMounts": [{"name": "tls", "mountPath": "/tls", "readOnly": True}],
+        "service": {"type": "LoadBalancer", "annotations": {"e": "f"}},
+        "serviceAccount": {"annotations": {"g": "h"}},
+    },
+    "other-ports": {
+        "config": {"listen": "0.0.0.0:9090", "admin": {"listen": "0.0.0.0:9091"}},
+        "networkPolicy": {"enabled": False},
+        "serviceAccount": {"create": False},
+        "service": {"sessionAffinity": "None"},
+        "fullnameOverride": "gate",
+    },
+}
+
+# Values that the chart's schema has to refuse.
+REFUSED = [
+    {"replica": 2},
+    {"image": {"repository": "weir", "tag": "latest"}},
+    {"config": {"listen": "here"}},
+    {"service": {"type": "External"}},
+    {"replicas": -1},
+]
+
+# Of the base, what the chart makes by default goes here; the components have what is switched on.
+COMPONENTS = {
+    "replicas": {"hpa.yaml", "pdb.yaml"},
+    "monitoring": {"servicemonitor.yaml"},
+}
+
+MADE = "# Made from deploy/helm/weir by tests/peers/python/deploy.py: change the chart, not this.\n"
+
+problems = []
+
+
+def rendered(root, values):
+    with helm_python.Chart.load(str(root / "deploy/helm/weir")) as chart:
+        files = chart.render(values, name="weir", namespace="weir")
+    return {path.split("/templates/")[1]: text for path, text in files.items() if text.strip()}
+
+
+def documents(text):
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def plain(text):
+    """A rendered template without what is Helm's alone."""
+    own = re.compile(r"^\s*(helm\.sh/chart|app\.kubernetes\.io/managed-by):")
+    return "\n".join(line for line in text.strip().splitlines() if not own.match(line)) + "\n"
+
+
+def kustomize_files(root):
+    """What deploy/kubernetes has from the chart: path -> text."""
+    switched_on = {"autoscaling": {"enabled": True}, "podDisruptionBudget": {"enabled": True}, "serviceMonitor": {"enabled": True}}
+    base, whole, files = rendered(root, {}), rendered(root, switched_on), {}
+
+    def folder(path, names, source, head):
+        for name in names:
+            files[f"{path}/{name}"] = MADE + plain(source[name])
+        files[f"{path}/kustomization.yaml"] = MADE + head + f"resources: [{', '.join(names)}]\n"
+
+    names = sorted(set(base) - {"NOTES.txt"})
+    folder("base", names, base, "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n")
+    for component, names in COMPONENTS.items():
+        head = "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n"
+        folder(f"components/{component}", sorted(names), whole, head)
+    return files
+
+
+def check_object(where, document):
+    """One object against the schemas; those of the Prometheus operator are no part of Kubernetes."""
+    if document["apiVersion"] == "monitoring.coreos.com/v1":
+        spec = document["spec"]
+        known = {"jobLabel", "selector", "endpoints"}, {"port", "path", "interval"}
+        if set(spec) - known[0] or any(set(endpoint) - known[1] for endpoint in spec["endpoints"]):
+            problems.append(f"{where}: a ServiceMonitor with more than is known here: {spec}")
+        return
+    for version in VERSIONS:
+        try:
+            kubernetes_validate.validate(document, version, strict=True)
+        except Exception as error:  # whichever it is, it says what is wrong
+            problems.append(f"{where}: {document['kind']} {document['metadata']['name']}, Kubernetes {version}: {error}")
+
+
+def check_chart(root):
+    found = {}
+    findings = helm_python.lint(str(root / "deploy/helm/weir"))
+    # 1 is a hint, such as that there is no icon.
+    for message in findings["messages"]:
+        if message["severity"] > 1:
+            problems.append(f"helm lint: {message}")
+    for name, values in VARIANTS.items():
+        files = rendered(root, values)
+        if not files.pop("NOTES.txt", "").strip():
+            problems.append(f"{name}: no notes")
+        found[f"helm {name}"] = [document for text in files.values() for document in documents(text)]
+    for values in REFUSED:
+        try:
+            with helm_python.Chart.load(str(root / "deploy/helm/weir")) as chart:
+                chart.validate_schema(values)
+            problems.append(f"the chart takes {values}")
+        except helm_python.HelmError:
+            pass
+    return found
+
+
+def check_kustomize(root):
+    found, folder = {}, root / "deploy/kubernetes"
+    kubectl = pathlib.Path(sys.executable).parent / "kubectl"
+    for overlay in sorted(path for path in (folder / "overlays").iterdir()):
+        made = subprocess.run([kubectl, "kustomize", overlay], capture_output=True, text=True, check=False)
+        if made.returncode:
+            problems.append(f"{overlay.name}: {made.stderr}")
+            continue
+        found[f"kustomize {overlay.name}"] = documents(made.stdout)
+    for path, text in kustomize_files(root).items():
+        file = folder / path
+        if not file.exists() or file.read_text() != text:
+            problems.append(f"{file} is not what the chart makes of its values: run `deploy.py write`")
+    return found
+
+
+def main(command, root):
+    if command == "write":
+        for path, text in kustomize_files(root).items():
+            file = root / "deploy/kubernetes" / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        return 0
+    found = check_chart(root) | check_kustomize(root)
+    for where, objects in found.items():
+        for document in objects:
+            check_object(where, document)
+    try:
+        # Merged first, as every Compose does: the parser takes `<<` for an unknown key.
+        merged = json.dumps(yaml.safe_load((root / "docker-compose.yml").read_text()))
+        compose = json.loads(compose_spec.PyCompose.from_json(merged).to_json())
+    except Exception as error:  # the parser's own words
+        problems.append(f"docker-compose.yml: {error}")
+        compose = None
+    print(json.dumps({"rendered": found, "compose": compose, "problems": problems}))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], pathlib.Path(sys.argv[2]).resolve()))
