@@ -69,10 +69,9 @@ impl Keeping {
         };
         if asked.revision.has_stream_polling() {
             // A client that has an id, and nothing else yet, can come back for everything.
-            let millis = u64::try_from(asked.limits().retry.as_millis()).unwrap_or(u64::MAX);
             let mut out = BytesMut::new();
             keeping.seq = 1;
-            sse::write_event(&mut out, Some(&keeping.id()), Some(millis), b"");
+            sse::write_event(&mut out, Some(&keeping.id()), Some(asked.limits().retry_millis()), b"");
             keeping.first = Some(out.freeze());
         }
         Some(keeping)

@@ -192,6 +192,13 @@ pub struct Limits {
     pub drain_idle: Duration,
 }
 
+impl Limits {
+    /// [`Self::retry`] as streams say it: in milliseconds.
+    pub(crate) fn retry_millis(&self) -> u64 {
+        u64::try_from(self.retry.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

@@ -59,7 +59,9 @@ pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, heade
     go_on(&mut changes, &hold);
     let line = context.shared.ports.bells.open(opened.key);
     let questions = Questions::new(context.shared.clone(), opened.key, opened.session.revision);
-    let kind = Kind::Get { hold, beside: Beside { endpoint: context.endpoint.clone(), line, questions } };
+    let beside = Beside { endpoint: context.endpoint.clone(), line, questions };
+    let retry = opened.session.revision.has_stream_polling().then(|| context.limits().retry_millis());
+    let kind = Kind::Get { hold, beside, retry };
     let keep_alive = KeepAlive::new(context, known.principal().expires());
     let stream = Stream::new(context, (place, keep_alive), (changes, inbox), kind, &replaced);
     labelled(waiting(stream), "GET", "legacy")
@@ -198,7 +200,7 @@ pub(crate) fn place(context: &Context, known: &Authenticated<()>) -> Result<Plac
 }
 
 enum Kind {
-    Get { hold: StreamHold, beside: Beside },
+    Get { hold: StreamHold, beside: Beside, retry: Option<u64> },
     Listen { id: RequestId, about: Arc<About>, subscribed: Vec<Subscribed>, tasks: Followed },
 }
 
@@ -323,12 +325,21 @@ impl Stream {
         })
     }
 
-    /// The graceful end: a modern listen gets its result.
+    /// The graceful end: a modern listen gets its result, a client of 2025-11-25 is told when to come back (transports,
+    /// "Sending Messages to the Server").
     fn end(&mut self) {
         self.over = true;
-        if let Kind::Listen { id, about, .. } = &self.kind {
-            let result = render::listen_end(about, id.as_json());
-            self.say(&weir_wire::write::response(id, &result));
+        match &self.kind {
+            Kind::Listen { id, about, .. } => {
+                let result = render::listen_end(about, id.as_json());
+                self.say(&weir_wire::write::response(id, &result));
+            }
+            Kind::Get { retry: Some(millis), .. } => {
+                let mut out = BytesMut::new();
+                sse::write_retry(&mut out, *millis);
+                self.ready = out.freeze();
+            }
+            Kind::Get { retry: None, .. } => {}
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Server-sent events: framing only (WHATWG HTML, "Server-sent events").
 //!
 //! [`Decoder`] is incremental and hands `data` on as it arrives, so that one event of 50 MiB passes in bounded memory. [`EventDecoder`]
-//! assembles events whole, up to a cap. Writing is [`write_event`], or [`StreamEncoder`] for data that comes in chunks. What an event
+//! assembles events whole, up to a cap. Writing is [`write_event`], [`write_comment`] and [`write_retry`], or [`StreamEncoder`] for data that comes in chunks. What an event
 //! means, and reconnecting, are not in here.
 
 mod decode;
@@ -9,7 +9,7 @@ mod encode;
 mod whole;
 
 pub use decode::{Caps, Decoder, SseError, SseItem};
-pub use encode::{StreamEncoder, write_comment, write_event};
+pub use encode::{StreamEncoder, write_comment, write_event, write_retry};
 pub use whole::{Event, EventDecoder};
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 use serde_json::json;
 use weir_testkit::RawSocket;
+use weir_wire::Revision;
 
 use crate::world::{World, settings};
 
@@ -31,6 +32,32 @@ async fn r110_r199_a_drain_ends_streams_with_a_result_and_lets_calls_finish() {
     drop((listening, call));
     drained.await.unwrap();
     assert!(client.list_tools().await.is_err(), "nothing listens any more");
+}
+
+#[tokio::test]
+async fn r095_a_stream_that_weir_ends_says_when_to_come_back_to_clients_that_know_the_word() {
+    let world = World::open(settings()).await;
+    // The list is known, so that nothing changes while the streams are open.
+    assert_eq!(world.client().modern().list_tools().await.unwrap().len(), 4);
+    let mut streams = Vec::new();
+    for (revision, retry) in [(Revision::V2025_11_25, Some(1000)), (Revision::V2025_06_18, None)] {
+        let client = world.client().legacy(revision).initialize().await.unwrap();
+        let first = client.get_stream().await.unwrap();
+        // A second stream of a session ends the first; what ends them all is the drain.
+        let second = client.get_stream().await.unwrap();
+        streams.extend([(first, retry), (second, retry)]);
+    }
+    let front = world.front.clone();
+    let drained = tokio::spawn(async move { front.drain(LONG).await });
+    for (mut stream, expected) in streams {
+        let mut said = None;
+        while let Some(event) = stream.next_event().await.unwrap() {
+            assert_eq!((event.id, event.data.as_str()), (None, ""), "nothing that anybody has to handle");
+            said = event.retry.or(said);
+        }
+        assert_eq!(said, expected);
+    }
+    drained.await.unwrap();
 }
 
 #[tokio::test]

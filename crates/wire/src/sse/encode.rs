@@ -19,6 +19,12 @@ pub fn write_event(out: &mut BytesMut, id: Option<&str>, retry: Option<u64>, dat
     out.put_slice(b"\n\n");
 }
 
+/// Appends what is no event: after how many milliseconds to come back, should the stream end.
+pub fn write_retry(out: &mut BytesMut, millis: u64) {
+    head(out, None, Some(millis));
+    out.put_u8(b'\n');
+}
+
 /// Appends a comment line (a keep-alive). Line breaks in `text` become spaces.
 pub fn write_comment(out: &mut BytesMut, text: &str) {
     out.put_u8(b':');

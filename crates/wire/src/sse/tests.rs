@@ -183,5 +183,6 @@ fn an_event_is_written_as_expected() {
     write_event(&mut out, None, None, b"{}");
     write_event(&mut out, Some("7"), Some(1500), b"");
     write_comment(&mut out, "");
-    assert_eq!(out, "data: {}\n\nid: 7\nretry: 1500\ndata: \n\n:\n\n");
+    write_retry(&mut out, 7);
+    assert_eq!(out, "data: {}\n\nid: 7\nretry: 1500\ndata: \n\n:\n\nretry: 7\n\n");
 }
