@@ -45,6 +45,10 @@ pub(crate) fn judge(site: &Site, listener: &Listener, result: Bytes) -> End {
             let text = "The upstream makes a task of a call whose client did not say that it takes one";
             site.fail(FailureKind::BadAnswer, text).into()
         }
+        Ending::InputRequired if !listener.tongue.goes_on(&result) => {
+            let text = "The upstream asks for input and says neither which nor how the call goes on";
+            site.fail(FailureKind::BadAnswer, text).into()
+        }
         Ending::InputRequired if listener.tongue.may_ask(listener.class, &result) => {
             End::InputRequired(Payload::Whole(result))
         }

@@ -100,6 +100,18 @@ impl Tongue {
         })
     }
 
+    /// Whether an `input_required` result says at all how its call goes on: by answers, or by the server's own state (2026-07-28,
+    /// basic/patterns/mrtr).
+    #[must_use]
+    pub fn goes_on(self, result: &[u8]) -> bool {
+        let member = |name: &str| scan::find(result, name).map(|range| result[range][0]).filter(|begin| *begin != b'n');
+        let is = |name: &str, expected: u8| member(name).map(|begin| begin == expected);
+        match (is("inputRequests", b'{'), is("requestState", b'"')) {
+            (None, None) => false,
+            (requests, state) => requests.unwrap_or(true) && state.unwrap_or(true),
+        }
+    }
+
     /// Reads one page of a list. Cache hints count only where the revision has them.
     ///
     /// # Errors
@@ -155,6 +167,21 @@ mod tests {
         assert_eq!((page.ttl_ms, page.hinted, page.public), (0, false, false));
         let negative = Bytes::from_static(br#"{"tools":[],"ttlMs":-5}"#);
         assert_eq!(MODERN.page(&negative, "tools").unwrap().ttl_ms, 0);
+    }
+
+    #[test]
+    fn r167_a_result_that_wants_input_says_which_or_how_the_call_goes_on() {
+        for (text, expected) in [
+            (r#"{"resultType":"input_required"}"#, false),
+            (r#"{"inputRequests":null,"requestState":null}"#, false),
+            (r#"{"inputRequests":[]}"#, false),
+            (r#"{"inputRequests":{},"requestState":5}"#, false),
+            (r#"{"inputRequests":{"a":{}}}"#, true),
+            (r#"{"inputRequests":null,"requestState":"s"}"#, true),
+            (r#"{"inputRequests":{},"requestState":""}"#, true),
+        ] {
+            assert_eq!(MODERN.goes_on(text.as_bytes()), expected, "{text}");
+        }
     }
 
     #[test]
