@@ -7,7 +7,7 @@ use weir_core::ask::{Ask, Hearing, Word};
 use weir_core::reply::Event;
 use weir_era::asks::{self, Lifted};
 use weir_wire::method::Method;
-use weir_wire::{RequestId, Revision};
+use weir_wire::{Request, RequestId, Revision};
 
 use crate::site::Site;
 
@@ -27,6 +27,8 @@ struct Open {
     method: Method,
     token: Option<Bytes>,
     hearing: Hearing,
+    /// The question as it came, where it did not come on the call's own channel: another call may be the one it is for.
+    shared: Option<Request>,
 }
 
 impl Asking {
@@ -35,8 +37,9 @@ impl Asking {
         Self { revision, open: Vec::new() }
     }
 
-    /// Takes a question; gives it for the client, or the refusal for the server.
-    pub(crate) fn ask(&mut self, site: &Site, lifted: Lifted) -> Result<Event, Bytes> {
+    /// Takes a question; gives it for the client, or the refusal for the server. `shared` is the question as it came on a
+    /// channel that the call shares with others.
+    pub(crate) fn ask(&mut self, site: &Site, lifted: Lifted, shared: Option<Request>) -> Result<Event, Bytes> {
         let Lifted { id, question, token, elicitation } = lifted;
         if self.open.len() >= MOST {
             return Err(asks::unanswered(&id));
@@ -45,13 +48,18 @@ impl Asking {
         let (mut ask, hearing) = Ask::new(question, site.id.clone());
         ask.wants_progress = token.is_some();
         ask.elicitation = elicitation;
-        self.open.push(Open { id, method, token, hearing });
+        self.open.push(Open { id, method, token, hearing, shared });
         Ok(Event::Ask(Box::new(ask)))
     }
 
     /// The server no longer waits for one.
     pub(crate) fn withdraw(&mut self, id: &RequestId) {
         self.open.retain(|open| open.id != *id);
+    }
+
+    /// The call is over: gives what is still open of what came on a shared channel. Its server may wait on, for another call.
+    pub(crate) fn left(&mut self) -> Vec<Request> {
+        std::mem::take(&mut self.open).into_iter().filter_map(|open| open.shared).collect()
     }
 
     /// Tells the server what came from the client.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use weir_wire::Message;
+use weir_wire::{Message, Request};
 
 /// Notifications kept for a call whose client reads slowly; beyond this the oldest goes.
 const KEPT: usize = 256;
@@ -49,6 +49,13 @@ impl Inbox {
         }
         arrived.waker = Some(cx.waker().clone());
         Poll::Pending
+    }
+
+    /// Takes out the requests that nobody has read.
+    pub(crate) fn questions(&self) -> Vec<Request> {
+        let waiting = std::mem::take(&mut self.lock().messages);
+        let question = |message| if let Message::Request(request) = message { Some(request) } else { None };
+        waiting.into_iter().filter_map(question).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Arrived> {

@@ -5,6 +5,7 @@
 //! not run. It knows no client, no endpoint and no other upstream, and it never forwards a client's header
 //! or token.
 
+mod alone;
 mod asking;
 mod breaker;
 mod column;

@@ -64,6 +64,14 @@ impl Ear {
         Self { class, ..self }
     }
 
+    /// Whether the server may ask anything in the middle of the call.
+    #[must_use]
+    pub fn may_be_asked(&self) -> bool {
+        use CapabilityClass as C;
+        let any = [C::SAMPLING, C::SAMPLING_TOOLS, C::ELICITATION_FORM, C::ELICITATION_URL, C::ROOTS];
+        any.iter().any(|one| self.class.has(*one))
+    }
+
     /// Takes one message of the call's own stream.
     pub fn hear(&mut self, message: Message) -> Heard {
         match message {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use weir_core::upstream::{About, ListKind};
-use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::hop::{self, Found, Tongue, judge_probe};
 use weir_era::{carry, lower};
 use weir_wire::Revision;
@@ -30,8 +30,8 @@ pub(crate) struct Greeted {
 pub(crate) struct Clients {
     /// What they can be asked. A child that everybody shares is told that nobody can be asked.
     pub(crate) class: CapabilityClass,
-    /// Whether it is one client's session, whose changes of roots are told.
-    pub(crate) tells_roots: bool,
+    /// The session of the one client whose own it is: its changes of roots are told.
+    pub(crate) session: Option<SessionKey>,
 }
 
 /// How the greeting went wrong.
@@ -139,7 +139,7 @@ async fn discover(pipe: &Arc<Pipe>) -> Result<Ticket, Failure> {
 
 async fn initialize(pipe: &Arc<Pipe>, offered: Revision, clients: &Clients) -> Result<Greeted, Failure> {
     let id = pipe.site.next_id();
-    let capabilities = carry::to_legacy(clients.class, clients.tells_roots);
+    let capabilities = carry::to_legacy(clients.class, clients.session.is_some());
     let body = lower::initialize(id, offered, &capabilities, &pipe.site.client_info);
     let asked = pipe.request(id, body, Purpose::Handshake).await?;
     let result = match answer(pipe, asked).await? {

@@ -74,7 +74,7 @@ impl Key {
     const SHARED: Self = Self { principal: None, class: CapabilityClass::BASE, session: None, nth: 0 };
 
     fn clients(&self) -> Clients {
-        Clients { class: self.class, tells_roots: self.session.is_some() }
+        Clients { class: self.class, session: self.session }
     }
 }
 
@@ -215,7 +215,7 @@ impl StdioServer {
         let running = if told == CapabilityClass::BASE {
             self.running(&self.slots, &Key::SHARED, Key::SHARED.clients()).await?
         } else {
-            self.running(&self.watched, &told, Clients { class: told, tells_roots: false }).await?
+            self.running(&self.watched, &told, Clients { class: told, session: None }).await?
         };
         let class = class.cut(self.site.carries(running.greeted.tongue));
         Ok(Box::new(StdioWatch::open(self.site.clone(), running, class).await?))
@@ -340,7 +340,7 @@ impl StdioServer {
         if greeted.tongue.revision().is_modern() {
             child.pipe.set_modern();
         } else if clients.class != CapabilityClass::BASE {
-            child.pipe.set_asks();
+            child.pipe.set_asks((clients.class, clients.session), greeted.tongue.revision());
         }
         let (since, turn, class) = (Instant::now(), Arc::new(Semaphore::new(1)), clients.class);
         Running { child, greeted, since, class, turn, level: tokio::sync::Mutex::default() }

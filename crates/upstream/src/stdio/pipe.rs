@@ -5,24 +5,27 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use weir_core::{Failure, FailureKind};
+use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::hop;
 use weir_era::lower;
 use weir_wire::method::Method;
-use weir_wire::{Limits, Message};
+use weir_wire::{Limits, Message, Notification, Request, Revision, meta, scan};
 
+use crate::alone::{Alone, Client};
 use crate::inbox::Inbox;
 use crate::site::Site;
 use crate::told::Told;
 
 /// Messages on their way to the child's input.
 const OUT: usize = 256;
+/// Messages for the client itself that wait to be led to it.
+const ALONE: usize = 32;
 
 /// The line to one child.
 #[derive(Debug)]
@@ -34,25 +37,40 @@ pub(crate) struct Pipe {
     modern: AtomicBool,
     /// Set for a child whose clients can be asked: its requests belong to the newest call.
     asks: AtomicBool,
+    /// Where what belongs to no call goes, of a child that is one client's own.
+    alone: OnceLock<mpsc::Sender<Message>>,
     over: CancellationToken,
     /// Updates of single resources, for the line that asked for them.
     pub(crate) told: Told,
 }
 
 /// What a request is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// The handshake, which must not be cancelled.
     Handshake,
     /// A list, a level, a subscription.
     Errand,
-    /// A tool call: what the child says without naming a request can only be about one of these.
-    Call,
+    /// A call: what the child says without naming a request can only be about one of these.
+    Call {
+        /// Whether such a call may have questions.
+        asks: bool,
+        /// The task whose result it waits for.
+        task: Option<Arc<str>>,
+    },
+}
+
+#[derive(Debug)]
+struct InFlight {
+    inbox: Arc<Inbox>,
+    purpose: Purpose,
+    /// The child's own names of what it asked by URL in this call.
+    elicitations: Vec<String>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    requests: HashMap<u64, (Arc<Inbox>, Purpose)>,
+    requests: HashMap<u64, InFlight>,
     /// Why the line is closed, once it is.
     closed: Option<Arc<str>>,
 }
@@ -78,6 +96,7 @@ impl Pipe {
                 state: Mutex::default(),
                 modern: AtomicBool::new(false),
                 asks: AtomicBool::new(false),
+                alone: OnceLock::new(),
                 over: CancellationToken::new(),
                 told: Told::default(),
             }),
@@ -91,17 +110,18 @@ impl Pipe {
     /// `Unavailable` where the line is closed: nothing was sent.
     pub(crate) async fn request(self: &Arc<Self>, id: u64, body: Bytes, purpose: Purpose) -> Result<Ticket, Failure> {
         let inbox = Arc::new(Inbox::default());
+        let cancels = purpose != Purpose::Handshake;
         {
             let mut state = self.lock();
             if let Some(why) = &state.closed {
                 return Err(self.site.fail(FailureKind::Unavailable, "The upstream ended").because(&**why));
             }
-            state.requests.insert(id, (inbox.clone(), purpose));
+            state.requests.insert(id, InFlight { inbox: inbox.clone(), purpose, elicitations: Vec::new() });
         }
         let mut ticket = Ticket { pipe: self.clone(), inbox, id, cancels: false };
         let sent = self.out.send(body).await;
         sent.map_err(|_| self.site.fail(FailureKind::Unavailable, "The upstream ended"))?;
-        ticket.cancels = purpose != Purpose::Handshake;
+        ticket.cancels = cancels;
         Ok(ticket)
     }
 
@@ -139,9 +159,26 @@ impl Pipe {
         self.modern.load(Ordering::Relaxed)
     }
 
-    /// The child was told that its clients can be asked.
-    pub(crate) fn set_asks(&self) {
+    /// The child was told that its clients can be asked what is in the class; where it is one client's own, that client
+    /// is asked outside of its calls, too.
+    pub(crate) fn set_asks(
+        self: &Arc<Self>,
+        (class, session): (CapabilityClass, Option<SessionKey>),
+        revision: Revision,
+    ) {
         self.asks.store(true, Ordering::Relaxed);
+        if session.is_none() {
+            return;
+        }
+        let (sender, messages) = mpsc::channel(ALONE);
+        if self.alone.set(sender).is_ok() {
+            let client = Client { site: self.site.clone(), session, class };
+            let (pipe, over) = (self.clone(), self.over.clone());
+            let serving = Alone::new(client, revision).serve(messages, move |message| pipe.tell(message));
+            self.site.background(async move {
+                let _over = over.run_until_cancelled_owned(serving).await;
+            });
+        }
     }
 
     /// Nothing more will come.
@@ -150,8 +187,8 @@ impl Pipe {
         if state.closed.is_none() {
             state.closed = Some(why.into());
         }
-        for (_, (inbox, _)) in state.requests.drain() {
-            inbox.close();
+        for (_, request) in state.requests.drain() {
+            request.inbox.close();
         }
         drop(state);
         self.over.cancel();
@@ -167,60 +204,109 @@ impl Pipe {
     }
 
     fn sort(&self, message: Message) {
-        if let Message::Request(request) = &message {
-            if self.modern.load(Ordering::Relaxed) {
-                return self.site.dropped("server_request");
-            }
-            if !self.asks.load(Ordering::Relaxed) {
-                // It was told that nobody can be asked.
-                return self.tell(hop::answer(request));
-            }
-            return match self.newest_call() {
-                Some(inbox) => inbox.push(message),
-                None => self.tell(hop::answer_alone(request)),
-            };
-        }
-        if let Message::Notification(told) = &message
-            && matches!(
-                told.method.known(),
-                Some(Method::ToolsListChanged | Method::PromptsListChanged | Method::ResourcesListChanged)
-            )
-        {
-            return self.site.list_changed();
-        }
-        if let Message::Notification(told) = &message
-            && let Some(uri) = hop::updated(told)
-        {
-            return self.told.one(&uri);
-        }
-        let inbox = {
-            let state = self.lock();
-            match hop::addressee(&message) {
-                Some(id) => state.requests.get(&id).map(|(inbox, _)| inbox.clone()),
-                None => {
-                    let mut calls = state.requests.values().filter(|(_, purpose)| *purpose == Purpose::Call);
-                    let only = calls.next().filter(|_| calls.next().is_none());
-                    only.map(|(inbox, _)| inbox.clone())
+        match &message {
+            Message::Request(request) => self.asked(request, &message),
+            Message::Notification(told) => match told.method.known() {
+                Some(Method::ToolsListChanged | Method::PromptsListChanged | Method::ResourcesListChanged) => {
+                    self.site.list_changed();
                 }
-            }
+                Some(Method::Cancelled) => {
+                    // It takes a question back, of whichever call.
+                    self.lock().requests.values().for_each(|request| request.inbox.push(message.clone()));
+                    self.alone(&message);
+                }
+                Some(Method::ElicitationComplete) => self.visited(told, &message),
+                _ => match hop::updated(told) {
+                    Some(uri) => self.told.one(&uri),
+                    None => self.lead(message),
+                },
+            },
+            Message::Response(_) => self.lead(message),
+        }
+    }
+
+    /// Leads a message to the request it belongs to.
+    fn lead(&self, message: Message) {
+        let state = self.lock();
+        let request = match hop::addressee(&message) {
+            Some(id) => state.requests.get(&id),
+            None => state.only_call(),
         };
-        match inbox {
-            Some(inbox) => inbox.push(message),
+        match request {
+            Some(request) => request.inbox.push(message),
             None => self.site.dropped("unknown_addressee"),
         }
     }
 
-    /// Whose call a request of the child belongs to: over this line no request says so. All calls of a child that asks are
-    /// of one client's session, or they come one after another.
-    fn newest_call(&self) -> Option<Arc<Inbox>> {
+    /// The child asks something.
+    fn asked(&self, request: &Request, message: &Message) {
+        if self.modern.load(Ordering::Relaxed) {
+            return self.site.dropped("server_request");
+        }
+        if !self.asks.load(Ordering::Relaxed) {
+            // It was told that nobody can be asked.
+            return self.tell(hop::answer(request));
+        }
+        let mut state = self.lock();
+        if let Some(call) = state.asking(request) {
+            let name = text(request.params.as_deref().unwrap_or_default(), &["elicitationId"]);
+            call.elicitations.extend(name);
+            return call.inbox.push(message.clone());
+        }
+        drop(state);
+        if !self.alone(message) {
+            self.tell(hop::answer_alone(request));
+        }
+    }
+
+    /// What a URL asked for is done: told in the call that asked, while it runs.
+    fn visited(&self, told: &Notification, message: &Message) {
+        let name = text(told.params.as_deref().unwrap_or_default(), &["elicitationId"]);
         let state = self.lock();
-        let calls = state.requests.iter().filter(|(_, (_, purpose))| *purpose == Purpose::Call);
-        calls.max_by_key(|(id, _)| **id).map(|(_, (inbox, _))| inbox.clone())
+        let mut calls = state.requests.values();
+        match calls.find(|call| name.as_ref().is_some_and(|name| call.elicitations.contains(name))) {
+            Some(call) => call.inbox.push(message.clone()),
+            None => drop(self.alone(message)),
+        }
+    }
+
+    /// Leads a message to the client itself; false where there is none, or it has enough to do.
+    fn alone(&self, message: &Message) -> bool {
+        self.alone.get().is_some_and(|sender| sender.try_send(message.clone()).is_ok())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl State {
+    /// The call that a message without an address is about, where only one runs.
+    fn only_call(&self) -> Option<&InFlight> {
+        let mut calls = self.requests.values().filter(|request| matches!(request.purpose, Purpose::Call { .. }));
+        calls.next().filter(|_| calls.next().is_none())
+    }
+
+    /// Whose call a question of the child belongs to. Of a task it says which; else no request over this line says so. All
+    /// calls of a child that asks are of one client's session, or they come one after another: the newest is asked.
+    fn asking(&mut self, question: &Request) -> Option<&mut InFlight> {
+        let params = question.params.as_deref().unwrap_or_default();
+        let about = text(params, &["_meta", meta::RELATED_TASK, "taskId"]);
+        let calls = self.requests.iter_mut().filter_map(|(id, request)| match &request.purpose {
+            Purpose::Call { asks: true, task } => {
+                let own = about.is_some() && task.as_deref() == about.as_deref();
+                Some(((own, *id), request))
+            }
+            _ => None,
+        });
+        calls.max_by_key(|(order, _)| *order).map(|(_, call)| call)
+    }
+}
+
+/// A text deep in an object.
+fn text(object: &[u8], path: &[&str]) -> Option<String> {
+    let value = path.iter().try_fold(object, |within, name| scan::find(within, name).map(|range| &within[range]))?;
+    scan::string(value).map(Into::into)
 }
 
 impl Ticket {
@@ -256,6 +342,14 @@ impl Ticket {
     /// There is nothing to cancel any more.
     pub(crate) fn end(&mut self) {
         self.cancels = false;
+    }
+
+    /// The call is answered, and these questions that it heard are not, nor those that it did not hear yet: another call may
+    /// be the one that they are for.
+    pub(crate) fn leave(&mut self, heard: Vec<Request>) {
+        self.pipe.lock().requests.remove(&self.id);
+        let left = heard.into_iter().chain(self.inbox.questions());
+        left.for_each(|question| self.pipe.sort(Message::Request(question)));
     }
 }
 

@@ -13,7 +13,7 @@ use weir_era::hop::{self, Heard};
 use weir_era::lower;
 use weir_era::tasks;
 use weir_wire::method::Method;
-use weir_wire::{LogLevel, scan};
+use weir_wire::{LogLevel, Message, scan};
 
 use super::pipe::{Purpose, Ticket};
 use super::{Running, not_sent};
@@ -40,9 +40,11 @@ pub(crate) async fn call(
     let extensions = &running.greeted.about.extensions;
     let body = tongue.call(id, call, &outbound.native, (declared, &site.client_info, extensions));
     let class = if asks::may_have_questions(call.method) { declared } else { CapabilityClass::BASE };
-    let ticket = running.child.pipe.request(id, body, Purpose::Call).await.map_err(not_sent)?;
-    let task = Listener::takes_task(tongue, call, declared);
     let ear = tongue.ear(id, call.wants_progress, call.log_level).asking(class);
+    let of_task = (call.method == Method::TasksResult).then(|| outbound.native.clone());
+    let purpose = Purpose::Call { asks: ear.may_be_asked(), task: of_task };
+    let ticket = running.child.pipe.request(id, body, purpose).await.map_err(not_sent)?;
+    let task = Listener::takes_task(tongue, call, declared);
     let listener = Listener { tongue, ear, class, task };
     let asking = Asking::new(tongue.revision());
     let mut talk = Talk { site: site.clone(), running, ticket, listener, asking, _turn: turn };
@@ -103,6 +105,14 @@ pub(crate) fn lost(site: &Site) -> Failure {
     site.fail(FailureKind::ResultUnknown, text)
 }
 
+impl Drop for Talk {
+    fn drop(&mut self) {
+        // The client gave the call up. What waits for an answer may be another call's.
+        let pipe = &self.running.child.pipe;
+        self.asking.left().iter().for_each(|question| pipe.tell(asks::unanswered(&question.id)));
+    }
+}
+
 struct After {
     first: Option<Event>,
     talk: Talk,
@@ -139,10 +149,12 @@ impl ReplySource for Talk {
                 };
                 return Poll::Ready(Event::End(failure.into()));
             };
+            let question = if let Message::Request(request) = &message { Some(request.clone()) } else { None };
             match self.listener.ear.hear(message) {
                 Heard::Note(note) => return Poll::Ready(Event::Note(note)),
                 Heard::Answer(outcome) => {
                     self.ticket.end();
+                    self.ticket.leave(self.asking.left());
                     let end = match outcome {
                         Ok(result) => judge(&self.site, &self.listener, result),
                         Err(error) => End::from(hop::failure(&error).at(&self.site.id)),
@@ -154,7 +166,7 @@ impl ReplySource for Talk {
                     return Poll::Ready(Event::End(end));
                 }
                 Heard::Dropped(why) => self.site.dropped(why),
-                Heard::Ask(lifted) => match self.asking.ask(&self.site, *lifted) {
+                Heard::Ask(lifted) => match self.asking.ask(&self.site, *lifted, question) {
                     Ok(ask) => return Poll::Ready(ask),
                     Err(refusal) => self.running.child.pipe.tell(refusal),
                 },

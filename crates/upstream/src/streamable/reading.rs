@@ -17,7 +17,7 @@ use weir_wire::{Incoming, Message};
 use super::answer::{Answer, AnswerError, Part, limits};
 use super::exchange::{EVENTS, media_type};
 use super::session::Session;
-use super::standing::Alone;
+use super::standing;
 use super::talk::Side;
 use crate::site::Site;
 use crate::told::Told;
@@ -86,7 +86,7 @@ pub(crate) async fn begin(
     site: &Arc<Site>,
     session: &Arc<Session>,
     teller: Teller,
-    alone: Option<Alone>,
+    alone: Option<standing::Reader>,
 ) -> Option<Reading> {
     let session_of = Arc::downgrade(session);
     let reader = Reader { site: site.clone(), teller, session: Some(session_of), alone, last_event: None, retry: None };
@@ -131,7 +131,7 @@ struct Reader {
     /// Set for a legacy stream, on which the server may ask.
     session: Option<Weak<Session>>,
     /// Set where somebody can be asked there.
-    alone: Option<Alone>,
+    alone: Option<standing::Reader>,
     last_event: Option<String>,
     retry: Option<u64>,
 }

@@ -21,7 +21,7 @@ use super::answer::Answer;
 use super::client::Http;
 use super::exchange::{self, Headed, PROTOCOL_VERSION, Refused, SESSION_ID};
 use super::reading::{self, Reading, Teller};
-use super::standing::{Alone, Standing};
+use super::standing::{self, Standing};
 use super::talk::{self, Pending, Side};
 use crate::judgment::Listener;
 use crate::refusal::Refusal;
@@ -129,7 +129,7 @@ impl Session {
     pub(crate) async fn stand(self: &Arc<Self>) {
         let Some(standing) = self.standing.clone() else { return };
         let (teller, _) = Teller::new(None);
-        let alone = Alone::new(standing, self.tongue.revision());
+        let alone = standing::Reader::new(standing, self.tongue.revision());
         let reading = reading::begin(&self.site, self, teller, Some(alone)).await;
         *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = reading;
     }
@@ -206,7 +206,7 @@ impl Session {
         (ear, task): (Ear, bool),
         id: u64,
     ) -> Result<Reply, Refusal> {
-        let entry = self.standing.as_ref().map(|standing| standing.enter(id));
+        let entry = self.standing.as_ref().map(|standing| standing.enter(id, ear.may_be_asked()));
         let mut pending = Pending::new(Some(self.clone()), id).hearing(entry);
         let headed = exchange::post(&self.site, http, headers, body).await;
         match headed {

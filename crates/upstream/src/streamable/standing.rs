@@ -9,27 +9,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use weir_core::bell::Ring;
-use weir_core::reply::Event;
 use weir_core::{CapabilityClass, SessionKey};
-use weir_era::hop::{self, Heard};
-use weir_era::{asks, carry};
+use weir_era::{asks, carry, hop};
 use weir_wire::method::Method;
-use weir_wire::{Message, Request, Revision, scan};
+use weir_wire::{Message, RequestId, Revision};
 
-use crate::asking::Asking;
+use crate::alone::{Alone, Client};
 use crate::inbox::Inbox;
 use crate::site::Site;
 
 /// Whom the messages of a session's standing stream are for.
 #[derive(Debug)]
 pub(crate) struct Standing {
-    site: Arc<Site>,
-    /// The client whose own session this is; calls of several clients of one principal may run in a session of none.
-    client: Option<SessionKey>,
-    class: CapabilityClass,
-    /// The calls that run, the newest last.
-    calls: Mutex<BTreeMap<u64, Arc<Inbox>>>,
+    client: Client,
+    /// The requests that run, the newest last, and whether such a request may have questions.
+    calls: Mutex<BTreeMap<u64, (Arc<Inbox>, bool)>>,
 }
 
 /// A call's ear at the standing stream. Dropping it takes it away.
@@ -40,24 +34,25 @@ pub(crate) struct Entry {
     inbox: Arc<Inbox>,
 }
 
-/// What the server asked the client itself.
-pub(crate) struct Alone {
-    pub(crate) standing: Arc<Standing>,
-    asking: Asking,
+/// The reader of the stream: what is for no call is for the client itself.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    standing: Arc<Standing>,
+    alone: Alone,
 }
 
 impl Standing {
     /// Of a session whose server was told of `class`; `None` where nobody behind it can be asked.
-    pub(crate) fn new(site: &Arc<Site>, class: CapabilityClass, client: Option<SessionKey>) -> Option<Arc<Self>> {
+    pub(crate) fn new(site: &Arc<Site>, class: CapabilityClass, session: Option<SessionKey>) -> Option<Arc<Self>> {
         let class = class.cut(carry::TO_LEGACY);
-        let standing = || Self { site: site.clone(), client, class, calls: Mutex::default() };
-        (class != CapabilityClass::BASE).then(|| Arc::new(standing()))
+        let client = || Client { site: site.clone(), session, class };
+        (class != CapabilityClass::BASE).then(|| Arc::new(Self { client: client(), calls: Mutex::default() }))
     }
 
-    /// Lets the call with this id hear.
-    pub(crate) fn enter(self: &Arc<Self>, id: u64) -> Entry {
+    /// Lets the request with this id hear; `asks` where it may have questions.
+    pub(crate) fn enter(self: &Arc<Self>, id: u64, asks: bool) -> Entry {
         let inbox = Arc::<Inbox>::default();
-        self.lock().insert(id, inbox.clone());
+        self.lock().insert(id, (inbox.clone(), asks));
         Entry { standing: self.clone(), id, inbox }
     }
 
@@ -65,31 +60,34 @@ impl Standing {
     fn lead(&self, message: Message) -> Option<Message> {
         let calls = self.lock();
         let only = || calls.values().next().filter(|_| calls.len() == 1);
-        let inbox = match &message {
-            Message::Request(request) if request.method.known().is_some_and(asks::is_question) => match self.client {
-                // All calls are of one client: it is asked in the one that it made last.
-                Some(_) => calls.values().next_back(),
-                None => only(),
-            },
+        let asking = || calls.values().filter(|(_, asks)| *asks);
+        let call = match &message {
+            Message::Request(request) if request.method.known().is_some_and(asks::is_question) => {
+                match self.client.session {
+                    // All calls are of one client: it is asked in the one that it made last.
+                    Some(_) => asking().next_back(),
+                    None => asking().next().filter(|_| asking().count() == 1),
+                }
+            }
             Message::Notification(told) => match told.method.known() {
                 Some(Method::Progress) => hop::addressee(&message).and_then(|id| calls.get(&id)),
                 Some(Method::LogMessage) => only(),
                 Some(Method::Cancelled) => {
-                    calls.values().for_each(|call| call.push(message.clone()));
+                    calls.values().for_each(|(call, _)| call.push(message.clone()));
                     None
                 }
                 _ => None,
             },
             Message::Request(_) | Message::Response(_) => None,
         };
-        match inbox {
-            Some(inbox) => inbox.push(message),
+        match call {
+            Some((inbox, _)) => inbox.push(message),
             None => return Some(message),
         }
         None
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Inbox>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, (Arc<Inbox>, bool)>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -102,6 +100,12 @@ impl Entry {
             Poll::Ready(None) | Poll::Pending => Poll::Pending,
         }
     }
+
+    /// The call is over: the questions that it has not taken any more.
+    pub(crate) fn left(self) -> Vec<RequestId> {
+        self.standing.lock().remove(&self.id);
+        self.inbox.questions().into_iter().map(|question| question.id).collect()
+    }
 }
 
 impl Drop for Entry {
@@ -110,70 +114,20 @@ impl Drop for Entry {
     }
 }
 
-impl Alone {
+impl Reader {
     /// Of a server of this revision.
     pub(crate) fn new(standing: Arc<Standing>, revision: Revision) -> Self {
-        Self { standing, asking: Asking::new(revision) }
+        let alone = Alone::new(standing.client.clone(), revision);
+        Self { standing, alone }
     }
 
     /// Takes a message of the stream; gives what is to be answered at once.
     pub(crate) fn take(&mut self, message: Message) -> Option<Bytes> {
-        match self.standing.lead(message)? {
-            Message::Request(request) => self.asked(&request),
-            Message::Notification(told) => {
-                let params = told.params.unwrap_or_default();
-                match told.method.known() {
-                    Some(Method::Cancelled) => {
-                        if let Some(id) = hop::withdrawn(&params) {
-                            self.asking.withdraw(&id);
-                        }
-                    }
-                    Some(Method::ElicitationComplete) => self.visited(&params),
-                    // Lists and resources are watched in sessions of their own.
-                    Some(_) => {}
-                    None => self.standing.site.dropped("unknown_notification"),
-                }
-                None
-            }
-            Message::Response(_) => {
-                self.standing.site.dropped("unknown_id");
-                None
-            }
-        }
+        self.alone.take(self.standing.lead(message)?)
     }
 
     /// Tells the server what came from the client.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, tell: impl FnMut(Bytes)) {
-        self.asking.poll(cx, tell);
-    }
-
-    fn asked(&mut self, request: &Request) -> Option<Bytes> {
-        let Some(client) = self.standing.client else { return Some(hop::answer_alone(request)) };
-        let lifted = match hop::asked(self.standing.class, request) {
-            Heard::Ask(lifted) => lifted,
-            Heard::Reply(answer) => return Some(answer),
-            _ => return None,
-        };
-        let ask = match self.asking.ask(&self.standing.site, *lifted) {
-            Ok(Event::Ask(ask)) => ask,
-            Ok(_) => return None,
-            Err(refusal) => return Some(refusal),
-        };
-        let unheard = self.standing.site.bells.ring(&client, Ring::Ask(ask)).err()?;
-        // Its client has no stream on which it could be asked outside of its calls.
-        self.asking.withdraw(&request.id);
-        drop(unheard);
-        Some(hop::answer_alone(request))
-    }
-
-    /// What a URL asked for is done, maybe long after the call that asked.
-    fn visited(&self, params: &[u8]) {
-        let Some(client) = self.standing.client else { return };
-        let name = scan::find(params, "elicitationId").and_then(|range| scan::string(&params[range]));
-        if let Some(name) = name.filter(|_| self.standing.class.has(CapabilityClass::ELICITATION_URL)) {
-            let ring = Ring::Visited(self.standing.site.id.clone(), (*name).into());
-            // A client that is not there sees it when it comes back to the page or calls again.
-            let _unheard = self.standing.site.bells.ring(&client, ring);
-        }
+        self.alone.poll(cx, tell);
     }
 }

@@ -11,8 +11,8 @@ use weir_core::port::Fut;
 use weir_core::reply::{End, Event, Note, NoteKind, Payload, PayloadSource, Reply, ReplySource};
 use weir_core::{Failure, FailureKind};
 use weir_era::hop::{Ending, Heard};
-use weir_era::tasks;
-use weir_wire::{Incoming, Message, RequestId, Response};
+use weir_era::{asks, tasks};
+use weir_wire::{Incoming, Message, Request, RequestId, Response};
 
 use super::answer::{Answer, AnswerError, Part, limits};
 use super::exchange::{lost, unreadable};
@@ -51,10 +51,12 @@ impl Pending {
         self
     }
 
-    /// There is nothing to cancel any more.
+    /// There is nothing to cancel any more. What the server asked beside it and was not heard has no answer.
     pub(crate) fn end(&mut self) {
-        self.side = None;
-        self.entry = None;
+        let left = self.entry.take().map(Entry::left).unwrap_or_default();
+        if let Some(side) = self.side.take() {
+            left.iter().for_each(|id| side.send(asks::unanswered(id)));
+        }
     }
 
     fn overhear(&self, cx: &mut Context<'_>) -> Option<Message> {
@@ -67,8 +69,10 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
+        let left = self.entry.take().map(Entry::left).unwrap_or_default();
         if let Some(side) = self.side.take() {
             side.cancel(self.id);
+            left.iter().for_each(|id| side.send(asks::unanswered(id)));
         }
     }
 }
@@ -118,14 +122,15 @@ impl ReplySource for Talk {
         }
         loop {
             while let Some(message) = self.pending.overhear(cx) {
-                if let Some(event) = self.hear(message) {
+                let shared = if let Message::Request(request) = &message { Some(request.clone()) } else { None };
+                if let Some(event) = self.hear(message, shared) {
                     return Poll::Ready(event);
                 }
             }
             while let Some(item) = self.batch.pop_front() {
                 match Message::parse(item, &limits()) {
                     Ok(message) => {
-                        if let Some(event) = self.hear(message) {
+                        if let Some(event) = self.hear(message, None) {
                             return Poll::Ready(event);
                         }
                     }
@@ -159,7 +164,7 @@ impl Talk {
             Some(Part::Message(bytes)) => match Incoming::parse(bytes, &limits()) {
                 Ok(Incoming::One(message)) => {
                     self.thread.goes_on();
-                    self.hear(message)
+                    self.hear(message, None)
                 }
                 Ok(Incoming::Batch(items)) => {
                     self.batch.extend(items);
@@ -181,11 +186,12 @@ impl Talk {
         }
     }
 
-    fn hear(&mut self, message: Message) -> Option<Event> {
+    /// Takes a message; `shared` is it as it came, where that was not on the call's own stream.
+    fn hear(&mut self, message: Message, shared: Option<Request>) -> Option<Event> {
         match self.listener.ear.hear(message) {
             Heard::Note(note) => return Some(Event::Note(note)),
             Heard::Answer(outcome) => return Some(self.ended(outcome)),
-            Heard::Ask(lifted) => match self.asking.ask(&self.site, *lifted) {
+            Heard::Ask(lifted) => match self.asking.ask(&self.site, *lifted, shared) {
                 Ok(ask) => return Some(ask),
                 Err(refusal) => self.send(refusal),
             },
@@ -206,6 +212,7 @@ impl Talk {
 
     fn ended(&mut self, outcome: Result<Bytes, Bytes>) -> Event {
         let side = self.pending.side.clone().filter(|_| self.listener.task);
+        self.leave();
         self.close();
         let result = match outcome {
             Ok(result) => result,
@@ -217,6 +224,13 @@ impl Talk {
             self.site.keep(session, tasks::ttl(created));
         }
         Event::End(end)
+    }
+
+    /// Questions of the shared stream may be another call's: their server is not left waiting.
+    fn leave(&mut self) {
+        for question in self.asking.left() {
+            self.send(asks::unanswered(&question.id));
+        }
     }
 
     /// The result is too large to hold: it is passed on while it arrives.
@@ -273,6 +287,12 @@ impl Talk {
         if let Some(answer) = self.answer.take() {
             drain(&self.site, answer);
         }
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
