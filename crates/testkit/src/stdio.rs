@@ -38,6 +38,11 @@ impl MockStdio {
         era.with("--revision", newest.as_str())
     }
 
+    /// Says what the server at this URL says, such as a [`crate::Mockup`], and nothing of its own.
+    pub fn relay(url: &str) -> Self {
+        Self { arguments: Vec::new() }.with("--relay", url)
+    }
+
     /// Says nothing to `server/discover`, as some old servers do to what they do not know.
     pub fn silent_to_discover(self) -> Self {
         self.flag("--silent-to-discover")
@@ -117,7 +122,8 @@ fn program() -> PathBuf {
                 profile.and_then(Path::parent).unwrap_or_else(|| panic!("no target folder: {}", test.display()));
             let program = profile.join(NAME);
             let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bin").join(NAME);
-            let newest = ["main.rs", "flags.rs"].map(|file| changed(&source.join(file))).into_iter().max().flatten();
+            let newest =
+                ["main.rs", "flags.rs", "relay.rs"].map(|file| changed(&source.join(file))).into_iter().max().flatten();
             if changed(&program) < newest {
                 build(profile);
             }

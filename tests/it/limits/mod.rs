@@ -1,6 +1,7 @@
 //! How often: what whoever comes too often is told, and that the others do not notice.
 
 mod calls;
+mod completions;
 mod flood;
 mod principals;
 mod requests;

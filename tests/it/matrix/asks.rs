@@ -2,18 +2,19 @@
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::{Step, Tool};
-use weir_testkit::{Behaviour, MockStdio, Mockup};
+use weir_testkit::{Behaviour, Mockup};
 use weir_wire::Revision;
 
 use super::world::Transport;
-use crate::harness::{Checked, Weir};
+use crate::harness::{Checked, Weir, soon};
 
 /// A server that asks, weir, and what both sides speak.
 pub struct Asking {
     weir: Weir,
-    mockup: Option<Mockup>,
+    mockup: Mockup,
     client: Revision,
     upstream: Revision,
+    transport: Transport,
 }
 
 /// Everything a client can be asked.
@@ -22,8 +23,12 @@ fn everything() -> Value {
 }
 
 fn form() -> Value {
+    form_with("Who are you?")
+}
+
+fn form_with(message: &str) -> Value {
     let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } }, "required": ["name"] });
-    json!({ "message": "Who are you?", "requestedSchema": schema })
+    json!({ "message": message, "requestedSchema": schema })
 }
 
 fn prompt() -> Value {
@@ -53,7 +58,7 @@ fn tool_use() -> Value {
 fn answer(method: &str, params: &Value) -> Value {
     match method {
         "elicitation/create" if params["mode"] == "url" => json!({ "action": "accept" }),
-        "elicitation/create" => json!({ "action": "accept", "content": { "name": "Ada" } }),
+        "elicitation/create" => json!({ "action": "accept", "content": { "name": params["message"] } }),
         "roots/list" => json!({ "roots": [{ "uri": "file:///work", "name": "work" }] }),
         _ if params.get("tools").is_some() && params["messages"].as_array().unwrap().len() == 1 => {
             json!({ "role": "assistant", "model": "m", "stopReason": "toolUse", "content": [tool_use()] })
@@ -64,35 +69,21 @@ fn answer(method: &str, params: &Value) -> Value {
 
 impl Asking {
     pub async fn start(client: Revision, upstream: Revision, transport: Transport) -> Self {
-        let (mockup, server) = match transport {
-            Transport::Http => {
-                let mockup = mockup(upstream).await;
-                let url = mockup.url();
-                (Some(mockup), json!({ "url": url }))
-            }
-            Transport::Stdio => {
-                let child = if upstream.is_modern() { MockStdio::modern() } else { MockStdio::legacy(upstream) };
-                let (command, args) = child.command();
-                (None, json!({ "command": command, "args": args, "session": "principal" }))
-            }
-        };
+        let mockup = mockup(upstream).await;
+        let mut server = transport.reached(&mockup);
+        if transport == Transport::Stdio {
+            // A child that everybody shares is told that nobody can be asked.
+            server["session"] = json!("principal");
+        }
         let weir = Weir::with(json!({
             "upstreams": { "shop": server },
             "endpoints": { "/mcp": { "upstreams": ["shop"] }, "/shop": { "upstream": "shop" } },
         }));
-        Self { weir, mockup, client, upstream }
+        Self { weir, mockup, client, upstream, transport }
     }
 
     async fn able(&self, path: &str) -> Checked {
         Checked::with_capabilities(&self.weir.url(path), self.client, everything()).await
-    }
-
-    /// Calls a tool of the server's, whatever it takes to have it ask this.
-    fn call(&self, tool: &str, method: &str, params: &Value) -> (String, Value) {
-        match self.mockup {
-            Some(_) => (tool.to_owned(), json!({ "n": 1 })),
-            None => ("ask".to_owned(), json!({ "ask": method, "params": params })),
-        }
     }
 
     /// Whether both sides have words for it.
@@ -120,7 +111,18 @@ async fn mockup(revision: Revision) -> Mockup {
             [asked("both-1", "elicitation/create", form()), Step::Ask { method: "roots/list", params: json!({}) }];
         Tool::new("both").does(Behaviour::steps(steps.into_iter().chain([Step::Echo])))
     };
-    builder
+    let nothing = json!({ "resultType": "input_required" });
+    let again =
+        Behaviour::input_required(json!({ "q": { "method": "elicitation/create", "params": form() } }), Some("s"));
+    let own = OWN.map(|name| own(revision, name));
+    // A stream, not JSON: a server that answers by JSON says nothing before its answer.
+    let beside = Step::AskBeside { method: "roots/list", params: json!({}) };
+    let beside = Behaviour::steps([beside, Step::Answer]).as_events();
+    own.into_iter()
+        .fold(builder, |builder, tool| builder.with(tool))
+        .tool("nothing", Behaviour::result(nothing))
+        .tool("again", again)
+        .tool("beside", beside)
         .with(tool("elicit", &[("elicitation/create", form())]))
         .with(tool("sample", &[("sampling/createMessage", prompt())]))
         .with(tool("roots", &[("roots/list", json!({}))]))
@@ -132,6 +134,18 @@ async fn mockup(revision: Revision) -> Mockup {
         .tools(1)
         .start()
         .await
+}
+
+/// Tools that each ask for something of their own, and say what they were answered where they can.
+const OWN: [&str; 3] = ["own_0", "own_1", "own_2"];
+
+fn own(revision: Revision, name: &str) -> Tool {
+    let params = form_with(name);
+    if revision.is_modern() {
+        let request = json!({ "question": { "method": "elicitation/create", "params": params } });
+        return Tool::new(name).does_in_turn([Behaviour::input_required(request, Some(name)), Behaviour::echo()]);
+    }
+    Tool::new(name).does(Behaviour::steps([Step::Ask { method: "elicitation/create", params }, Step::Answer]))
 }
 
 /// A tool that asks these one after another and then echoes.
@@ -174,6 +188,7 @@ async fn converse(client: &Checked, tool: &str, arguments: Value) -> (Vec<(Strin
         if result["resultType"] != "input_required" {
             return (asked, message);
         }
+        assert!(result["inputRequests"].is_object() || result["requestState"].is_string(), "R167: {result}");
         assert!(result.get("ttlMs").is_none() && result.get("cacheScope").is_none(), "R154: {result}");
         let mut answers = json!({});
         for (key, request) in result["inputRequests"].as_object().unwrap() {
@@ -187,15 +202,8 @@ async fn converse(client: &Checked, tool: &str, arguments: Value) -> (Vec<(Strin
 }
 
 /// The answers that the server got, in order.
-fn heard(world: &Asking, tool: &str, message: &Value) -> Vec<Value> {
-    let Some(mockup) = &world.mockup else {
-        let said: Value = serde_json::from_str(message["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
-        return vec![if world.upstream.is_modern() {
-            said["answers"]["question"].clone()
-        } else {
-            said["result"].clone()
-        }];
-    };
+fn heard(world: &Asking, tool: &str) -> Vec<Value> {
+    let mockup = &world.mockup;
     if world.upstream.is_modern() {
         let calls = mockup.requests_of("tools/call").into_iter().filter(|call| call.tool() == Some(tool));
         let answers = calls.filter_map(|call| call.message["params"].get("inputResponses").cloned());
@@ -207,16 +215,15 @@ fn heard(world: &Asking, tool: &str, message: &Value) -> Vec<Value> {
 pub async fn r168_r181_r182_what_a_server_asks_reaches_the_client_and_the_answer_the_server(world: &Asking) {
     let client = world.able("/mcp").await;
     let questions = [
-        ("elicit", "elicitation/create", form(), Revision::V2025_06_18),
-        ("sample", "sampling/createMessage", prompt(), Revision::V2024_11_05),
-        ("roots", "roots/list", json!({}), Revision::V2024_11_05),
+        ("elicit", "elicitation/create", Revision::V2025_06_18),
+        ("sample", "sampling/createMessage", Revision::V2024_11_05),
+        ("roots", "roots/list", Revision::V2024_11_05),
     ];
-    for (tool, method, params, since) in questions {
+    for (tool, method, since) in questions {
         if !world.has(since) {
             continue;
         }
-        let (name, arguments) = world.call(tool, method, &params);
-        let (asked, last) = converse(&client, &format!("shop__{name}"), arguments).await;
+        let (asked, last) = converse(&client, &format!("shop__{tool}"), json!({ "n": 1 })).await;
         assert!(last["result"]["content"].is_array() && last["result"]["isError"] != true, "{last}");
         let [(asked, with)] = &asked[..] else { panic!("{tool}: {asked:?}") };
         assert_eq!(asked, method);
@@ -228,11 +235,11 @@ pub async fn r168_r181_r182_what_a_server_asks_reaches_the_client_and_the_answer
             "sampling/createMessage" => assert_eq!(with["includeContext"], "none", "R190"),
             _ => {}
         }
-        assert_eq!(heard(world, tool, &last).last(), Some(&answer(method, with)), "{tool}");
+        assert_eq!(heard(world, tool).last(), Some(&answer(method, with)), "{tool}");
     }
-    if let Some(mockup) = world.mockup.as_ref().filter(|_| world.upstream.is_modern()) {
+    if world.upstream.is_modern() {
         // R170, R171: the state as it was, an id of its own, and the very arguments.
-        let calls = mockup.requests_of("tools/call");
+        let calls = world.mockup.requests_of("tools/call");
         let calls: Vec<_> = calls.iter().filter(|call| call.tool() == Some("sample")).collect();
         assert_eq!(calls[1].message["params"]["requestState"], "state \"0\" \u{1F980}");
         assert_eq!(calls[1].message["params"]["arguments"], calls[0].message["params"]["arguments"]);
@@ -241,7 +248,7 @@ pub async fn r168_r181_r182_what_a_server_asks_reaches_the_client_and_the_answer
 }
 
 pub async fn sampling_with_tools_goes_on_for_turns(world: &Asking) {
-    if !world.has(Revision::V2025_11_25) || world.mockup.is_none() {
+    if !world.has(Revision::V2025_11_25) {
         return;
     }
     let client = world.able("/shop").await;
@@ -250,12 +257,12 @@ pub async fn sampling_with_tools_goes_on_for_turns(world: &Asking) {
     assert_eq!(asked.len(), 2, "{asked:?}");
     assert_eq!(asked[0].1["tools"], with_tools(1)["tools"]);
     assert_eq!(asked[1].1["messages"], with_tools(2)["messages"]);
-    let heard = heard(world, "turns", &last);
+    let heard = heard(world, "turns");
     assert!(heard.iter().any(|answer| answer["content"] == json!([tool_use()])), "{heard:?}");
 }
 
 pub async fn several_questions_at_once_are_all_answered(world: &Asking) {
-    if !world.has(Revision::V2025_06_18) || world.mockup.is_none() {
+    if !world.has(Revision::V2025_06_18) {
         return;
     }
     let client = world.able("/shop").await;
@@ -267,7 +274,7 @@ pub async fn several_questions_at_once_are_all_answered(world: &Asking) {
 }
 
 pub async fn r186_a_url_goes_with_an_id_that_only_2025_11_25_has(world: &Asking) {
-    if !world.has(Revision::V2025_11_25) || world.mockup.is_none() {
+    if !world.has(Revision::V2025_11_25) {
         return;
     }
     let client = world.able("/shop").await;
@@ -286,7 +293,7 @@ fn sign_in() -> Value {
 }
 
 pub async fn r187_r188_a_url_to_visit_first_is_told_in_the_words_of_the_revision(world: &Asking) {
-    if world.upstream != Revision::V2025_11_25 || world.mockup.is_none() {
+    if world.upstream != Revision::V2025_11_25 {
         return;
     }
     let client = world.able("/shop").await;
@@ -309,16 +316,107 @@ pub async fn r187_r188_a_url_to_visit_first_is_told_in_the_words_of_the_revision
 pub async fn e21_a_client_is_not_asked_what_it_did_not_declare(world: &Asking) {
     let able = json!({ "roots": {} });
     let client = Checked::with_capabilities(&world.weir.url("/shop"), world.client, able).await;
-    let (name, arguments) = world.call("unable", "sampling/createMessage", &prompt());
-    let (asked, last) = converse(&client, &name, arguments).await;
+    let (asked, last) = converse(&client, "unable", json!({ "n": 1 })).await;
     assert_eq!(asked, [], "{last}");
-    match &world.mockup {
-        Some(mockup) if !world.upstream.is_modern() => {
-            // Declined, and the call goes on.
-            assert_eq!(last["result"]["content"][0]["text"], r#"{"n":1}"#, "{last}");
-            assert_eq!(mockup.answers().last().unwrap()["error"]["code"], -32601);
-        }
-        None if !world.upstream.is_modern() => assert!(last.to_string().contains("-32601"), "{last}"),
-        _ => assert_eq!(last["result"]["isError"], true, "{last}"),
+    if world.upstream.is_modern() {
+        assert_eq!(last["result"]["isError"], true, "{last}");
+    } else {
+        // Declined, and the call goes on.
+        assert_eq!(last["result"]["content"][0]["text"], r#"{"n":1}"#, "{last}");
+        assert_eq!(world.mockup.answers().last().unwrap()["error"]["code"], -32601);
     }
+}
+
+pub async fn r167_r180_a_server_that_asks_for_nothing_or_for_ever_is_not_followed(world: &Asking) {
+    if !world.upstream.is_modern() {
+        return;
+    }
+    let client = world.able("/shop").await;
+    let (asked, last) = converse(&client, "nothing", json!({})).await;
+    assert_eq!((asked.len(), &last["result"]["isError"]), (0, &json!(true)), "R167: {last}");
+    assert_eq!(world.mockup.executions("nothing"), 1, "it is not asked again what it wants");
+    if world.client.is_modern() || !world.has(Revision::V2025_06_18) {
+        // A modern client counts its rounds itself, and an older one cannot be asked.
+        return;
+    }
+    let (asked, last) = converse(&client, "again", json!({})).await;
+    assert_eq!((asked.len(), &last["result"]["isError"]), (16, &json!(true)), "R180: {last}");
+    assert_eq!(world.mockup.executions("again"), 17);
+}
+
+/// The newest session in which the server was called.
+fn session(world: &Asking) -> String {
+    world.mockup.requests_of("tools/call").last().and_then(|call| call.session()).unwrap().to_owned()
+}
+
+pub async fn r185_what_a_server_asks_outside_of_calls_is_asked_on_the_clients_own_stream_or_refused(world: &Asking) {
+    if world.upstream.is_modern() {
+        // It has no channel for that.
+        return;
+    }
+    let client = world.able("/mcp").await;
+    // A session of the client's own is opened by a call; and the server can speak in it before the call is over.
+    world.mockup.until("weir listens", |mockup| mockup.listeners() > 0).await;
+    let mut stream = if world.client.is_modern() { None } else { Some(client.changes().await) };
+    assert!(client.call("shop__tool_0000", json!({})).await.result().is_object());
+    let session = session(world);
+    let ask = |method: &str, params: &Value| soon("its answer", world.mockup.ask_beside(&session, method, params));
+    if let Some(stream) = &mut stream {
+        let (answered, ()) = tokio::join!(ask("roots/list", &json!({})), async {
+            let asked = stream.next().await.unwrap();
+            assert_eq!(asked["method"], "roots/list", "{asked}");
+            client.raw().respond(&asked["id"], answer("roots/list", &Value::Null)).await.unwrap();
+        });
+        assert_eq!(answered.unwrap()["result"], answer("roots/list", &Value::Null));
+    }
+    if world.client.is_modern() {
+        let refused = ask("roots/list", &json!({})).await.unwrap();
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    }
+}
+
+pub async fn r182_what_a_server_asks_beside_its_call_is_asked_in_the_call(world: &Asking) {
+    if world.upstream.is_modern() {
+        return;
+    }
+    let client = world.able("/mcp").await;
+    // The stream beside its calls is there before the first of them where it is weir that opens it.
+    let (asked, last) = converse(&client, "shop__beside", json!({ "n": 1 })).await;
+    let methods: Vec<_> = asked.iter().map(|(method, _)| method.as_str()).collect();
+    assert_eq!(methods, ["roots/list"], "{last}");
+    assert_eq!(last["result"]["content"][0]["text"], answer("roots/list", &Value::Null).to_string(), "{last}");
+}
+
+pub async fn r172_what_is_asked_and_answered_in_one_call_reaches_no_other(world: &Asking) {
+    if !world.has(Revision::V2025_06_18) {
+        return;
+    }
+    let client = world.able("/shop").await;
+    let [one, two, three] = OWN.map(|tool| Box::pin(converse(&client, tool, json!({ "of": tool }))));
+    let (one, two, three) = tokio::join!(one, two, three);
+    // Over its one line a server does not say which call of its client's it asks for: any of them asks, and the server knows.
+    let one_line = world.transport == Transport::Stdio && !world.upstream.is_modern() && !world.client.is_modern();
+    for (tool, (asked, last)) in OWN.into_iter().zip([one, two, three]) {
+        let messages: Vec<_> = asked.iter().map(|(_, with)| &with["message"]).collect();
+        assert!(one_line || messages == [tool], "{messages:?}");
+        assert!(last["result"]["content"][0]["text"].as_str().unwrap().contains(tool), "{last}");
+    }
+    assert!(client.call("tool_0000", json!({})).await.result().is_object());
+    let calls = world.mockup.requests_of("tools/call");
+    let of_rounds = ["requestState", "inputResponses"];
+    let with: Vec<_> =
+        calls.iter().filter(|call| of_rounds.iter().any(|name| call.message["params"].get(name).is_some())).collect();
+    if !world.upstream.is_modern() {
+        assert!(with.is_empty(), "it knows no such words: {with:?}");
+        return;
+    }
+    for tool in OWN {
+        let [second] = with.iter().filter(|call| call.tool() == Some(tool)).collect::<Vec<_>>()[..] else {
+            panic!("{tool}: {with:?}")
+        };
+        let params = &second.message["params"];
+        assert_eq!((&params["requestState"], &params["arguments"]), (&json!(tool), &json!({ "of": tool })));
+        assert_eq!(params["inputResponses"]["question"]["content"], json!({ "name": tool }));
+    }
+    assert!(with.iter().all(|call| call.tool() != Some("tool_0000")));
 }

@@ -11,9 +11,6 @@ fn names(answer: &Answer, list: &str, key: &str) -> Vec<String> {
 }
 
 pub async fn r128_r138_prompts_are_listed_got_and_completed_under_their_names(world: &World) {
-    if world.mockup().is_none() {
-        return;
-    }
     for (client, prefix) in [(world.client().await, "shop__"), (world.direct().await, "")] {
         let listed = client.ask("prompts/list", json!({})).await;
         assert_eq!(names(&listed, "prompts", "name"), [format!("{prefix}greet"), format!("{prefix}linked")]);
@@ -29,9 +26,6 @@ pub async fn r128_r138_prompts_are_listed_got_and_completed_under_their_names(wo
 }
 
 pub async fn r134_r138_resources_and_templates_are_listed_and_read_under_their_uris(world: &World) {
-    if world.mockup().is_none() {
-        return;
-    }
     let (many, one) = (world.client().await, world.direct().await);
     let uris = |memo: &str, panel: &str, template: &str| [memo.to_owned(), panel.to_owned(), template.to_owned()];
     for (client, [memo, panel, template]) in [
@@ -63,7 +57,7 @@ pub async fn r134_r138_resources_and_templates_are_listed_and_read_under_their_u
 }
 
 pub async fn r124_r125_r126_r127_what_is_not_there_is_refused_in_the_words_of_the_revision(world: &World) {
-    let Some((mockup, _)) = world.mockup() else { return };
+    let mockup = &world.mockup;
     let client = world.client().await;
     let refused = client.ask("prompts/get", json!({ "name": "shop__nothing" })).await;
     assert_eq!((refused.status.as_u16(), refused.code()), (200, -32602), "{:?}", refused.last());

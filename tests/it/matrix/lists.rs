@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use weir_testkit::mockup::Tool;
 
-use super::world::{FILLERS, RICH_SCHEMA, Shop, World};
+use super::world::{FILLERS, RICH_SCHEMA, World};
 use crate::harness::{soon, until_it};
 
 pub async fn r119_r148_all_pages_are_listed_once_and_byte_for_byte(world: &World) {
@@ -18,30 +18,20 @@ pub async fn r119_r148_all_pages_are_listed_once_and_byte_for_byte(world: &World
     let direct = world.direct().await.names().await;
     assert!(direct.iter().all(|name| names.contains(&*format!("shop__{name}"))), "{direct:?} of {names:?}");
     assert_eq!(direct.len(), names.len());
-    if world.mockup().is_some() {
-        let first = client.ask("tools/list", json!({})).await;
-        let body = String::from_utf8(first.body.to_vec()).unwrap();
-        assert!(body.contains(RICH_SCHEMA), "{body}");
-        assert!(body.contains(r#""name":"shop__rich""#), "{body}");
-    }
+    let first = client.ask("tools/list", json!({})).await;
+    let body = String::from_utf8(first.body.to_vec()).unwrap();
+    assert!(body.contains(RICH_SCHEMA), "{body}");
+    assert!(body.contains(r#""name":"shop__rich""#), "{body}");
 }
 
 pub async fn r201_a_change_upstream_is_told_and_then_listed(world: &World) {
     let client = world.client().await;
     let before = client.names().await;
     let mut stream = client.changes().await;
-    match &world.shop {
-        Shop::Http { mockup, .. } => {
-            mockup.until("weir listens", |mockup| mockup.listeners() > 0).await;
-            let tools = Tool::numbered(FILLERS).into_iter().chain([Tool::new("added_0")]);
-            mockup.set_tools(tools);
-            mockup.notify_list_changed();
-        }
-        Shop::Stdio => {
-            let added = client.call("shop__add_tool", json!({})).await;
-            assert_ne!(added.result()["isError"], Value::Bool(true), "{:?}", added.messages);
-        }
-    }
+    let mockup = &world.mockup;
+    mockup.until("weir listens", |mockup| mockup.listeners() > 0).await;
+    mockup.set_tools(Tool::numbered(FILLERS).into_iter().chain([Tool::new("added_0")]));
+    mockup.notify_list_changed();
     stream.changed().await;
     until_it("the new list", async || {
         let names = client.names().await;
@@ -52,7 +42,5 @@ pub async fn r201_a_change_upstream_is_told_and_then_listed(world: &World) {
     let called = client.call("shop__added_0", json!({ "a": 1 })).await;
     assert_eq!(called.text(), r#"{"a":1}"#);
     drop(stream);
-    if let Some((mockup, _)) = world.mockup() {
-        soon("weir goes on listening", mockup.until("it listens", |mockup| mockup.listeners() > 0)).await;
-    }
+    soon("weir goes on listening", mockup.until("it listens", |mockup| mockup.listeners() > 0)).await;
 }

@@ -46,7 +46,7 @@ async fn updates(world: World) {
 }
 
 async fn resuming(world: World) {
-    resuming::r092_r094_streams_of_calls_begin_with_an_id_where_the_revision_has_them(&world).await;
+    resuming::r092_r094_r095_streams_of_calls_begin_with_an_id_where_the_revision_has_them(&world).await;
     resuming::r093_a_result_is_fetched_by_who_lost_its_connection(&world).await;
     resuming::r093_d06_nobody_resumes_what_is_not_its_own(&world).await;
 }
@@ -74,6 +74,10 @@ async fn asks(world: asks::Asking) {
     asks::r186_a_url_goes_with_an_id_that_only_2025_11_25_has(&world).await;
     asks::r187_r188_a_url_to_visit_first_is_told_in_the_words_of_the_revision(&world).await;
     asks::e21_a_client_is_not_asked_what_it_did_not_declare(&world).await;
+    asks::r167_r180_a_server_that_asks_for_nothing_or_for_ever_is_not_followed(&world).await;
+    asks::r182_what_a_server_asks_beside_its_call_is_asked_in_the_call(&world).await;
+    asks::r185_what_a_server_asks_outside_of_calls_is_asked_on_the_clients_own_stream_or_refused(&world).await;
+    asks::r172_what_is_asked_and_answered_in_one_call_reaches_no_other(&world).await;
 }
 
 async fn tasks(world: tasks::Tasking) {
@@ -84,17 +88,6 @@ async fn tasks(world: tasks::Tasking) {
     tasks::r233_r236_a_task_is_cancelled_by_its_own_method(&world).await;
     tasks::r230_a_task_asks_and_goes_on_with_the_answer(&world).await;
     tasks::r225_r234_b20_tasks_belong_to_their_principals(&world).await;
-}
-
-/// Servers over HTTP alone: the child of the other pairings has no tasks.
-macro_rules! with_tasks {
-    (Stdio: $client:ident, $upstream:ident) => {};
-    (Http: $client:ident, $upstream:ident) => {
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn r220_r221_r222_r223_r224_r225_r226_r227_r228_r229_r230_r231_r232_r233_r234_r235_r236_b20_tasks() {
-            tasks(tasks::Tasking::start(Revision::$client, Revision::$upstream).await).await;
-        }
-    };
 }
 
 macro_rules! pairings {
@@ -140,7 +133,7 @@ macro_rules! pairings {
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn r092_r093_r094_d06_resuming() {
+            async fn r092_r093_r094_r095_d06_resuming() {
                 resuming(world().await).await;
             }
 
@@ -155,12 +148,16 @@ macro_rules! pairings {
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn r154_r168_r170_r171_r181_r182_r186_r187_r188_r190_e21_asks_and_sampling_with_tools() {
+            async fn r154_r167_r168_r170_r171_r172_r180_r181_r182_r185_r186_r187_r188_r190_e21_asks_and_sampling_with_tools() {
                 let world = asks::Asking::start(Revision::$client, Revision::$upstream, Transport::$transport).await;
                 asks(world).await;
             }
 
-            with_tasks!($transport: $client, $upstream);
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn r220_r221_r222_r223_r224_r225_r226_r227_r228_r229_r230_r231_r232_r233_r234_r235_r236_b20_tasks() {
+                let world = tasks::Tasking::start(Revision::$client, Revision::$upstream, Transport::$transport).await;
+                tasks(world).await;
+            }
         }
     )*};
 }

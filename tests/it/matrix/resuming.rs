@@ -32,8 +32,8 @@ async fn begun(client: &Checked) -> (Exchange, String) {
     }
 }
 
-pub async fn r092_r094_streams_of_calls_begin_with_an_id_where_the_revision_has_them(world: &World) {
-    let Some((_, gate)) = world.mockup() else { return };
+pub async fn r092_r094_r095_streams_of_calls_begin_with_an_id_where_the_revision_has_them(world: &World) {
+    let gate = &world.gate;
     gate.admit(1);
     let client = world.direct().await;
     let answer = client.call_with_token("gated", json!({}), &json!(1)).await;
@@ -55,7 +55,7 @@ pub async fn r092_r094_streams_of_calls_begin_with_an_id_where_the_revision_has_
 }
 
 pub async fn r093_a_result_is_fetched_by_who_lost_its_connection(world: &World) {
-    let Some((mockup, gate)) = world.mockup() else { return };
+    let (mockup, gate) = (&world.mockup, &world.gate);
     if !has_ids(world.client) {
         return;
     }
@@ -84,7 +84,7 @@ pub async fn r093_a_result_is_fetched_by_who_lost_its_connection(world: &World) 
 }
 
 pub async fn r093_d06_nobody_resumes_what_is_not_its_own(world: &World) {
-    let Some((_, gate)) = world.mockup() else { return };
+    let gate = &world.gate;
     if !has_ids(world.client) {
         return;
     }

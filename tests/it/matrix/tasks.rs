@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use weir_testkit::Mockup;
 use weir_wire::Revision;
 
+use super::world::Transport;
 use crate::harness::{Checked, Weir};
 use crate::tenants::{TENANTS, Tenant};
 
@@ -25,11 +26,13 @@ fn able(revision: Revision) -> Value {
 }
 
 impl Tasking {
-    pub async fn start(client: Revision, upstream: Revision) -> Self {
+    pub async fn start(client: Revision, upstream: Revision, transport: Transport) -> Self {
         let builder = if upstream.is_modern() { Mockup::modern() } else { Mockup::legacy(upstream) };
         let mockup = builder.with_tasks().start().await;
+        let mut server = transport.reached(&mockup);
+        server["session"] = json!("principal");
         let config = json!({
-            "upstreams": { "shop": { "url": mockup.url(), "session": "principal" } },
+            "upstreams": { "shop": server },
             "endpoints": { "/mcp": { "upstreams": ["shop"] }, "/shop": { "upstream": "shop" } },
             "auth": { "mode": "required", "api_keys": TENANTS.each_ref().map(Tenant::api_key) },
         });

@@ -16,17 +16,27 @@ pub enum Transport {
     Stdio,
 }
 
-pub struct World {
-    pub weir: Weir,
-    pub shop: Shop,
-    pub client: Revision,
-    pub upstream: Revision,
+impl Transport {
+    /// The part of an upstream's config that says where it is. Over standard streams a child says what the server says.
+    pub fn reached(self, mockup: &Mockup) -> Value {
+        match self {
+            Self::Http => json!({ "url": mockup.url() }),
+            Self::Stdio => {
+                let (command, args) = MockStdio::relay(&mockup.url()).command();
+                json!({ "command": command, "args": args })
+            }
+        }
+    }
 }
 
-/// The upstream. What a child process cannot show is looked at over HTTP alone.
-pub enum Shop {
-    Http { mockup: Mockup, gate: Gate },
-    Stdio,
+pub struct World {
+    pub weir: Weir,
+    pub mockup: Mockup,
+    /// What its gated tools wait for.
+    pub gate: Gate,
+    pub client: Revision,
+    pub upstream: Revision,
+    pub transport: Transport,
 }
 
 /// A tool as people write them, with words in its schema that weir does not know and a number that no double holds.
@@ -35,24 +45,14 @@ pub const RICH: &str = r#"{"name":"rich","description":"d\u00e9j\u00e0 \"vu\"","
 /// What must be found in a client's list byte for byte.
 pub const RICH_SCHEMA: &str = r#""inputSchema":{"type":"object","$comment":"kept","x-unknown":{"z":1,"a":12345678901234567890123},"properties":{"n":{"type":"integer","const":9007199254740993}},"if":{"required":["n"]},"then":{"title":"t"}},"_meta":{"com.example/key":[null,1.50]},"x-member":"stays""#;
 
-/// How many tools the HTTP shop has that only fill pages.
+/// How many tools the shop has that only fill pages.
 pub const FILLERS: usize = 7;
 
 impl World {
     pub async fn start(client: Revision, upstream: Revision, transport: Transport) -> Self {
-        let (shop, reached) = match transport {
-            Transport::Http => {
-                let gate = Gate::new();
-                let mockup = mockup(upstream, client.min(upstream), &gate).await;
-                let url = mockup.url();
-                (Shop::Http { mockup, gate }, json!({ "url": url }))
-            }
-            Transport::Stdio => {
-                let child = if upstream.is_modern() { MockStdio::modern() } else { MockStdio::legacy(upstream) };
-                let (command, args) = child.tools(FILLERS).command();
-                (Shop::Stdio, json!({ "command": command, "args": args }))
-            }
-        };
+        let gate = Gate::new();
+        let mockup = mockup(upstream, client.min(upstream), &gate).await;
+        let reached = transport.reached(&mockup);
         // The same server once more, with less patience.
         let mut hasty = reached.clone();
         hasty["deadlines"] = json!({ "idle": "600ms" });
@@ -66,7 +66,7 @@ impl World {
             "limits": { "progress_interval": "0ms" },
             "change_window": "50ms",
         }));
-        Self { weir, shop, client, upstream }
+        Self { weir, mockup, gate, client, upstream, transport }
     }
 
     /// A client of the endpoint that renames.
@@ -79,30 +79,9 @@ impl World {
         Checked::open(&self.weir.url("/shop"), self.client).await
     }
 
-    /// The upstream over HTTP, where it is one.
-    pub fn mockup(&self) -> Option<(&Mockup, &Gate)> {
-        match &self.shop {
-            Shop::Http { mockup, gate } => Some((mockup, gate)),
-            Shop::Stdio => None,
-        }
-    }
-
-    /// The tool that answers with its arguments.
-    pub fn echo(&self) -> &'static str {
-        match self.shop {
-            Shop::Http { .. } => "tool_0000",
-            Shop::Stdio => "echo",
-        }
-    }
-
-    /// How often a tool ran; 0 over stdio, where nobody counts.
-    pub fn executions(&self, tool: &str) -> usize {
-        self.mockup().map_or(0, |(mockup, _)| mockup.executions(tool))
-    }
-
     /// Whether both sides know structured content.
     pub fn is_structured(&self) -> bool {
-        self.client.has_structured_content() && (self.upstream.has_structured_content() || self.mockup().is_none())
+        self.client.has_structured_content() && self.upstream.has_structured_content()
     }
 }
 

@@ -17,12 +17,14 @@ mod lists;
 mod lost;
 mod mirrors;
 mod names;
+mod nodes;
 mod old_transport;
 mod sessionless;
 mod sessions;
 mod shutdown;
 mod sick;
 mod traces;
+mod visits;
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::Builder;

@@ -51,6 +51,8 @@ pub enum Step {
     Result(Value),
     /// The arguments as text and as structured content.
     Echo,
+    /// The result that the last question was answered with, as text.
+    Answer,
     /// A JSON-RPC error.
     Error(Value),
     /// A result whose text has so many bytes; never all in memory.

@@ -57,6 +57,7 @@ pub(super) async fn play(shared: &Arc<Shared>, behaviour: Behaviour, call: Call,
         switch: switch.clone(),
         steps: behaviour.steps.into(),
         pause: None,
+        answered: Value::Null,
         filler: 0,
         events,
         pending: BytesMut::new(),
@@ -80,6 +81,8 @@ struct Player {
     switch: Switch,
     steps: VecDeque<Step>,
     pause: Option<Pause>,
+    /// The answer to the last question.
+    answered: Value,
     /// Bytes of filler still to be written, in the middle of a [`Step::Huge`].
     filler: usize,
     events: bool,
@@ -129,7 +132,7 @@ impl Player {
             }
             if let Some(pause) = self.pause.take() {
                 tokio::select! {
-                    () = wait(pause, &self.ending.shared) => {}
+                    answer = wait(pause, &self.ending.shared) => self.answered = answer.unwrap_or_default(),
                     () = cancelled(&mut self.cancels, &self.call) => {
                         self.ending.end(Ended::Cancelled);
                         self.steps.clear();
@@ -189,6 +192,10 @@ impl Player {
                 }
                 self.result(result);
             }
+            Step::Answer => {
+                let text = self.answered["result"].to_string();
+                self.result(json!({"content": [{"type": "text", "text": text}]}));
+            }
             Step::Error(error) => {
                 self.message(&json!({"jsonrpc": "2.0", "id": self.call.id, "error": error}).to_string())
             }
@@ -239,17 +246,19 @@ impl Player {
     }
 }
 
-async fn wait(pause: Pause, shared: &Shared) {
+/// Waits; gives the answer, where it waited for one.
+async fn wait(pause: Pause, shared: &Shared) -> Option<Value> {
     match pause {
         Pause::Wait(wait) => tokio::time::sleep(wait).await,
         Pause::Gate(gate) => gate.pass().await,
         Pause::Hang => std::future::pending().await,
         Pause::Answer(answer) => {
-            if let Ok(answer) = answer.await {
-                shared.change(|inner| inner.answers.push(answer));
-            }
+            let answer = answer.await.ok()?;
+            shared.change(|inner| inner.answers.push(answer.clone()));
+            return Some(answer);
         }
     }
+    None
 }
 
 /// Ends when this very call is cancelled by a notification.

@@ -16,6 +16,8 @@ pub(super) struct Flags {
     pub(super) grandchild: bool,
     pub(super) hang: bool,
     pub(super) starts_file: Option<String>,
+    /// The URL of the server whose mouth it is.
+    pub(super) relay: Option<String>,
     /// Where to keep what the client says.
     pub(super) keep: Option<String>,
 }
@@ -37,6 +39,7 @@ pub(super) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Flags
             "--ignore-sigterm" => flags.ignore_sigterm = true,
             "--grandchild" => flags.grandchild = true,
             "--keep" => flags.keep = Some(value()?),
+            "--relay" => flags.relay = Some(value()?),
             "--hang" => flags.hang = true,
             "--starts-file" => flags.starts_file = Some(value()?),
             _ => return Err(format!("unknown flag {flag}")),

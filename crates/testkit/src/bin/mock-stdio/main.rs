@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "a child that sleeps and exits as it is told is what is played here")]
 
 mod flags;
+mod relay;
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, Write as _};
@@ -53,6 +54,9 @@ fn main() -> Result<(), String> {
     flood(flags.flood_stderr);
     if flags.noise {
         say_text("mock-stdio is starting up...\n{\"not\": finished");
+    }
+    if let Some(url) = &flags.relay {
+        return relay::run(url);
     }
     let sleeper =
         || Command::new("sleep").arg("300").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
