@@ -6,6 +6,7 @@
 
 mod arguments;
 mod book;
+mod condition;
 mod facts;
 mod index;
 mod judge;

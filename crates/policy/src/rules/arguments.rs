@@ -129,7 +129,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         let (depth, before) = (self.deeper()?, self.pointer.len());
-        let mut keys: HashSet<Cow<'de, str>> = HashSet::new();
+        let mut keys = Keys::default();
         while let Some(key) = members.next_key_seed(Key)? {
             self.pointer.push('/');
             if key.contains(['~', '/']) {
@@ -137,13 +137,35 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             } else {
                 self.pointer.push_str(&key);
             }
-            if !keys.insert(key) {
+            if !keys.add(key) {
                 return Err(A::Error::custom("an object in the arguments has the same key twice"));
             }
             members.next_value_seed(Seed { found: &mut *self.found, pointer: &mut *self.pointer, depth })?;
             self.pointer.truncate(before);
         }
         Ok(())
+    }
+}
+
+/// Keys of one object. Most objects have a few, which are found faster one by one than by a hash.
+#[derive(Default)]
+struct Keys<'de> {
+    few: Vec<Cow<'de, str>>,
+    many: HashSet<Cow<'de, str>>,
+}
+
+impl<'de> Keys<'de> {
+    const FEW: usize = 12;
+
+    /// False if it was there already.
+    fn add(&mut self, key: Cow<'de, str>) -> bool {
+        if self.many.is_empty() && self.few.len() < Self::FEW {
+            let new = !self.few.contains(&key);
+            self.few.push(key);
+            return new;
+        }
+        self.many.extend(self.few.drain(..));
+        self.many.insert(key)
     }
 }
 
@@ -229,6 +251,10 @@ mod tests {
             ("{} {}", "trailing"),
         ];
         let none = Pointers::These([].into());
+        let twice =
+            |first: usize| format!("{{{}\"{first}\":0}}", (0..40).map(|at| format!("\"{at}\":1,")).collect::<String>());
+        let twice = [twice(3), twice(39)];
+        let table = table.into_iter().chain(twice.iter().map(|json| (json.as_str(), "same key twice")));
         for (json, why) in table {
             let error = scalars(json.as_bytes(), &Pointers::All).unwrap_err();
             assert_eq!(scalars(json.as_bytes(), &none).unwrap_err(), error, "also where no rule looks at it");

@@ -3,15 +3,16 @@
 
 use std::sync::Arc;
 
-use cedar_policy::{Authorizer, Context, Decision, Entities, Entity, EntityUid, Request, RestrictedExpression};
+use cedar_policy::{
+    Authorizer, Context, Decision, Entities, Entity, EntityUid, PolicySet, Request, RestrictedExpression,
+};
 use weir_core::principal::Principal;
 
 use super::Target;
 use super::index::{Deed, Index};
 use super::reads::Pointers;
-use super::sheet::Rule;
 use super::vocabulary::{ARGUMENTS, Type};
-use super::{arguments, facts};
+use super::{arguments, condition, facts};
 
 /// An answer, and what gave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,13 +53,23 @@ struct Open {
     /// Which arguments the rules look at.
     pointers: Pointers,
     known: Entities,
-    request: Request,
+    who: EntityUid,
+    tool: EntityUid,
 }
 
-/// A rule that concerns a decision, and what it says, unless that depends on the arguments.
+/// A rule that concerns a decision, and what it says.
 struct Asked {
     rule: u32,
-    says: Option<Says>,
+    says: Answer,
+}
+
+enum Answer {
+    /// This, whatever the arguments.
+    Known(Says),
+    /// This where its condition holds for them.
+    If(Says),
+    /// What it says when it is asked with them.
+    Unknown,
 }
 
 /// What one rule says.
@@ -88,24 +99,33 @@ impl Case {
         let resources = facts::tool_ids(target);
         let concerned = |deed| index.concerned(deed, &principals, &resources);
         let request = request(Deed::See, (&who_id, &tool_id), Context::empty())?;
-        let see = concerned(Deed::See).into_iter().map(|rule| (rule, ask(index.rule(rule), &request, &known)));
+        let see = concerned(Deed::See).into_iter().map(|rule| (rule, ask(&index.rule(rule).set, &request, &known)));
         let see = outcome(index, see);
         let request = self::request(Deed::Call, (&who_id, &tool_id), with_arguments()?)?;
         let mut pointers = Pointers::These([].into());
         let asked = concerned(Deed::Call).into_iter().map(|at| {
             let rule = index.rule(at);
-            if rule.reads.context {
+            let says = match (&rule.parts, rule.reads.context) {
+                (_, false) => Answer::Known(ask(&rule.set, &request, &known)),
+                (None, true) => Answer::Unknown,
+                (Some(parts), true) => match ask(&parts.scope, &request, &known) {
+                    says @ (Says::Permit | Says::Forbid) => Answer::If(says),
+                    says @ (Says::Nothing | Says::Error(_)) => Answer::Known(says),
+                },
+            };
+            if !matches!(says, Answer::Known(_)) {
                 pointers = std::mem::replace(&mut pointers, Pointers::All).and(&rule.pointers);
-                return Asked { rule: at, says: None };
             }
-            Asked { rule: at, says: Some(ask(rule, &request, &known)) }
+            Asked { rule: at, says }
         });
-        let rules: Box<[Asked]> = asked.filter(|asked| !matches!(asked.says, Some(Says::Nothing))).collect();
-        let call = if rules.iter().any(|asked| asked.says.is_none()) {
-            Calls::Open(Box::new(Open { rules, pointers, known, request }))
-        } else {
-            let said = rules.into_iter().filter_map(|asked| Some((asked.rule, asked.says?)));
-            Calls::Settled(outcome(index, said))
+        let rules: Box<[Asked]> = asked.filter(|asked| !matches!(asked.says, Answer::Known(Says::Nothing))).collect();
+        let settled = rules.iter().map(|asked| match &asked.says {
+            Answer::Known(says) => Some((asked.rule, says.clone())),
+            Answer::If(_) | Answer::Unknown => None,
+        });
+        let call = match settled.collect::<Option<Vec<_>>>() {
+            Some(said) => Calls::Settled(outcome(index, said.into_iter())),
+            None => Calls::Open(Box::new(Open { rules, pointers, known, who: who_id, tool: tool_id })),
         };
         Ok(Self { see, call })
     }
@@ -125,15 +145,33 @@ impl Open {
             Ok(scalars) => scalars,
             Err(why) => return Ok(Outcome::Unreadable(why.into())),
         };
-        let tags = scalars.into_iter().map(|(pointer, text)| (pointer, RestrictedExpression::new_string(text)));
-        let entity = Entity::new_with_tags(Type::Arguments.id(ARGUMENTS), [], [], tags);
-        let entity = entity.map_err(|error| error.to_string())?;
-        let known = self.known.clone().add_entities([entity], None).map_err(|error| error.to_string())?;
+        let whole = self.rules.iter().any(|asked| matches!(asked.says, Answer::Unknown));
+        let whole = if whole { Some(self.whole(&scalars)?) } else { None };
+        let bare = request(Deed::Call, (&self.who, &self.tool), condition::context(scalars)?)?;
         let said = self.rules.iter().map(|asked| {
-            let says = asked.says.clone().unwrap_or_else(|| ask(index.rule(asked.rule), &self.request, &known));
+            let rule = index.rule(asked.rule);
+            let says = match (&asked.says, &rule.parts, &whole) {
+                (Answer::Known(says), ..) => says.clone(),
+                (Answer::If(says), Some(parts), _) => match parts.holds(&bare, &self.known) {
+                    Ok(true) => says.clone(),
+                    Ok(false) => Says::Nothing,
+                    Err(error) => Says::Error(error.into()),
+                },
+                (_, _, Some((request, known))) => ask(&rule.set, request, known),
+                (Answer::If(_) | Answer::Unknown, ..) => Says::Error("this rule cannot be asked".into()),
+            };
             (asked.rule, says)
         });
         Ok(outcome(index, said))
+    }
+
+    /// What rules are asked with that cannot be taken apart: the arguments as an entity.
+    fn whole(&self, scalars: &[(String, String)]) -> Result<(Request, Entities), String> {
+        let tags = scalars.iter().cloned().map(|(pointer, text)| (pointer, RestrictedExpression::new_string(text)));
+        let entity = Entity::new_with_tags(Type::Arguments.id(ARGUMENTS), [], [], tags);
+        let entity = entity.map_err(|error| error.to_string())?;
+        let known = self.known.clone().add_entities([entity], None).map_err(|error| error.to_string())?;
+        Ok((request(Deed::Call, (&self.who, &self.tool), with_arguments()?)?, known))
     }
 }
 
@@ -150,10 +188,10 @@ fn request(deed: Deed, (who, tool): (&EntityUid, &EntityUid), context: Context) 
     Request::new(who.clone(), action, tool.clone(), context, None).map_err(|error| error.to_string())
 }
 
-fn ask(rule: &Rule, request: &Request, known: &Entities) -> Says {
+fn ask(rules: &PolicySet, request: &Request, known: &Entities) -> Says {
     #[cfg(test)]
     super::tests::trip();
-    let response = Authorizer::new().is_authorized(request, &rule.set, known);
+    let response = Authorizer::new().is_authorized(request, rules, known);
     if let Some(error) = response.diagnostics().errors().next() {
         return Says::Error(error.to_string().into());
     }

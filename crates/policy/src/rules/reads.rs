@@ -82,7 +82,7 @@ impl Pointers {
 }
 
 /// The pointer in `context.arguments.getTag("/pointer")`, by the operands' JSON form.
-fn tag_of_arguments(operands: &Value) -> Option<&str> {
+pub(super) fn tag_of_arguments(operands: &Value) -> Option<&str> {
     let of = &operands["left"]["."];
     let is_arguments = of["left"]["Var"] == "context" && of["attr"] == ARGUMENTS;
     operands["right"]["Value"].as_str().filter(|_| is_arguments)

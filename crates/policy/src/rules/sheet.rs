@@ -10,6 +10,7 @@ use cedar_policy::{
 use miette::Diagnostic;
 use sha2::{Digest, Sha256};
 
+use super::condition::Parts;
 use super::reads::{Pointers, Reads};
 use super::vocabulary::{SCHEMA, Type};
 
@@ -53,6 +54,8 @@ pub(super) struct Rule {
     pub(super) reads: Reads,
     /// Of the arguments.
     pub(super) pointers: Pointers,
+    /// Its scope and its condition by themselves, where it looks at arguments and can be taken apart.
+    pub(super) parts: Option<Parts>,
 }
 
 impl Sheet {
@@ -129,6 +132,7 @@ impl Rule {
             str::to_owned,
         );
         let (sees, calls) = actions(&policy.action_constraint());
+        let (reads, pointers) = (Reads::of(&form), Pointers::of(&form));
         let set = PolicySet::from_policies([policy.new_id(PolicyId::new(&name))]).map_err(|error| bug(&error))?;
         Ok(Self {
             id: name.into(),
@@ -146,8 +150,9 @@ impl Rule {
                 ResourceConstraint::Any | ResourceConstraint::Is(_) => None,
                 ResourceConstraint::In(id) | ResourceConstraint::Eq(id) | ResourceConstraint::IsIn(_, id) => Some(id),
             },
-            reads: Reads::of(&form),
-            pointers: Pointers::of(&form),
+            parts: if reads.context { Parts::of(policy, &form, &pointers) } else { None },
+            reads,
+            pointers,
         })
     }
 }

@@ -69,12 +69,18 @@ fn any_rule() -> impl Strategy<Value = String> {
     let calls = prop::sample::select(vec![
         "when { context.arguments.hasTag(\"/p\") }",
         "unless { context.arguments.hasTag(\"/p\") && context.arguments.getTag(\"/p\") == \"1\" }",
+        "when { principal.scopes.contains(\"s\") } unless { context.arguments.hasTag(\"/p\") }",
+        "when { (if context.arguments.hasTag(\"/p\") then resource.native else \"context\") like \"*x*\" }",
+        "when { 9223372036854775807 + (if context.arguments.hasTag(\"/p\") then 1 else 0) > 0 }",
+        // These cannot be taken apart.
+        "unless { context.arguments.hasTag(principal.subject) }",
+        "when { context.arguments == context.arguments && context.arguments.hasTag(\"/p\") }",
     ]);
     let scope = (effect, who, tool);
     prop_oneof![
         3 => (scope.clone(), prop::sample::select(vec!["action", "action == Action::\"see\"", "action in [Action::\"call\"]"]), either)
             .prop_map(|((effect, who, tool), action, when)| format!("{effect}({who}, {action}, {tool}) {when};")),
-        1 => (scope, calls).prop_map(|((effect, who, tool), when)| format!("{effect}({who}, action == Action::\"call\", {tool}) {when};")),
+        2 => (scope, calls).prop_map(|((effect, who, tool), when)| format!("{effect}({who}, action == Action::\"call\", {tool}) {when};")),
     ]
 }
 

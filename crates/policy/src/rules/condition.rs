@@ -1,0 +1,154 @@
+//! A rule that looks at arguments, taken apart: its scope, which one principal's way to one tool settles once, and its
+//! condition, which each call asks. Asked by itself the condition needs no entity for the arguments and no policy set,
+//! and both cost several times what it does.
+//!
+//! The condition is the rule's own but for one thing: where it says `context.arguments.hasTag("/path")` or
+//! `.getTag("/path")`, it says `context has "/path"` and `context["/path"]`, and the context is made of the values.
+
+use cedar_policy::{
+    Context, Entities, EvalResult, Expression, Policy, PolicySet, Request, RestrictedExpression, eval_expression,
+};
+use serde_json::{Value, json};
+
+use super::reads::{Pointers, tag_of_arguments};
+
+/// The two parts of a rule whose condition looks at arguments that can be told from its text.
+#[derive(Clone, Debug)]
+pub(super) struct Parts {
+    /// The rule without conditions.
+    pub(super) scope: PolicySet,
+    condition: Expression,
+}
+
+impl Parts {
+    /// Takes the rule with this JSON form apart; `None` where it has to be asked whole.
+    pub(super) fn of(policy: &Policy, form: &Value, pointers: &Pointers) -> Option<Self> {
+        if matches!(pointers, Pointers::All) {
+            return None;
+        }
+        let mut bare = form.clone();
+        *bare.get_mut("conditions")? = json!([]);
+        let scope = Policy::from_json(Some(policy.id().clone()), bare).ok()?;
+        let condition = expression(&rewritten(&conjunction(form["conditions"].as_array()?)?))?;
+        Some(Self { scope: PolicySet::from_policies([scope]).ok()?, condition })
+    }
+
+    /// Whether the condition holds in a context that [`context`] made.
+    ///
+    /// # Errors
+    /// It cannot be told; for the log.
+    pub(super) fn holds(&self, request: &Request, known: &Entities) -> Result<bool, String> {
+        #[cfg(test)]
+        super::tests::trip();
+        match eval_expression(request, known, &self.condition) {
+            Ok(EvalResult::Bool(holds)) => Ok(holds),
+            Ok(other) => Err(format!("a condition is neither true nor false: {other}")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// What conditions are asked in: the arguments' values by their pointers.
+///
+/// # Errors
+/// For the log; cannot happen with texts whose pointers differ.
+pub(super) fn context(values: Vec<(String, String)>) -> Result<Context, String> {
+    let pairs = values.into_iter().map(|(pointer, text)| (pointer, RestrictedExpression::new_string(text)));
+    Context::from_pairs(pairs).map_err(|error| error.to_string())
+}
+
+/// All conditions of a rule as one, in their order: `when` has to hold, `unless` must not.
+fn conjunction(conditions: &[Value]) -> Option<Value> {
+    let mut whole = None;
+    for condition in conditions {
+        let body = condition["body"].clone();
+        let part = match condition["kind"].as_str()? {
+            "when" => body,
+            "unless" => json!({ "!": { "arg": body } }),
+            _ => return None,
+        };
+        whole = Some(match whole {
+            None => part,
+            Some(before) => json!({ "&&": { "left": before, "right": part } }),
+        });
+    }
+    whole
+}
+
+/// The same with looks at arguments made looks at the context.
+fn rewritten(node: &Value) -> Value {
+    match node {
+        Value::Array(items) => items.iter().map(rewritten).collect(),
+        Value::Object(members) => {
+            let member = |(operator, operands): (&String, &Value)| {
+                let plain = match operator.as_str() {
+                    "hasTag" => "has",
+                    "getTag" => ".",
+                    // A literal stays, whatever it looks like.
+                    "Value" => return (operator.clone(), operands.clone()),
+                    _ => return (operator.clone(), rewritten(operands)),
+                };
+                match tag_of_arguments(operands) {
+                    Some(pointer) => (plain.to_owned(), json!({ "left": { "Var": "context" }, "attr": pointer })),
+                    None => (operator.clone(), rewritten(operands)),
+                }
+            };
+            Value::Object(members.iter().map(member).collect())
+        }
+        other => other.clone(),
+    }
+}
+
+/// An expression of its JSON form. The library reads those of whole rules only: so by way of a rule's text, and back again
+/// to see that nothing was lost.
+fn expression(form: &Value) -> Option<Expression> {
+    let all = json!({ "op": "All" });
+    let whole = json!({
+        "effect": "permit", "principal": all, "action": all, "resource": all,
+        "conditions": [{ "kind": "when", "body": form }],
+    });
+    let text = Policy::from_json(None, whole.clone()).ok()?.to_string();
+    // A rule without a scope has nothing in front of its condition that could be taken for these words.
+    let condition = text.split_once("when {")?.1.rsplit_once('}')?.0;
+    let again = Policy::parse(None, format!("permit(principal, action, resource) when {{ {condition} }};")).ok()?;
+    (again.to_json().ok()?["conditions"] == whole["conditions"]).then(|| condition.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    fn parts(conditions: &str) -> Option<Parts> {
+        let policy = Policy::parse(None, format!("forbid(principal, action, resource) {conditions};")).unwrap();
+        let form = policy.to_json().unwrap();
+        Parts::of(&policy, &form, &Pointers::of(&form))
+    }
+
+    fn text(conditions: &str) -> String {
+        parts(conditions).unwrap().condition.to_string()
+    }
+
+    #[test]
+    fn a_condition_looks_at_the_context_where_the_rule_looks_at_arguments() {
+        let table = [
+            (r#"when { context.arguments.hasTag("/a") }"#, r#"context has "/a""#),
+            (r#"when { context.arguments.getTag("/a b") == "x" }"#, r#"context["/a b"] == "x""#),
+            (r#"unless { context.arguments.hasTag("/a") }"#, r#"!(context has "/a")"#),
+            (
+                r#"when { context.arguments.hasTag("/a") && resource.name == "when { }" } unless { principal.hasTag(context.arguments.getTag("/a")) }"#,
+                r#"((context has "/a") && (resource.name == "when { }")) && (!(principal.hasTag(context["/a"])))"#,
+            ),
+        ];
+        for (conditions, expected) in table {
+            let plain = |text: &str| text.replace(['(', ')', ' '], "");
+            assert_eq!(plain(&text(conditions)), plain(expected));
+        }
+    }
+
+    #[test]
+    fn what_looks_at_arguments_in_another_way_is_left_whole() {
+        assert!(parts("when { context.arguments.hasTag(resource.name) }").is_none());
+        assert!(parts("when { context.arguments == context.arguments }").is_none());
+    }
+}
