@@ -14,6 +14,7 @@ mod audit;
 mod auth;
 mod deploy;
 mod foreign;
+mod handover;
 mod harness;
 mod life;
 mod limits;

@@ -41,8 +41,9 @@ mod tally;
 mod tasks;
 
 use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use weir_core::bell::Bells;
@@ -92,6 +93,8 @@ pub struct Front {
     listening: Arc<Listening>,
     shared: Arc<Shared>,
     address: SocketAddr,
+    /// The listening socket once more, for another process. Gone when the drain begins: then nobody is to queue up at it.
+    socket: Mutex<Option<OwnedFd>>,
 }
 
 /// Why the client side did not start, or did not take a reload.
@@ -106,31 +109,41 @@ pub enum BindError {
 }
 
 impl Front {
-    /// Listens and serves.
+    /// Listens and serves, at a listening socket that was `inherited`, where there is one.
     ///
     /// # Errors
     /// The address is taken or not allowed, or the certificates cannot be used.
     pub async fn bind(
         settings: Settings,
+        inherited: Option<TcpListener>,
         ports: Ports,
-        router: Arc<Router>,
-        catalog: Arc<Catalog>,
+        (router, catalog): (Arc<Router>, Arc<Catalog>),
         sealer: Sealer,
     ) -> Result<Self, BindError> {
         let certificates = certificates(&settings)?;
-        let listener = listen::bind(settings.listen, settings.limits.backlog)?;
+        let listener = listen::bind(inherited, settings.listen, settings.limits.backlog)?;
         let address = listener.local_addr()?;
+        let socket = Mutex::new(Some(listener.as_fd().try_clone_to_owned()?));
         let shared = Shared::new(ports, router, catalog, sealer);
         let listening = Listening::new(Stack::new(settings, address, shared.clone()), certificates)?;
         listening.start(listener);
         shared.start();
-        Ok(Self { listening, shared, address })
+        Ok(Self { listening, shared, address, socket })
     }
 
     /// Where it listens.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The listening socket, for a process that is to serve at it too.
+    ///
+    /// # Errors
+    /// The system has no file left, or the drain has begun.
+    pub fn socket(&self) -> io::Result<OwnedFd> {
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        socket.as_ref().ok_or_else(|| io::Error::other("it is closed"))?.try_clone()
     }
 
     /// Serves by other settings, and by the catalog's endpoints as they are now, from the next request on. The address
@@ -155,6 +168,7 @@ impl Front {
     /// everything.
     pub async fn drain(&self, deadline: Duration) {
         self.listening.drain.cancel();
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.listening.tasks.close();
         self.shared.detached.close();
         let done = async {

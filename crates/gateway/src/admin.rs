@@ -2,6 +2,7 @@
 //! reach it: it has its own port.
 
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -43,6 +44,8 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Admin {
     address: SocketAddr,
+    /// Once more, for another process. It is closed with this.
+    socket: OwnedFd,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -78,17 +81,36 @@ impl Ready {
 }
 
 impl Admin {
-    /// Binds and serves.
+    /// Serves at a socket that was `inherited`, or else binds and serves.
     ///
     /// # Errors
     /// The address cannot be bound.
-    pub(crate) async fn start(address: SocketAddr, desk: Desk) -> std::io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
+    pub(crate) async fn start(
+        address: SocketAddr,
+        inherited: Option<std::net::TcpListener>,
+        desk: Desk,
+    ) -> std::io::Result<Self> {
+        let listener = match inherited {
+            Some(listener) => {
+                listener.set_nonblocking(true)?;
+                TcpListener::from_std(listener)?
+            }
+            None => TcpListener::bind(address).await?,
+        };
         let address = listener.local_addr()?;
+        let socket = listener.as_fd().try_clone_to_owned()?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let accept = accept(listener, router(desk), stop.clone(), tasks.clone());
         tasks.spawn(accept);
-        Ok(Self { address, stop, tasks })
+        Ok(Self { address, socket, stop, tasks })
+    }
+
+    /// The listening socket, for a process that is to serve at it too.
+    ///
+    /// # Errors
+    /// The system has no file left.
+    pub(crate) fn socket(&self) -> std::io::Result<OwnedFd> {
+        self.socket.try_clone()
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

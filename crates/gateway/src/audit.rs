@@ -173,6 +173,19 @@ impl Auditing {
         Ok(())
     }
 
+    /// Leaves the file's path to the process that comes next. The chain goes on in the file under its other name; waits
+    /// until that is so, for a while.
+    pub(crate) async fn step_aside(&self) {
+        let (done, aside) = oneshot::channel();
+        {
+            let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(running) = &*running else { return };
+            running.order(|orders| orders.aside = Some(done));
+        }
+        // Where the disk hangs, the next process finds the file locked and says so.
+        let _ = tokio::time::timeout(LAST_RECORDS, aside).await;
+    }
+
     /// Writes what there is, says that this is the end, and waits for it, for a while.
     pub(crate) async fn shutdown(&self) {
         self.switch.0.store(None);

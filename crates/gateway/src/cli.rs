@@ -19,6 +19,7 @@ use weir_core::port::Random;
 
 use crate::client::Token;
 use crate::config::{Source, schema};
+use crate::handover::Inherited;
 use crate::system::SystemRandom;
 use crate::{quickstart, serve};
 
@@ -155,13 +156,13 @@ const UNREACHABLE: u8 = 3;
 /// What was typed makes no sense.
 const USAGE: u8 = 2;
 
-/// Runs the command line.
-pub async fn run() -> ExitCode {
+/// Runs the command line. `inherited` is for `serve`; the other commands have no use for it.
+pub async fn run(inherited: Result<Inherited, String>) -> ExitCode {
     let Cli { command, log } = Cli::parse();
     let log = log.as_deref();
     match command {
         // Boxed: it is the largest by far, and the others must not make room for it.
-        Command::Serve { config } => Box::pin(serve::serve(Source::File(config), log)).await,
+        Command::Serve { config } => Box::pin(serve::serve(Source::File(config), log, inherited)).await,
         Command::Check { file } => check::check(&file),
         Command::Quickstart { listen } => quickstart::quickstart(listen, log).await,
         Command::Tools { target, watch, json } => tools::tools(&target, watch, json).await,

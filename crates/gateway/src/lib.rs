@@ -11,6 +11,7 @@ pub mod config;
 mod docs;
 mod explain;
 pub mod fuzzing;
+mod handover;
 mod limits;
 mod login;
 mod memory;
@@ -23,4 +24,5 @@ pub mod telemetry;
 mod weir;
 
 pub use audit::AuditError;
+pub use handover::Inherited;
 pub use weir::{ReloadError, StartError, Weir};

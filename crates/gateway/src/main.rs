@@ -6,7 +6,15 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    weir_gateway::cli::run().await
+fn main() -> ExitCode {
+    // Before there are threads: it reads and changes the environment.
+    let inherited = weir_gateway::Inherited::take();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("weir: threads cannot be started: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    runtime.block_on(weir_gateway::cli::run(inherited))
 }

@@ -2,9 +2,11 @@
 
 use std::process::ExitCode;
 
+use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{Config, Loader, Report, Source};
+use crate::handover::{Estate, Inherited, Predecessor, Program};
 use crate::reload::{Follower, say};
 use crate::telemetry;
 use crate::weir::Weir;
@@ -17,7 +19,7 @@ pub(crate) const CANNOT_START: u8 = 1;
 const CUT_SHORT: u8 = 130;
 
 /// Serves until a signal ends it. `log` is the filter of `--log`.
-pub(crate) async fn serve(source: Source, log: Option<&str>) -> ExitCode {
+pub(crate) async fn serve(source: Source, log: Option<&str>, inherited: Result<Inherited, String>) -> ExitCode {
     let environment = |name: &str| std::env::var(name).ok();
     let mut loader = Loader::new(source, &environment);
     let outcome = loader.load();
@@ -31,13 +33,33 @@ pub(crate) async fn serve(source: Source, log: Option<&str>) -> ExitCode {
     }
     telemetry::hook_panics();
     say(&outcome.report);
+    let (program, inherited) = match (Program::own(), inherited.and_then(Inherited::open)) {
+        (Ok(program), Ok(inherited)) => (program, inherited),
+        (Err(error), _) => return cannot_start(&format!("the system does not say where this program is: {error}")),
+        (_, Err(why)) => return cannot_start(&why),
+    };
+    let begun = Begun { loader, config, report: outcome.report };
     // Boxed: a whole config goes through it by value.
-    Box::pin(run(loader, config, outcome.report)).await
+    Box::pin(run(begun, inherited, &program)).await
 }
 
-async fn run(loader: Loader<'_>, config: Config, report: Report) -> ExitCode {
+/// A config that was read, and what is needed to read it again.
+struct Begun<'a> {
+    loader: Loader<'a>,
+    config: Config,
+    report: Report,
+}
+
+async fn run(
+    Begun { loader, config, report }: Begun<'_>,
+    (estate, mut predecessor): (Estate, Option<Predecessor>),
+    program: &Program,
+) -> ExitCode {
+    if let Some(Err(error)) = predecessor.as_mut().map(Predecessor::may_begin) {
+        return cannot_start(&format!("the process before does not let this one take its place: {error}"));
+    }
     let signals = Signals::new();
-    let (mut signals, weir) = match (signals, Weir::start(config.clone()).await) {
+    let (mut signals, mut weir) = match (signals, Weir::start_with(config.clone(), estate).await) {
         (Ok(signals), Ok(weir)) => (signals, weir),
         (Err(error), _) => return cannot_start(&format!("signals cannot be heard: {error}")),
         (_, Err(error)) => return cannot_start(&error.to_string()),
@@ -49,6 +71,13 @@ async fn run(loader: Loader<'_>, config: Config, report: Report) -> ExitCode {
         endpoints = config.endpoints.len(),
         "weir {} serves", env!("CARGO_PKG_VERSION")
     );
+    if config.front.listen.port() != 0 && config.front.listen != weir.address() {
+        tracing::warn!(config = %config.front.listen, "weir was started with a socket, and serves at that one");
+    }
+    if let Some(Err(error)) = predecessor.map(Predecessor::serving) {
+        tracing::warn!(%error, "the process before was gone already");
+    }
+    tell_system(&[NotifyState::Ready]);
     let mut follower = Follower::new(loader, config, report);
     // What changed after it was read and before anybody watched.
     follower.follow(&weir);
@@ -60,6 +89,12 @@ async fn run(loader: Loader<'_>, config: Config, report: Report) -> ExitCode {
                     tracing::info!("SIGHUP: the config is read again");
                     follower.reload(&weir);
                 }
+                Wish::HandOver => {
+                    tracing::info!(program = %program, "SIGUSR2: a new process is to take this one's place");
+                    if hand_over(&mut weir, program).await {
+                        break;
+                    }
+                }
             },
             () = follower.changed() => follower.follow(&weir),
         }
@@ -67,9 +102,36 @@ async fn run(loader: Loader<'_>, config: Config, report: Report) -> ExitCode {
     finish(weir, &mut signals).await
 }
 
+/// Starts a successor; true once it serves.
+async fn hand_over(weir: &mut Weir, program: &Program) -> bool {
+    let outcome = program.succeed(weir).await;
+    weir.handed_over(&outcome);
+    match outcome {
+        Ok(id) => {
+            tracing::info!(process = id, "the new process serves");
+            tell_system(&[NotifyState::MainPid(id)]);
+            true
+        }
+        Err(why) => {
+            tracing::error!("this process goes on: {why}");
+            false
+        }
+    }
+}
+
+/// Tells systemd, where it listens.
+fn tell_system(news: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(news) {
+        tracing::warn!(%error, "systemd cannot be told");
+    }
+}
+
 /// Drains; a second signal ends that.
 pub(crate) async fn finish(weir: Weir, signals: &mut Signals) -> ExitCode {
     tracing::info!("weir stops: running calls may end, a second signal cuts them off");
+    if !weir.has_successor() {
+        tell_system(&[NotifyState::Stopping]);
+    }
     tokio::select! {
         () = weir.shutdown() => ExitCode::SUCCESS,
         () = signals.stop() => ExitCode::from(CUT_SHORT),
@@ -93,6 +155,8 @@ pub(crate) enum Wish {
     Stop,
     /// SIGHUP.
     Reload,
+    /// SIGUSR2.
+    HandOver,
 }
 
 /// The signals weir acts on.
@@ -100,6 +164,7 @@ pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    user: Signal,
 }
 
 impl Signals {
@@ -109,6 +174,7 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
+            user: signal(SignalKind::user_defined2())?,
         })
     }
 
@@ -118,6 +184,7 @@ impl Signals {
             _ = self.terminate.recv() => Wish::Stop,
             _ = self.interrupt.recv() => Wish::Stop,
             _ = self.hangup.recv() => Wish::Reload,
+            _ = self.user.recv() => Wish::HandOver,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The whole gateway, put together: the only place where all the crates meet.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use weir_core::admit::Gates;
@@ -25,6 +25,7 @@ use crate::audit::{AuditError, Auditing};
 use crate::clients::Clients;
 use crate::config::{Config, Loader, Report, Source, UpstreamPlan};
 use crate::explain::Explainer;
+use crate::handover::{Estate, Sealing};
 use crate::memory::Watch;
 use crate::outbound;
 use crate::system::{SystemClock, SystemRandom};
@@ -33,6 +34,7 @@ use crate::telemetry::Metrics;
 /// A running gateway. Dropping it stops it without draining; [`Weir::shutdown`] drains.
 pub struct Weir {
     front: Front,
+    sealing: Sealing,
     admin: Option<Admin>,
     ready: Ready,
     catalog: Arc<Catalog>,
@@ -47,6 +49,7 @@ pub struct Weir {
     memory: Watch,
     auditing: Auditing,
     applied: Mutex<Applied>,
+    has_successor: bool,
 }
 
 /// What the last config was, and what was built of it.
@@ -94,15 +97,22 @@ impl Weir {
     /// # Errors
     /// [`StartError`]: nothing runs then.
     pub async fn start(config: Config) -> Result<Self, StartError> {
-        // Boxed: it happens once, and whoever waits for it must not make room for all of it.
-        Box::pin(Self::assemble(config)).await
+        Self::start_with(config, Estate::default()).await
     }
 
-    async fn assemble(config: Config) -> Result<Self, StartError> {
+    /// The same with what the process before left.
+    pub(crate) async fn start_with(config: Config, estate: Estate) -> Result<Self, StartError> {
+        // Boxed: it happens once, and whoever waits for it must not make room for all of it.
+        Box::pin(Self::assemble(config, estate)).await
+    }
+
+    async fn assemble(config: Config, estate: Estate) -> Result<Self, StartError> {
         let metrics = Metrics::install().map_err(StartError::Metrics)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let random: Arc<dyn Random> = Arc::new(SystemRandom);
-        let sealer = sealer(&config, &*random);
+        let Estate { clients: socket, operators, sealing } = estate;
+        let sealing = sealing.unwrap_or_else(|| Sealing::fresh(&*random));
+        let sealer = sealer(&config, &sealing);
         let identity = weir_upstream::Identity::new("weir", env!("CARGO_PKG_VERSION"));
         let bells = Arc::<Bells>::default();
         let ports = weir_upstream::Ports { clock: clock.clone(), random: random.clone(), bells: bells.clone() };
@@ -125,12 +135,13 @@ impl Weir {
         let listeners = async {
             // Clients' port first: if that cannot be had, nothing else matters.
             let kept = (&records, &replays, &parking, &bells);
-            let front = front(&config, (&clock, &random), (&gates, &clients), kept, (&catalog, sealer)).await?;
+            let parts = (&catalog, sealer, socket);
+            let front = front(&config, (&clock, &random), (&gates, &clients), kept, parts).await?;
             let admin = match config.admin {
                 None => None,
                 Some(address) => {
                     let desk = Desk { metrics, ready: ready.clone(), explainer: explainer.clone() };
-                    Some(start_admin(address, desk).await?)
+                    Some(start_admin(address, operators, desk).await?)
                 }
             };
             Ok((front, admin))
@@ -143,6 +154,7 @@ impl Weir {
                 let applied = Mutex::new(Applied { started: config.clone(), config, upstreams });
                 Ok(Self {
                     front,
+                    sealing,
                     admin,
                     ready,
                     catalog,
@@ -157,6 +169,7 @@ impl Weir {
                     memory,
                     auditing,
                     applied,
+                    has_successor: false,
                 })
             }
             Err(error) => {
@@ -267,18 +280,66 @@ impl Weir {
 
     /// Ends in phases: not ready any more, no new connections, open streams told to go, calls drained until the
     /// config's deadline, upstreams retired, the operators' listener last.
-    pub async fn shutdown(self) {
+    pub async fn shutdown(mut self) {
         self.ready.set(false);
+        if self.has_successor {
+            // Operators and their probes are the successor's at once.
+            close(self.admin.take()).await;
+        }
         let drain = self.applied.lock().unwrap_or_else(PoisonError::into_inner).config.drain;
         self.front.drain(drain).await;
         self.catalog.shutdown().await;
         self.clients.shutdown().await;
         self.memory.shutdown().await;
-        if let Some(admin) = self.admin {
-            admin.shutdown().await;
-        }
+        close(self.admin.take()).await;
         // Last, so that all that happened before is on record.
         self.auditing.shutdown().await;
+    }
+}
+
+impl Weir {
+    /// What another process needs to go on in this one's place, and nothing that it could read in the config.
+    ///
+    /// # Errors
+    /// The system has no file left, or weir is stopping.
+    pub(crate) fn estate(&self) -> std::io::Result<Estate> {
+        let operators = self.admin.as_ref().map(Admin::socket).transpose()?;
+        Ok(Estate {
+            clients: Some(self.front.socket()?.into()),
+            operators: operators.map(Into::into),
+            sealing: Some(self.sealing.clone()),
+        })
+    }
+
+    /// Leaves the audit file's path to the successor, which may then begin.
+    pub(crate) async fn make_room(&self) {
+        self.auditing.step_aside().await;
+    }
+
+    /// Records how a hand-over went. After a good one [`Self::shutdown`] gives up the operators' listener first.
+    pub(crate) fn handed_over(&mut self, outcome: &Result<u32, String>) {
+        let detail = match outcome {
+            Ok(successor) => format!("process {successor} serves"),
+            Err(why) => why.clone(),
+        };
+        self.has_successor = outcome.is_ok();
+        self.auditing.port().operated(&Action {
+            who: "signal",
+            what: "hand over",
+            detail: &detail,
+            done: outcome.is_ok(),
+        });
+    }
+
+    /// Whether another process serves in this one's place.
+    pub(crate) fn has_successor(&self) -> bool {
+        self.has_successor
+    }
+}
+
+async fn close(admin: Option<Admin>) {
+    if let Some(admin) = admin {
+        admin.shutdown().await;
     }
 }
 
@@ -347,7 +408,7 @@ async fn front(
     (clock, random): (&Arc<dyn Clock>, &Arc<dyn Random>),
     (gates, clients): (&Gates, &Clients),
     (records, replays, parking, bells): Kept<'_>,
-    (catalog, sealer): (&Arc<Catalog>, Sealer),
+    (catalog, sealer, socket): (&Arc<Catalog>, Sealer, Option<TcpListener>),
 ) -> Result<Front, StartError> {
     let book = Arc::new(MemoryTasks::new(clock.clone(), TaskCaps::default()));
     let desk = TaskDesk::new(sealer.clone(), (random.clone(), clock.clone()), book);
@@ -368,12 +429,13 @@ async fn front(
     };
     let listen = config.front.listen;
     let failed = |error| StartError::Listen { address: listen, operators: false, why: front_reason(&error) };
-    Front::bind(outbound::front(config), ports, router, catalog.clone(), sealer).await.map_err(failed)
+    let served = (router, catalog.clone());
+    Front::bind(outbound::front(config), socket, ports, served, sealer).await.map_err(failed)
 }
 
-async fn start_admin(address: SocketAddr, desk: Desk) -> Result<Admin, StartError> {
+async fn start_admin(address: SocketAddr, socket: Option<TcpListener>, desk: Desk) -> Result<Admin, StartError> {
     let failed = |error: std::io::Error| StartError::Listen { address, operators: true, why: reason(&error) };
-    Admin::start(address, desk).await.map_err(failed)
+    Admin::start(address, socket, desk).await.map_err(failed)
 }
 
 /// The upstreams of a config; one whose settings did not change comes as the same object again.
@@ -396,9 +458,9 @@ fn topology(config: &Config, upstreams: &[Built]) -> Topology {
     }
 }
 
-fn sealer(config: &Config, random: &dyn Random) -> Sealer {
+fn sealer(config: &Config, sealing: &Sealing) -> Sealer {
     if config.keys.is_empty() {
-        Sealer::ephemeral(random)
+        sealing.sealer()
     } else {
         Sealer::new(config.keys.iter().map(|key| Key::new(key.id, &key.secret)).collect())
     }

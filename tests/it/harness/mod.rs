@@ -8,7 +8,7 @@ mod weir;
 
 pub use checked::{Checked, Stream, soon};
 pub use foreign::{Client, Server, inspector, needs_peers, peer_command, python_command};
-pub use process::Process;
+pub use process::{Process, signal};
 pub use weir::{Weir, binary, free_port, peers};
 
 use std::time::{Duration, Instant};

@@ -59,14 +59,19 @@ impl Process {
 
     /// Sends a signal by name (`TERM`, `STOP`, `CONT`, `HUP`).
     pub fn signal(&self, name: &str) {
-        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.id().to_string()).status().unwrap();
-        assert!(sent.success());
+        signal(self.id(), name);
     }
 
     /// Waits for its end and gives its exit code.
     pub fn ended(&mut self) -> Option<i32> {
         super::until("the process to end", || self.child.try_wait().unwrap()).code()
     }
+}
+
+/// Sends a signal to a process by name.
+pub fn signal(id: u32, name: &str) {
+    let sent = Command::new("kill").arg(format!("-{name}")).arg(id.to_string()).status().unwrap();
+    assert!(sent.success());
 }
 
 impl Drop for Process {

@@ -9,8 +9,16 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::settings::Limits;
 
-/// Binds and listens. Must be called inside a tokio runtime.
-pub(crate) fn bind(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
+/// The socket that was handed over, or else binds and listens. Must be called inside a tokio runtime.
+pub(crate) fn bind(
+    inherited: Option<std::net::TcpListener>,
+    address: SocketAddr,
+    backlog: u32,
+) -> io::Result<TcpListener> {
+    if let Some(listener) = inherited {
+        listener.set_nonblocking(true)?;
+        return TcpListener::from_std(listener);
+    }
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     // A restart must not wait for the old process's connections to leave TIME_WAIT.
     socket.set_reuse_address(true)?;

@@ -75,7 +75,7 @@ impl World {
             clock: Arc::new(clock.clone()),
             random,
         };
-        let front = Front::bind(settings, ports, router, catalog, sealer).await.unwrap();
+        let front = Front::bind(settings, None, ports, (router, catalog), sealer).await.unwrap();
         Self { front: Arc::new(front), upstream, taken_back, clock }
     }
 

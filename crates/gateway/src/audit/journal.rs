@@ -146,6 +146,16 @@ impl Journal {
         std::mem::take(&mut self.open)
     }
 
+    /// Gives the file another name and writes on in it.
+    ///
+    /// # Errors
+    /// Nothing has changed then.
+    pub(super) fn move_to(&mut self, name: PathBuf) -> io::Result<()> {
+        fs::rename(&self.path, &name)?;
+        self.path = name;
+        Ok(())
+    }
+
     /// Puts the file aside under `name` and begins a new one at its path. What is not synced must be synced before.
     ///
     /// # Errors

@@ -34,6 +34,8 @@ const LOOK: Duration = Duration::from_secs(3600);
 #[derive(Debug, Default)]
 pub(super) struct Orders {
     pub(super) change: Option<Change>,
+    /// Another process is to begin at this path: the file goes aside, and its chain goes on there. Told when it is done.
+    pub(super) aside: Option<oneshot::Sender<()>>,
     pub(super) stop: bool,
 }
 
@@ -238,14 +240,30 @@ impl Writer {
 
     /// Follows orders; true: stop.
     fn obey(&mut self) -> bool {
-        let (change, stop) = {
+        let (change, aside, stop) = {
             let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
-            (orders.change.take(), orders.stop)
+            (orders.change.take(), orders.aside.take(), orders.stop)
         };
         if let Some(change) = change {
             self.change(change);
         }
+        if let Some(done) = aside {
+            self.step_aside();
+            // Nobody may be waiting any more.
+            let _ = done.send(());
+        }
         stop
+    }
+
+    /// Leaves the path to another process. What happens here from now on follows in the file under its other name.
+    fn step_aside(&mut self) {
+        let head = self.chain.head().seq;
+        let Some(journal) = self.journal.as_mut().filter(|journal| journal.is_regular()) else { return };
+        match journal.move_to(shelf::name(journal.path(), head)) {
+            // It is not to be put aside again.
+            Ok(()) => self.rotate_at = u64::MAX,
+            Err(error) => tracing::error!(%error, "the audit file cannot be put aside for the next process"),
+        }
     }
 
     fn change(&mut self, Change { plan, place, outlets }: Change) {

@@ -1,0 +1,127 @@
+//! Starting the process that takes this one's place.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdStream;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use command_fds::{CommandFdExt as _, FdMapping};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::net::UnixStream;
+use tokio::process::Child;
+
+use super::line::{GO, GREETING, PREPARED, SERVING, say};
+use super::{CLIENTS, Estate, LINE, OPERATORS};
+use crate::weir::Weir;
+
+/// The first descriptor by systemd's protocol.
+const FIRST: i32 = 3;
+/// For reading the config, and for opening listeners, files and keys: longer than a start takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How this process was started.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    path: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+impl Program {
+    /// This one. To be asked at the start: after an upgrade the path leads to the new program, and the system would call the old
+    /// one deleted.
+    ///
+    /// # Errors
+    /// The system does not say where the program is.
+    pub(crate) fn own() -> io::Result<Self> {
+        Ok(Self { path: std::env::current_exe()?, arguments: std::env::args_os().skip(1).collect() })
+    }
+
+    /// Starts it again beside `weir`, and returns once it serves: its process id. `weir` serves all the while, and goes on
+    /// where this fails.
+    ///
+    /// # Errors
+    /// For people: why nothing came of it. The other process is gone then.
+    pub(crate) async fn succeed(&self, weir: &Weir) -> Result<u32, String> {
+        let estate = weir.estate().map_err(|error| format!("the sockets cannot be handed over: {error}"))?;
+        let (line, mut child) = self.start(estate).map_err(|error| format!("{}: {error}", self.path.display()))?;
+        let (told, said) = (Told::new(line), child.id());
+        let outcome = match (told, said) {
+            (Ok(told), Some(id)) => match tokio::time::timeout(PATIENCE, told.follow(weir)).await {
+                Ok(Ok(())) => Ok(id),
+                Ok(Err(error)) => Err(format!("the new process did not start, its own messages say why ({error})")),
+                Err(_) => Err(format!("the new process did not serve within {} s", PATIENCE.as_secs())),
+            },
+            (Err(error), _) => Err(error.to_string()),
+            (_, None) => Err("the new process ended at once".to_owned()),
+        };
+        if outcome.is_err() {
+            // It may be gone already.
+            let _ = child.kill().await;
+        }
+        outcome
+    }
+
+    /// The process itself, with the sockets, and this end of the line.
+    fn start(&self, estate: Estate) -> io::Result<(StdStream, Child)> {
+        let Estate { clients, operators, sealing } = estate;
+        let (own, other) = StdStream::pair()?;
+        let key = sealing.map(|sealing| sealing.text()).unwrap_or_default();
+        say(&own, &format!("{GREETING} {key}"))?;
+        let sockets = [(CLIENTS, clients.map(OwnedFd::from)), (OPERATORS, operators.map(OwnedFd::from))];
+        let sockets = sockets.into_iter().chain([(LINE, Some(other.into()))]);
+        let (names, sockets): (Vec<&str>, Vec<OwnedFd>) =
+            sockets.filter_map(|(name, socket)| Some((name, socket?))).unzip();
+        let mut command = Command::new(&self.path);
+        command
+            .args(&self.arguments)
+            .env("LISTEN_FDS", sockets.len().to_string())
+            .env("LISTEN_FDNAMES", names.join(":"))
+            // It cannot be known before the process is there, and without it the sockets are whoever's was started with them.
+            .env_remove("LISTEN_PID")
+            .stdin(Stdio::null());
+        let mappings = (FIRST..).zip(sockets).map(|(child_fd, parent_fd)| FdMapping { parent_fd, child_fd }).collect();
+        command.fd_mappings(mappings).map_err(io::Error::other)?;
+        // The command holds the other end of the line: with it gone, the line ends when that process does.
+        let mut command = tokio::process::Command::from(command);
+        Ok((own, command.spawn()?))
+    }
+}
+
+impl std::fmt::Display for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.path.display())
+    }
+}
+
+/// The successor, as it is heard on the line.
+struct Told {
+    line: StdStream,
+    said: Lines<BufReader<UnixStream>>,
+}
+
+impl Told {
+    fn new(line: StdStream) -> io::Result<Self> {
+        let heard = line.try_clone()?;
+        heard.set_nonblocking(true)?;
+        Ok(Self { line, said: BufReader::new(UnixStream::from_std(heard)?).lines() })
+    }
+
+    async fn follow(mut self, weir: &Weir) -> io::Result<()> {
+        self.hear(PREPARED).await?;
+        weir.make_room().await;
+        // A few bytes: there is always room for them.
+        say(&self.line, GO)?;
+        self.hear(SERVING).await
+    }
+
+    async fn hear(&mut self, word: &str) -> io::Result<()> {
+        match self.said.next_line().await? {
+            Some(said) if said == word => Ok(()),
+            Some(other) => Err(io::Error::other(format!("it says `{other:.40}` and not `{word}`"))),
+            None => Err(io::Error::other("it ended")),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! One process after another at the same sockets: by SIGUSR2, and by a service manager that holds them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+use weir_testkit::mockup::{Gate, Tool};
+use weir_testkit::{Behaviour, Mockup, RawClient};
+
+use crate::harness::{Weir, signal, until, until_it};
+
+/// What is called in a loop while processes change.
+struct Load {
+    stop: Arc<AtomicBool>,
+    next: Arc<AtomicUsize>,
+    callers: Vec<tokio::task::JoinHandle<usize>>,
+}
+
+impl Load {
+    /// `keeping` callers keep their connections, `connecting` ones make a new one for each call.
+    fn start(url: &str, keeping: usize, connecting: usize) -> Self {
+        let (stop, next) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let caller = |keeps: bool| {
+            let (url, stop, next) = (url.to_owned(), stop.clone(), next.clone());
+            tokio::spawn(async move {
+                let mut client = RawClient::new(&url).modern();
+                let mut calls = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    if !keeps {
+                        client = RawClient::new(&url).modern();
+                    }
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let answer = client.call("one__echo", json!({ "n": number })).await;
+                    let answer = answer.unwrap_or_else(|error| panic!("call {number} is lost: {error}"));
+                    assert_eq!(answer.text(), format!(r#"{{"n":{number}}}"#), "call {number}");
+                    calls += 1;
+                }
+                calls
+            })
+        };
+        let callers = (0..keeping + connecting).map(|at| caller(at < keeping)).collect();
+        Self { stop, next, callers }
+    }
+
+    /// Waits until so many more calls have begun.
+    async fn goes_on(&self, calls: usize) {
+        let wanted = self.next.load(Ordering::Relaxed) + calls;
+        until_it("more calls", async || (self.next.load(Ordering::Relaxed) >= wanted).then_some(())).await;
+    }
+
+    /// Ends it: how many calls were answered.
+    async fn stop(self) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut calls = 0;
+        for caller in self.callers {
+            calls += caller.await.unwrap();
+        }
+        calls
+    }
+}
+
+/// The ids of the processes that took over, in turn.
+fn successors(weir: &Weir) -> Vec<u32> {
+    let said = weir.process.said();
+    let ids = said.lines().filter(|line| line.contains("the new process serves"));
+    ids.map(|line| {
+        let (_, id) = line.split_once("process").and_then(|(_, rest)| rest.split_once("process")).unwrap();
+        id.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap()
+    })
+    .collect()
+}
+
+fn is_gone(id: u32) -> bool {
+    // A zombie is gone too: its parent is the test's own child, and may have ended without asking.
+    let status = std::fs::read_to_string(format!("/proc/{id}/stat"));
+    status.map_or(true, |stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')))
+}
+
+/// So many hand-overs under load: nothing is lost, nothing runs twice.
+async fn hand_over(times: usize) {
+    let gate = Gate::new();
+    let held = Tool::new("held").does(Behaviour::gated(&gate));
+    let upstream = Mockup::modern().tool("echo", Behaviour::echo()).with(held).start().await;
+    let records = std::env::temp_dir().join(format!("weir-handover-{}", std::process::id()));
+    std::fs::create_dir_all(&records).unwrap();
+    let weir = Weir::with(json!({
+        "upstreams": { "one": { "url": upstream.url() } },
+        "endpoints": { "/mcp": { "upstreams": ["one"], "page": { "items": 1 } } },
+        "audit": { "file": { "path": records.join("audit.jsonl"), "rotate": { "keep": 100 } } },
+    }));
+    let client = RawClient::new(&weir.url("/mcp")).modern();
+    until_it("the list", async || client.call("one__echo", json!({ "n": "first" })).await.ok().filter(is_ok)).await;
+    let page = client.ask("tools/list", json!({})).await.unwrap();
+    let cursor = page.last()["result"]["nextCursor"].as_str().unwrap().to_owned();
+    let slow = tokio::spawn(async move { client.call("one__held", json!({})).await });
+    until_it("the long call", async || (upstream.executions("held") == 1).then_some(())).await;
+
+    let load = Load::start(&weir.url("/mcp"), 4, 2);
+    let mut processes = vec![weir.process.id()];
+    for at in 0..times {
+        load.goes_on(20).await;
+        signal(processes[at], "USR2");
+        let id = until_it("the next process", async || successors(&weir).get(at).copied()).await;
+        processes.push(id);
+    }
+    load.goes_on(50).await;
+    let calls = load.stop().await;
+
+    // What the first process sealed opens in the last one.
+    let fresh = RawClient::new(&weir.url("/mcp")).modern();
+    let page = fresh.ask("tools/list", json!({ "cursor": cursor })).await.unwrap();
+    assert_eq!(page.last()["result"]["tools"].as_array().map(Vec::len), Some(1), "{:?}", page.last());
+    // A call that began in the first process ends there, while its connection lasts.
+    gate.open();
+    assert!(is_ok(&slow.await.unwrap().unwrap()));
+    for id in &processes[..times] {
+        until("an old process to end", || is_gone(*id).then_some(()));
+    }
+    assert_eq!(upstream.executions("echo"), calls + 1, "each call ran once");
+    signal(processes[times], "TERM");
+    until("the last process to end", || is_gone(processes[times]).then_some(()));
+    println!("{times} hand-overs, {calls} calls, 0 lost, 0 twice");
+    verified(&records, times + 1);
+    std::fs::remove_dir_all(records).unwrap();
+}
+
+fn is_ok(answer: &weir_testkit::Answer) -> bool {
+    answer.last()["result"]["content"].is_array()
+}
+
+/// Every process kept a chain of its own, and each is whole.
+fn verified(records: &Path, chains: usize) {
+    let files: Vec<_> = std::fs::read_dir(records).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(files.len(), chains, "{files:?}");
+    for file in files {
+        let said = Weir::cli(&["audit", "verify", "--from-start", file.to_str().unwrap()]);
+        assert!(said.status.success(), "{file:?}: {said:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g06_a_new_process_takes_over_and_nothing_is_lost() {
+    hand_over(2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long"]
+async fn g06_forty_processes_take_over_one_after_another() {
+    hand_over(40).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g06_a_new_process_that_cannot_start_changes_nothing() {
+    let upstream = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let config = json!({ "upstreams": { "one": { "url": upstream.url() } } });
+    let weir = Weir::with(config.clone());
+    weir.until_listed("/mcp", &["one__echo"]);
+    weir.rewrite(json!({ "upstreams": { "one": { "urll": "x" } } }));
+    weir.process.signal("USR2");
+    until("the refusal", || weir.process.said().contains("this process goes on").then_some(()));
+    assert_eq!(weir.call("/mcp", "one__echo", &json!({ "n": 1 }))["content"][0]["text"], r#"{"n":1}"#);
+    // Once the config is in order, it goes.
+    weir.rewrite(config);
+    weir.process.signal("USR2");
+    let id = until("the next process", || successors(&weir).first().copied());
+    assert_eq!(weir.call("/mcp", "one__echo", &json!({ "n": 2 }))["content"][0]["text"], r#"{"n":2}"#);
+    assert!(weir.admin("/readyz").starts_with("HTTP/1.1 200"), "operators meet the new one at once");
+    signal(id, "TERM");
+    until("its end", || is_gone(id).then_some(()));
+}
+
+/// Does what a service manager does: listens at the config's addresses, and starts the program with the sockets.
+const MANAGER: &str = r#"
+import json, os, socket, sys
+config = json.load(open(sys.argv[sys.argv.index("--config") + 1]))
+places = [("operators", config["admin"]["listen"]), ("clients", config["listen"])]
+held = []
+for _, place in places:
+    host, port = place.rsplit(":", 1)
+    held.append(socket.create_server((host, int(port))))
+for at, one in enumerate(held):
+    os.dup2(one.fileno(), 20 + at)
+for at in range(len(held)):
+    os.dup2(20 + at, 3 + at)
+    os.close(20 + at)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(held)), LISTEN_FDNAMES=":".join(n for n, _ in places))
+os.execv(sys.argv[1], sys.argv[1:])
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sockets_of_a_service_manager_are_taken_by_their_names() {
+    let upstream = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let config: Value = json!({ "upstreams": { "one": { "url": upstream.url() } } });
+    let weir = Weir::within(&["python3", "-c", MANAGER], config);
+    weir.until_listed("/mcp", &["one__echo"]);
+    assert!(weir.admin("/readyz").starts_with("HTTP/1.1 200"));
+    // Handed over once more, by weir itself this time.
+    weir.process.signal("USR2");
+    let id = until("the next process", || successors(&weir).first().copied());
+    assert_eq!(weir.call("/mcp", "one__echo", &json!({ "n": 2 }))["content"][0]["text"], r#"{"n":2}"#);
+    signal(id, "TERM");
+    until("its end", || is_gone(id).then_some(()));
+}
