@@ -280,7 +280,12 @@ impl Weir {
 
     /// Ends in phases: not ready any more, no new connections, open streams told to go, calls drained until the
     /// config's deadline, upstreams retired, the operators' listener last.
-    pub async fn shutdown(mut self) {
+    pub async fn shutdown(self) {
+        // Boxed as the start is.
+        Box::pin(self.end()).await;
+    }
+
+    async fn end(mut self) {
         self.ready.set(false);
         if self.has_successor {
             // Operators and their probes are the successor's at once.
