@@ -11,6 +11,7 @@ use weir_wire::params::Params;
 use crate::capability::CapabilityClass;
 use crate::names::EndpointId;
 use crate::port::Random;
+use crate::trace::{self, ServerSpan};
 
 /// A canonical call. It is shaped like the newest revision: whatever a session or a header said is on the call itself.
 #[derive(Clone, Debug)]
@@ -138,6 +139,12 @@ impl RequestName {
         Self(text)
     }
 
+    /// The bits it was made from.
+    #[must_use]
+    pub fn bits(&self) -> u64 {
+        u64::from_str_radix(self.as_str(), 16).unwrap_or_default()
+    }
+
     /// The name as it stands in errors and logs.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -161,37 +168,45 @@ pub struct Trace {
     pub state: Option<Arc<str>>,
     /// A valid `baggage`, if any.
     pub baggage: Option<Arc<str>>,
+    /// weir's own span of the request, where it is told of.
+    pub span: Option<Arc<ServerSpan>>,
 }
 
 impl Trace {
     /// This one, or where it names no trace, the other's.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
+        let span = self.span.or_else(|| other.span.clone());
         if self.parent.is_some() {
-            return self;
+            return Self { span, ..self };
         }
-        Self { parent: other.parent.clone(), state: other.state.clone(), ..self }
+        Self { parent: other.parent.clone(), state: other.state.clone(), span, ..self }
     }
 
-    /// The same trace one hop further: the span is weir's own.
+    /// The same trace one hop further: the span is one of weir's own, and the flag says whether weir tells of it. Each request to
+    /// an upstream is a step of its own.
     #[must_use]
     pub fn step(self, random: &dyn Random) -> Self {
+        if self.parent.is_none() && self.span.is_none() {
+            return self;
+        }
+        let mut span = [0; 8];
+        random.fill(&mut span);
+        // A span of zeros is none.
+        span[7] |= u8::from(span == [0; 8]);
+        let (span, flags) = (u64::from_be_bytes(span), u8::from(trace::is_told(&self)));
         // `00-<trace>-<span>-<flags>`, checked when it was read.
-        let stepped = self.parent.as_deref().and_then(|parent| {
-            let (before, rest) = parent.split_at_checked(SPAN.start)?;
-            let after = rest.get(SPAN.len()..)?;
-            let mut span = [0; 8];
-            random.fill(&mut span);
-            // A span of zeros is none.
-            span[7] |= u8::from(span == [0; 8]);
-            Some(format!("{before}{:016x}{after}", u64::from_be_bytes(span)).into())
-        });
+        let stepped: Option<Arc<str>> = match (&self.span, self.parent.as_deref()) {
+            (Some(own), _) => Some(format!("00-{}-{span:016x}-{flags:02x}", trace::hex(&own.context().trace)).into()),
+            (None, Some(parent)) => parent.get(TRACE).map(|trace| format!("00-{trace}-{span:016x}-{flags:02x}").into()),
+            (None, None) => None,
+        };
         Self { parent: stepped, ..self }
     }
 }
 
-/// Where the span stands in a `traceparent`.
-const SPAN: std::ops::Range<usize> = 36..52;
+/// Where the trace stands in a `traceparent`.
+const TRACE: std::ops::Range<usize> = 3..35;
 
 #[cfg(test)]
 mod tests {
@@ -209,7 +224,8 @@ mod tests {
         let parent = |text: &str| Trace { parent: Some(text.into()), ..Trace::default() };
         let given = parent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
         let stepped = given.clone().step(&Sevens);
-        let expected = "00-0af7651916cd43dd8448eb211c80319c-0707070707070707-01";
+        // Whether it is told of is for weir to say, and weir does not.
+        let expected = "00-0af7651916cd43dd8448eb211c80319c-0707070707070707-00";
         assert_eq!(stepped.parent.as_deref(), Some(expected));
         assert_eq!(Trace::default().step(&Sevens).parent, None);
         assert_eq!(Trace::default().or(&given).parent, given.parent);
@@ -221,7 +237,8 @@ mod tests {
         for (bits, text) in
             [(0, "0000000000000000"), (0x0123_4567_89ab_cdef, "0123456789abcdef"), (u64::MAX, "ffffffffffffffff")]
         {
-            assert_eq!(RequestName::from_bits(bits).as_str(), text);
+            let name = RequestName::from_bits(bits);
+            assert_eq!((name.as_str(), name.bits()), (text, bits));
         }
     }
 }

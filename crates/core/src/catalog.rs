@@ -319,7 +319,9 @@ impl Catalog {
     }
 
     /// The upstream of this id, for the router.
-    pub(crate) fn upstreams(&self) -> Vec<Arc<dyn Upstream>> {
+    /// The upstreams there are now.
+    #[must_use]
+    pub fn upstreams(&self) -> Vec<Arc<dyn Upstream>> {
         self.layout.load().sources.iter().map(|source| source.upstream.clone()).collect()
     }
 

@@ -27,6 +27,7 @@ pub mod task;
 pub mod telemetry;
 pub mod token;
 pub mod toolset;
+pub mod trace;
 pub mod upstream;
 
 pub use admit::{Admitted, Authenticated, Gates, admit, authenticate};

@@ -68,6 +68,9 @@ impl Router {
             Ok(item) => item,
             Err(failure) => return Reply::ended(self.recorded(&call, failure)),
         };
+        if let Some((span, attribute)) = call.inner().trace.span.as_ref().zip(item.tool.kind.name_attribute()) {
+            span.is_about(attribute, &item.exposed);
+        }
         // What can be nothing but a task is waited for in the stead of a client that knows none.
         let driven = call.inner().as_task == AsTask::Driven && item.tool.tasks == TaskSupport::Required;
         let driven = driven.then(|| call.with(call.inner().clone()));
@@ -321,5 +324,5 @@ impl fmt::Debug for Router {
 
 /// For the metrics of checks.
 fn upstream_label(tool: &Tool) -> opentelemetry::KeyValue {
-    tool.labels.first().cloned().unwrap_or_else(|| opentelemetry::KeyValue::new("upstream", ""))
+    opentelemetry::KeyValue::new("upstream", tool.upstream.to_string())
 }

@@ -3,7 +3,16 @@
 //!
 //! Names and attributes follow the OpenTelemetry semantic conventions for MCP and HTTP where they have one; what is weir's own
 //! begins with `weir.`. Attribute values come from fixed sets or from the config, so that the number of series is bounded by the
-//! config; the names of tools, which upstreams choose, are bounded where they are recorded.
+//! config; the names of tools, which upstreams choose, are bounded in [`ItemMeter`]. The durations of requests and of calls are
+//! [`Timing`]s of weir's own.
+
+mod meters;
+mod operation;
+mod timing;
+
+pub use meters::{ItemMeter, NAMES, OTHER, UpstreamMeter, is_failed, limit_names, upstreams};
+pub use operation::Operation;
+pub use timing::{BOUNDS, CLIENT, Counted, Exemplar, Label, SERVER, Series, TIMINGS, Timing};
 
 use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -24,8 +33,8 @@ macro_rules! instruments {
             }
         }
 
-        /// All instruments, for the docs and for the tests that compare them with a scrape.
-        pub const TABLE: &[Row] = &[$(Row {
+        /// The instruments of the table.
+        const TABLE: &[Row] = &[$(Row {
             name: $wire,
             kind: Kind::$kind,
             unit: $unit,
@@ -64,9 +73,7 @@ pub enum Kind {
 }
 
 instruments! {
-    server_duration: Histogram<f64> = f64_histogram("mcp.server.operation.duration", "s", ["endpoint", "mcp.method.name", "era", "outcome", "error.type"], "Time from a client's request to the end of its answer. `outcome` is `ok`, `tool_error`, `protocol_error`, `refused`, `failed` or `cancelled`; `error.type` repeats it where it is not `ok`. Methods that no revision knows are `other`, what was refused by its head alone is `none`"),
-    client_duration: Histogram<f64> = f64_histogram("mcp.client.operation.duration", "s", ["upstream", "mcp.method.name", "gen_ai.tool.name", "gen_ai.prompt.name", "outcome", "error.type"], "Time of a call at an upstream, questions to the client included. `outcome` is `complete`, `tool_error`, `input_required`, `task`, `cancelled` or the reason of a failure (docs/errors.md); the name is the upstream's own. Names beyond `telemetry.metrics.max_names` are `other`"),
-    session_duration: Histogram<f64> = f64_histogram("mcp.server.session.duration", "s", ["mcp.protocol.version"], "How long sessions of clients lasted that ended here"),
+    session_duration: Histogram<f64> = f64_histogram("mcp.server.session.duration", "s", ["mcp.protocol.version"], "How long sessions lasted that their clients ended; not those that were left idle"),
     http_duration: Histogram<f64> = f64_histogram("http.server.request.duration", "s", ["http.request.method", "http.route", "http.response.status_code", "url.scheme", "network.protocol.version"], "Time from a request's head to the end of its answer's body; streams last as long as their clients stay"),
     http_active: UpDownCounter<i64> = i64_up_down_counter("http.server.active_requests", "{request}", ["http.request.method", "url.scheme"], "Requests being answered, open streams included"),
     http_request_size: Histogram<u64> = u64_histogram("http.server.request.body.size", "By", ["http.request.method", "http.route"], "Bytes of requests' bodies"),
@@ -127,6 +134,11 @@ instruments! {
 }
 
 static INSTRUMENTS: LazyLock<Instruments> = LazyLock::new(|| Instruments::new(&opentelemetry::global::meter("weir")));
+
+/// All that is measured, for the docs and for the tests that compare it with a scrape.
+pub fn rows() -> impl Iterator<Item = &'static Row> {
+    TIMINGS.iter().map(|timing| &timing.row).chain(TABLE)
+}
 
 /// The instruments. Before the gateway has installed a meter provider they record nothing.
 pub fn instruments() -> &'static Instruments {

@@ -66,13 +66,19 @@ fn trace(meta: Option<&Meta>) -> Trace {
     traced(parent.as_deref(), state.as_deref(), baggage.as_deref())
 }
 
+/// The trace context of a request's params; nothing where they are malformed, which is said elsewhere.
+#[must_use]
+pub fn trace_of(params: &Params) -> Trace {
+    trace(params.meta().ok().flatten())
+}
+
 /// The trace context of headers or of `_meta`, which have the same three texts; what does not follow W3C is dropped.
 #[must_use]
 pub fn traced(parent: Option<&str>, state: Option<&str>, baggage: Option<&str>) -> Trace {
     let parent: Option<Arc<str>> = parent.filter(|text| is_traceparent(text)).map(Arc::from);
     let state = state.filter(|text| parent.is_some() && is_plain(text, 512)).map(Arc::from);
     let baggage = baggage.filter(|text| !text.is_empty() && is_plain(text, 8192)).map(Arc::from);
-    Trace { parent, state, baggage }
+    Trace { parent, state, baggage, span: None }
 }
 
 /// `00-<32 hex, not all 0>-<16 hex, not all 0>-<2 hex>`; later versions may append fields.

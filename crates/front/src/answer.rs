@@ -6,7 +6,7 @@ use opentelemetry::KeyValue;
 use weir_core::telemetry::instruments;
 use weir_wire::write::ObjectWriter;
 
-use crate::body::{Body, Labels};
+use crate::body::Body;
 use crate::observe::Answer;
 use crate::settings::ServerIdentity;
 use crate::tally::{Counted, Later, Tally};
@@ -50,6 +50,11 @@ impl Refusal {
         answer.headers_mut().extend(self.headers);
         answer
     }
+}
+
+/// Counts a use of what 2026-07-28 has deprecated (R286).
+pub(crate) fn deprecated(feature: &'static str) {
+    instruments().deprecated.add(1, &[KeyValue::new("feature", feature)]);
 }
 
 /// A status and a sentence.
@@ -131,7 +136,8 @@ impl Said {
 
 /// Says what the request was, for the metrics.
 pub(crate) fn labelled(mut answer: Answer, method: &'static str, era: &'static str) -> Answer {
-    answer.body_mut().labels = Labels { method, era };
+    let labels = &mut answer.body_mut().labels;
+    (labels.method, labels.era) = (method, era);
     answer
 }
 

@@ -3,25 +3,33 @@
 
 use std::error::Error;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 
+use crate::meters::Meters;
+use crate::told::Told;
+
 /// What breaks a body off.
 pub(crate) type Broken = Box<dyn Error + Send + Sync>;
 
 /// What a request turned out to be, for the metrics.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Labels {
     pub(crate) method: &'static str,
     pub(crate) era: &'static str,
+    /// Where it counts; `None`: it is of no endpoint.
+    pub(crate) meters: Option<Arc<Meters>>,
+    /// What is told of it.
+    pub(crate) span: Option<Told>,
 }
 
 impl Labels {
     /// Nothing is known of the request.
-    pub(crate) const NONE: Self = Self { method: "none", era: "none" };
+    pub(crate) const NONE: Self = Self { method: "none", era: "none", meters: None, span: None };
 }
 
 /// The body, and what it answers.

@@ -1,8 +1,9 @@
 //! From a head to a decision: guard, authentication, body, and the door that picks the era, once.
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use weir_core::Authenticated;
+use weir_wire::message::Request;
 use weir_wire::method::Method as Rpc;
 use weir_wire::params::Params;
 use weir_wire::write::ObjectWriter;
@@ -13,10 +14,15 @@ use crate::guard::Gatekeeper;
 use crate::observe::Answer;
 use crate::stack::Context;
 use crate::tally::Tally;
+use crate::told::Told;
 use crate::{admission, intake, legacy, modern, streams};
 
 /// Serves a request of an endpoint.
-pub(crate) async fn enter(context: Context, keeper: &Gatekeeper, request: Request<hyper::body::Incoming>) -> Answer {
+pub(crate) async fn enter(
+    context: Context,
+    keeper: &Gatekeeper,
+    request: http::Request<hyper::body::Incoming>,
+) -> Answer {
     let (head, body) = request.into_parts();
     // 5 guard: by the head alone.
     if let Err(refusal) = keeper.check(&head) {
@@ -32,7 +38,10 @@ pub(crate) async fn enter(context: Context, keeper: &Gatekeeper, request: Reques
         Method::GET => Box::pin(streams::open_get(&context, &known, &head.headers)).await,
         Method::DELETE => Box::pin(legacy::delete(&context, &known, &head.headers)).await,
         _ => match intake::read(&head.headers, body, context.limits()).await {
-            Ok(body) => post(&context, &known, &head.headers, body).await,
+            Ok(body) => {
+                context.meters.received(body.len());
+                post(&context, &known, &head.headers, body).await
+            }
             Err(refusal) => refusal.answer(),
         },
     }
@@ -55,16 +64,33 @@ pub(crate) async fn post(context: &Context, known: &Authenticated<()>, headers: 
                     return refuse(context, StatusCode::BAD_REQUEST, Some(&request.id), (code::INVALID_PARAMS, &text));
                 }
             };
-            match era(context, headers, &request.id, request.method.known(), &params) {
-                Era::Modern => modern::serve(context, known, headers, request, params).await,
-                Era::Legacy => legacy::serve(context, known, headers, request, params).await,
-                Era::Refused(answer) => *answer,
+            let era = era(context, headers, &request.id, request.method.known(), &params);
+            match Told::begin(context, &request, &params, matches!(era, Era::Modern)) {
+                None => serve(context, (known, headers), era, request, params).await,
+                Some((context, told)) => {
+                    told.over(Box::pin(serve(&context, (known, headers), era, request, params))).await
+                }
             }
         }
         Message::Notification(notification) => {
             Box::pin(legacy::notification(context, known, headers, &notification)).await
         }
         Message::Response(response) => Box::pin(legacy::response(context, known, headers, response)).await,
+    }
+}
+
+/// 9 door: in the era that it is of.
+async fn serve(
+    context: &Context,
+    (known, headers): (&Authenticated<()>, &HeaderMap),
+    era: Era,
+    request: Request,
+    params: Params,
+) -> Answer {
+    match era {
+        Era::Modern => modern::serve(context, known, headers, request, params).await,
+        Era::Legacy => legacy::serve(context, known, headers, request, params).await,
+        Era::Refused(answer) => *answer,
     }
 }
 

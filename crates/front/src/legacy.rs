@@ -434,7 +434,7 @@ fn answered(context: &Context, opened: &Opened, response: Response) {
 pub(crate) async fn delete(context: &Context, known: &Authenticated<()>, headers: &HeaderMap) -> Answer {
     let answer = match session(context, known, headers).await {
         Ok(opened) => {
-            context.shared.sessions.end(&opened.record).await;
+            context.shared.sessions.end(&opened.record, &opened.session).await;
             answer::empty(StatusCode::NO_CONTENT)
         }
         Err(NoSession::Unknown) => Refusal::new(StatusCode::NOT_FOUND, "session", "no such session").answer(),

@@ -22,6 +22,7 @@ mod line;
 mod listen;
 mod lists;
 mod metadata;
+mod meters;
 mod mirrors;
 mod modern;
 mod observe;
@@ -39,6 +40,7 @@ mod streams;
 mod subscriptions;
 mod tally;
 mod tasks;
+mod told;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

@@ -99,7 +99,10 @@ pub(crate) async fn enter(
                 return Refusal::new(StatusCode::NOT_FOUND, "session", "no such stream: get one first").answer();
             };
             match intake::read(&head.headers, body, context.limits()).await {
-                Ok(body) => line.post(context, &known, body),
+                Ok(body) => {
+                    context.meters.received(body.len());
+                    line.post(context, &known, body)
+                }
                 Err(refusal) => refusal.answer(),
             }
         }
@@ -124,6 +127,7 @@ fn open(context: &Context, known: &Authenticated<()>) -> Answer {
         over: CancellationToken::new(),
     });
     context.shared.lines.lock().insert(id, line.clone());
+    answer::deprecated("http_sse");
     let path = context.endpoint.as_str().trim_end_matches('/');
     let first = format!("event: endpoint\ndata: {path}/messages?sessionId={}\n\n", BASE64URL_NOPAD.encode(&id));
     let hold = Hold { shared: context.shared.clone(), context: context.clone(), id, line };
@@ -159,7 +163,8 @@ impl Line {
             let _place = place;
             // It counts where it is answered, and as what it asks for.
             let seen = observe::begin_elsewhere(context.name.clone());
-            let answer = doorway::post(&context, &known, &line.headers(), body).await;
+            let mut answer = doorway::post(&context, &known, &line.headers(), body).await;
+            answer.body_mut().labels.meters = Some(context.meters.clone());
             line.opened(&context, &known, &answer);
             line.write(seen.finish(answer, None)).await;
         };
@@ -284,7 +289,7 @@ impl Drop for Hold {
         }
         self.shared.detached.spawn(async move {
             if let Some(opened) = shared.sessions.load(&line.principal, &headers, context.limits()).await {
-                shared.sessions.end(&opened.record).await;
+                shared.sessions.end(&opened.record, &opened.session).await;
             }
         });
     }

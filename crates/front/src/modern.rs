@@ -244,6 +244,9 @@ fn resumed(context: &Context, binding: &Binding<'_>, params: &Params) -> Result<
 
 /// The canonical call of a request of either era.
 pub(crate) fn canonical(context: &Context, method: Method, lifted: Lifted) -> Call {
+    if lifted.log_level.is_some() {
+        answer::deprecated("logging");
+    }
     Call {
         endpoint: context.endpoint.clone(),
         method,

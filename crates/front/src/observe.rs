@@ -2,22 +2,21 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::LazyLock;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Frame, SizeHint};
-use opentelemetry::KeyValue;
-use opentelemetry::metrics::BoundHistogram;
 use tokio::sync::OwnedSemaphorePermit;
 use weir_core::call::RequestName;
 use weir_core::telemetry::instruments;
 
 use crate::body::{Body, Broken, Labels};
 use crate::listen::Beat;
+use crate::meters::{Http, Meters};
 use crate::tally::{Counted, Tally};
+use crate::told::Told;
 
 /// What a request is answered with.
 pub(crate) type Answer = Response<Body>;
@@ -37,8 +36,9 @@ pub(crate) struct Seen {
 }
 
 /// Follows a request. Dropping what this gives is the client's going away before there was an answer.
-pub(crate) fn begin(name: RequestName, beat: Beat) -> Seen {
-    Seen::new(name, Some(beat))
+pub(crate) fn begin(name: RequestName, beat: Beat, http: Http) -> Seen {
+    http.active(1);
+    Seen::new(name, Some((beat, http)))
 }
 
 /// Follows a message whose answer is said elsewhere than in the answer to the request that brought it.
@@ -47,10 +47,11 @@ pub(crate) fn begin_elsewhere(name: RequestName) -> Seen {
 }
 
 impl Seen {
-    fn new(name: RequestName, beat: Option<Beat>) -> Self {
+    fn new(name: RequestName, of: Option<(Beat, Http)>) -> Self {
         let (labels, counted) = (Labels::NONE, Some(Counted::Now(Tally::Cancelled)));
         let (status, began) = (StatusCode::OK, Instant::now());
-        Self { ending: Ending { labels, counted, status, began, name, _beat: beat, _permit: None } }
+        let (beat, http) = of.unzip();
+        Self { ending: Ending { labels, counted, status, began, name, http, sent: 0, _beat: beat, _permit: None } }
     }
 
     /// The answer's head is there; its body is followed to its end.
@@ -61,7 +62,7 @@ impl Seen {
         }
         // A waiting stream has a place of its own kind.
         ending._permit = permit.filter(|_| answer.extensions_mut().remove::<Waits>().is_none());
-        ending.labels = answer.body().labels;
+        ending.labels = std::mem::replace(&mut answer.body_mut().labels, Labels::NONE);
         ending.counted = answer.extensions_mut().remove::<Counted>();
         ending.status = answer.status();
         answer.map(|body| Followed { body, ending })
@@ -76,6 +77,10 @@ struct Ending {
     status: StatusCode,
     began: Instant,
     name: RequestName,
+    /// `None` where the HTTP request was another.
+    http: Option<Http>,
+    /// Bytes of the answer's body so far.
+    sent: u64,
     _beat: Option<Beat>,
     _permit: Option<OwnedSemaphorePermit>,
 }
@@ -84,8 +89,18 @@ impl Drop for Ending {
     fn drop(&mut self) {
         let took = self.began.elapsed();
         let tally = self.counted.as_ref().map_or_else(|| Tally::of_status(self.status), Counted::tally);
+        let meters = self.labels.meters.as_deref().unwrap_or(Meters::nowhere());
+        let span = self.labels.span.as_ref();
+        let _entered = span.map(|span| span.log().enter());
         if !matches!(self.counted, Some(Counted::Elsewhere)) {
-            count(self.labels, tally, took.as_secs_f64());
+            meters.request((self.labels.method, self.labels.era, tally), took, span.map(Told::context));
+        }
+        if let Some(http) = &self.http {
+            http.active(-1);
+            meters.http(http, self.status, took, self.sent);
+        }
+        if let Some(span) = span {
+            span.end(tally, self.status.as_u16());
         }
         tracing::debug!(
             request = self.name.as_str(),
@@ -97,35 +112,6 @@ impl Drop for Ending {
             "request"
         );
     }
-}
-
-/// Counts a request.
-fn count(labels: Labels, tally: Tally, seconds: f64) {
-    let bound = match (labels.method, labels.era, tally) {
-        ("tools/call", "modern", Tally::Ok) => Some(&*MODERN_CALLS),
-        ("tools/call", "legacy", Tally::Ok) => Some(&*LEGACY_CALLS),
-        _ => None,
-    };
-    if let Some(bound) = bound {
-        bound.record(seconds);
-        return;
-    }
-    instruments().server_duration.record(seconds, &series(labels, tally));
-}
-
-fn series(labels: Labels, tally: Tally) -> Vec<KeyValue> {
-    let word = tally.as_str();
-    let failed = (tally != Tally::Ok).then(|| KeyValue::new("error.type", word));
-    let all = [KeyValue::new("mcp.method.name", labels.method), KeyValue::new("era", labels.era)];
-    all.into_iter().chain([KeyValue::new("outcome", word)]).chain(failed).collect()
-}
-
-/// The series of calls that went well, looked up once: to look them up costs each call more than to count in them.
-static MODERN_CALLS: LazyLock<BoundHistogram<f64>> = LazyLock::new(|| calls("modern"));
-static LEGACY_CALLS: LazyLock<BoundHistogram<f64>> = LazyLock::new(|| calls("legacy"));
-
-fn calls(era: &'static str) -> BoundHistogram<f64> {
-    instruments().server_duration.bind(&series(Labels { method: "tools/call", era }, Tally::Ok))
 }
 
 /// An answer that a bug of weir's broke off.
@@ -145,7 +131,13 @@ impl http_body::Body for Followed {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         // A panic here would end the connection, and with it the other requests on it.
-        let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut self.body).poll_frame(cx)));
+        let this = &mut *self;
+        let entered = this.ending.labels.span.as_ref().map(|span| span.log().enter());
+        let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut this.body).poll_frame(cx)));
+        drop(entered);
+        if let Ok(Poll::Ready(Some(Ok(frame)))) = &polled {
+            this.ending.sent += frame.data_ref().map_or(0, Bytes::len) as u64;
+        }
         polled.unwrap_or_else(|_| {
             instruments().panics.add(1, &[]);
             tracing::error!(request = self.ending.name.as_str(), "an answer ended by a panic");

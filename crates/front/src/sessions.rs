@@ -14,6 +14,7 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use data_encoding::BASE64URL_NOPAD;
 use http::HeaderMap;
+use opentelemetry::KeyValue;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
@@ -156,7 +157,7 @@ impl Sessions {
         let session = Session::decode(&found.value)?;
         let age = self.ports.clock.wall().duration_since(session.began).unwrap_or_default();
         if age > limits.session_age {
-            self.end(&record).await;
+            self.end(&record, &session).await;
             return None;
         }
         Some(Opened { session, key: session_key(&id), record, version: found.version, lasts: true })
@@ -191,9 +192,12 @@ impl Sessions {
     }
 
     /// Ends a session everywhere; says whether it was there.
-    pub(crate) async fn end(&self, record: &RecordKey) -> bool {
+    pub(crate) async fn end(&self, record: &RecordKey, session: &Session) -> bool {
         let was = self.ports.records.remove(record).await.unwrap_or(false);
         if was {
+            let lasted = self.ports.clock.wall().duration_since(session.began).unwrap_or_default();
+            let revision = KeyValue::new("mcp.protocol.version", session.revision.as_str());
+            instruments().session_duration.record(lasted.as_secs_f64(), &[revision]);
             self.over(&record.id);
         }
         was

@@ -29,6 +29,7 @@ use crate::line::{self, Lines};
 use crate::listen::Peer;
 use crate::lists::PageCache;
 use crate::metadata::WellKnown;
+use crate::meters::{Http, Meters};
 use crate::observe::{self, Answer, Served};
 use crate::places::Places;
 use crate::pressure::{Said, Shortage};
@@ -115,6 +116,8 @@ pub(crate) struct Context {
     pub(crate) peer: Peer,
     /// What the head says of the trace. What `_meta` says goes before.
     pub(crate) trace: Trace,
+    /// What is measured of the endpoint.
+    pub(crate) meters: Arc<Meters>,
     /// True where the answer goes to a stream with others: nothing of it can be taken up again.
     pub(crate) on_line: bool,
 }
@@ -131,7 +134,7 @@ pub(crate) struct Stack {
     shared: Arc<Shared>,
     keeper: Gatekeeper,
     about: Arc<About>,
-    paths: HashMap<Box<str>, EndpointId>,
+    paths: HashMap<Box<str>, (EndpointId, Arc<Meters>)>,
     well_known: WellKnown,
     cors: Option<CorsLayer>,
 }
@@ -142,7 +145,8 @@ impl Stack {
         let keeper = Gatekeeper::new(&settings, address);
         let about = Arc::new(About { server_info: crate::answer::server_info(&settings.server) });
         let endpoints = shared.catalog.endpoints();
-        let paths = endpoints.iter().map(|endpoint| (endpoint.id.as_str().into(), endpoint.id.clone())).collect();
+        let served = |id: &EndpointId| (id.clone(), Meters::of(id));
+        let paths = endpoints.iter().map(|endpoint| (endpoint.id.as_str().into(), served(&endpoint.id))).collect();
         let well_known = WellKnown::new(settings.oauth.as_ref(), endpoints.iter().map(|endpoint| &endpoint.id));
         let cors = cors(&settings);
         Self { settings, shared, keeper, about, paths, well_known, cors }
@@ -161,8 +165,8 @@ impl Stack {
         let beat = peer.pulse.begin();
         // 2 observe: sees the status the client got.
         let name = self.shared.request_name();
-        let seen = observe::begin(name.clone(), beat);
         let version = request.version();
+        let seen = observe::begin(name.clone(), beat, Http::of(request.method(), version, peer.secure));
         // 4 shed: before anything is read or asked. Outside authentication: refusing must cost nothing.
         let full = MOST_IN_FLIGHT - self.shared.in_flight.available_permits() >= self.limits().in_flight;
         // What ends a session gives memory back.
@@ -227,7 +231,7 @@ impl Stack {
         let beside = line::beside(path).filter(|_| self.settings.http_sse);
         let found = at(path).map(|endpoint| (endpoint, None));
         let found = found.or_else(|| beside.and_then(|(path, end)| Some((at(path)?, Some(end)))));
-        let Some((endpoint, end)) = found else {
+        let Some(((endpoint, meters), end)) = found else {
             return crate::answer::plain(StatusCode::NOT_FOUND, "no such endpoint");
         };
         let context = Context {
@@ -238,12 +242,15 @@ impl Stack {
             name,
             peer,
             trace: trace(request.headers()),
+            meters: meters.clone(),
             on_line: end.is_some(),
         };
-        match end {
+        let mut answer = match end {
             None => crate::doorway::enter(context, &self.keeper, request).await,
             Some(end) => Box::pin(line::enter(context, &self.keeper, request, end)).await,
-        }
+        };
+        answer.body_mut().labels.meters = Some(meters.clone());
+        answer
     }
 }
 

@@ -9,7 +9,7 @@ use http::StatusCode;
 use weir_core::FailureKind;
 
 /// The words, from good to bad: of a batch the worst of its items counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Tally {
     /// It got what it asked for.
     Ok,

@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 use weir_policy::Credentials;
 
 use crate::explain::{Explainer, Question};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Format, Metrics};
 
 /// The routes, for the test that compares them with `openapi/weir.yaml`.
 pub const ROUTES: [&str; 4] = [ALIVE, READY, "/metrics", EXPLAIN];
@@ -148,14 +148,10 @@ async fn readiness(State(ready): State<Ready>) -> Response {
     }
 }
 
-async fn scrape(State(metrics): State<Metrics>) -> Response {
-    match metrics.text() {
-        Ok(text) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
-        Err(error) => {
-            tracing::error!(error, "metrics cannot be written");
-            StatusCode::INTERNAL_SERVER_ERROR.into_response()
-        }
-    }
+async fn scrape(State(metrics): State<Metrics>, headers: HeaderMap) -> Response {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let format = Format::accepted(accept);
+    ([(header::CONTENT_TYPE, format.media_type())], metrics.page(format)).into_response()
 }
 
 async fn explain(State(explainer): State<Arc<Explainer>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Response {

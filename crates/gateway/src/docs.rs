@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use weir_core::telemetry::{Row, TABLE};
+use weir_core::telemetry::{Row, rows};
 
 use crate::telemetry::exposed;
 
@@ -52,7 +52,7 @@ have `_bucket`, `_sum` and `_count`. An attribute that says nothing about a seri
 /// `docs/metrics.md`.
 pub(crate) fn metrics() -> String {
     let mut page = METRICS.to_owned();
-    for Row { name, kind, unit, attributes, about } in TABLE {
+    for Row { name, kind, unit, attributes, about } in rows() {
         let attributes: Vec<String> = attributes.iter().map(|attribute| format!("`{attribute}`")).collect();
         let (attributes, prometheus) = (attributes.join(", "), exposed(name, *kind, unit));
         let kind = format!("{kind:?}").to_lowercase();

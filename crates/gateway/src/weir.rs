@@ -85,9 +85,6 @@ pub enum StartError {
     /// Records of who did what cannot be kept.
     #[error(transparent)]
     Audit(#[from] AuditError),
-    /// Metrics cannot be exported.
-    #[error("metrics cannot be exported: {0}")]
-    Metrics(String),
 }
 
 impl Weir {
@@ -107,7 +104,7 @@ impl Weir {
     }
 
     async fn assemble(config: Config, estate: Estate) -> Result<Self, StartError> {
-        let metrics = Metrics::install().map_err(StartError::Metrics)?;
+        let metrics = Metrics::install();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let random: Arc<dyn Random> = Arc::new(SystemRandom);
         let Estate { clients: socket, operators, sealing } = estate;
@@ -127,6 +124,7 @@ impl Weir {
         let gates = Gates { authorizer: rules.clone(), limiter: limits.clone(), audit: auditing.port() };
         let catalog = catalog(&config, (&clock, &random), &gates, &sealer);
         catalog.apply(topology(&config, &upstreams));
+        metrics.watch(&catalog);
         let records = Arc::new(MemoryRecords::new(clock.clone(), config.sessions));
         let replays = Arc::new(MemoryReplays::new(clock.clone(), config.replays));
         let parking = Arc::new(MemoryParking::new(clock.clone(), random.clone(), config.parked));

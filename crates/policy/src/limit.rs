@@ -154,7 +154,9 @@ impl<'a> Toll<'a> {
 fn pay(table: &Table, limit: &Limit, (what, of): (What, [u8; 16]), cost: NonZeroU32) -> Result<(), Failure> {
     let Some(rate) = &limit.rate else { return Ok(()) };
     let key = Key { limit: limit.mark, what, of };
-    table.take(key, rate, cost).map_err(|wait| refusal::rate(&limit.name, rate, what, wait))
+    table.take(key, rate, cost).map_err(|wait| refusal::rate(&limit.name, rate, what, wait))?;
+    limit.allowed();
+    Ok(())
 }
 
 impl Limiter for Limits {

@@ -5,11 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weir_core::port::{Clock, Counters, Fut, StoreError};
+use weir_core::telemetry::Operation;
 
 use crate::lock;
 
 /// Counters alive at once. Their names come from the config and from principals, so this bounds the latter.
 const MOST: usize = 100_000;
+
+static ADD: Operation = Operation::new("counters", "add");
 
 struct Counter {
     value: u64,
@@ -52,7 +55,7 @@ impl MemoryCounters {
 
 impl Counters for MemoryCounters {
     fn add<'a>(&'a self, name: &'a str, amount: u64, ttl: Duration) -> Fut<'a, Result<u64, StoreError>> {
-        Box::pin(std::future::ready(self.add_now(name, amount, ttl)))
+        Box::pin(std::future::ready(ADD.time(|| self.add_now(name, amount, ttl))))
     }
 }
 

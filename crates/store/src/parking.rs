@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::port::{Clock, Parking, Random, random_id};
-use weir_core::telemetry::instruments;
+use weir_core::telemetry::{Operation, instruments};
 use weir_core::{Parked, ParkedId, Principal};
 
 use crate::lock;
+
+static PARK: Operation = Operation::new("parking", "park");
+static TAKE: Operation = Operation::new("parking", "take");
 
 /// How many calls may be parked, and how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,13 +60,7 @@ impl MemoryParking {
         self.lock().caps = caps;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Lot> {
-        lock(&self.lot)
-    }
-}
-
-impl Parking for MemoryParking {
-    fn park(&self, principal: &Principal, again: Option<ParkedId>, parked: Parked) -> Result<ParkedId, Failure> {
+    fn park_now(&self, principal: &Principal, again: Option<ParkedId>, parked: Parked) -> Result<ParkedId, Failure> {
         self.sweep();
         let id = again.unwrap_or_else(|| ParkedId(random_id(&*self.random)));
         let mut lot = self.lock();
@@ -80,11 +77,25 @@ impl Parking for MemoryParking {
         Ok(id)
     }
 
-    fn take(&self, principal: &Principal, id: ParkedId) -> Option<Parked> {
+    fn take_now(&self, principal: &Principal, id: ParkedId) -> Option<Parked> {
         self.sweep();
         let place = self.lock().calls.remove(&(principal.clone(), id))?;
         count(-1);
         Some(place.call)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lot> {
+        lock(&self.lot)
+    }
+}
+
+impl Parking for MemoryParking {
+    fn park(&self, principal: &Principal, again: Option<ParkedId>, parked: Parked) -> Result<ParkedId, Failure> {
+        PARK.time(|| self.park_now(principal, again, parked))
+    }
+
+    fn take(&self, principal: &Principal, id: ParkedId) -> Option<Parked> {
+        TAKE.time(|| self.take_now(principal, id))
     }
 
     fn sweep(&self) {

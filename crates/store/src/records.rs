@@ -13,8 +13,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_core::Principal;
 use weir_core::port::{Clock, Expect, Fut, Record, RecordKey, RecordKind, Records, StoreError, Written};
+use weir_core::telemetry::Operation;
 
 use crate::lock;
+
+static LOAD: Operation = Operation::new("records", "load");
+static STORE: Operation = Operation::new("records", "store");
+static REMOVE: Operation = Operation::new("records", "remove");
 
 /// Enough that two cores rarely meet at one, few enough that walking all of them is cheap.
 const SHARDS: usize = 64;
@@ -265,7 +270,7 @@ impl Shard {
 
 impl Records for MemoryRecords {
     fn load<'a>(&'a self, key: &'a RecordKey, touch: Option<Duration>) -> Fut<'a, Result<Option<Record>, StoreError>> {
-        Box::pin(std::future::ready(Ok(self.load_now(key, touch))))
+        Box::pin(std::future::ready(Ok(LOAD.time(|| self.load_now(key, touch)))))
     }
 
     fn store<'a>(
@@ -275,11 +280,11 @@ impl Records for MemoryRecords {
         ttl: Duration,
         expect: Expect,
     ) -> Fut<'a, Result<Written, StoreError>> {
-        Box::pin(std::future::ready(self.store_now(key, &value, ttl, expect)))
+        Box::pin(std::future::ready(STORE.time(|| self.store_now(key, &value, ttl, expect))))
     }
 
     fn remove<'a>(&'a self, key: &'a RecordKey) -> Fut<'a, Result<bool, StoreError>> {
-        Box::pin(std::future::ready(Ok(self.remove_now(key))))
+        Box::pin(std::future::ready(Ok(REMOVE.time(|| self.remove_now(key)))))
     }
 
     fn count(&self, kind: RecordKind) -> usize {

@@ -9,12 +9,15 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use weir_core::SessionKey;
 use weir_core::port::{Clock, Fut, Replay, Replays, StoreError, StreamKey};
-use weir_core::telemetry::instruments;
+use weir_core::telemetry::{Operation, instruments};
 
 use crate::lock;
 
 /// What an event costs beside its bytes.
 const OVERHEAD: usize = 96;
+
+static CHANGE: Operation = Operation::new("replays", "change");
+static READ: Operation = Operation::new("replays", "read");
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,11 +100,12 @@ impl MemoryReplays {
 
     /// Runs a change, and tells the metric what it made of the bytes.
     fn change<T>(&self, change: impl FnOnce(&mut Kept) -> T) -> T {
-        let mut kept = lock(&self.kept);
-        let before = kept.bytes;
-        let outcome = change(&mut kept);
-        let moved = kept.bytes as i64 - before as i64;
-        drop(kept);
+        let (outcome, moved) = CHANGE.time(|| {
+            let mut kept = lock(&self.kept);
+            let before = kept.bytes;
+            let outcome = change(&mut kept);
+            (outcome, kept.bytes as i64 - before as i64)
+        });
         if moved != 0 {
             instruments().replay_bytes.add(moved, &[]);
         }
@@ -200,8 +204,9 @@ impl Replays for MemoryReplays {
     }
 
     fn after(&self, key: StreamKey, seq: u64) -> Fut<'_, Result<Option<Replay>, StoreError>> {
-        let kept = lock(&self.kept);
-        let found = kept.sessions.get(&key.session).and_then(|session| {
+        let found = READ.time(|| {
+            let kept = lock(&self.kept);
+            let session = kept.sessions.get(&key.session)?;
             let stream = session.streams.get(&key.stream)?;
             let own = session.events.iter().filter(|event| event.stream == key.stream && event.seq > seq);
             Some(Replay { events: own.map(|event| (event.seq, event.text.clone())).collect(), over: stream.over })

@@ -6,9 +6,13 @@ use std::time::Duration;
 
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::port::{Clock, KeptTask, TaskBook};
+use weir_core::telemetry::Operation;
 use weir_core::{EndpointId, Principal};
 
 use crate::lock;
+
+static ENTER: Operation = Operation::new("tasks", "enter");
+static FIND: Operation = Operation::new("tasks", "find");
 
 /// How many tasks are remembered, and how much of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +62,36 @@ impl MemoryTasks {
         Self { clock, caps, book: Mutex::default() }
     }
 
+    fn enter_now(&self, owner: Owner, task: KeptTask, ttl: Option<Duration>) -> Result<(), Failure> {
+        let now = self.clock.monotonic();
+        let until = now + ttl.unwrap_or(self.caps.time).min(self.caps.time);
+        let mut book = self.lock();
+        // A task that is told of anew stays where it stood in the list.
+        let own = book.owners.get(&owner);
+        let known = own.and_then(|own| own.iter().find(|(_, entry)| entry.task.name == task.name).map(|(nth, _)| *nth));
+        book.remove(&owner, |nth, entry| Some(nth) == known || entry.until <= now);
+        let own = book.owners.get(&owner);
+        let oldest = own.filter(|own| !owner.0.is_anonymous() && own.len() >= self.caps.per_owner);
+        if let Some(oldest) = oldest.and_then(|own| own.keys().next().copied()) {
+            book.remove(&owner, |nth, _| nth == oldest);
+        }
+        let is_full = |book: &Book| book.total >= self.caps.total || book.bytes + task.state.len() > self.caps.bytes;
+        if is_full(&book) {
+            book.sweep(now);
+        }
+        if is_full(&book) {
+            drop(book);
+            let text = "No more tasks can be remembered now: try again later";
+            return Err(Failure::new(FailureKind::Busy, text));
+        }
+        let nth = known.unwrap_or(book.next + 1);
+        book.next = book.next.max(nth);
+        book.total += 1;
+        book.bytes += task.state.len();
+        book.owners.entry(owner).or_default().insert(nth, Entry { task, until });
+        Ok(())
+    }
+
     fn lock(&self) -> MutexGuard<'_, Book> {
         lock(&self.book)
     }
@@ -101,41 +135,19 @@ impl TaskBook for MemoryTasks {
         task: KeptTask,
         ttl: Option<Duration>,
     ) -> Result<(), Failure> {
-        let now = self.clock.monotonic();
-        let until = now + ttl.unwrap_or(self.caps.time).min(self.caps.time);
-        let owner = (principal.clone(), endpoint.clone());
-        let mut book = self.lock();
-        // A task that is told of anew stays where it stood in the list.
-        let own = book.owners.get(&owner);
-        let known = own.and_then(|own| own.iter().find(|(_, entry)| entry.task.name == task.name).map(|(nth, _)| *nth));
-        book.remove(&owner, |nth, entry| Some(nth) == known || entry.until <= now);
-        let own = book.owners.get(&owner);
-        let oldest = own.filter(|own| !principal.is_anonymous() && own.len() >= self.caps.per_owner);
-        if let Some(oldest) = oldest.and_then(|own| own.keys().next().copied()) {
-            book.remove(&owner, |nth, _| nth == oldest);
-        }
-        let is_full = |book: &Book| book.total >= self.caps.total || book.bytes + task.state.len() > self.caps.bytes;
-        if is_full(&book) {
-            book.sweep(now);
-        }
-        if is_full(&book) {
-            drop(book);
-            let text = "No more tasks can be remembered now: try again later";
-            return Err(Failure::new(FailureKind::Busy, text));
-        }
-        let nth = known.unwrap_or(book.next + 1);
-        book.next = book.next.max(nth);
-        book.total += 1;
-        book.bytes += task.state.len();
-        book.owners.entry(owner).or_default().insert(nth, Entry { task, until });
-        Ok(())
+        ENTER.time(|| self.enter_now((principal.clone(), endpoint.clone()), task, ttl))
     }
 
     fn find(&self, owner: (&Principal, &EndpointId), name: &str) -> Option<KeptTask> {
         let now = self.clock.monotonic();
-        let book = self.lock();
-        let found = book.own(owner)?.values().find(|entry| &*entry.task.name == name)?;
-        (found.until > now).then(|| found.task.clone())
+        let found = FIND.time(|| {
+            let book = self.lock();
+            book.own(owner)?
+                .values()
+                .find(|entry| &*entry.task.name == name)
+                .map(|entry| (entry.until, entry.task.clone()))
+        });
+        found.filter(|(until, _)| *until > now).map(|(_, task)| task)
     }
 
     fn forget(&self, (principal, endpoint): (&Principal, &EndpointId), name: &str) {

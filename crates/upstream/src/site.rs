@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use weir_core::bell::Bells;
 use weir_core::names::UpstreamId;
 use weir_core::port::{Clock, Random};
-use weir_core::telemetry::instruments;
+use weir_core::telemetry::{UpstreamMeter, instruments};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::carry;
 use weir_era::hop::Tongue;
@@ -45,6 +45,8 @@ pub(crate) struct Site {
     /// Ends everything.
     stop: CancellationToken,
     last_error: Mutex<Option<String>>,
+    /// What is measured of it.
+    pub(crate) meter: Arc<UpstreamMeter>,
 }
 
 impl Site {
@@ -54,10 +56,12 @@ impl Site {
         ports: &Ports,
         client_info: Bytes,
     ) -> Self {
+        let meter = UpstreamMeter::of(&id);
         Self {
             id,
             bounds,
             asks,
+            meter,
             clock: ports.clock.clone(),
             random: ports.random.clone(),
             bells: ports.bells.clone(),

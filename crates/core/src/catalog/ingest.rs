@@ -74,7 +74,11 @@ fn make(
             instruments().tool_definition_changed.add(1, &[label(upstream)]);
             tracing::warn!(%upstream, tool = plain(&draft.native, 64), "the definition of a tool changed");
         }
-        let tool = draft.finish(upstream, &works.contracts);
+        let mut tool = draft.finish(upstream, &works.contracts);
+        if let Some(old) = old {
+            // It goes on counting.
+            tool.meter = old.meter.clone();
+        }
         unchecked(&tool);
         tools.push(Arc::new(tool));
     }

@@ -3,19 +3,16 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use opentelemetry::KeyValue;
-use opentelemetry::metrics::BoundHistogram;
 use sha2::{Digest as _, Sha256};
 use weir_wire::scan::{self, Limits};
 
 use super::view::Version;
 use crate::names::UpstreamId;
 use crate::schema::{Contract, Contracts};
-use crate::telemetry::instruments;
+use crate::telemetry::{ItemMeter, UpstreamMeter};
 use crate::toolset::Hints;
 use crate::upstream::ListKind;
 
@@ -44,9 +41,8 @@ pub struct Tool {
     pub tasks: TaskSupport,
     pub(crate) input: Contract,
     pub(crate) output: Contract,
-    pub(crate) labels: Arc<[KeyValue]>,
-    /// The series of calls that completed, looked up once: to look it up costs more than to count in it.
-    completed: OnceLock<BoundHistogram<f64>>,
+    /// What is measured of its calls.
+    pub(crate) meter: Arc<ItemMeter>,
 }
 
 /// `execution.taskSupport` of a tool (2025-11-25). Tools of servers that know no tasks come without one.
@@ -134,9 +130,7 @@ impl Draft {
     pub(crate) fn finish(self, upstream: &UpstreamId, contracts: &Contracts) -> Tool {
         let contract = |at: Option<Range<usize>>| at.map_or(Contract::None, |at| contracts.of(&self.raw[at]));
         let (input, output) = (contract(self.input.clone()), contract(self.output.clone()));
-        let upstream_label = KeyValue::new("upstream", upstream.as_str().to_owned());
-        let name = self.kind.name_attribute().map(|key| KeyValue::new(key, plain(&self.native, LABEL_LENGTH)));
-        let labels = [upstream_label].into_iter().chain(name).collect();
+        let meter = ItemMeter::new(UpstreamMeter::of(upstream), self.kind, plain(&self.native, LABEL_LENGTH));
         Tool {
             kind: self.kind,
             hints: self.hints(),
@@ -149,8 +143,7 @@ impl Draft {
             digest: self.digest,
             input,
             output,
-            labels,
-            completed: OnceLock::new(),
+            meter,
         }
     }
 
@@ -168,8 +161,7 @@ impl Draft {
             digest: self.digest,
             input: other.input.clone(),
             output: other.output.clone(),
-            labels: other.labels.clone(),
-            completed: OnceLock::new(),
+            meter: other.meter.clone(),
         }
     }
 
@@ -195,30 +187,11 @@ impl Draft {
 }
 
 impl Tool {
-    /// Counts a call of this tool that ended with this outcome, one of a fixed set of words.
-    pub(crate) fn took(&self, outcome: &'static str, time: Duration) {
-        let seconds = time.as_secs_f64();
-        if outcome == "complete" {
-            let bind = || instruments().client_duration.bind(&self.series(outcome));
-            self.completed.get_or_init(bind).record(seconds);
-        } else {
-            instruments().client_duration.record(seconds, &self.series(outcome));
-        }
-    }
-
-    fn series(&self, outcome: &'static str) -> Vec<KeyValue> {
-        // What waits for something and what became a task did not fail.
-        let failed = !matches!(outcome, "complete" | "input_required" | "task");
-        let failed = failed.then(|| KeyValue::new("error.type", outcome));
-        let method = KeyValue::new("mcp.method.name", self.kind.used_by().as_str());
-        self.labels.iter().cloned().chain([method, KeyValue::new("outcome", outcome)]).chain(failed).collect()
-    }
-
     /// A resource that no list shows, but that a client may ask for by its URI.
     pub(crate) fn unlisted(upstream: &UpstreamId, uri: &str) -> Self {
         let raw = Bytes::from(serde_json::json!({ "uri": uri }).to_string());
         let name = scan::find(&raw, "uri").unwrap_or_default();
-        let labels = Arc::new([KeyValue::new("upstream", upstream.as_str().to_owned())]);
+        let meter = ItemMeter::new(UpstreamMeter::of(upstream), ListKind::Resources, String::new());
         Self {
             hints: Hints::default(),
             mirrored: false,
@@ -231,8 +204,7 @@ impl Tool {
             name,
             input: Contract::None,
             output: Contract::None,
-            labels,
-            completed: OnceLock::new(),
+            meter,
         }
     }
 }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use opentelemetry::KeyValue;
 use weir_wire::method::Method;
 use weir_wire::scan;
 use weir_wire::splice::Edits;
@@ -13,6 +14,7 @@ use weir_wire::write::{ObjectWriter, string};
 
 use crate::endpoint::{Endpoint, Mode};
 use crate::names::UpstreamId;
+use crate::telemetry::instruments;
 
 /// What is done to the questions of one call.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +31,7 @@ impl Dress {
 
     /// The `params` of one question. What is malformed passes: the client says so.
     pub(super) fn question(&self, method: Method, params: &Bytes) -> Bytes {
+        note_deprecated(method, params);
         let edits = match (method, &self.asker) {
             (Method::SamplingCreateMessage, _) => Edits::new().replace("includeContext", &b"\"none\""[..]),
             (Method::ElicitationCreate, Some(asker)) => {
@@ -67,6 +70,22 @@ impl Dress {
         let params = self.question(method, &request.slice(range));
         let edited = Edits::new().replace("params", params).apply_checked(&request);
         edited.map_or(request, |(request, _)| request)
+    }
+}
+
+/// Counts what 2026-07-28 has deprecated (R286).
+fn note_deprecated(method: Method, params: &Bytes) {
+    let count = |feature| instruments().deprecated.add(1, &[KeyValue::new("feature", feature)]);
+    match method {
+        Method::RootsList => count("roots"),
+        Method::SamplingCreateMessage => {
+            count("sampling");
+            let asked = scan::find(params, "includeContext").and_then(|at| scan::string(&params[at]));
+            if asked.is_some_and(|context| context != "none") {
+                count("include_context");
+            }
+        }
+        _ => {}
     }
 }
 

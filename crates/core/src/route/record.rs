@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
+use weir_wire::method::Method;
 
 use super::check::is_error;
 use super::way::Way;
@@ -14,6 +16,8 @@ use crate::failure::Failure;
 use crate::port::{Attempt, Audit, Ended, Permit, Verdict};
 use crate::principal::Principal;
 use crate::reply::{End, Event, Payload, PayloadSource, Reply};
+use crate::telemetry::is_failed;
+use crate::trace::{self, Asked, ServerSpan};
 
 /// A call under way. Dropping it records that the call was cancelled.
 pub(super) struct Record {
@@ -59,7 +63,10 @@ impl Record {
         }
         let took = self.began.elapsed();
         let Begun { principal, call, item, verdict, permit } = &mut self.begun;
-        item.tool.took(outcome, took);
+        item.tool.meter.took(call.method, outcome, took, trace::sent(&call.trace));
+        if let Some(span) = &call.trace.span {
+            told(span, call, item, (outcome, took));
+        }
         let attempt = Attempt { principal, call, item: Some(item) };
         let ended = Ended { outcome, took, bytes: self.bytes, verdict: std::mem::take(verdict) };
         self.audit.ended(&attempt, &ended);
@@ -72,6 +79,22 @@ impl Drop for Record {
     fn drop(&mut self) {
         self.write("cancelled");
     }
+}
+
+/// Tells of a call that is over.
+fn told(span: &ServerSpan, call: &Call, item: &Item, (outcome, took): (&'static str, Duration)) {
+    let mut attributes = vec![
+        ("mcp.method.name", trace::Value::Word(call.method.as_str())),
+        ("weir.upstream", trace::Value::Text(item.tool.upstream.as_str().into())),
+    ];
+    if call.method == Method::ToolsCall {
+        attributes.push(("gen_ai.operation.name", trace::Value::Word("execute_tool")));
+    }
+    let name = item.tool.meter.name();
+    attributes.extend(name.map(|(attribute, name)| (attribute, trace::Value::Text(name.clone()))));
+    let failed = is_failed(outcome);
+    let asked = Asked { method: call.method.as_str(), took, outcome, failed, attributes };
+    span.asked(&call.trace, name.map(|(_, name)| name), asked);
 }
 
 /// Writes the record, or lets it go along with a result that is still arriving.

@@ -31,7 +31,7 @@ fn r071_r072_r207_a_modern_call_is_the_clients_bytes_with_weirs_own_meta() {
     call.wants_progress = true;
     call.log_level = Some(LogLevel::Info);
     call.resume = Some(Resume::Upstream("theirs\"".into()));
-    call.trace = Trace { parent: Some("00-ours".into()), state: Some("a=b".into()), baggage: None };
+    call.trace = Trace { parent: Some("00-ours".into()), state: Some("a=b".into()), ..Trace::default() };
     assert_eq!(
         text(&modern_call(42, &call, "t", &SENDER)),
         concat!(

@@ -141,7 +141,8 @@ impl Asker {
         let Some(round) = self.round.take() else { return Poll::Pending };
         let answers = round.asks.then(|| round.responses());
         let resume = round.state.map(Resume::Upstream);
-        let call = Arc::new(Call { resume, answers, ..(*self.call).clone() });
+        let trace = self.call.trace.clone().step(&*self.shared.ports.random);
+        let call = Arc::new(Call { resume, answers, trace, ..(*self.call).clone() });
         let (router, call) = (self.shared.router.clone(), self.known.with(call));
         Poll::Ready(Outcome::Again(Box::pin(async move { router.call(call).await })))
     }

@@ -35,6 +35,8 @@ pub(crate) struct Peer {
     /// The client certificate (DER, leaf), verified against the listener's roots.
     pub(crate) certificate: Option<Arc<[u8]>>,
     pub(crate) pulse: Arc<Pulse>,
+    /// Whether it came by TLS.
+    pub(crate) secure: bool,
 }
 
 /// How a connection ended; the cause is for the debug log only.
@@ -48,7 +50,7 @@ struct Context {
 
 impl Peer {
     fn new(address: IpAddr) -> Self {
-        Self { address, certificate: None, pulse: Arc::default() }
+        Self { address, certificate: None, pulse: Arc::default(), secure: false }
     }
 }
 
@@ -98,7 +100,7 @@ impl Context {
         let version = if stream.get_ref().1.alpn_protocol() == Some(b"h2") { Version::Two } else { Version::One };
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let certificate = shown.map(|leaf| Arc::from(leaf.as_ref()));
-        let peer = Peer { certificate, ..Peer::new(address) };
+        let peer = Peer { certificate, secure: true, ..Peer::new(address) };
         self.run(stream, Bytes::new(), version, peer).await
     }
 

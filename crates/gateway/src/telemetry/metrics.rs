@@ -1,72 +1,162 @@
-//! The OpenTelemetry SDK behind core's instruments, and its Prometheus text.
+//! The OpenTelemetry SDK behind core's instruments, and what is looked up when somebody reads them.
 //!
 //! Instruments are process-wide, so this is too: however many gateways run in one process (tests do that), they share
 //! one set of series.
 
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
 
+use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::metrics::{Aggregation, Instrument, InstrumentKind, SdkMeterProvider, Stream};
-use prometheus::{Registry, TextEncoder};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::metrics::data::ResourceMetrics;
+use opentelemetry_sdk::metrics::reader::MetricReader;
+use opentelemetry_sdk::metrics::{
+    Aggregation, Instrument, InstrumentKind, ManualReader, Pipeline, SdkMeterProvider, Stream, Temporality,
+};
+use weir_core::Catalog;
+use weir_core::telemetry::{instruments, unix_seconds};
 
-/// Series of one instrument. Attribute values come from fixed sets and the config, but for the names of tools, which
-/// upstreams choose; what is beyond is counted together under `otel_metric_overflow` (fault F16).
-const SERIES: usize = 2_000;
+use super::exposition::{self, Format};
+use super::gather::{self, Family};
 
-/// Seconds. From what a call costs in weir alone to a tool that takes its hour.
+/// Series of one instrument; what is beyond is counted together under `otel_metric_overflow` (fault F16). Attribute values come from
+/// fixed sets and the config, so only a config of hundreds of upstreams comes near.
+const SERIES: usize = 1000;
+/// The same of a histogram, which is some twenty lines a series.
+const HISTOGRAMS: usize = 200;
+
+/// Seconds. From what a disk or the store takes to a session of a day.
 const SECONDS: [f64; 16] =
-    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0, 3600.0];
+    [0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 10.0, 60.0, 3600.0, 86400.0];
+/// Bytes of a body.
+const BYTES: [f64; 8] = [1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0];
 
 /// The process's metrics.
 #[derive(Clone)]
 pub struct Metrics {
-    registry: Registry,
+    shared: Arc<Shared>,
 }
 
-static METRICS: OnceLock<Result<Metrics, String>> = OnceLock::new();
+struct Shared {
+    reader: Reader,
+    resource: Vec<(String, String)>,
+    /// Whose upstreams are looked at.
+    catalogs: Mutex<Vec<Weak<Catalog>>>,
+}
+
+static METRICS: OnceLock<Metrics> = OnceLock::new();
 
 impl Metrics {
     /// Installs the SDK, the first time it is called; must come before anything is recorded.
-    ///
-    /// # Errors
-    /// The exporter cannot be made; the text says why.
-    pub fn install() -> Result<Self, String> {
+    pub fn install() -> Self {
         METRICS.get_or_init(Self::make).clone()
     }
 
-    fn make() -> Result<Self, String> {
-        let registry = Registry::new();
-        // One scope only: its name on every series would say nothing.
-        let exporter = opentelemetry_prometheus::exporter()
-            .with_registry(registry.clone())
-            .scope_info_enabled(false)
-            .build()
-            .map_err(|error| error.to_string())?;
-        let resource = Resource::builder().with_service_name("weir").build();
+    fn make() -> Self {
+        // What the environment says of the service goes before.
+        let named = std::env::var_os("OTEL_SERVICE_NAME").is_some();
+        let resource =
+            Resource::builder().with_attributes([KeyValue::new("service.version", env!("CARGO_PKG_VERSION"))]);
+        let resource = if named { resource } else { resource.with_service_name("weir") }.build();
+        let known = resource.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        let reader = Reader(Arc::new(ManualReader::builder().build()));
         let provider =
-            SdkMeterProvider::builder().with_reader(exporter).with_resource(resource).with_view(view).build();
+            SdkMeterProvider::builder().with_reader(reader.clone()).with_resource(resource).with_view(view).build();
         opentelemetry::global::set_meter_provider(provider);
-        Ok(Self { registry })
+        instruments().build_info.record(1, &[KeyValue::new("version", env!("CARGO_PKG_VERSION"))]);
+        instruments().start_time.record(unix_seconds(SystemTime::now()), &[]);
+        Self { shared: Arc::new(Shared { reader, resource: known, catalogs: Mutex::default() }) }
+    }
+
+    /// Looks at these upstreams too, whenever somebody reads, as long as the catalog is there.
+    pub fn watch(&self, catalog: &Arc<Catalog>) {
+        let mut catalogs = self.shared.catalogs.lock().unwrap_or_else(PoisonError::into_inner);
+        catalogs.retain(|catalog| catalog.strong_count() > 0);
+        catalogs.push(Arc::downgrade(catalog));
     }
 
     /// All series, in Prometheus' text format.
-    ///
-    /// # Errors
-    /// The text cannot be written; a bug of the exporter's.
-    pub fn text(&self) -> Result<String, String> {
-        TextEncoder::new().encode_to_string(&self.registry.gather()).map_err(|error| error.to_string())
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.page(Format::Plain)
+    }
+
+    /// All series, in this format.
+    pub(crate) fn page(&self, format: Format) -> String {
+        exposition::write(&self.families(), &self.shared.resource, format)
+    }
+
+    /// What is known of the process.
+    pub(super) fn resource(&self) -> &[(String, String)] {
+        &self.shared.resource
+    }
+
+    /// All series.
+    pub(super) fn families(&self) -> Vec<Family> {
+        let catalogs = self.shared.catalogs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        catalogs.iter().filter_map(Weak::upgrade).for_each(|catalog| look_at(&catalog));
+        let mut collected = ResourceMetrics::default();
+        if let Err(error) = self.shared.reader.collect(&mut collected) {
+            tracing::error!(%error, "metrics cannot be collected");
+        }
+        gather::families(&collected)
+    }
+}
+
+/// Notes how the upstreams stand. Here and not where it happens, so that no call pays for it.
+fn look_at(catalog: &Catalog) {
+    for upstream in catalog.upstreams() {
+        let health = upstream.health();
+        let own = || KeyValue::new("upstream", upstream.id().to_string());
+        instruments().upstream_in_flight.record(health.in_flight as u64, &[own()]);
+        let state = match (health.down, health.revision) {
+            (true, _) => "down",
+            (false, Some(_)) => "up",
+            (false, None) => "unknown",
+        };
+        for word in ["unknown", "up", "down"] {
+            let labels = [own(), KeyValue::new("state", word)];
+            instruments().upstream_state.record(u64::from(word == state), &labels);
+        }
+    }
+}
+
+/// The SDK's reader, shared with who reads.
+#[derive(Clone, Debug)]
+struct Reader(Arc<ManualReader>);
+
+impl MetricReader for Reader {
+    fn register_pipeline(&self, pipeline: Weak<Pipeline>) {
+        self.0.register_pipeline(pipeline);
+    }
+
+    fn collect(&self, metrics: &mut ResourceMetrics) -> OTelSdkResult {
+        self.0.collect(metrics)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.0.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.0.shutdown_with_timeout(timeout)
+    }
+
+    fn temporality(&self, kind: InstrumentKind) -> Temporality {
+        self.0.temporality(kind)
     }
 }
 
 fn view(instrument: &Instrument) -> Option<Stream> {
-    let stream = Stream::builder().with_cardinality_limit(SERIES);
     let stream = match instrument.kind() {
-        InstrumentKind::Histogram => stream.with_aggregation(Aggregation::ExplicitBucketHistogram {
-            boundaries: SECONDS.to_vec(),
-            record_min_max: false,
-        }),
-        _ => stream,
+        InstrumentKind::Histogram => {
+            let boundaries = if instrument.unit() == "By" { BYTES.to_vec() } else { SECONDS.to_vec() };
+            let buckets = Aggregation::ExplicitBucketHistogram { boundaries, record_min_max: false };
+            Stream::builder().with_cardinality_limit(HISTOGRAMS).with_aggregation(buckets)
+        }
+        _ => Stream::builder().with_cardinality_limit(SERIES),
     };
     stream.build().ok()
 }
@@ -79,41 +169,71 @@ impl fmt::Debug for Metrics {
 
 #[cfg(test)]
 mod tests {
-    use opentelemetry::KeyValue;
-    use weir_core::telemetry::instruments;
+    use weir_core::UpstreamId;
+    use weir_core::telemetry::{ItemMeter, UpstreamMeter};
+    use weir_core::upstream::ListKind;
+    use weir_wire::method::Method;
 
     use super::*;
 
     #[test]
-    fn every_instrument_is_scraped_under_its_name() {
-        let metrics = Metrics::install().expect("the exporter can be made");
-        let all = instruments();
-        all.refusals.add(1, &[KeyValue::new("reason", "host")]);
-        all.client_duration.record(0.2, &[KeyValue::new("upstream", "a")]);
-        all.upstream_up.record(1, &[KeyValue::new("upstream", "a")]);
-        let text = metrics.text().expect("metrics can be written");
-        assert!(text.contains("weir_refusals_total{reason=\"host\"} "), "{text}");
-        assert!(text.contains("mcp_client_operation_duration_seconds_bucket{upstream=\"a\",le=\"0.25\"} "), "{text}");
-        assert!(text.contains("weir_upstream_up{upstream=\"a\"} 1"), "{text}");
-        assert!(text.contains("target_info{service_name=\"weir\","), "{text}");
+    fn every_instrument_is_scraped_under_its_name_and_what_is_of_nobody_is_not() {
+        let metrics = Metrics::install();
+        let a = UpstreamMeter::of(&UpstreamId::new("a").expect("an id"));
+        let tool = ItemMeter::new(a.clone(), ListKind::Tools, "order".to_owned());
+        tool.took(Method::ToolsCall, "timed_out", Duration::from_millis(150), None);
+        a.sent(12);
+        instruments().refusals.add(1, &[KeyValue::new("reason", "host")]);
+        for upstream in ["a", "gone"] {
+            instruments().upstream_up.record(1, &[KeyValue::new("upstream", upstream)]);
+        }
+        let text = metrics.text();
+        for line in [
+            "weir_refusals_total{reason=\"host\"} 1",
+            "mcp_client_operation_duration_seconds_bucket{upstream=\"a\",mcp_method_name=\"tools/call\",gen_ai_tool_name=\"order\",outcome=\"timed_out\",error_type=\"timed_out\",le=\"0.2\"} 1",
+            "weir_upstream_io_bytes_total{network_io_direction=\"transmit\",upstream=\"a\"} 12",
+            "weir_upstream_up{upstream=\"a\"} 1",
+            "weir_build_info{version=",
+            "process_start_time_seconds ",
+            "target_info{",
+        ] {
+            assert!(text.lines().any(|own| own.starts_with(line)), "{line} in {text}");
+        }
+        assert!(!text.contains("gone"), "{text}");
     }
 
     #[test]
-    fn f16_an_upstream_that_makes_up_names_fills_its_instrument_and_no_more() {
-        let metrics = Metrics::install().expect("the exporter can be made");
+    fn f16_an_instrument_has_so_many_series_and_no_more() {
+        let metrics = Metrics::install();
         for number in 0..100_000 {
-            let labels = [KeyValue::new("upstream", "liar"), KeyValue::new("reason", format!("made-up-{number}"))];
-            instruments().upstream_protocol_errors.add(1, &labels);
+            instruments().refusals.add(1, &[KeyValue::new("reason", format!("made-up-{number}"))]);
         }
-        let text = metrics.text().expect("metrics can be written");
-        let own: Vec<&str> =
-            text.lines().filter(|line| line.starts_with("weir_upstream_protocol_errors_total{")).collect();
+        let text = metrics.text();
+        let own: Vec<&str> = text.lines().filter(|line| line.starts_with("weir_refusals_total{")).collect();
         // And the one for the rest.
-        assert!((1000..=SERIES + 1).contains(&own.len()), "{}", own.len());
+        assert!((SERIES / 2..=SERIES + 1).contains(&own.len()), "{}", own.len());
         let rest = own.iter().find(|line| line.contains("otel_metric_overflow")).expect("the rest is counted together");
-        assert!(
-            rest.rsplit(' ').next().and_then(|count| count.parse::<f64>().ok()).is_some_and(|count| count > 90_000.0)
-        );
+        let count = rest.rsplit(' ').next().and_then(|count| count.parse::<f64>().ok());
+        assert!(count.is_some_and(|count| count > 90_000.0), "{rest}");
+    }
+
+    #[test]
+    fn f16_a_million_names_are_two_thousand_series_and_less_than_a_mebibyte() {
+        let metrics = Metrics::install();
+        let upstream = UpstreamMeter::of(&UpstreamId::new("liar").expect("an id"));
+        let mut listed = Vec::new();
+        for number in 0..1_000_000 {
+            let name = format!("{number:0>64}");
+            let tool = ItemMeter::new(upstream.clone(), ListKind::Tools, name);
+            tool.took(Method::ToolsCall, "complete", Duration::from_millis(number % 1000), None);
+            if listed.len() < 1000 {
+                listed.push(tool);
+            }
+        }
+        let text = metrics.text();
+        let series = text.lines().filter(|line| !line.starts_with('#')).count();
+        assert!((1000..=2000).contains(&series), "{series} series");
         assert!(text.len() < 1 << 20, "{} bytes", text.len());
+        assert!(text.contains("gen_ai_tool_name=\"other\""));
     }
 }

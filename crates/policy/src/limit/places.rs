@@ -3,6 +3,7 @@
 //! The principal's comes first: a call that waits for its upstream counts as one of its principal's, so that nobody fills
 //! an upstream's queue with more than those.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
@@ -15,7 +16,7 @@ use weir_core::telemetry::instruments;
 
 use super::queue::{Caps, Name, Party, Place, Queues, Turn, Waiting};
 use super::refusal::{self, PRINCIPAL, UPSTREAM};
-use super::rules::Concurrency;
+use super::rules::{Allowed, Concurrency};
 
 /// All places there are.
 pub(super) struct Places {
@@ -83,7 +84,16 @@ impl Places {
     }
 }
 
+static OWN: LazyLock<Allowed> = LazyLock::new(Allowed::default);
+static THEIRS: LazyLock<Allowed> = LazyLock::new(Allowed::default);
+
 fn permit(first: Option<Place<Party>>, second: Option<Place<UpstreamId>>) -> Permit {
+    if first.is_some() {
+        OWN.one(PRINCIPAL);
+    }
+    if second.is_some() {
+        THEIRS.one(UPSTREAM);
+    }
     match (first, second) {
         (None, None) => Permit::free(),
         both => Permit::holding(both),

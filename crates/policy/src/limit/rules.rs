@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use globset::{GlobBuilder, GlobMatcher};
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::BoundCounter;
 use sha2::{Digest as _, Sha256};
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::principal::Principal;
+use weir_core::telemetry::instruments;
 
 /// All limits of a service. The default limits no rate, and holds the caps of [`Concurrency::default`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -52,9 +55,38 @@ pub struct Limit {
     pub(super) daily: Option<u64>,
     /// A digest of name and rate: what is counted under it goes on counting as long as both stay the same.
     pub(super) mark: u64,
+    allowed: Allowed,
+}
+
+/// Where a limit counts whom it let pass, looked up once. It says nothing of the limit, so all are equal.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Allowed(Arc<OnceLock<BoundCounter<u64>>>);
+
+impl PartialEq for Allowed {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Allowed {}
+
+impl Allowed {
+    /// Counts one that the limit of this name let pass.
+    pub(super) fn one(&self, name: &str) {
+        let bind = || {
+            let labels = [KeyValue::new("limit", name.to_owned()), KeyValue::new("outcome", "allowed")];
+            instruments().limit_decisions.bind(&labels)
+        };
+        self.0.get_or_init(bind).add(1);
+    }
 }
 
 impl Limit {
+    /// Counts one that it let pass.
+    pub(super) fn allowed(&self) {
+        self.allowed.one(&self.name);
+    }
+
     /// A limit whose name (unique among all limits) stands in refusals and metrics, with a rate, and so much in a day of UTC.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, rate: Option<Rate>, daily: Option<u64>) -> Self {
@@ -68,7 +100,7 @@ impl Limit {
         hash.update(name.as_bytes());
         let full: [u8; 32] = hash.finalize().into();
         let mark = full[..8].iter().fold(0, |mark, &byte| mark << 8 | u64::from(byte));
-        Self { name, rate, daily, mark }
+        Self { name, rate, daily, mark, allowed: Allowed::default() }
     }
 
     /// Its rate.

@@ -63,7 +63,7 @@ impl Child {
             ended: CancellationToken::new(),
         };
         site.sessions(1);
-        site.spawn(write(input, out, child.stop.clone()));
+        site.spawn(write(input, out, site.clone(), child.stop.clone()));
         site.spawn(read(output, pipe.clone()));
         site.spawn(drain(errors, site.clone(), child.errors.clone()));
         let watched = Watched { site: site.clone(), pipe, ended: child.ended.clone() };
@@ -170,7 +170,7 @@ async fn supervise(mut process: tokio::process::Child, group: Group, stop: Cance
 }
 
 /// Writes messages, a line each, until the child is to end or does not read any more.
-async fn write(mut input: ChildStdin, mut out: mpsc::Receiver<Bytes>, stop: CancellationToken) {
+async fn write(mut input: ChildStdin, mut out: mpsc::Receiver<Bytes>, site: Arc<Site>, stop: CancellationToken) {
     loop {
         let message = tokio::select! {
             () = stop.cancelled() => return,
@@ -190,6 +190,7 @@ async fn write(mut input: ChildStdin, mut out: mpsc::Receiver<Bytes>, stop: Canc
             () = stop.cancelled() => return,
             written = input.write_all(&line) => if written.is_err() { return },
         }
+        site.meter.sent(line.len());
     }
 }
 
@@ -214,7 +215,7 @@ async fn read(mut output: ChildStdout, pipe: Arc<Pipe>) {
         held.reserve(16 << 10);
         match output.read_buf(&mut held).await {
             Ok(0) => return pipe.close("the process closed its output"),
-            Ok(_) => {}
+            Ok(bytes) => pipe.site.meter.received(bytes),
             Err(error) => return pipe.close(&format!("its output cannot be read: {error}")),
         }
     }

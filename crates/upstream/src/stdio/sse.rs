@@ -120,6 +120,7 @@ async fn read(mut stream: Stream, pipe: Arc<Pipe>, stop: CancellationToken, _end
     let reading = async {
         while let Some((event, data)) = stream.next().await {
             if event.as_deref().is_none_or(|event| event == "message") && !data.is_empty() {
+                pipe.site.meter.received(data.len());
                 pipe.receive(data);
             }
         }

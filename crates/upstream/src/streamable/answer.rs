@@ -5,14 +5,18 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http_body::Body;
 use hyper::body::Incoming;
+use weir_core::telemetry::UpstreamMeter;
 use weir_wire::splitter::{Piece, ReplySplitter, SplitCaps};
 use weir_wire::sse::{self, SseItem};
 use weir_wire::{Limits, Response};
+
+use crate::site::Site;
 
 /// A message up to this size is kept whole; the result of a longer one is passed on in pieces.
 const WHOLE: usize = 64 << 10;
@@ -58,23 +62,25 @@ pub(crate) struct Answer {
     room: usize,
     most: usize,
     over: bool,
+    meter: Arc<UpstreamMeter>,
 }
 
 impl Answer {
     /// A JSON body: one message.
-    pub(crate) fn json(body: Incoming, most: usize) -> Self {
-        Self::new(body, None, most)
+    pub(crate) fn json(body: Incoming, site: &Site) -> Self {
+        Self::new(body, None, site)
     }
 
     /// A stream of events: many messages.
-    pub(crate) fn events(body: Incoming, most: usize) -> Self {
-        let caps = sse::Caps { max_event: most as u64, ..sse::Caps::default() };
-        Self::new(body, Some(Box::new(sse::Decoder::new(caps))), most)
+    pub(crate) fn events(body: Incoming, site: &Site) -> Self {
+        let caps = sse::Caps { max_event: site.bounds.max_reply as u64, ..sse::Caps::default() };
+        Self::new(body, Some(Box::new(sse::Decoder::new(caps))), site)
     }
 
-    fn new(body: Incoming, events: Option<Box<sse::Decoder>>, most: usize) -> Self {
+    fn new(body: Incoming, events: Option<Box<sse::Decoder>>, site: &Site) -> Self {
+        let (most, meter) = (site.bounds.max_reply, site.meter.clone());
         let message = Collector::new(most);
-        Self { body, events, rest: Bytes::new(), message, parts: VecDeque::new(), room: most, most, over: false }
+        Self { body, events, rest: Bytes::new(), message, parts: VecDeque::new(), room: most, most, over: false, meter }
     }
 
     /// For a stream that lives as long as the connection: only single events are bounded, not their sum.
@@ -104,6 +110,7 @@ impl Answer {
             match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
+                        self.meter.received(data.len());
                         self.room = self.room.checked_sub(data.len()).ok_or(AnswerError::TooLarge(self.most))?;
                         self.rest = data;
                     }

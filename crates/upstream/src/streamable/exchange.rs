@@ -71,6 +71,7 @@ pub(crate) async fn post(
     body: Bytes,
 ) -> Result<Headed, Refusal> {
     let headers = [(header::ACCEPT, BOTH), (header::CONTENT_TYPE, JSON)].into_iter().chain(own);
+    site.meter.sent(body.len());
     let sent = http.send(Method::POST, headers, body).await;
     let (head, body) = sent.map_err(|error| unsent(site, error))?.into_parts();
     if !head.status.is_success() {
@@ -81,8 +82,8 @@ pub(crate) async fn post(
     }
     let session = head.headers.get(SESSION_ID).cloned();
     match media_type(&head.headers).as_deref() {
-        Some("application/json") => Ok(Headed::Answer(session, Answer::json(body, site.bounds.max_reply))),
-        Some("text/event-stream") => Ok(Headed::Answer(session, Answer::events(body, site.bounds.max_reply))),
+        Some("application/json") => Ok(Headed::Answer(session, Answer::json(body, site))),
+        Some("text/event-stream") => Ok(Headed::Answer(session, Answer::events(body, site))),
         other => {
             let text = format!("The upstream answered with {}, not with a message", describe(other));
             Err(Refusal::new(site.fail(FailureKind::BadAnswer, text)).doubtful())
@@ -101,6 +102,7 @@ pub(crate) async fn tell(
     body: Bytes,
 ) -> Result<(), Refusal> {
     let headers = [(header::ACCEPT, BOTH), (header::CONTENT_TYPE, JSON)].into_iter().chain(own);
+    site.meter.sent(body.len());
     let sent = http.send(Method::POST, headers, body).await;
     let (head, mut body) = sent.map_err(|error| unsent(site, error))?.into_parts();
     if !head.status.is_success() {

@@ -111,11 +111,11 @@ pub(crate) async fn get(session: Arc<Session>, last_event: Option<String>) -> Op
     if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(&id).ok()) {
         headers.push((HeaderName::from_static("last-event-id"), id));
     }
-    let (http, max_reply) = (session.http(), session.max_reply());
+    let (http, site) = (session.http(), session.site());
     drop(session);
     let (head, body) = http.send(Verb::GET, headers, Bytes::new()).await.ok()?.into_parts();
     let is_stream = head.status == StatusCode::OK && media_type(&head.headers).as_deref() == Some("text/event-stream");
-    is_stream.then(|| Answer::events(body, max_reply).endless())
+    is_stream.then(|| Answer::events(body, &site).endless())
 }
 
 /// Reads a subscription to its end.

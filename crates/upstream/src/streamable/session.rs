@@ -267,8 +267,8 @@ impl Session {
         headers
     }
 
-    pub(crate) fn max_reply(&self) -> usize {
-        self.site.bounds.max_reply
+    pub(crate) fn site(&self) -> Arc<Site> {
+        self.site.clone()
     }
 
     /// The client of the last call, or of whoever opened the session.

@@ -105,7 +105,7 @@ fn call(params: &str) -> Call {
     let params = Params::parse(Some(&Bytes::copy_from_slice(params.as_bytes()))).unwrap();
     let parent = Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into());
     let call = Call::new(EndpointId::new("/mcp"), Method::ToolsCall, params, RequestName::from_bits(0xabc));
-    Call { trace: Trace { parent, state: None, baggage: None }, ..call }
+    Call { trace: Trace { parent, ..Trace::default() }, ..call }
 }
 
 fn denied() -> Failure {

@@ -1,0 +1,247 @@
+//! What is measured of an upstream and of what it has. The one place where names that upstreams choose become labels: only so many
+//! have series of their own, and the others are counted together as `other` (fault F16).
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::BoundCounter;
+use weir_wire::method::Method;
+
+use super::instruments;
+use super::timing::{CLIENT, Label, Series, lock};
+use crate::names::UpstreamId;
+use crate::trace::SpanContext;
+use crate::upstream::ListKind;
+
+/// Names with series of their own, unless the config says otherwise. With the buckets of one outcome each these are about 1,600
+/// lines of a scrape.
+pub const NAMES: usize = 80;
+/// What names beyond are called.
+pub const OTHER: &str = "other";
+
+static MOST: AtomicUsize = AtomicUsize::new(NAMES);
+static PLACES: LazyLock<Mutex<HashMap<(UpstreamId, &'static str, Arc<str>), Weak<Place>>>> =
+    LazyLock::new(Mutex::default);
+static UPSTREAMS: LazyLock<Mutex<HashMap<UpstreamId, Weak<UpstreamMeter>>>> = LazyLock::new(Mutex::default);
+
+/// How many names have series of their own from now on. Those that have some keep them.
+pub fn limit_names(most: usize) {
+    MOST.store(most, Ordering::Relaxed);
+}
+
+/// The upstreams that there are: what was measured of others is not shown any more.
+#[must_use]
+pub fn upstreams() -> HashSet<String> {
+    let all = lock(&UPSTREAMS);
+    all.iter().filter(|(_, meter)| meter.strong_count() > 0).map(|(id, _)| id.to_string()).collect()
+}
+
+/// What is measured of one upstream. Its figures are shown as long as somebody holds this.
+pub struct UpstreamMeter {
+    id: UpstreamId,
+    label: Arc<str>,
+    sent: BoundCounter<u64>,
+    received: BoundCounter<u64>,
+    /// Series of what has no name of its own, by attribute, method and outcome.
+    unnamed: Shelf,
+}
+
+/// Series by what tells them apart beside their names.
+type Shelf = Mutex<Vec<((Option<&'static str>, Method, &'static str), Arc<Series>)>>;
+
+impl UpstreamMeter {
+    /// The meter of an upstream: the one there is, or a new one.
+    #[must_use]
+    pub fn of(id: &UpstreamId) -> Arc<Self> {
+        let mut all = lock(&UPSTREAMS);
+        if let Some(meter) = all.get(id).and_then(Weak::upgrade) {
+            return meter;
+        }
+        all.retain(|_, meter| meter.strong_count() > 0);
+        let io = |direction| {
+            let labels = [KeyValue::new("upstream", id.to_string()), KeyValue::new("network.io.direction", direction)];
+            instruments().upstream_io.bind(&labels)
+        };
+        let (sent, received) = (io("transmit"), io("receive"));
+        let meter =
+            Arc::new(Self { id: id.clone(), label: id.as_str().into(), sent, received, unnamed: Mutex::default() });
+        all.insert(id.clone(), Arc::downgrade(&meter));
+        meter
+    }
+
+    /// Counts bytes of messages that went to it.
+    pub fn sent(&self, bytes: usize) {
+        self.sent.add(bytes as u64);
+    }
+
+    /// Counts bytes that it sent.
+    pub fn received(&self, bytes: usize) {
+        self.received.add(bytes as u64);
+    }
+
+    /// The series of what has no name of its own.
+    fn series(&self, attribute: Option<&'static str>, method: Method, outcome: &'static str) -> Arc<Series> {
+        let name = attribute.map(|attribute| (attribute, Arc::from(OTHER)));
+        on_shelf(&self.unnamed, (attribute, method, outcome), || labels(&self.label, name, method, outcome))
+    }
+}
+
+fn on_shelf(
+    shelf: &Shelf,
+    key: (Option<&'static str>, Method, &'static str),
+    labels: impl FnOnce() -> Vec<Label>,
+) -> Arc<Series> {
+    let mut shelf = lock(shelf);
+    if let Some((_, series)) = shelf.iter().find(|(own, _)| *own == key) {
+        return series.clone();
+    }
+    let series = CLIENT.series(&labels());
+    shelf.push((key, series.clone()));
+    series
+}
+
+fn labels(upstream: &Arc<str>, name: Option<Label>, method: Method, outcome: &'static str) -> Vec<Label> {
+    let mut all = vec![("upstream", upstream.clone()), ("mcp.method.name", method.as_str().into())];
+    all.extend(name);
+    all.push(("outcome", outcome.into()));
+    if is_failed(outcome) {
+        all.push(("error.type", outcome.into()));
+    }
+    all
+}
+
+/// What waits for something and what became a task did not fail.
+#[must_use]
+pub fn is_failed(outcome: &str) -> bool {
+    !matches!(outcome, "complete" | "input_required" | "task")
+}
+
+/// What is measured of one thing that an upstream has: a tool, a prompt, its resources.
+pub struct ItemMeter {
+    upstream: Arc<UpstreamMeter>,
+    kind: ListKind,
+    name: Arc<str>,
+    /// Whether its name has series of its own; decided with its first call, so that what is only listed takes no place.
+    place: OnceLock<Option<Arc<Place>>>,
+    /// The series of calls that completed, looked up once: to look it up costs more than to count in it.
+    completed: OnceLock<Arc<Series>>,
+    others: Shelf,
+}
+
+/// A name that has series of its own.
+struct Place;
+
+impl ItemMeter {
+    /// The meter of a thing in a list, by its name as it may stand in a label.
+    #[must_use]
+    pub fn new(upstream: Arc<UpstreamMeter>, kind: ListKind, name: String) -> Arc<Self> {
+        let (place, completed, others) = (OnceLock::new(), OnceLock::new(), Mutex::default());
+        Arc::new(Self { upstream, kind, name: name.into(), place, completed, others })
+    }
+
+    /// Counts a call that ended with this outcome, one of a fixed set of words.
+    pub fn took(&self, method: Method, outcome: &'static str, time: Duration, span: Option<SpanContext>) {
+        let is_usual = outcome == "complete" && method == self.kind.used_by();
+        if is_usual {
+            self.completed.get_or_init(|| self.series(method, outcome)).record(time, span);
+        } else {
+            self.series(method, outcome).record(time, span);
+        }
+    }
+
+    /// Its name as it stands in labels, and under which attribute.
+    #[must_use]
+    pub fn name(&self) -> Option<(&'static str, &Arc<str>)> {
+        Some((self.kind.name_attribute()?, &self.name))
+    }
+
+    fn series(&self, method: Method, outcome: &'static str) -> Arc<Series> {
+        let attribute = self.kind.name_attribute();
+        let place = self.place.get_or_init(|| Place::take(&self.upstream.id, attribute?, &self.name));
+        let Some((attribute, _)) = attribute.zip(place.as_ref()) else {
+            return self.upstream.series(attribute, method, outcome);
+        };
+        let name = (attribute, self.name.clone());
+        on_shelf(&self.others, (Some(attribute), method, outcome), || {
+            labels(&self.upstream.label, Some(name), method, outcome)
+        })
+    }
+}
+
+impl Place {
+    /// A place among the names that have series of their own: the one that this name has, or one that is free.
+    fn take(upstream: &UpstreamId, attribute: &'static str, name: &Arc<str>) -> Option<Arc<Self>> {
+        let mut places = lock(&PLACES);
+        let key = (upstream.clone(), attribute, name.clone());
+        if let Some(place) = places.get(&key).and_then(Weak::upgrade) {
+            return Some(place);
+        }
+        let most = MOST.load(Ordering::Relaxed);
+        if places.len() >= most {
+            places.retain(|_, place| place.strong_count() > 0);
+        }
+        // What is called `other` is one of the others.
+        if places.len() >= most || **name == *OTHER {
+            return None;
+        }
+        let place = Arc::new(Self);
+        places.insert(key, Arc::downgrade(&place));
+        Some(place)
+    }
+}
+
+impl fmt::Debug for UpstreamMeter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "UpstreamMeter({})", self.id)
+    }
+}
+
+impl fmt::Debug for ItemMeter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ItemMeter({} of {})", self.name, self.upstream.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f16_a_million_names_make_as_many_series_as_the_config_says_and_one_for_the_others() {
+        let id = UpstreamId::new("liar").expect("an id");
+        let upstream = UpstreamMeter::of(&id);
+        let name_of =
+            |series: &Arc<Series>| series.labels().iter().find(|label| label.0 == "gen_ai.tool.name").cloned();
+        let own = || {
+            let all = CLIENT.points();
+            let of_liar = |series: &Arc<Series>| series.labels()[0].1.as_ref() == "liar";
+            all.into_iter().filter(of_liar).filter_map(|series| name_of(&series)).count()
+        };
+        let mut alive = Vec::new();
+        for number in 0..1_000_000 {
+            let meter = ItemMeter::new(upstream.clone(), ListKind::Tools, format!("tool-{number}"));
+            meter.took(Method::ToolsCall, "complete", Duration::from_millis(3), None);
+            // A list that has others every time, beside some that stay.
+            if number < 1000 {
+                alive.push(meter);
+            }
+        }
+        assert_eq!(own(), NAMES + 1);
+        let other = upstream.series(Some("gen_ai.tool.name"), Method::ToolsCall, "complete");
+        assert_eq!(other.counted().buckets.iter().sum::<u64>(), 1_000_000 - NAMES as u64);
+        // What is gone leaves its place to others.
+        alive.clear();
+        assert_eq!(own(), 1, "the others' sum stays");
+        let new = ItemMeter::new(upstream.clone(), ListKind::Tools, "new".to_owned());
+        new.took(Method::ToolsCall, "tool_error", Duration::from_millis(3), None);
+        assert_eq!(own(), 2);
+        assert!(upstreams().contains("liar"));
+        drop((other, new, upstream));
+        assert!(!upstreams().contains("liar"), "and its series are not shown any more");
+        assert_eq!(own(), 0);
+    }
+}

@@ -1,0 +1,96 @@
+//! A request that is told of: its span, from its decoding to the end of its answer.
+
+use std::sync::Arc;
+
+use tracing::Instrument as _;
+use weir_core::call::Trace;
+use weir_core::trace::{self, ServerSpan, SpanContext, Value};
+use weir_era::lift;
+use weir_wire::Revision;
+use weir_wire::message::Request;
+use weir_wire::method::Method;
+use weir_wire::params::Params;
+
+use crate::observe::Answer;
+use crate::stack::Context;
+use crate::tally::Tally;
+
+/// Characters of a client's request id that are told.
+const ID_LENGTH: usize = 64;
+
+/// The span. Dropping it is the end of a request that nobody waits for any more.
+#[derive(Debug)]
+pub(crate) struct Told(Arc<ServerSpan>);
+
+impl Told {
+    /// Whether this request is told of, and if it is, its surroundings with the span. A request in a batch never is.
+    pub(crate) fn begin(
+        context: &Context,
+        request: &Request,
+        params: &Params,
+        modern: bool,
+    ) -> Option<(Context, Self)> {
+        if !trace::is_on() {
+            return None;
+        }
+        let trace = lift::trace_of(params).or(&context.trace);
+        let method = request.method.known().map_or("other", Method::as_str);
+        let random = &*context.shared.ports.random;
+        let attributes = || attributes(context, request, modern);
+        let span = ServerSpan::begin(&trace, (method, &context.name), random, attributes)?;
+        let trace = Trace { span: Some(span.clone()), ..trace };
+        Some((Context { trace, ..context.clone() }, Self(span)))
+    }
+
+    /// Answers it. What is logged meanwhile names the trace; the answer's body takes the span along.
+    pub(crate) async fn over(self, answering: impl Future<Output = Answer>) -> Answer {
+        let mut answer = answering.instrument(self.0.log().clone()).await;
+        answer.body_mut().labels.span = Some(self);
+        answer
+    }
+
+    /// The answer is over.
+    pub(crate) fn end(&self, tally: Tally, status: u16) {
+        let status = vec![("http.response.status_code", Value::Number(status.into()))];
+        self.0.end(tally.as_str(), tally != Tally::Ok, status);
+    }
+
+    /// Which it is.
+    pub(crate) fn context(&self) -> SpanContext {
+        self.0.context()
+    }
+
+    /// The span of the log.
+    pub(crate) fn log(&self) -> &tracing::Span {
+        self.0.log()
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.0.end(Tally::Cancelled.as_str(), true, Vec::new());
+    }
+}
+
+/// By the semantic conventions for MCP. A session's id is not told: it opens the session. Nor is a resource's URI: there is no end to
+/// them, and some have secrets in them.
+fn attributes(context: &Context, request: &Request, modern: bool) -> Vec<(&'static str, Value)> {
+    let id: String = String::from_utf8_lossy(request.id.as_json()).trim_matches('"').chars().take(ID_LENGTH).collect();
+    let method = request.method.known();
+    let mut all = vec![
+        ("mcp.method.name", Value::Word(method.map_or("other", Method::as_str))),
+        ("jsonrpc.request.id", Value::Text(id.into())),
+        ("network.transport", Value::Word("tcp")),
+        ("network.protocol.name", Value::Word("http")),
+        ("weir.endpoint", Value::Text(context.endpoint.as_str().into())),
+        ("weir.request.id", Value::Text(context.name.as_str().into())),
+        ("weir.era", Value::Word(if modern { "modern" } else { "legacy" })),
+    ];
+    if modern {
+        all.push(("mcp.protocol.version", Value::Word(Revision::MODERN.as_str())));
+    }
+    if method == Some(Method::ToolsCall) {
+        all.push(("gen_ai.operation.name", Value::Word("execute_tool")));
+    }
+    all
+}

@@ -1,0 +1,281 @@
+//! Series as Prometheus reads them: its text format 0.0.4, and OpenMetrics 1.0, which has exemplars.
+
+use std::fmt::{self, Display, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use weir_core::telemetry::{Exemplar, Kind, unix_seconds};
+use weir_core::trace;
+
+use super::gather::{Family, Figure, Histogram, Point, Text};
+use super::names::{exposed, label};
+
+/// The two formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// Prometheus' own.
+    Plain,
+    /// OpenMetrics.
+    Open,
+}
+
+impl Format {
+    /// The one that an `Accept` header prefers; the plain one where it does not say.
+    pub(crate) fn accepted(accept: &str) -> Self {
+        let weight = |wanted: &[&str]| {
+            let entries = accept.split(',').map(|entry| entry.split(';').map(str::trim));
+            let fitting = entries.filter_map(|mut parts| {
+                let media = parts.next()?.to_ascii_lowercase();
+                let parts: Vec<&str> = parts.collect();
+                // The draft before 1.0 is another format.
+                let known = !parts.iter().any(|part| part.starts_with("version=0.0.1"));
+                let q = parts.iter().find_map(|part| part.strip_prefix("q=")?.parse::<f64>().ok()).unwrap_or(1.0);
+                (wanted.contains(&media.as_str()) && known).then_some(q)
+            });
+            fitting.fold(0.0, f64::max)
+        };
+        let (open, plain) = (weight(&["application/openmetrics-text"]), weight(&["text/plain", "text/*", "*/*"]));
+        if open > 0.0 && open >= plain { Self::Open } else { Self::Plain }
+    }
+
+    /// Its media type.
+    pub(crate) const fn media_type(self) -> &'static str {
+        match self {
+            Self::Plain => "text/plain; version=0.0.4; charset=utf-8",
+            Self::Open => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// All series as text. `resource` is what is said of the process.
+pub(super) fn write(families: &[Family], resource: &[(String, String)], format: Format) -> String {
+    let mut page = Page { out: String::with_capacity(64 << 10), format };
+    page.target(resource);
+    for family in families {
+        page.family(family);
+    }
+    if format == Format::Open {
+        page.out.push_str("# EOF\n");
+    }
+    page.out
+}
+
+struct Page {
+    out: String,
+    format: Format,
+}
+
+impl Page {
+    fn target(&mut self, resource: &[(String, String)]) {
+        let (name, kind) = match self.format {
+            Format::Plain => ("target_info", "gauge"),
+            Format::Open => ("target", "info"),
+        };
+        self.head(name, kind, "", "What is known of the process");
+        let labels: Vec<_> = resource.iter().map(|(name, text)| (label(name), text.as_str())).collect();
+        self.out.push_str("target_info");
+        self.labels(labels.iter().map(|(name, text)| (name.as_str(), *text)));
+        self.out.push_str(" 1\n");
+    }
+
+    fn family(&mut self, family: &Family) {
+        let full = exposed(&family.name, family.kind, &family.unit);
+        let kind = match family.kind {
+            Kind::Counter => "counter",
+            Kind::UpDownCounter | Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        // OpenMetrics names a counter's family without what its samples end in.
+        let stem = full.strip_suffix("_total").filter(|_| kind == "counter" && self.format == Format::Open);
+        self.head(stem.unwrap_or(&full), kind, &family.unit, &family.about);
+        for point in &family.points {
+            self.point(&full, point);
+        }
+    }
+
+    fn head(&mut self, name: &str, kind: &str, unit: &str, about: &str) {
+        self.put(format_args!("# HELP {name} {}\n# TYPE {name} {kind}\n", Escaped { text: about, quotes: false }));
+        let unit = match unit {
+            "s" => "seconds",
+            "By" => "bytes",
+            _ => return,
+        };
+        if self.format == Format::Open && name.ends_with(unit) {
+            self.put(format_args!("# UNIT {name} {unit}\n"));
+        }
+    }
+
+    fn point(&mut self, name: &str, point: &Point) {
+        match &point.figure {
+            Figure::Whole(number) => self.sample((name, ""), point, None, number),
+            Figure::Real(number) => self.sample((name, ""), point, None, &Number(*number)),
+            Figure::Histogram(histogram) => self.histogram(name, point, histogram),
+        }
+    }
+
+    fn histogram(&mut self, name: &str, point: &Point, histogram: &Histogram) {
+        let mut count = 0;
+        let bounds = histogram.bounds.iter().copied().chain([f64::INFINITY]);
+        for ((bound, bucket), exemplar) in bounds.zip(&histogram.buckets).zip(&histogram.exemplars) {
+            count += bucket;
+            self.begin((name, "_bucket"), point, Some(bound));
+            self.put(format_args!(" {count}"));
+            if let Some(exemplar) = exemplar.as_ref().filter(|_| self.format == Format::Open) {
+                self.exemplar(exemplar);
+            }
+            self.out.push('\n');
+        }
+        self.sample((name, "_sum"), point, None, &Number(histogram.sum));
+        self.sample((name, "_count"), point, None, &count);
+    }
+
+    fn exemplar(&mut self, Exemplar { span, seconds, at }: &Exemplar) {
+        let (trace, span) = (trace::hex(&span.trace), trace::hex(&span.span));
+        let (value, at) = (Number(*seconds), Number(millis(*at)));
+        self.put(format_args!(" # {{trace_id=\"{trace}\",span_id=\"{span}\"}} {value} {at}"));
+    }
+
+    fn sample(&mut self, name: (&str, &str), point: &Point, bound: Option<f64>, value: &dyn Display) {
+        self.begin(name, point, bound);
+        self.put(format_args!(" {value}\n"));
+    }
+
+    fn begin(&mut self, (name, suffix): (&str, &str), point: &Point, bound: Option<f64>) {
+        self.put(format_args!("{name}{suffix}"));
+        let own = point.labels.iter().map(|(name, text)| {
+            let text = match text {
+                Text::Word(text) => text.clone(),
+                Text::Number(number) => number.to_string(),
+            };
+            (label(name), text)
+        });
+        let bound = bound.map(|bound| ("le".to_owned(), Number(bound).to_string()));
+        let all: Vec<_> = own.chain(bound).collect();
+        self.labels(all.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+    }
+
+    fn labels<'a>(&mut self, labels: impl Iterator<Item = (&'a str, &'a str)>) {
+        let mut opened = false;
+        for (name, text) in labels {
+            self.out.push(if std::mem::replace(&mut opened, true) { ',' } else { '{' });
+            self.put(format_args!("{name}=\"{}\"", Escaped { text, quotes: true }));
+        }
+        if opened {
+            self.out.push('}');
+        }
+    }
+
+    fn put(&mut self, text: fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _ = self.out.write_fmt(text);
+    }
+}
+
+/// Exemplars' times as seconds, in whole milliseconds.
+fn millis(at: SystemTime) -> f64 {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    unix_seconds(UNIX_EPOCH + std::time::Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or_default()))
+}
+
+/// A number as both formats write it: whole ones with a point, so that a bucket is the same series in both.
+struct Number(f64);
+
+impl Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_infinite() {
+            f.write_str(if self.0 > 0.0 { "+Inf" } else { "-Inf" })
+        } else {
+            write!(f, "{:?}", self.0)
+        }
+    }
+}
+
+/// A text between quotes, or a help text.
+struct Escaped<'a> {
+    text: &'a str,
+    quotes: bool,
+}
+
+impl Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.text.chars() {
+            match c {
+                '\\' => f.write_str("\\\\")?,
+                '\n' => f.write_str("\\n")?,
+                '"' if self.quotes => f.write_str("\\\"")?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_core::trace::SpanContext;
+
+    use super::*;
+
+    fn family(kind: Kind, unit: &'static str, figure: Figure) -> Family {
+        let labels = vec![("mcp.method.name".into(), Text::Word("a\"b\\c\nd".to_owned()))];
+        let points = vec![Point { labels, since: None, figure }];
+        Family { name: "weir.x".into(), about: "What\nit is".into(), unit: unit.into(), kind, points }
+    }
+
+    #[test]
+    fn f14_what_others_named_stays_inside_its_quotes() {
+        let page = write(&[family(Kind::Gauge, "", Figure::Whole(3))], &[], Format::Plain);
+        assert!(
+            page.ends_with(
+                "# HELP weir_x What\\nit is\n# TYPE weir_x gauge\nweir_x{mcp_method_name=\"a\\\"b\\\\c\\nd\"} 3\n"
+            ),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn a_histogram_names_a_trace_in_openmetrics_and_a_counter_is_named_by_its_family() {
+        let span = SpanContext { trace: [10; 16], span: [11; 8] };
+        let exemplar = Exemplar { span, seconds: 0.25, at: UNIX_EPOCH + std::time::Duration::from_millis(1500) };
+        let histogram = Histogram {
+            bounds: vec![0.2, 1.0],
+            buckets: vec![1, 2, 0],
+            sum: 0.75,
+            exemplars: vec![None, Some(exemplar), None],
+        };
+        let all = [
+            family(Kind::Counter, "By", Figure::Whole(7)),
+            family(Kind::Histogram, "s", Figure::Histogram(Box::new(histogram))),
+        ];
+        let open = write(&all, &[("service.name".to_owned(), "weir".to_owned())], Format::Open);
+        let (trace, span) = ("0a".repeat(16), "0b".repeat(8));
+        for line in [
+            "# TYPE target info".to_owned(),
+            "target_info{service_name=\"weir\"} 1".to_owned(),
+            "# TYPE weir_x_bytes counter".to_owned(),
+            "# UNIT weir_x_bytes bytes".to_owned(),
+            format!("le=\"1.0\"}} 3 # {{trace_id=\"{trace}\",span_id=\"{span}\"}} 0.25 1.5"),
+            "le=\"+Inf\"} 3".to_owned(),
+        ] {
+            assert!(open.lines().any(|own| own.ends_with(&line)), "{line} in {open}");
+        }
+        assert!(open.contains("weir_x_bytes_total{") && open.ends_with("# EOF\n"), "{open}");
+        let plain = write(&all, &[], Format::Plain);
+        assert!(plain.contains("# TYPE weir_x_bytes_total counter\n") && !plain.contains("trace_id"), "{plain}");
+        assert!(plain.contains("weir_x_seconds_sum{mcp_method_name=") && !plain.contains("EOF"), "{plain}");
+    }
+
+    #[test]
+    fn the_format_is_the_one_that_is_preferred() {
+        for (accept, format) in [
+            ("", Format::Plain),
+            ("*/*", Format::Plain),
+            ("text/plain;version=0.0.4", Format::Plain),
+            ("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1", Format::Open),
+            ("application/openmetrics-text;version=0.0.1,text/plain;version=0.0.4;q=0.5", Format::Plain),
+            ("application/openmetrics-text; version=1.0.0; q=0.2, text/plain", Format::Plain),
+            ("application/openmetrics-text;q=0", Format::Plain),
+        ] {
+            assert_eq!(Format::accepted(accept), format, "{accept}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! All series at one moment, from the SDK and from core's timings, as both exporters want them.
+//!
+//! What is of an upstream that nobody has any more is left out: the SDK keeps a series for ever.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::time::SystemTime;
+
+use opentelemetry::{KeyValue, Value};
+use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Metric, MetricData, ResourceMetrics};
+use weir_core::telemetry::{BOUNDS, Exemplar, Kind, TIMINGS, Timing, upstreams};
+
+/// One instrument with its series.
+#[derive(Debug)]
+pub(super) struct Family {
+    pub(super) name: Cow<'static, str>,
+    pub(super) about: Cow<'static, str>,
+    pub(super) unit: Cow<'static, str>,
+    pub(super) kind: Kind,
+    pub(super) points: Vec<Point>,
+}
+
+/// One series.
+#[derive(Debug)]
+pub(super) struct Point {
+    pub(super) labels: Vec<(Cow<'static, str>, Text)>,
+    /// Since when it counts.
+    pub(super) since: Option<SystemTime>,
+    pub(super) figure: Figure,
+}
+
+/// The value of an attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Text {
+    Word(String),
+    Number(i64),
+}
+
+/// What a series says.
+#[derive(Clone, Debug)]
+pub(super) enum Figure {
+    Whole(i64),
+    Real(f64),
+    Histogram(Box<Histogram>),
+}
+
+/// How often how much: a count for each bound and one for what is beyond.
+#[derive(Clone, Debug)]
+pub(super) struct Histogram {
+    pub(super) bounds: Vec<f64>,
+    pub(super) buckets: Vec<u64>,
+    pub(super) sum: f64,
+    /// As long as `buckets`.
+    pub(super) exemplars: Vec<Option<Exemplar>>,
+}
+
+/// Puts together what the SDK has collected and what core keeps.
+pub(super) fn families(collected: &ResourceMetrics) -> Vec<Family> {
+    let alive = upstreams();
+    let metrics = collected.scope_metrics().flat_map(|scope| scope.metrics());
+    let own = TIMINGS.iter().map(|timing| of_timing(timing));
+    let mut all: Vec<Family> = metrics.filter_map(of_metric).chain(own).collect();
+    for family in &mut all {
+        family.points.retain(|point| is_shown(point, &alive));
+    }
+    all.retain(|family| !family.points.is_empty());
+    all.sort_by(|one, other| one.name.cmp(&other.name));
+    all
+}
+
+fn is_shown(point: &Point, alive: &HashSet<String>) -> bool {
+    let upstream = point.labels.iter().find(|(name, _)| name == "upstream");
+    upstream.is_none_or(|(_, text)| matches!(text, Text::Word(id) if alive.contains(id)))
+}
+
+fn of_timing(timing: &Timing) -> Family {
+    let point = |series: std::sync::Arc<weir_core::telemetry::Series>| {
+        let counted = series.counted();
+        let label = |(name, text): &(&'static str, std::sync::Arc<str>)| ((*name).into(), Text::Word(text.to_string()));
+        Point {
+            labels: series.labels().iter().map(label).collect(),
+            since: Some(series.since()),
+            figure: Figure::Histogram(Box::new(Histogram {
+                bounds: BOUNDS.to_vec(),
+                buckets: counted.buckets.to_vec(),
+                sum: counted.sum,
+                exemplars: counted.exemplars.to_vec(),
+            })),
+        }
+    };
+    Family {
+        name: timing.row.name.into(),
+        about: timing.row.about.into(),
+        unit: timing.row.unit.into(),
+        kind: Kind::Histogram,
+        points: timing.points().into_iter().map(point).collect(),
+    }
+}
+
+fn of_metric(metric: &Metric) -> Option<Family> {
+    let (kind, points) = match metric.data() {
+        AggregatedMetrics::F64(data) => of_data(data, Figure::Real, |sum| sum)?,
+        // Nothing weir counts comes near the half of it.
+        AggregatedMetrics::U64(data) => of_data(data, |n| Figure::Whole(n.cast_signed()), |sum| sum as f64)?,
+        AggregatedMetrics::I64(data) => of_data(data, Figure::Whole, |sum| sum as f64)?,
+    };
+    let (name, about, unit) = (metric.name(), metric.description(), metric.unit());
+    let own = |text: &str| Cow::Owned(text.to_owned());
+    Some(Family { name: own(name), about: own(about), unit: own(unit), kind, points })
+}
+
+fn of_data<T: Copy>(
+    data: &MetricData<T>,
+    figure: impl Fn(T) -> Figure,
+    real: impl Fn(T) -> f64,
+) -> Option<(Kind, Vec<Point>)> {
+    Some(match data {
+        MetricData::Gauge(gauge) => {
+            let point =
+                |(labels, value): (Vec<_>, T)| Point { labels, since: gauge.start_time(), figure: figure(value) };
+            let points = gauge.data_points().map(|point| (labels(point.attributes()), point.value()));
+            (Kind::Gauge, points.map(point).collect())
+        }
+        MetricData::Sum(sum) => {
+            let point =
+                |(labels, value): (Vec<_>, T)| Point { labels, since: Some(sum.start_time()), figure: figure(value) };
+            let points = sum.data_points().map(|point| (labels(point.attributes()), point.value()));
+            let kind = if sum.is_monotonic() { Kind::Counter } else { Kind::UpDownCounter };
+            (kind, points.map(point).collect())
+        }
+        MetricData::Histogram(histogram) => {
+            let points = histogram.data_points().map(|point| {
+                let buckets: Vec<u64> = point.bucket_counts().collect();
+                let figure = Histogram {
+                    bounds: point.bounds().collect(),
+                    exemplars: vec![None; buckets.len()],
+                    buckets,
+                    sum: real(point.sum()),
+                };
+                let figure = Figure::Histogram(Box::new(figure));
+                Point { labels: labels(point.attributes()), since: Some(histogram.start_time()), figure }
+            });
+            (Kind::Histogram, points.collect())
+        }
+        // The views make none.
+        MetricData::ExponentialHistogram(_) => return None,
+    })
+}
+
+fn labels<'a>(attributes: impl Iterator<Item = &'a KeyValue>) -> Vec<(Cow<'static, str>, Text)> {
+    let text = |value: &Value| match value {
+        Value::I64(number) => Text::Number(*number),
+        other => Text::Word(other.to_string()),
+    };
+    let mut all: Vec<_> = attributes.map(|pair| (Cow::Owned(pair.key.to_string()), text(&pair.value))).collect();
+    // Whoever recorded a series first gave them in its own order.
+    all.sort_by(|(one, _): &(Cow<'static, str>, Text), (other, _)| one.cmp(other));
+    all
+}
