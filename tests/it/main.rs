@@ -24,4 +24,5 @@ mod outbound;
 mod pain;
 mod policy;
 mod prove;
+mod telemetry;
 mod tenants;

@@ -46,6 +46,8 @@ pub(crate) fn install() -> anyhow::Result<Peers> {
     python(&dir.join("python"), ".venv2", "requirements-v2.txt")?;
     // What judges the files under `deploy/`.
     python(&dir.join("python"), ".venv-deploy", "requirements-deploy.txt")?;
+    // A collector of telemetry.
+    python(&dir.join("python"), ".venv-otlp", "requirements-otlp.txt")?;
     faketime();
     prometheus();
     Ok(Peers { dir, node })

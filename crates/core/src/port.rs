@@ -11,7 +11,7 @@ pub use decide::{
     Action, Attempt, Audience, Audit, Authorizer, Decision, Ended, Entrance, Entry, Evidence, Limiter, Permit, Secret,
     Sight, Verdict, Verifier,
 };
-pub use post::Post;
+pub use post::{Form, Post, Posted};
 pub use replay::{Replay, Replays, StreamKey};
 
 use std::future::Future;

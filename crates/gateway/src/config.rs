@@ -11,6 +11,7 @@ mod raw;
 mod report;
 mod schema;
 mod secret;
+mod telemetry;
 mod tree;
 
 use std::net::SocketAddr;
@@ -30,6 +31,7 @@ pub(crate) use operators::operators;
 pub use report::{Path, Problem, Report, Severity};
 pub use schema::schema;
 pub use secret::Secret;
+pub use telemetry::{OtlpPlan, TelemetryPlan};
 
 /// A checked config: what each part of weir is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,6 +68,8 @@ pub struct Config {
     pub rules: Arc<Book>,
     /// How it is kept who did what; `None`: in the log alone.
     pub audit: Option<AuditPlan>,
+    /// What is measured and told.
+    pub telemetry: TelemetryPlan,
 }
 
 /// One server: how to speak to it, and what the catalog and router know of it.

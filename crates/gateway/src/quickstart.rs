@@ -55,7 +55,7 @@ async fn run(listen: Option<SocketAddr>) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    let code = finish(weir, &mut signals).await;
+    let code = Box::pin(finish(weir, &mut signals)).await;
     notes.shutdown().await;
     desk.shutdown().await;
     Ok(code)

@@ -99,7 +99,7 @@ async fn run(
             () = follower.changed() => follower.follow(&weir),
         }
     }
-    finish(weir, &mut signals).await
+    Box::pin(finish(weir, &mut signals)).await
 }
 
 /// Starts a successor; true once it serves.

@@ -29,7 +29,7 @@ use crate::handover::{Estate, Sealing};
 use crate::memory::Watch;
 use crate::outbound;
 use crate::system::{SystemClock, SystemRandom};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, Telemetry};
 
 /// A running gateway. Dropping it stops it without draining; [`Weir::shutdown`] drains.
 pub struct Weir {
@@ -48,6 +48,7 @@ pub struct Weir {
     explainer: Arc<Explainer>,
     memory: Watch,
     auditing: Auditing,
+    telemetry: Telemetry,
     applied: Mutex<Applied>,
     has_successor: bool,
 }
@@ -85,6 +86,9 @@ pub enum StartError {
     /// Records of who did what cannot be kept.
     #[error(transparent)]
     Audit(#[from] AuditError),
+    /// The collector cannot be spoken to as the config says.
+    #[error("telemetry cannot be sent: {0}")]
+    Telemetry(#[from] weir_upstream::TlsError),
 }
 
 impl Weir {
@@ -115,6 +119,7 @@ impl Weir {
         let ports = weir_upstream::Ports { clock: clock.clone(), random: random.clone(), bells: bells.clone() };
         let factory = Arc::new(Factory::new(ports, identity));
         let clients = Clients::start(config.auth.clone(), factory.clone(), (&clock, &random));
+        let telemetry = Telemetry::start(&config.telemetry, metrics.clone(), factory.clone())?;
         let upstreams = build(&config, &[], &factory)?;
         let counters = Arc::new(MemoryCounters::new(clock.clone()));
         let limits = Arc::new(Limits::new(crate::limits::rates(&config), clock.clone(), counters));
@@ -166,6 +171,7 @@ impl Weir {
                     explainer,
                     memory,
                     auditing,
+                    telemetry,
                     applied,
                     has_successor: false,
                 })
@@ -241,11 +247,13 @@ impl Weir {
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         let upstreams = build(&config, &applied.upstreams, &self.factory)?;
         let audit = self.auditing.prepare(config.audit.as_ref(), &self.factory)?;
+        let told = self.telemetry.prepare(&config.telemetry)?;
         // Front first: it refuses bad certificates, and until then nothing has changed. It serves the endpoints that the
         // catalog has, so it is asked once more when these are the new ones.
         let take = || self.front.reload(outbound::front(&config));
         take().map_err(|error| ReloadError::Front(front_reason(&error)))?;
         self.auditing.take(audit)?;
+        self.telemetry.take(told, &config.telemetry);
         self.rule(&config);
         self.catalog.apply(topology(&config, &upstreams));
         if let Err(error) = take() {
@@ -297,6 +305,7 @@ impl Weir {
         close(self.admin.take()).await;
         // Last, so that all that happened before is on record.
         self.auditing.shutdown().await;
+        self.telemetry.shutdown().await;
     }
 }
 
@@ -364,6 +373,9 @@ pub enum ReloadError {
     /// Records of who did what cannot be kept.
     #[error(transparent)]
     Audit(#[from] AuditError),
+    /// The collector cannot be spoken to as the config says.
+    #[error("telemetry cannot be sent: {0}")]
+    Telemetry(#[from] weir_upstream::TlsError),
     /// The client side cannot take its settings.
     #[error("{0}")]
     Front(String),

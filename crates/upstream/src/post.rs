@@ -4,32 +4,42 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use http_body_util::{BodyExt, Limited};
-use weir_core::port::{Fetched, Fut, Post};
+use weir_core::port::{Form, Fut, Post, Posted};
 use weir_core::{Failure, FailureKind};
 
 use crate::streamable::{Http, SendError};
 
 /// More than any collector says about what it took.
 const ANSWER: usize = 64 << 10;
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// Where gRPC says how it went: behind the body, or where there is none, in the head.
+const CODE: HeaderName = HeaderName::from_static("grpc-status");
 
 /// Posts to one URL.
 pub(crate) struct Poster(pub(crate) Http);
 
 impl Poster {
-    async fn send(&self, json: Bytes) -> Result<Fetched, Failure> {
-        let headers = [(header::CONTENT_TYPE, JSON), (header::ACCEPT, JSON)];
-        let response = self.0.send(Method::POST, headers, json).await.map_err(|error| match error {
+    async fn send(&self, form: Form, document: Bytes) -> Result<Posted, Failure> {
+        let (kind, extra) = match form {
+            Form::Json => ("application/json", (header::ACCEPT, "application/json")),
+            Form::Protobuf => ("application/x-protobuf", (header::ACCEPT, "application/x-protobuf")),
+            // What every request of gRPC says.
+            Form::Grpc => ("application/grpc", (header::TE, "trailers")),
+        };
+        let headers = [(header::CONTENT_TYPE, kind), extra].map(|(name, text)| (name, HeaderValue::from_static(text)));
+        let response = self.0.send(Method::POST, headers, document).await.map_err(|error| match error {
             SendError::Lost { source, .. } => {
                 Failure::new(FailureKind::Unavailable, "The collector cannot be reached").because(source)
             }
             SendError::NoToken(failure) => failure,
         })?;
-        let status = response.status().as_u16();
-        match Limited::new(response.into_body(), ANSWER).collect().await {
-            Ok(body) => Ok(Fetched { status, max_age: None, body: body.to_bytes() }),
+        let (head, body) = response.into_parts();
+        match Limited::new(body, ANSWER).collect().await {
+            Ok(body) => {
+                let code = body.trailers().and_then(code).or_else(|| code(&head.headers));
+                Ok(Posted { status: head.status.as_u16(), code, body: body.to_bytes() })
+            }
             Err(error) => {
                 Err(Failure::new(FailureKind::BadAnswer, "The answer is too large or broke off").because(error))
             }
@@ -37,10 +47,14 @@ impl Poster {
     }
 }
 
+fn code(headers: &HeaderMap) -> Option<u16> {
+    headers.get(&CODE)?.to_str().ok()?.parse().ok()
+}
+
 impl Post for Poster {
-    fn post(&self, json: Bytes, within: Duration) -> Fut<'_, Result<Fetched, Failure>> {
+    fn post(&self, form: Form, document: Bytes, within: Duration) -> Fut<'_, Result<Posted, Failure>> {
         Box::pin(async move {
-            match tokio::time::timeout(within, self.send(json)).await {
+            match tokio::time::timeout(within, self.send(form, document)).await {
                 Ok(answer) => answer,
                 Err(_) => Err(Failure::new(FailureKind::TimedOut, "The collector did not answer in time")),
             }

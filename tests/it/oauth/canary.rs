@@ -7,12 +7,15 @@ use weir_testkit::{Answer, Behaviour, Idp, Mockup, RawClient};
 use weir_wire::Revision;
 
 use crate::harness::{Weir, soon, until_it};
+use crate::telemetry::Collector;
 
 const KEY: &str = "weir_ci_CANARYkey23456789abcdefghijklmnopqrstuvwxyzABCDEFG";
 const KEY_DIGEST: &str = "37abc6ca9418af68f72c54d559ee7c39e15776a4693eb18d5d38a8e9bcf1fd77";
 const SEALING: &str = "Q0FOQVJZc2VhbGluZ2tleTAxMjM0NTY3ODlhYmNkZWY";
 /// The header that the config gives to the upstream `two`, and to nobody else.
 const FOR_TWO: &str = "text-for-two-alone";
+/// The header that the config gives to the collector.
+const FOR_COLLECTOR: &str = "text-for-the-collector-alone";
 const CLIENT_HEADERS: [(&str, &str); 4] = [
     ("x-secret", "CANARY-client-header"),
     ("cookie", "session=CANARY-cookie"),
@@ -28,13 +31,14 @@ struct Planted {
     one: Mockup,
     two: Mockup,
     weir: Weir,
+    collector: Collector,
     secrets: Vec<Secret>,
     answers: Vec<Answer>,
 }
 
 impl Planted {
     async fn start() -> Self {
-        let idp = Idp::start().await;
+        let (idp, collector) = (Idp::start().await, Collector::start());
         let one = Mockup::legacy(Revision::NEWEST_LEGACY).tools(3).tool("slow", Behaviour::progress(3)).start().await;
         let two = Mockup::modern().tools(3).tool("broken", Behaviour::bad_json()).start().await;
         let config = json!({
@@ -48,15 +52,20 @@ impl Planted {
                 "api_keys": [{ "id": "ci", "sha256": KEY_DIGEST, "subject": "ci" }],
             },
             "keys": [{ "id": 1, "secret": SEALING }],
+            "telemetry": {
+                "traces": { "sample": 1.0 },
+                "otlp": { "endpoint": collector.url(), "interval": "200ms", "headers": { "x-collector": FOR_COLLECTOR } },
+            },
         });
         let weir = Weir::logging(config, "trace");
         let mut secrets: Vec<Secret> = vec![
             ("the API key", KEY.to_owned()),
             ("the sealing key", SEALING.to_owned()),
             ("a header for upstream two", FOR_TWO.to_owned()),
+            ("a header for the collector", FOR_COLLECTOR.to_owned()),
         ];
         secrets.extend(CLIENT_HEADERS.map(|(name, value)| (name, value.to_owned())));
-        Self { idp, one, two, weir, secrets, answers: Vec::new() }
+        Self { idp, one, two, weir, collector, secrets, answers: Vec::new() }
     }
 
     /// A token that counts as a secret from now on: the whole of it, and the part that makes it one.
@@ -124,6 +133,7 @@ impl Planted {
             ("answers to clients".to_owned(), answers),
             ("the log".to_owned(), self.weir.process.said()),
             ("the metrics".to_owned(), self.weir.admin("/metrics")),
+            ("spans and metrics at the collector".to_owned(), self.collector.got()),
         ]
     }
 }
@@ -152,6 +162,12 @@ async fn r250_c20_no_secret_goes_where_it_does_not_belong() {
     refused(&mut world).await;
     sick(&mut world, &bearer).await;
 
+    let told = ["tools/call one__tool_0000", "tools/list", "mcp.server.operation.duration"];
+    until_it("all to be told", async || {
+        let got = world.collector.got();
+        told.iter().all(|text| got.contains(text)).then_some(())
+    })
+    .await;
     assert!(world.weir.process.said().contains("TRACE"), "the log is as fine as it gets");
     for (place, text) in world.places() {
         assert!(!text.is_empty(), "{place} saw nothing");

@@ -4,14 +4,36 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Fetched, Fut};
+use super::Fut;
 use crate::failure::Failure;
 
-/// Posts JSON documents to one URL of the operator's, such as a collector's.
+/// What a document that is posted is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// JSON.
+    Json,
+    /// A message of Protocol Buffers.
+    Protobuf,
+    /// The same as a request of gRPC, framed.
+    Grpc,
+}
+
+/// What a posted document is answered with.
+#[derive(Clone, Debug)]
+pub struct Posted {
+    /// The status of the answer.
+    pub status: u16,
+    /// gRPC's own, where it was said.
+    pub code: Option<u16>,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// Posts documents to one URL of the operator's, such as a collector's.
 pub trait Post: Send + Sync {
     /// Posts a document, and reads at most 64 KiB of the answer, whatever its status. Dropping the future ends the request.
     ///
     /// # Errors
     /// `Unavailable`, `TimedOut` or `BadAnswer` (too large): no whole answer came. The document may have arrived.
-    fn post(&self, json: Bytes, within: Duration) -> Fut<'_, Result<Fetched, Failure>>;
+    fn post(&self, form: Form, document: Bytes, within: Duration) -> Fut<'_, Result<Posted, Failure>>;
 }

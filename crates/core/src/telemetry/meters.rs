@@ -24,8 +24,10 @@ pub const NAMES: usize = 80;
 pub const OTHER: &str = "other";
 
 static MOST: AtomicUsize = AtomicUsize::new(NAMES);
-static PLACES: LazyLock<Mutex<HashMap<(UpstreamId, &'static str, Arc<str>), Weak<Place>>>> =
-    LazyLock::new(Mutex::default);
+/// Who has a place: a name of an upstream, and under which attribute.
+type Places = HashMap<(UpstreamId, &'static str, Arc<str>), Weak<Place>>;
+
+static PLACES: LazyLock<Mutex<Places>> = LazyLock::new(Mutex::default);
 static UPSTREAMS: LazyLock<Mutex<HashMap<UpstreamId, Weak<UpstreamMeter>>>> = LazyLock::new(Mutex::default);
 
 /// How many names have series of their own from now on. Those that have some keep them.

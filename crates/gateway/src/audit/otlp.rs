@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use weir_core::port::Post;
+use weir_core::port::{Form, Post};
 use weir_policy::audit::Sealed;
 
 use super::outlet::{BACKLOG, dropped};
@@ -78,7 +78,7 @@ async fn send(post: &dyn Post, body: bytes::Bytes, count: u64, stop: &Cancellati
     let mut said = false;
     loop {
         let within = if stop.is_cancelled() { AT_LAST } else { WITHIN };
-        let why = match post.post(body.clone(), within).await {
+        let why = match post.post(Form::Json, body.clone(), within).await {
             Ok(answer) if (200..300).contains(&answer.status) => {
                 let refused = refused(&answer.body);
                 if refused > 0 {

@@ -11,6 +11,7 @@ mod outbound;
 mod policy;
 mod rates;
 mod rules;
+mod telemetry;
 mod toolsets;
 mod upstreams;
 
@@ -23,6 +24,7 @@ use weir_core::endpoint::Mode;
 use weir_core::names::{EndpointId, Naming, UpstreamId};
 use weir_policy::rules::{Book, Ruling, Sheet};
 
+use super::env::Environment;
 use super::raw::{Raw, RawLog, RawLogFormat, RawTeam, Time};
 use super::report::{Path, Problem, Report};
 use super::{CatalogPlan, Config, LogFormat, LogPlan, UpstreamPlan};
@@ -69,7 +71,7 @@ pub(crate) struct Main {
 /// Checks the main file. The config is whole only if the report has no errors.
 ///
 /// Relative paths in it start at `folder`.
-pub(crate) fn main(raw: Raw, folder: &std::path::Path, report: &mut Report) -> Main {
+pub(crate) fn main(raw: Raw, folder: &std::path::Path, environment: Environment<'_>, report: &mut Report) -> Main {
     let defaults = Defaults::check(&raw, folder, report);
     let mut front = listen::check(&raw, folder, report);
     let admin = listen::admin(&raw, front.listen, report);
@@ -84,6 +86,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, report: &mut Report) -> M
     let parked = limits::parked(raw.limits.as_ref(), report);
     let rates = rates::check(raw.rates, report);
     let audit = audit::check(raw.audit, folder, report);
+    let telemetry = telemetry::check(raw.telemetry, folder, environment, report);
     let own_endpoints = raw.endpoints.is_some();
     let common = policy::sheets(raw.policy.as_ref(), folder, &Path::at("policy"), report);
     let mut part = Part { files: policy::files(raw.policy.iter(), folder), ..Part::default() };
@@ -110,6 +113,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, report: &mut Report) -> M
         // Made when all files are read.
         rules: Arc::new(Book::default()),
         audit,
+        telemetry,
     };
     let (rulings, files) = (part.rulings, part.files);
     Main { config, defaults, include: raw.include, common, rulings, files, own_endpoints }

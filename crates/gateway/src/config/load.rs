@@ -137,7 +137,7 @@ impl<'a> Loader<'a> {
         fill_in(&mut tree, &Path::root(), self.environment, &mut report);
         ignore_unknown(&mut tree, &mut report);
         let raw: raw::Raw = decode(tree.clone(), &mut report);
-        let mut main = check::main(raw, &folder, &mut report);
+        let mut main = check::main(raw, &folder, self.environment, &mut report);
         let broken = report.has_errors();
         self.include = main.include.as_deref().map(|include| folder.join(include));
         self.rules = std::mem::take(&mut main.files);

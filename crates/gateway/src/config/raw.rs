@@ -8,6 +8,7 @@ mod ordered;
 mod outbound;
 mod policy;
 mod rates;
+mod telemetry;
 mod toolsets;
 mod units;
 mod upstream;
@@ -20,6 +21,7 @@ pub(crate) use ordered::Ordered;
 pub(crate) use outbound::{RawOutbound, RawOutboundMode, RawSecretPlace, RawSubjectToken};
 pub(crate) use policy::RawPolicy;
 pub(crate) use rates::{Frequency, RawConcurrency, RawLimit, RawRate, RawRates, RawToolLimit, RawUncounted};
+pub(crate) use telemetry::{RawPush, RawPushProtocol, RawTelemetry};
 pub(crate) use toolsets::{RawHints, RawToolset, RawTrust};
 pub(crate) use units::{Size, Time};
 pub(crate) use upstream::{
@@ -94,6 +96,8 @@ pub(crate) struct Raw {
     pub(crate) rates: Option<RawRates>,
     /// The record of who did what.
     pub(crate) audit: Option<RawAudit>,
+    /// What is measured and told, and to whom.
+    pub(crate) telemetry: Option<RawTelemetry>,
 }
 
 /// A team's file in the `include` folder.

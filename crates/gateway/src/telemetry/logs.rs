@@ -30,8 +30,11 @@ pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<(), String> {
         LogFormat::Auto => terminal,
     };
     let log = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal && human);
-    let started =
-        if human { log.compact().finish().try_init() } else { log.json().flatten_event(true).finish().try_init() };
+    let started = if human {
+        log.compact().finish().try_init()
+    } else {
+        log.json().flatten_event(true).with_span_list(false).finish().try_init()
+    };
     started.map_err(|error| error.to_string())
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_core::port::{Ask, Fetch, NamedBy};
+use weir_core::port::{Ask, Fetch, Form, NamedBy};
 use weir_testkit::{Behaviour, Mockup};
 use weir_upstream::{HttpSettings, SecretHeader};
 
@@ -67,13 +67,13 @@ async fn f13_a_document_is_posted_as_json_with_the_operators_headers() {
         HttpSettings { url: mock.url().parse().unwrap(), headers: Vec::new(), auth: None, ca_file: None, h2c: false };
     settings.headers.push((http::header::AUTHORIZATION, SecretHeader::new("Bearer collector".parse().unwrap())));
     let poster = factory().poster(&settings).unwrap();
-    let answer = poster.post(r#"{"resourceLogs":[]}"#.into(), Duration::from_secs(10)).await.unwrap();
+    let answer = poster.post(Form::Json, r#"{"resourceLogs":[]}"#.into(), Duration::from_secs(10)).await.unwrap();
     assert_eq!((answer.status, &answer.body[..]), (202, &b"{}"[..]));
     let requests = mock.requests();
     let seen = requests.last().unwrap();
     assert_eq!(seen.header("authorization"), Some("Bearer collector"));
     assert_eq!(seen.header("content-type"), Some("application/json"));
     mock.stop().await;
-    let lost = poster.post("{}".into(), Duration::from_secs(10)).await.unwrap_err();
+    let lost = poster.post(Form::Json, "{}".into(), Duration::from_secs(10)).await.unwrap_err();
     assert_eq!(lost.reason(), "unavailable");
 }

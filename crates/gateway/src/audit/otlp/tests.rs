@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use bytes::Bytes;
-use weir_core::port::{Fetched, Fut};
+use weir_core::port::{Fut, Posted};
 use weir_core::{Failure, FailureKind};
 use weir_policy::audit::{Chain, Event, Head, Life};
 
@@ -20,10 +20,10 @@ struct Collector {
 }
 
 impl Post for Collector {
-    fn post(&self, json: Bytes, _within: Duration) -> Fut<'_, Result<Fetched, Failure>> {
+    fn post(&self, _form: Form, json: Bytes, _within: Duration) -> Fut<'_, Result<Posted, Failure>> {
         self.got.lock().unwrap().push(serde_json::from_slice(&json).unwrap());
         let answer = self.answers.lock().unwrap().pop_front().unwrap_or(Ok((200, "{}")));
-        let answer = answer.map(|(status, body)| Fetched { status, max_age: None, body: body.into() });
+        let answer = answer.map(|(status, body)| Posted { status, code: None, body: body.into() });
         Box::pin(async { answer.map_err(|()| Failure::new(FailureKind::Unavailable, "away")) })
     }
 }

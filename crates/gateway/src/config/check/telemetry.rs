@@ -1,0 +1,131 @@
+//! `telemetry`: what is measured and told, and to whom.
+
+use std::time::Duration;
+
+use http::Uri;
+use http::uri::PathAndQuery;
+use weir_core::telemetry::NAMES;
+use weir_core::trace::Sampling;
+use weir_upstream::HttpSettings;
+
+use super::super::env::Environment;
+use super::super::raw::{Ordered, RawPush, RawPushProtocol, RawTelemetry, RawUpstream, Time};
+use super::super::report::{Path, Problem, Report};
+use super::super::{OtlpPlan, Secret, TelemetryPlan};
+use super::upstreams;
+
+/// As the specification of the environment variables has it.
+const INTERVAL: Duration = Duration::from_secs(60);
+/// The same.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// What a scrape can hold that somebody wants to read.
+const MOST_NAMES: usize = 100_000;
+
+/// Where each signal goes at a collector: metrics, then traces.
+const BY_HTTP: [&str; 2] = ["/v1/metrics", "/v1/traces"];
+const BY_GRPC: [&str; 2] = [
+    "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+    "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+];
+
+pub(super) fn check(
+    raw: Option<RawTelemetry>,
+    folder: &std::path::Path,
+    environment: Environment<'_>,
+    report: &mut Report,
+) -> TelemetryPlan {
+    let at = Path::at("telemetry");
+    let RawTelemetry { metrics, traces, otlp } = raw.unwrap_or_default();
+    let names = metrics.and_then(|metrics| metrics.max_names).unwrap_or(NAMES);
+    if names > MOST_NAMES {
+        report.add(Problem::error(at.key("metrics").key("max_names"), "must be at most 100000"));
+    }
+    let traces = traces.unwrap_or_default();
+    if traces.sample.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+        let problem = Problem::error(at.key("traces").key("sample"), "must be from 0 to 1");
+        report.add(problem.hint("write 0.01 for one of a hundred requests"));
+    }
+    let fallback = TelemetryPlan::SAMPLING;
+    let ratio = traces.sample.or_else(|| sampler(environment)).unwrap_or(fallback.ratio);
+    let sampling = Sampling { ratio, by_clients: traces.by_clients.unwrap_or(fallback.by_clients) };
+    let (raw, at) = match otlp {
+        Some(raw) => (Some(raw), at.key("otlp")),
+        None => (of_environment(environment), Path::at("OTEL_EXPORTER_OTLP_ENDPOINT")),
+    };
+    TelemetryPlan { names, sampling, otlp: raw.and_then(|raw| push(raw, folder, &at, report)) }
+}
+
+fn push(raw: RawPush, folder: &std::path::Path, at: &Path, report: &mut Report) -> Option<OtlpPlan> {
+    let RawPush { endpoint, protocol, headers, ca_file, interval, timeout } = raw;
+    for (key, time) in [("interval", interval), ("timeout", timeout)] {
+        if time.is_some_and(|Time(time)| time.is_zero()) {
+            report.add(Problem::error(at.key(key), "must not be zero"));
+        }
+    }
+    if endpoint.is_none() {
+        if !report.blames(at) {
+            report.add(Problem::error(at.key("endpoint"), "is missing").hint("write http://127.0.0.1:4318"));
+        }
+        return None;
+    }
+    let grpc = matches!(protocol, Some(RawPushProtocol::Grpc));
+    let place = RawUpstream { url: endpoint, headers, ca_file, ..RawUpstream::default() };
+    let mut settings = upstreams::http(place, folder, at, report)?;
+    // gRPC is HTTP/2; over TLS that is agreed on by itself.
+    settings.h2c = grpc && settings.url.scheme_str() == Some("http");
+    let [metrics, traces] = if grpc { BY_GRPC } else { BY_HTTP }.map(|path| below(&settings, path));
+    Some(OtlpPlan {
+        metrics,
+        traces,
+        grpc,
+        interval: interval.map_or(INTERVAL, |Time(time)| time),
+        timeout: timeout.map_or(TIMEOUT, |Time(time)| time),
+    })
+}
+
+/// The same place, at a path below its own.
+fn below(settings: &HttpSettings, path: &str) -> HttpSettings {
+    let mut parts = settings.url.clone().into_parts();
+    let full = format!("{}{path}", settings.url.path().trim_end_matches('/'));
+    parts.path_and_query = PathAndQuery::try_from(full).ok();
+    let url = Uri::from_parts(parts).unwrap_or_else(|_| settings.url.clone());
+    HttpSettings { url, ..settings.clone() }
+}
+
+/// What the standard variables say (OpenTelemetry specification, OTLP exporter). Those of single signals are not looked at.
+fn of_environment(environment: Environment<'_>) -> Option<RawPush> {
+    let said = |name: &str| environment(name).filter(|text| !text.trim().is_empty());
+    if said("OTEL_SDK_DISABLED").is_some_and(|text| text.eq_ignore_ascii_case("true")) {
+        return None;
+    }
+    let endpoint = said("OTEL_EXPORTER_OTLP_ENDPOINT")?;
+    let millis = |name| Some(Time(Duration::from_millis(said(name)?.trim().parse().ok()?)));
+    let headers = said("OTEL_EXPORTER_OTLP_HEADERS").map(|text| {
+        let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
+        Ordered(pairs.map(|(name, value)| (name.trim().to_owned(), Secret::from(value.trim().to_owned()))).collect())
+    });
+    Some(RawPush {
+        endpoint: Some(endpoint),
+        // `http/protobuf` is the default of the specification; `http/json` is answered by the same.
+        protocol: said("OTEL_EXPORTER_OTLP_PROTOCOL")
+            .filter(|text| text.trim() == "grpc")
+            .map(|_| RawPushProtocol::Grpc),
+        headers,
+        ca_file: said("OTEL_EXPORTER_OTLP_CERTIFICATE"),
+        interval: millis("OTEL_METRIC_EXPORT_INTERVAL"),
+        timeout: millis("OTEL_EXPORTER_OTLP_TIMEOUT"),
+    })
+}
+
+/// The share that the standard variables give.
+fn sampler(environment: Environment<'_>) -> Option<f64> {
+    let share = || {
+        environment("OTEL_TRACES_SAMPLER_ARG")?.trim().parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share))
+    };
+    match environment("OTEL_TRACES_SAMPLER")?.trim() {
+        "always_on" | "parentbased_always_on" => Some(1.0),
+        "always_off" | "parentbased_always_off" => Some(0.0),
+        "traceidratio" | "parentbased_traceidratio" => share(),
+        _ => None,
+    }
+}

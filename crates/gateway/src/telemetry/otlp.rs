@@ -1,0 +1,248 @@
+//! Spans and metrics to an OpenTelemetry collector, by OTLP over HTTP or gRPC.
+//!
+//! Nothing here is on the way of a request: spans wait in a bounded queue, or are lost and counted, and both tasks give a collector
+//! that does not answer its time and no more. The records of the audit go their own way (`audit::otlp`): of them none may be lost.
+
+mod encode;
+mod proto;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use opentelemetry::KeyValue;
+use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+use weir_core::port::{Form, Post, Posted};
+use weir_core::telemetry::instruments;
+use weir_core::trace::{Span, SpanSink};
+use weir_upstream::{Factory, TlsError};
+
+use super::Metrics;
+use crate::config::OtlpPlan;
+
+/// Finished spans that wait.
+const QUEUE: usize = 2048;
+/// The most spans of one request.
+const BATCH: usize = 512;
+/// A request waits this long for company.
+const GATHER: Duration = Duration::from_secs(1);
+/// Between two attempts at the same spans; after the last they are lost. Metrics are not sent again: the next ones say it all.
+const AGAIN: [u64; 3] = [1, 2, 4];
+/// How long the last request may take when weir stops.
+const AT_LAST: Duration = Duration::from_secs(2);
+
+/// The tasks that send. Dropping it ends them at once.
+#[derive(Debug)]
+pub(super) struct Pushing {
+    stop: DropGuard,
+    tasks: TaskTracker,
+}
+
+/// The way to the task that sends spans.
+#[derive(Debug)]
+pub(super) struct Spans(mpsc::Sender<Span>);
+
+impl SpanSink for Spans {
+    fn offer(&self, span: Span) {
+        if self.0.try_send(span).is_err() {
+            dropped("traces", "queue", 1);
+        }
+    }
+}
+
+impl Pushing {
+    /// Begins to send. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// The certificate file in the settings is not usable.
+    pub(super) fn start(
+        plan: &OtlpPlan,
+        metrics: &Metrics,
+        factory: &Factory,
+    ) -> Result<(Self, Arc<dyn SpanSink>), TlsError> {
+        let line = |signal, settings| {
+            let post = factory.poster(settings)?;
+            Ok(Line { signal, post, form: plan.form(), within: plan.timeout, metrics: metrics.clone() })
+        };
+        let (to_metrics, to_traces) = (line("metrics", &plan.metrics)?, line("traces", &plan.traces)?);
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        tasks.spawn(to_traces.spans(receiver, stop.clone()));
+        tasks.spawn(to_metrics.series(plan.interval, stop.clone()));
+        tasks.close();
+        Ok((Self { stop: stop.drop_guard(), tasks }, Arc::new(Spans(sender))))
+    }
+
+    /// Sends what is there, if that is done soon, and ends.
+    pub(super) async fn shutdown(self) {
+        let Self { stop, tasks } = self;
+        drop(stop);
+        // A collector that hangs does not hold the end of the process.
+        let _ = tokio::time::timeout(AT_LAST, tasks.wait()).await;
+    }
+}
+
+/// The way of one signal.
+struct Line {
+    signal: &'static str,
+    post: Arc<dyn Post>,
+    form: Form,
+    within: Duration,
+    metrics: Metrics,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    Taken,
+    /// Not now, perhaps later.
+    Later,
+    Never,
+}
+
+impl Line {
+    async fn spans(self, mut spans: mpsc::Receiver<Span>, stop: CancellationToken) {
+        let mut batch = Vec::with_capacity(BATCH);
+        loop {
+            let some = tokio::select! {
+                biased;
+                count = spans.recv_many(&mut batch, BATCH) => count > 0,
+                () = stop.cancelled() => false,
+            };
+            if !some {
+                return;
+            }
+            if batch.len() < BATCH {
+                tokio::select! {
+                    () = tokio::time::sleep(GATHER) => {}
+                    () = stop.cancelled() => {}
+                }
+                while batch.len() < BATCH
+                    && let Ok(more) = spans.try_recv()
+                {
+                    batch.push(more);
+                }
+            }
+            let waiting = |spans: &mpsc::Receiver<Span>| {
+                instruments().telemetry_queue.record(spans.len() as u64, &[KeyValue::new("signal", "traces")]);
+            };
+            waiting(&spans);
+            let body = Bytes::from(encode::traces(self.metrics.resource(), &batch));
+            self.until_sent(body, batch.len() as u64, &stop).await;
+            batch.clear();
+            waiting(&spans);
+        }
+    }
+
+    async fn until_sent(&self, body: Bytes, count: u64, stop: &CancellationToken) {
+        for wait in AGAIN.into_iter().map(Some).chain([None]) {
+            match (self.send(body.clone(), count).await, wait) {
+                (Sent::Taken | Sent::Never, _) => return,
+                (Sent::Later, Some(wait)) if !stop.is_cancelled() => tokio::select! {
+                    () = tokio::time::sleep(Duration::from_secs(wait)) => {}
+                    () = stop.cancelled() => {}
+                },
+                (Sent::Later, _) => break,
+            }
+        }
+        dropped(self.signal, "lost", count);
+    }
+
+    async fn series(self, interval: Duration, stop: CancellationToken) {
+        let mut last = false;
+        while !last {
+            last = tokio::select! {
+                () = tokio::time::sleep(interval) => false,
+                // The last time too, so that nothing of the end is missing.
+                () = stop.cancelled() => true,
+            };
+            let families = self.metrics.families();
+            let count = families.iter().map(|family| family.points.len() as u64).sum();
+            let body = encode::metrics(self.metrics.resource(), &families, SystemTime::now());
+            if self.send(body.into(), count).await == Sent::Later {
+                dropped(self.signal, "lost", count);
+            }
+        }
+    }
+
+    /// Sends one document, and counts what became of it.
+    async fn send(&self, body: Bytes, count: u64) -> Sent {
+        let framed = if self.form == Form::Grpc { framed(&body) } else { body };
+        let (sent, result, why) = match self.post.post(self.form, framed, self.within).await {
+            Ok(posted) => {
+                let sent = judged(&posted);
+                let result = if sent == Sent::Taken { "ok" } else { "refused" };
+                if sent == Sent::Taken {
+                    let own = if self.form == Form::Grpc { posted.body.get(5..) } else { Some(&posted.body[..]) };
+                    dropped(self.signal, "refused", proto::rejected(own.unwrap_or_default()).min(count));
+                }
+                (sent, result, format!("it answers {}{}", posted.status, Code(posted.code)))
+            }
+            Err(failure) if failure.reason() == "timed_out" => (Sent::Later, "late", failure.to_string()),
+            Err(failure) => (Sent::Later, "failed", failure.to_string()),
+        };
+        if sent == Sent::Never {
+            dropped(self.signal, "refused", count);
+        }
+        if sent != Sent::Taken {
+            tracing::warn!(signal = self.signal, why, "the collector did not take telemetry");
+        }
+        let labels = [KeyValue::new("signal", self.signal), KeyValue::new("result", result)];
+        instruments().telemetry_exports.add(1, &labels);
+        sent
+    }
+}
+
+/// What an answer means (OTLP specification, failures): of HTTP by its status, of gRPC by its code.
+fn judged(posted: &Posted) -> Sent {
+    match (posted.status, posted.code) {
+        (200..=299, None | Some(0)) => Sent::Taken,
+        (429 | 502 | 503 | 504, _) | (200, Some(1 | 4 | 8 | 10 | 11 | 14 | 15)) => Sent::Later,
+        _ => Sent::Never,
+    }
+}
+
+/// A message of gRPC: not compressed, so long, itself.
+fn framed(message: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(message.len() + 5);
+    out.put_u8(0);
+    out.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+    out.put_slice(message);
+    out.freeze()
+}
+
+/// gRPC's code, for people.
+struct Code(Option<u16>);
+
+impl std::fmt::Display for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.map_or(Ok(()), |code| write!(f, ", gRPC {code}"))
+    }
+}
+
+fn dropped(signal: &'static str, reason: &'static str, count: u64) {
+    if count > 0 {
+        let labels = [KeyValue::new("signal", signal), KeyValue::new("reason", reason)];
+        instruments().telemetry_dropped.add(count, &labels);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_judged_as_the_protocol_says() {
+        let posted = |status, code| judged(&Posted { status, code, body: Bytes::new() });
+        assert_eq!((posted(200, None), posted(200, Some(0))), (Sent::Taken, Sent::Taken));
+        for later in [posted(429, None), posted(503, None), posted(200, Some(14)), posted(200, Some(8))] {
+            assert_eq!(later, Sent::Later);
+        }
+        for never in [posted(400, None), posted(404, Some(12)), posted(200, Some(12)), posted(301, None)] {
+            assert_eq!(never, Sent::Never);
+        }
+        assert_eq!(framed(b"ab"), &b"\0\0\0\0\x02ab"[..]);
+    }
+}

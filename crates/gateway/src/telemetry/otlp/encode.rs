@@ -1,0 +1,157 @@
+//! Spans and metrics as OTLP has them (opentelemetry-proto, trace/v1 and metrics/v1).
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use weir_core::telemetry::{Exemplar, Kind};
+use weir_core::trace::{Span, SpanKind, Value};
+
+use super::proto::Message;
+use crate::telemetry::gather::{Family, Figure, Histogram, Point, Text};
+
+/// What is said of the process.
+pub(super) type Resource = [(String, String)];
+
+/// The sums count from their beginning.
+const CUMULATIVE: u64 = 2;
+const ERROR: u64 = 2;
+/// Flags of a span: told of; known whether its parent is elsewhere; and it is.
+const TOLD: u32 = 1;
+const KNOWN: u32 = 0x100;
+const ELSEWHERE: u32 = 0x200;
+
+/// An `ExportTraceServiceRequest`.
+pub(super) fn traces(resource: &Resource, spans: &[Span]) -> Vec<u8> {
+    document(resource, |scope| {
+        for own in spans {
+            scope.message(2, |out| span(out, own));
+        }
+    })
+}
+
+/// An `ExportMetricsServiceRequest`.
+pub(super) fn metrics(resource: &Resource, families: &[Family], now: SystemTime) -> Vec<u8> {
+    document(resource, |scope| {
+        for own in families {
+            scope.message(2, |out| family(out, own, now));
+        }
+    })
+}
+
+/// Both have the same frame: of the resource, of the scope, and then what there is in it.
+fn document(resource: &Resource, write: impl FnOnce(&mut Message)) -> Vec<u8> {
+    let mut out = Message::default();
+    out.message(1, |of_resource| {
+        of_resource.message(1, |out| {
+            for (name, text) in resource {
+                attribute(out, 1, name, &Text::Word(text.clone()));
+            }
+        });
+        of_resource.message(2, |of_scope| {
+            of_scope.message(1, |scope| {
+                scope.string(1, "weir").string(2, env!("CARGO_PKG_VERSION"));
+            });
+            write(of_scope);
+        });
+    });
+    out.into_bytes()
+}
+
+fn span(out: &mut Message, span: &Span) {
+    out.bytes(1, &span.context.trace).bytes(2, &span.context.span);
+    if let Some(state) = &span.state {
+        out.string(3, state);
+    }
+    let mut flags = TOLD | KNOWN;
+    if let Some(parent) = &span.parent {
+        out.bytes(4, parent);
+        flags |= if span.kind == SpanKind::Server { ELSEWHERE } else { 0 };
+    }
+    let kind = match span.kind {
+        SpanKind::Server => 2,
+        SpanKind::Client => 3,
+    };
+    out.string(5, &span.name).varint(6, kind).fixed64(7, nanos(span.began)).fixed64(8, nanos(span.ended));
+    for (name, value) in &span.attributes {
+        let text = match value {
+            Value::Word(word) => Text::Word((*word).to_owned()),
+            Value::Text(text) => Text::Word(text.to_string()),
+            Value::Number(number) => Text::Number(*number),
+        };
+        attribute(out, 9, name, &text);
+    }
+    if span.failed {
+        out.message(15, |status| {
+            status.varint(3, ERROR);
+        });
+    }
+    out.fixed32(16, flags);
+}
+
+fn family(out: &mut Message, family: &Family, now: SystemTime) {
+    out.string(1, &family.name).string(2, &family.about).string(3, &family.unit);
+    let field = match family.kind {
+        Kind::Gauge => 5,
+        Kind::Counter | Kind::UpDownCounter => 7,
+        Kind::Histogram => 9,
+    };
+    out.message(field, |data| {
+        for own in &family.points {
+            data.message(1, |out| point(out, own, now));
+        }
+        if family.kind != Kind::Gauge {
+            data.varint(2, CUMULATIVE);
+        }
+        if family.kind == Kind::Counter {
+            data.varint(3, 1);
+        }
+    });
+}
+
+fn point(out: &mut Message, point: &Point, now: SystemTime) {
+    if let Some(since) = point.since {
+        out.fixed64(2, nanos(since));
+    }
+    out.fixed64(3, nanos(now));
+    let labels = match &point.figure {
+        Figure::Real(number) => out.double(4, *number),
+        Figure::Whole(number) => out.fixed64(6, number.cast_unsigned()),
+        Figure::Histogram(histogram) => {
+            self::histogram(out, histogram);
+            for (name, text) in &point.labels {
+                attribute(out, 9, name, text);
+            }
+            return;
+        }
+    };
+    for (name, text) in &point.labels {
+        attribute(labels, 7, name, text);
+    }
+}
+
+fn histogram(out: &mut Message, histogram: &Histogram) {
+    out.fixed64(4, histogram.buckets.iter().sum()).double(5, histogram.sum);
+    out.packed(6, histogram.buckets.iter().copied());
+    out.packed(7, histogram.bounds.iter().map(|bound| bound.to_bits()));
+    for Exemplar { span, seconds, at } in histogram.exemplars.iter().flatten() {
+        out.message(8, |out| {
+            out.fixed64(2, nanos(*at)).double(3, *seconds).bytes(4, &span.span).bytes(5, &span.trace);
+        });
+    }
+}
+
+fn attribute(out: &mut Message, field: u64, name: &str, value: &Text) {
+    out.message(field, |pair| {
+        pair.string(1, name).message(2, |any| match value {
+            Text::Word(text) => {
+                any.string(1, text);
+            }
+            Text::Number(number) => {
+                any.varint(3, number.cast_unsigned());
+            }
+        });
+    });
+}
+
+fn nanos(time: SystemTime) -> u64 {
+    u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
+}

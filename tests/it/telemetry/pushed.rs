@@ -1,0 +1,247 @@
+//! Spans and metrics at a collector, and what happens where there is none.
+
+use serde_json::{Value, json};
+use weir_testkit::mockup::Recorded;
+use weir_testkit::{Behaviour, Mockup, RawClient};
+use weir_wire::Revision;
+
+use super::collector::{Collector, Receiver, attribute};
+use crate::harness::{Checked, Weir, needs_peers, until};
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const SPAN: &str = "b7ad6b7169203331";
+
+/// Ids as the JSON form of the official types has them.
+fn base64(hex: &str) -> String {
+    data_encoding::BASE64.encode(&data_encoding::HEXLOWER.decode(hex.as_bytes()).unwrap())
+}
+
+fn weir_telling(upstream: &Mockup, telemetry: Value) -> Weir {
+    let config = json!({ "upstreams": { "one": { "url": upstream.url() } }, "telemetry": telemetry,
+        "log": { "format": "json" } });
+    let weir = Weir::logging(config, "debug");
+    weir.until_listed("/mcp", &["one__tool_0000"]);
+    weir
+}
+
+fn of_kind<'a>(spans: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    spans.iter().filter(|span| span["kind"] == kind).collect()
+}
+
+/// What an upstream was told of the trace: by header and in `_meta` the same.
+fn told(seen: &Recorded) -> (String, String) {
+    let parent = seen.meta()["traceparent"].as_str().unwrap().to_owned();
+    assert_eq!(seen.header("traceparent"), Some(parent.as_str()));
+    let parts: Vec<&str> = parent.split('-').collect();
+    assert_eq!(parts[3], "01", "weir tells of it");
+    (parts[1].to_owned(), parts[2].to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r139_one_trace_leads_from_the_client_to_the_upstream_over_grpc_and_over_http() {
+    if !needs_peers() {
+        return;
+    }
+    for protocol in ["grpc", "http"] {
+        let collector = Receiver::start(&[]);
+        let upstream =
+            Mockup::modern().tools(1).tool("fails", Behaviour::error(4242, "sold out", json!({}))).start().await;
+        let otlp = json!({ "endpoint": collector.url(protocol), "protocol": protocol, "interval": "500ms",
+            "headers": { "x-collector-key": "open" } });
+        let weir = weir_telling(&upstream, json!({ "traces": { "sample": 1.0 }, "otlp": otlp }));
+        let parent = format!("00-{TRACE}-{SPAN}-00");
+        for revision in [Revision::MODERN, Revision::NEWEST_LEGACY] {
+            let client = Checked::open(&weir.url("/mcp"), revision).await;
+            let params = json!({ "name": "one__tool_0000", "arguments": {}, "_meta": { "traceparent": parent } });
+            let before = collector.spans().len();
+            assert!(client.ask("tools/call", params).await.result().is_object());
+            let (trace, span) = told(&upstream.requests_of("tools/call").pop().unwrap());
+            assert_eq!(trace, TRACE);
+            let spans = until("the spans of the call", || {
+                let spans = collector.spans()[before..].to_vec();
+                let own: Vec<Value> = spans.into_iter().filter(|span| span["traceId"] == base64(TRACE)).collect();
+                (own.len() == 2).then_some(own)
+            });
+            let (server, asked) = (of_kind(&spans, "SPAN_KIND_SERVER")[0], of_kind(&spans, "SPAN_KIND_CLIENT")[0]);
+            assert_eq!((&server["parentSpanId"], &asked["parentSpanId"]), (&json!(base64(SPAN)), &server["spanId"]));
+            assert_eq!(asked["spanId"], base64(&span), "what the upstream was told of");
+            assert_eq!(
+                (&server["name"], &asked["name"]),
+                (&json!("tools/call one__tool_0000"), &json!("tools/call tool_0000"))
+            );
+            for (span, name, expected) in [
+                (server, "mcp.method.name", "tools/call"),
+                (server, "gen_ai.tool.name", "one__tool_0000"),
+                (server, "gen_ai.operation.name", "execute_tool"),
+                (server, "weir.endpoint", "/mcp"),
+                (server, "http.response.status_code", "200"),
+                (server, "network.transport", "tcp"),
+                (asked, "mcp.method.name", "tools/call"),
+                (asked, "gen_ai.tool.name", "tool_0000"),
+                (asked, "weir.upstream", "one"),
+                (asked, "weir.outcome", "complete"),
+            ] {
+                assert_eq!(attribute(span, name).as_deref(), Some(expected), "{name} of {span}");
+            }
+            let version = attribute(server, "mcp.protocol.version");
+            assert_eq!(version.as_deref(), revision.is_modern().then_some("2026-07-28"));
+            // What the log says of the request names its trace.
+            let line = until("the line of the request", || {
+                let said = weir.process.said();
+                let lines = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+                lines.into_iter().find(|line| line["span"]["trace_id"] == TRACE && line["message"] == "request")
+            });
+            let own = data_encoding::HEXLOWER
+                .encode(&data_encoding::BASE64.decode(server["spanId"].as_str().unwrap().as_bytes()).unwrap());
+            assert!(line["span"]["span_id"].is_string() && !own.is_empty(), "{line}");
+        }
+        // A call that fails says so, and a name that nobody has is not told.
+        let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
+        client.call("one__fails", json!({})).await;
+        client.call("nothing-has-this-name", json!({})).await;
+        let failed = until("the spans of what failed", || {
+            let spans = collector.spans();
+            let failed: Vec<Value> =
+                spans.into_iter().filter(|span| span["status"]["code"] == "STATUS_CODE_ERROR").collect();
+            (failed.len() >= 3).then_some(failed)
+        });
+        let names: Vec<&str> = failed.iter().map(|span| span["name"].as_str().unwrap()).collect();
+        assert!(
+            names.contains(&"tools/call one__fails")
+                && names.contains(&"tools/call fails")
+                && names.contains(&"tools/call"),
+            "{names:?}"
+        );
+        assert!(failed.iter().all(|span| attribute(span, "error.type").is_some()));
+        metrics(&collector, protocol);
+        let mut weir = weir;
+        weir.process.signal("TERM");
+        assert_eq!(weir.process.ended(), Some(0));
+    }
+}
+
+/// The metrics, with the traces of the slowest among them.
+fn metrics(collector: &Receiver, protocol: &str) {
+    let ok = |point: &Value| attribute(point, "outcome").as_deref() == Some("ok") && point["exemplars"].is_array();
+    let points = collector.points("mcp.server.operation.duration", "histogram", ok);
+    let point = points.iter().find(|p| attribute(p, "mcp.method.name").as_deref() == Some("tools/call")).unwrap();
+    assert_eq!(point["exemplars"][0]["traceId"], base64(TRACE));
+    let buckets: u64 =
+        point["bucketCounts"].as_array().unwrap().iter().map(|n| n.as_str().unwrap().parse::<u64>().unwrap()).sum();
+    assert_eq!(point["count"], buckets.to_string());
+    let up = collector.points("weir.upstream.up", "gauge", |_| true);
+    assert_eq!((attribute(&up[0], "upstream").as_deref(), &up[0]["asInt"]), (Some("one"), &json!("1")));
+    let sent = collector.points("weir.upstream.io", "sum", |_| true);
+    assert!(sent.iter().all(|point| point["asInt"].as_str().unwrap() != "0"), "{sent:?}");
+    for signal in ["traces", "metrics"] {
+        let request = collector.requests(signal).pop().unwrap();
+        assert_eq!((&request["transport"], &request["headers"]["x-collector-key"]), (&json!(protocol), &json!("open")));
+    }
+    let resource = &collector.requests("traces").pop().unwrap()["message"]["resourceSpans"][0]["resource"];
+    assert_eq!(attribute(resource, "service.name").as_deref(), Some("weir"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f17_no_client_forces_weir_to_tell_of_it_unless_the_operator_lets_it() {
+    let collector = Collector::start();
+    let upstream = Mockup::modern().tools(1).start().await;
+    let forced = format!("00-{TRACE}-{SPAN}-01");
+    for (by_clients, flag) in [(false, "00"), (true, "01")] {
+        let traces = json!({ "sample": 0.0, "by_clients": by_clients });
+        let otlp = json!({ "endpoint": collector.url(), "interval": "1h" });
+        let weir = weir_telling(&upstream, json!({ "traces": traces, "otlp": otlp }));
+        let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await.with_header("traceparent", &forced);
+        client.call("one__tool_0000", json!({})).await;
+        let parent = upstream.requests_of("tools/call").pop().unwrap().header("traceparent").unwrap().to_owned();
+        assert!(parent.starts_with(&format!("00-{TRACE}-")) && parent.ends_with(flag), "{by_clients}: {parent}");
+        if by_clients {
+            until("the span", || collector.got().contains("tools/call one__tool_0000").then_some(()));
+        } else {
+            let exports = weir.metric("weir_telemetry_exports_total", &["signal=\"traces\""]);
+            assert!(exports == 0.0 && !collector.got().contains("tools/call"), "nothing is told");
+        }
+        // What is no trace, or too much of one, is none.
+        for bad in ["x".repeat(10_000), format!("{forced}-{}", "0".repeat(10_000)), format!("ff-{TRACE}-{SPAN}-01")] {
+            let client = RawClient::new(&weir.url("/mcp")).with_header("traceparent", &bad).modern();
+            let answer = client.ask("tools/call", json!({ "name": "one__tool_0000", "arguments": {} })).await.unwrap();
+            assert_eq!(answer.status, 200);
+            assert_eq!(upstream.requests_of("tools/call").pop().unwrap().header("traceparent"), None);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f13_a_collector_that_is_away_or_hangs_costs_spans_and_no_call() {
+    let upstream = Mockup::modern().tools(1).start().await;
+    let silent = Collector::silent();
+    let away = format!("http://127.0.0.1:{}", crate::harness::free_port());
+    for (endpoint, protocol, result) in [
+        (silent.url(), "http", "late"),
+        (silent.url(), "grpc", "late"),
+        (away.as_str(), "http", "failed"),
+        (away.as_str(), "grpc", "failed"),
+    ] {
+        let otlp = json!({ "endpoint": endpoint, "protocol": protocol, "interval": "300ms", "timeout": "300ms" });
+        let weir = weir_telling(&upstream, json!({ "traces": { "sample": 1.0 }, "otlp": otlp }));
+        let client = RawClient::new(&weir.url("/mcp")).modern();
+        // More spans than may wait.
+        for _ in 0..1500 {
+            let answer = client.ask("tools/call", json!({ "name": "one__tool_0000", "arguments": {} })).await.unwrap();
+            assert_eq!(answer.status, 200);
+        }
+        let ok = weir.metric("mcp_server_operation_duration_seconds_count", &["tools/call", "outcome=\"ok\""]);
+        assert!((1500.0..1501.0).contains(&ok), "{ok}");
+        let result = format!("result=\"{result}\"");
+        for signal in ["signal=\"traces\"", "signal=\"metrics\""] {
+            until("an attempt", || {
+                (weir.metric("weir_telemetry_exports_total", &[signal, &result]) > 0.0).then_some(())
+            });
+        }
+        until("what finds no room", || {
+            (weir.metric("weir_telemetry_dropped_total", &["signal=\"traces\"", "reason=\"queue\""]) > 0.0)
+                .then_some(())
+        });
+        let mut weir = weir;
+        weir.process.signal("TERM");
+        assert_eq!(weir.process.ended(), Some(0), "{endpoint} {protocol}: it does not hold the end either");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f13_a_collector_that_is_stopped_and_goes_on_or_refuses_is_told_of_and_no_call_waits() {
+    if !needs_peers() {
+        return;
+    }
+    let upstream = Mockup::modern().tools(1).start().await;
+    let (stopped, refusing) = (Receiver::start(&[]), Receiver::start(&["--refuse"]));
+    for protocol in ["grpc", "http"] {
+        let otlp = |collector: &Receiver| {
+            json!({ "traces": { "sample": 1.0 }, "otlp":
+            { "endpoint": collector.url(protocol), "protocol": protocol, "interval": "300ms", "timeout": "500ms" } })
+        };
+        let weir = weir_telling(&upstream, otlp(&stopped));
+        let client = RawClient::new(&weir.url("/mcp")).modern();
+        let call = async || {
+            let answer = client.ask("tools/call", json!({ "name": "one__tool_0000", "arguments": {} })).await.unwrap();
+            assert_eq!(answer.status, 200);
+        };
+        call().await;
+        until("the first span", || (!stopped.spans().is_empty()).then_some(()));
+        stopped.process.signal("STOP");
+        for _ in 0..100 {
+            call().await;
+        }
+        until("a late answer", || (weir.metric("weir_telemetry_exports_total", &["late"]) > 0.0).then_some(()));
+        let before = stopped.requests("metrics").len();
+        stopped.process.signal("CONT");
+        until("it to go on", || (stopped.requests("metrics").len() > before + 1).then_some(()));
+        // Another collector by a reload: one that refuses.
+        let config = json!({ "upstreams": { "one": { "url": upstream.url() } }, "telemetry": otlp(&refusing) });
+        weir.rewrite(config);
+        until("a refusal", || {
+            let refused = weir.metric("weir_telemetry_dropped_total", &["signal=\"metrics\"", "reason=\"refused\""]);
+            (refused > 0.0).then_some(())
+        });
+        call().await;
+    }
+}
