@@ -125,8 +125,11 @@ fn every_example_passes_check() {
     for entry in entries.into_iter().flatten() {
         let file = entry.unwrap().path();
         if file.extension().is_some_and(|extension| extension == "yaml" || extension == "json") {
-            let variables =
-                |name: &str| environment(name).or_else(|| Some("AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA".into()));
+            let variables = |name: &str| {
+                let any = || Some("AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA".into());
+                // Those that no file names are not set.
+                environment(name).or_else(|| if name.starts_with("OTEL_") { None } else { any() })
+            };
             let outcome = Loader::new(Source::File(file.clone()), &variables).load();
             assert!(outcome.report.problems().is_empty(), "{}:\n{}", file.display(), outcome.report);
             seen += 1;
