@@ -3,10 +3,15 @@
 //!
 //! What these cannot show: that a container engine or a cluster runs it. None does here.
 
+mod boards;
 mod compose;
 mod image;
 mod manifests;
+mod prometheus;
+mod rules;
+mod scene;
 mod units;
+mod watched;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

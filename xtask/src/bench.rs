@@ -1,14 +1,20 @@
 //! `cargo xtask bench`: the load generator and weir, both built as they are measured.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::run::{build_weir, cargo, checked, target_dir};
+use crate::{
+    curves,
+    run::{build_weir, cargo, checked, target_dir},
+};
 
 /// Arguments of the load generator, handed on untouched.
 #[derive(Args)]
 pub(crate) struct Options {
+    /// Measure nothing: draw the curves in docs/benchmarks from this result, or from the newest one
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    pictures: Option<Option<PathBuf>>,
     /// What to measure and how, `run` if nothing is said; `-- --help` shows it
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
@@ -16,6 +22,9 @@ pub(crate) struct Options {
 
 /// Builds weir and the load generator with the bench profile and runs them.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    if let Some(file) = &options.pictures {
+        return curves::draw(file.as_deref());
+    }
     if options.args.is_empty() {
         return measure();
     }

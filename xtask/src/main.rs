@@ -6,6 +6,9 @@
 mod bench;
 mod compat;
 mod conformance;
+mod curves;
+mod dashboards;
+mod draw;
 mod lint;
 mod peers;
 mod prove;
@@ -32,6 +35,8 @@ enum Command {
     Conformance(conformance::Options),
     /// Write the compatibility tables from the results of the pairing matrix
     Compat(compat::Options),
+    /// Draw the dashboards in docs/dashboards anew, from a real scrape of a real weir
+    Dashboards,
     /// Check format, lints, licences and borders
     Lint,
     /// Measure weir; arguments go to the load generator
@@ -50,6 +55,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Conformance(options) => conformance::run(&options),
         Command::Compat(options) => compat::run(&options),
+        Command::Dashboards => dashboards::run(),
         Command::Lint => lint::run(),
         Command::Bench(options) => bench::run(&options),
         Command::Prove(options) => prove::run(&options),

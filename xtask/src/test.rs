@@ -56,6 +56,15 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     tests.and(types).and(examples).and(smoke).and(suite).and(tables)
 }
 
+/// Runs one test for what it leaves in a file, whose place it is told by `variable`.
+pub(crate) fn scene(test: &str, variable: &str, file: &Path) -> anyhow::Result<()> {
+    let (peers, weir) = (peers::install()?, build_weir(&[])?);
+    let mut scene = cargo()?;
+    scene.args(["test", "--workspace", "--locked", "--test", "it", "--", test]);
+    environment(&mut scene, &weir, Some(&peers))?;
+    checked(scene.env(variable, file))
+}
+
 fn tests(options: &Options, weir: &Path, peers: Option<&Peers>, emitted: Option<&Emitted<'_>>) -> anyhow::Result<()> {
     let mut tests = cargo()?;
     if has_cargo_command("nextest")? {

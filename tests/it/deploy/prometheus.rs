@@ -1,0 +1,148 @@
+//! A real Prometheus on a free port: what it is told to scrape, with the rules of `deploy/prometheus`, and how it is asked.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::{Folder, read};
+use crate::harness::{Process, free_port, until};
+
+/// A running Prometheus that looks every second.
+pub struct Prometheus {
+    process: Process,
+    port: u16,
+    folder: Folder,
+}
+
+/// A value and what it is of.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    pub labels: Value,
+    pub value: f64,
+}
+
+impl Prometheus {
+    /// Starts it over these addresses. Its alerts are those of the house, but for how long a fault has to last before one fires.
+    pub fn over(targets: &[String]) -> Self {
+        let (folder, port) = (Folder::new("prometheus"), free_port());
+        let hasty: String =
+            read("deploy/prometheus/alerts.yml")
+                .lines()
+                .map(|line| {
+                    if line.starts_with("        for: ") { "        for: 0s\n".to_owned() } else { format!("{line}\n") }
+                })
+                .collect();
+        let write = |name: &str, text: &str| std::fs::write(folder.0.join(name), text).unwrap();
+        write("alerts.yml", &hasty);
+        write("recording.yml", &read("deploy/prometheus/recording.yml"));
+        write("prometheus.yml", &CONFIG.replace("FOLDER", &folder.0.display().to_string()));
+        let mut command = Command::new("prometheus");
+        command.arg(format!("--config.file={}", folder.0.join("prometheus.yml").display()));
+        command.arg(format!("--storage.tsdb.path={}", folder.0.join("data").display()));
+        command.args([&format!("--web.listen-address=127.0.0.1:{port}"), "--log.level=warn"]);
+        let process = Process::start(command);
+        let mut started = Self { process, port, folder };
+        started.watch(targets);
+        until("Prometheus to be ready", || {
+            assert!(!started.process.is_over(), "Prometheus (Debian package prometheus): {}", started.process.said());
+            started.asked("GET", "/-/ready", "").ok().filter(|answer| answer.starts_with("HTTP/1.0 200"))
+        });
+        started
+    }
+
+    /// Scrapes these from now on.
+    pub fn watch(&self, targets: &[String]) {
+        let groups = json!([{ "targets": targets }]);
+        let next = self.folder.0.join("targets.json.next");
+        std::fs::write(&next, groups.to_string()).unwrap();
+        std::fs::rename(next, self.folder.0.join("targets.json")).unwrap();
+    }
+
+    /// What a query gives now.
+    ///
+    /// # Panics
+    /// Where Prometheus does not take it.
+    pub fn query(&self, query: &str) -> Vec<Sample> {
+        let answer = self.api("query", &format!("query={}", encoded(query)));
+        assert_eq!(answer["status"], "success", "{query}: {answer}");
+        let series = answer["data"]["result"].as_array().unwrap_or_else(|| panic!("{query}: {answer}"));
+        series
+            .iter()
+            .map(|one| Sample {
+                labels: one["metric"].clone(),
+                value: one["value"][1].as_str().and_then(|text| text.parse().ok()).unwrap_or(f64::NAN),
+            })
+            .collect()
+    }
+
+    /// What a query gave over a time, each second: series with `values` of `[time, text]`.
+    pub fn range(&self, query: &str, begin: f64, end: f64) -> Value {
+        let form = format!("query={}&start={begin}&end={end}&step=1", encoded(query));
+        self.api("query_range", &form)["data"]["result"].clone()
+    }
+
+    /// The names of the alerts that fire, with their labels.
+    pub fn firing(&self) -> Vec<Sample> {
+        self.query(r#"ALERTS{alertstate="firing"}"#)
+    }
+
+    /// The rules as Prometheus has them: each group's, with `health` and `lastError`.
+    pub fn rules(&self) -> Value {
+        let text = self.asked("GET", "/api/v1/rules", "").unwrap();
+        serde_json::from_str::<Value>(body(&text)).unwrap()["data"]["groups"].clone()
+    }
+
+    fn api(&self, what: &str, form: &str) -> Value {
+        let text = self.asked("POST", &format!("/api/v1/{what}"), form).unwrap();
+        serde_json::from_str(body(&text)).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// HTTP/1.0: the answer ends with the connection, in one piece.
+    fn asked(&self, method: &str, path: &str, form: &str) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        let length = form.len();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.0\r\nHost: 127.0.0.1\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+             Content-Length: {length}\r\n\r\n{form}"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+}
+
+const CONFIG: &str = "
+global: { scrape_interval: 1s, evaluation_interval: 1s }
+rule_files: [FOLDER/recording.yml, FOLDER/alerts.yml]
+scrape_configs:
+  - job_name: weir
+    file_sd_configs: [{ files: [FOLDER/targets.json], refresh_interval: 1s }]
+";
+
+fn body(answer: &str) -> &str {
+    answer.split_once("\r\n\r\n").map_or("", |(_, body)| body)
+}
+
+fn encoded(text: &str) -> String {
+    let mut form = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() {
+            form.push(byte.into());
+        } else {
+            let _ = write!(form, "%{byte:02X}");
+        }
+    }
+    form
+}
+
+/// Runs promtool, which comes with Prometheus; it has to succeed.
+pub fn promtool(arguments: &[&str], file: &Path) {
+    let output = Command::new("promtool").args(arguments).arg(file).output();
+    let output = output.unwrap_or_else(|error| panic!("promtool (Debian package prometheus): {error}"));
+    assert!(output.status.success(), "{}", super::told(&output));
+}

@@ -1,0 +1,79 @@
+//! The rules: taken by promtool, proven by its unit tests, and each alert with its page for whoever it wakes.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::prometheus::promtool;
+use super::{entries, read, root};
+
+/// The rules of a file.
+pub fn rules(file: &str) -> Vec<Value> {
+    let parsed: Value = serde_saphyr::from_str(&read(&format!("deploy/prometheus/{file}.yml"))).unwrap();
+    entries(&parsed["groups"]).iter().flat_map(|group| entries(&group["rules"]).to_vec()).collect()
+}
+
+/// The names of all alerts.
+pub fn alerts() -> BTreeSet<String> {
+    rules("alerts").iter().map(|rule| rule["alert"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn promtool_takes_the_rules_and_the_scrape_configs() {
+    for file in ["recording", "alerts"] {
+        promtool(
+            &["check", "rules", "--lint=all", "--lint-fatal"],
+            &root().join(format!("deploy/prometheus/{file}.yml")),
+        );
+    }
+    promtool(&["check", "config"], &root().join("deploy/prometheus/prometheus.yml"));
+    promtool(&["check", "config", "--syntax-only"], &root().join("deploy/compose/prometheus.yml"));
+}
+
+#[test]
+fn r286_each_alert_fires_on_its_fault_and_is_silent_otherwise() {
+    let file = root().join("deploy/prometheus/tests/alerts.test.yml");
+    promtool(&["test", "rules"], &file);
+    let tests: Value = serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let fires: BTreeSet<String> = entries(&tests["tests"])
+        .iter()
+        .flat_map(|test| entries(&test["promql_expr_test"]))
+        .flat_map(|expectation| entries(&expectation["exp_samples"]))
+        .filter_map(|sample| {
+            sample["labels"].as_str()?.split("alertname=\"").nth(1)?.split('"').next().map(str::to_owned)
+        })
+        .collect();
+    assert_eq!(fires, alerts(), "an alert without a test that it fires");
+}
+
+#[test]
+fn each_alert_says_who_what_and_where_to_read_on() {
+    let mut pages = BTreeSet::new();
+    for rule in rules("alerts") {
+        let name = rule["alert"].as_str().unwrap();
+        assert!(["page", "ticket"].contains(&rule["labels"]["severity"].as_str().unwrap()), "{name}");
+        let annotations = &rule["annotations"];
+        let culprit = ["upstream", "endpoint", "limit", "issuer", "reason", "instance"];
+        let summary = annotations["summary"].as_str().unwrap();
+        assert!(culprit.iter().any(|label| summary.contains(&format!("$labels.{label}"))), "{name} names nobody");
+        assert!(annotations["description"].as_str().unwrap().ends_with('.'), "{name}");
+        assert_eq!(annotations["runbook"], format!("docs/runbooks/{name}.md"));
+        let page = read(&format!("docs/runbooks/{name}.md"));
+        assert!(page.starts_with(&format!("# {name}\n")), "{name}");
+        for part in ["## What it means", "## First look", "## What to do"] {
+            let text = page.split(part).nth(1).unwrap_or_else(|| panic!("{name}: no {part}"));
+            assert!(text.split("\n## ").next().unwrap().trim().len() > 80, "{name}: {part}");
+        }
+        pages.insert(format!("{name}.md"));
+    }
+    let found: BTreeSet<String> = std::fs::read_dir(root().join("docs/runbooks"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name != "README.md")
+        .collect();
+    assert_eq!(found, pages, "a page for each alert, and no more");
+    let index = read("docs/runbooks/README.md");
+    for page in pages {
+        assert!(index.contains(&format!("({page})")), "{page} is not in the index");
+    }
+}

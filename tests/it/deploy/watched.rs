@@ -1,0 +1,176 @@
+//! A real Prometheus watches a real weir: on an ordinary day every panel and rule has something to show and no alert fires; then
+//! things go wrong, and for each of them the alert that is for it names the culprit.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::{Value, json};
+
+use super::boards::{BOARDS, board, panels, queries};
+use super::prometheus::{Prometheus, Sample};
+use super::rules::{alerts, rules};
+use super::scene::{LIMITED, Scene, sick, sick_config};
+use crate::harness::{PATIENCE, Weir};
+
+/// The one fault that cannot be made from outside: weir has no known bug to ask for.
+const UNMADE: [&str; 1] = ["WeirPanics"];
+
+/// Upstreams that nothing happens to. No alert may name them.
+const WELL: [&str; 2] = ["files", "notes"];
+
+/// What fires for what: the alert, the label that names the culprit, and the culprit.
+fn expected(scene: &Scene, sick: &Weir) -> Vec<(&'static str, &'static str, String)> {
+    let (own, other) = (instance(&scene.weir), instance(sick));
+    vec![
+        ("WeirUpstreamSlow", "upstream", "search".to_owned()),
+        ("WeirUpstreamErrors", "upstream", "tickets".to_owned()),
+        ("WeirRequestsFailing", "endpoint", "/mcp/tickets".to_owned()),
+        ("WeirUpstreamDown", "upstream", "wiki".to_owned()),
+        ("WeirCatalogStale", "upstream", "wiki".to_owned()),
+        ("WeirCatalogIncomplete", "upstream", "mirror".to_owned()),
+        ("WeirToolDefinitionsChanged", "upstream", "deploys".to_owned()),
+        ("WeirCallsQueueing", "upstream", "batch".to_owned()),
+        ("WeirClientFlooding", "limit", format!("tool:{LIMITED}")),
+        ("WeirAuthFailures", "reason", "signature".to_owned()),
+        ("WeirIssuerKeysUnavailable", "issuer", scene.idp.issuer()),
+        ("WeirConfigReloadFailed", "instance", own),
+        ("WeirAuditFailing", "instance", other.clone()),
+        ("WeirAuditLosing", "instance", other.clone()),
+        ("WeirMemoryShort", "instance", other.clone()),
+        ("WeirDown", "instance", other),
+    ]
+}
+
+fn instance(weir: &Weir) -> String {
+    weir.admin_url().trim_start_matches("http://").to_owned()
+}
+
+/// Where the pictures' data goes, and how long each part of the scene lasts for them.
+fn pictures() -> Option<(String, Duration)> {
+    std::env::var("WEIR_DASHBOARDS").ok().map(|file| (file, Duration::from_secs(45)))
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+/// Looks until `done` says so, and at least for so long.
+async fn look(what: &str, least: Duration, mut done: impl FnMut() -> Result<(), String>) {
+    let begun = Instant::now();
+    loop {
+        let state = done();
+        if state.is_ok() && begun.elapsed() >= least {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE + least, "waited in vain for {what}: {state:?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r286_every_panel_shows_something_and_each_fault_has_an_alert_that_names_the_culprit() {
+    let begun = now();
+    let least = pictures().map_or(Duration::ZERO, |(_, least)| least);
+    let mut scene = Scene::start().await;
+    let prometheus = Prometheus::over(&[instance(&scene.weir)]);
+    tokio::select! {
+        () = scene.day() => unreachable!("it has no end"),
+        () = look("an ordinary day to be seen", least, || ordinary(&prometheus)) => {}
+    }
+    let broken = now();
+    scene.break_things().await;
+    let mut sick = Some(sick(&scene.files));
+    let (expected, mut seen) = (expected(&scene, sick.as_ref().unwrap()), BTreeSet::new());
+    prometheus.watch(&[instance(&scene.weir), instance(sick.as_ref().unwrap())]);
+    let beside = weir_testkit::RawClient::new(&sick.as_ref().unwrap().url("/mcp")).modern();
+    let ill = async {
+        loop {
+            drop(beside.call("beside__read", json!({})).await);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let alarm = look("every fault's alert", least, || {
+        for alert in prometheus.firing() {
+            seen.extend(expected.iter().position(|(name, label, culprit)| names(&alert, name, label, culprit)));
+            let upstream = alert.labels["upstream"].as_str().unwrap_or_default();
+            assert!(!WELL.contains(&upstream), "{alert:?} blames one that is well");
+        }
+        let has = |name: &str| expected.iter().enumerate().any(|(at, one)| one.0 == name && seen.contains(&at));
+        // One illness of the second weir after the other: what cannot take calls loses no records of them.
+        if let Some(weir) = sick.as_ref().filter(|_| has("WeirAuditLosing") && has("WeirAuditFailing")) {
+            weir.rewrite(sick_config(&scene.files, json!({ "memory": "16MiB" })));
+        }
+        if has("WeirMemoryShort") {
+            sick = None;
+        }
+        let missing: Vec<_> = (0..expected.len()).filter(|at| !seen.contains(at)).map(|at| &expected[at]).collect();
+        if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
+    });
+    tokio::select! {
+        ((), ()) = async { tokio::join!(scene.day(), scene.trouble()) } => unreachable!("it has no end"),
+        () = ill => unreachable!("it has no end"),
+        () = alarm => {}
+    }
+    let fired: BTreeSet<String> =
+        expected.iter().map(|one| one.0.to_owned()).chain(UNMADE.map(str::to_owned)).collect();
+    assert_eq!(fired, alerts(), "an alert that nothing was done about here");
+    everything_is_answered(&prometheus);
+    if let Some((file, _)) = pictures() {
+        std::fs::write(file, drawn(&prometheus, [begun, broken, now()]).to_string()).unwrap();
+    }
+}
+
+fn names(alert: &Sample, name: &str, label: &str, culprit: &str) -> bool {
+    alert.labels["alertname"] == name && alert.labels[label] == *culprit
+}
+
+/// The rules have seen calls at every upstream, and nothing fires.
+fn ordinary(prometheus: &Prometheus) -> Result<(), String> {
+    let firing = prometheus.firing();
+    assert!(firing.is_empty(), "on an ordinary day: {firing:?}");
+    let known = prometheus.query("upstream:weir_calls:rate5m").len();
+    let enough = prometheus.query("min(count_over_time(up[1m]))").first().is_some_and(|count| count.value >= 6.0);
+    if known >= 6 && enough { Ok(()) } else { Err(format!("{known} kinds of calls")) }
+}
+
+/// Every query of every panel and rule gives something, and no rule has an error.
+fn everything_is_answered(prometheus: &Prometheus) {
+    let mut silent = Vec::new();
+    for name in BOARDS {
+        let board = board(name);
+        for panel in panels(&board) {
+            for (query, _) in queries(panel) {
+                if prometheus.query(&query).is_empty() {
+                    silent.push(format!("{name}: {}: {query}", panel["title"].as_str().unwrap()));
+                }
+            }
+        }
+    }
+    for rule in rules("recording") {
+        let record = rule["record"].as_str().unwrap();
+        if prometheus.query(record).is_empty() {
+            silent.push(record.to_owned());
+        }
+    }
+    assert!(silent.is_empty(), "nothing to show:\n{}", silent.join("\n"));
+    for group in prometheus.rules().as_array().unwrap() {
+        for rule in group["rules"].as_array().unwrap() {
+            assert_eq!(rule["health"], "ok", "{rule}");
+        }
+    }
+}
+
+/// What each panel showed over the whole time: for whoever draws it.
+fn drawn(prometheus: &Prometheus, [begin, broken, end]: [f64; 3]) -> Value {
+    let shown = |name: &str| {
+        let board = board(name);
+        let one = |panel: &Value| {
+            let series = queries(panel)
+                .into_iter()
+                .map(|(query, legend)| json!({ "legend": legend, "series": prometheus.range(&query, begin, end) }));
+            json!({ "panel": panel["id"], "targets": series.collect::<Vec<_>>() })
+        };
+        json!({ "board": name, "panels": panels(&board).map(one).collect::<Vec<_>>() })
+    };
+    json!({ "begin": begin, "broken": broken, "end": end, "boards": BOARDS.map(shown) })
+}

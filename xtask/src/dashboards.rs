@@ -1,0 +1,231 @@
+//! `cargo xtask dashboards`: the pictures in `docs/dashboards`. The scene of the tests runs once more, longer; a real Prometheus watches
+//! it, and what it answers to every panel's query is drawn here. Not by Grafana, which no registry has: the layout, queries, units
+//! and legends are the dashboards' own, the strokes are ours.
+
+use std::{collections::BTreeMap, env, fs};
+
+use anyhow::Context;
+use serde_json::Value;
+
+use crate::{
+    draw::{Anchor, Area, Chart, Figure, INK, Line, PALE, Picture, Scale, Style, Table, Unit},
+    run::{root, target_dir},
+    test,
+};
+
+/// The dashboards, in the order in which one looks at them.
+const BOARDS: [&str; 4] = ["overview", "upstream", "tool", "client"];
+/// A picture is as wide as Grafana's 24 columns.
+const COLUMN: f64 = 60.0;
+const ROW: f64 = 34.0;
+const HEAD: f64 = 62.0;
+const GAP: f64 = 6.0;
+
+/// Runs the scene, asks Prometheus for every panel, and draws them.
+pub(crate) fn run() -> anyhow::Result<()> {
+    let data = target_dir()?.join("dashboards.json");
+    if env::var_os("WEIR_DASHBOARDS_AGAIN").is_none() {
+        test::scene("r286_every_panel_shows_something", "WEIR_DASHBOARDS", &data)?;
+    }
+    let data: Value = serde_json::from_str(&fs::read_to_string(&data).context("the scene left nothing to draw")?)?;
+    let folder = root()?.join("docs/dashboards");
+    fs::create_dir_all(&folder)?;
+    for name in BOARDS {
+        let board = serde_json::from_str(&fs::read_to_string(root()?.join(format!("deploy/grafana/{name}.json")))?)?;
+        fs::write(folder.join(format!("{name}.svg")), Scene::new(&data, name)?.picture(&board))?;
+    }
+    Ok(())
+}
+
+/// What Prometheus answered for one dashboard.
+struct Scene<'a> {
+    panels: BTreeMap<u64, &'a [Value]>,
+    begin: f64,
+    end: f64,
+    broken: f64,
+}
+
+impl<'a> Scene<'a> {
+    fn new(data: &'a Value, name: &str) -> anyhow::Result<Self> {
+        let board = list(&data["boards"]).iter().find(|board| board["board"] == name);
+        let panels = list(&board.with_context(|| format!("nothing of {name}"))?["panels"]);
+        let panels = panels.iter().map(|panel| (panel["panel"].as_u64().unwrap_or_default(), list(&panel["targets"])));
+        let time = |key: &str| data[key].as_f64().with_context(|| format!("no time {key}"));
+        Ok(Self { panels: panels.collect(), begin: time("begin")?, end: time("end")?, broken: time("broken")? })
+    }
+
+    fn picture(&self, board: &Value) -> String {
+        let panels = list(&board["panels"]);
+        let place = |panel: &Value, key: &str| panel["gridPos"][key].as_f64().unwrap_or_default();
+        let bottom = panels.iter().map(|panel| place(panel, "y") + place(panel, "h")).fold(0.0, f64::max);
+        let title = text(board, "title");
+        let width = COLUMN * 24.0 + 2.0 * GAP;
+        let mut picture = Picture::new(width, HEAD + bottom * ROW + GAP, title);
+        picture.text((14.0, 27.0), title, (20.0, INK, "700"), (Anchor::Start, 800.0));
+        picture.text((14.0, 48.0), text(board, "description"), (12.5, PALE, "400"), (Anchor::Start, 1400.0));
+        for panel in panels {
+            let area = Area {
+                x: GAP + place(panel, "x") * COLUMN,
+                y: HEAD + place(panel, "y") * ROW,
+                width: place(panel, "w") * COLUMN,
+                height: place(panel, "h") * ROW,
+            };
+            self.panel(&mut picture, panel, area.inside([GAP / 2.0; 4]));
+        }
+        picture.finish()
+    }
+
+    fn panel(&self, picture: &mut Picture, panel: &Value, area: Area) {
+        let title = text(panel, "title");
+        let targets = panel["id"].as_u64().and_then(|id| self.panels.get(&id).copied()).unwrap_or_default();
+        match text(panel, "type") {
+            "row" => {
+                let title = title.replace('$', "");
+                picture.text(
+                    (area.x + 4.0, area.bottom() - 8.0),
+                    &title,
+                    (14.0, INK, "600"),
+                    (Anchor::Start, area.width),
+                );
+            }
+            "stat" => self.figure(panel, targets).draw(picture, area),
+            "table" => table(panel, targets).draw(picture, area),
+            _ => self.chart(panel, targets).draw(picture, area),
+        }
+    }
+
+    fn chart<'b>(&self, panel: &'b Value, targets: &[Value]) -> Chart<'b> {
+        let settings = &panel["fieldConfig"]["defaults"];
+        let custom = &settings["custom"];
+        let style =
+            match (text(custom, "drawStyle"), text(&custom["stacking"], "mode"), text(custom, "lineInterpolation")) {
+                ("bars", ..) => Style::Bars,
+                (_, "normal", _) => Style::Stacked,
+                (.., "stepAfter") => Style::Steps,
+                _ => Style::Lines,
+            };
+        let begin = self.begin;
+        let below = (0..=6).map(|part| {
+            let at = (self.end - begin) / 6.0 * f64::from(part);
+            (begin + at, format!("{at:.0} s"))
+        });
+        Chart {
+            title: text(panel, "title"),
+            unit: Unit::named(text(settings, "unit")),
+            style,
+            below: below.collect(),
+            scale: Scale::Even,
+            most: settings["max"].as_f64(),
+            mark: Some((self.broken, "faults begin")),
+            lines: lines(targets),
+        }
+    }
+
+    fn figure<'b>(&self, panel: &'b Value, targets: &[Value]) -> Figure<'b> {
+        let settings = &panel["fieldConfig"]["defaults"];
+        let before = lines(targets).into_iter().next().map(|line| line.points).unwrap_or_default();
+        let last = before.iter().rev().map(|(_, y)| *y).find(|y| y.is_finite()).unwrap_or(f64::NAN);
+        let word =
+            list(&settings["mappings"]).first().and_then(|map| map["options"][format!("{last:.0}")]["text"].as_str());
+        let steps = list(&settings["thresholds"]["steps"]).iter();
+        let reached = steps.filter(|step| step["value"].as_f64().is_none_or(|from| last >= from)).next_back();
+        Figure {
+            title: text(panel, "title"),
+            said: word.map_or_else(|| Unit::named(text(settings, "unit")).say(last), str::to_owned),
+            colour: reached.map_or("blue", |step| text(step, "color")),
+            before,
+        }
+    }
+}
+
+/// The lines of all targets, named by their legends.
+fn lines(targets: &[Value]) -> Vec<Line> {
+    let all = targets.iter().flat_map(|target| list(&target["series"]).iter().map(move |series| (target, series)));
+    all.map(|(target, series)| Line { name: named(text(target, "legend"), &series["metric"]), points: points(series) })
+        .collect()
+}
+
+fn points(series: &Value) -> Vec<(f64, f64)> {
+    let number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(f64::NAN);
+    list(&series["values"]).iter().map(|pair| (number(&pair[0]), number(&pair[1]))).collect()
+}
+
+/// A legend with the labels filled in.
+fn named(legend: &str, labels: &Value) -> String {
+    let mut name = legend.to_owned();
+    for (label, value) in labels.as_object().into_iter().flatten() {
+        name = name.replace(&format!("{{{{{label}}}}}"), value.as_str().unwrap_or_default());
+    }
+    name
+}
+
+/// The last values of a table's targets, a row for each set of labels.
+fn table<'a>(panel: &'a Value, targets: &[Value]) -> Table<'a> {
+    let mut rows: BTreeMap<Vec<(String, String)>, Vec<f64>> = BTreeMap::new();
+    for (number, target) in targets.iter().enumerate() {
+        for series in list(&target["series"]) {
+            let labels = series["metric"].as_object().into_iter().flatten();
+            let key =
+                labels.map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned())).collect();
+            let row = rows.entry(key).or_insert_with(|| vec![f64::NAN; targets.len()]);
+            row[number] = points(series).last().map_or(f64::NAN, |(_, value)| *value);
+        }
+    }
+    let units: Vec<Unit> = list(&panel["fieldConfig"]["overrides"])
+        .iter()
+        .map(|one| Unit::named(one["properties"][0]["value"].as_str().unwrap_or_default()))
+        .collect();
+    let labels =
+        rows.keys().map(|key| key.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()).max_by_key(Vec::len);
+    let labels = labels.unwrap_or_default();
+    let values = list(&panel["fieldConfig"]["overrides"]).iter().map(|one| text(&one["matcher"], "options").to_owned());
+    Table {
+        title: text(panel, "title"),
+        heads: labels.iter().cloned().chain(values).collect(),
+        rows: rows
+            .iter()
+            .map(|(key, values)| {
+                let word = |label: &String| {
+                    key.iter().find(|(name, _)| name == label).map(|(_, value)| value.clone()).unwrap_or_default()
+                };
+                let said = values.iter().zip(&units).map(|(value, unit)| unit.say(*value));
+                labels.iter().map(word).chain(said).collect()
+            })
+            .collect(),
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_legend_is_filled_in_by_labels() {
+        assert_eq!(named("{{upstream}}/{{tool}}", &json!({ "upstream": "files", "tool": "read" })), "files/read");
+        assert_eq!(named("p99", &json!({})), "p99");
+    }
+
+    #[test]
+    fn a_table_has_a_row_for_each_set_of_labels() {
+        let panel = json!({ "title": "t", "fieldConfig": { "overrides": [
+            { "matcher": { "options": "Calls" }, "properties": [{ "value": "none" }] },
+            { "matcher": { "options": "p99" }, "properties": [{ "value": "s" }] },
+        ] } });
+        let series = |tool: &str, value: &str| json!({ "metric": { "tool": tool }, "values": [[1, "9"], [2, value]] });
+        let targets =
+            [json!({ "series": [series("a", "1"), series("b", "2")] }), json!({ "series": [series("a", "0.5")] })];
+        let table = table(&panel, &targets);
+        assert_eq!(table.heads, ["tool", "Calls", "p99"]);
+        assert_eq!(table.rows, [["a", "1", "500 ms"], ["b", "2", "-"]]);
+    }
+}

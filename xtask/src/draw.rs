@@ -1,0 +1,25 @@
+//! Pictures for the docs: charts, figures and tables as SVG, drawn from numbers that a run gave. Not a plotting library: it has what the
+//! dashboards and the benchmarks need.
+
+pub(crate) mod axis;
+pub(crate) mod chart;
+pub(crate) mod figure;
+pub(crate) mod svg;
+pub(crate) mod unit;
+
+pub(crate) use axis::{Axis, Scale};
+pub(crate) use chart::{Chart, Line, Style};
+pub(crate) use figure::{Figure, Table};
+pub(crate) use svg::{Anchor, Area, Picture};
+pub(crate) use unit::Unit;
+
+/// Colours that are told apart on white, in the order in which lines take them.
+pub(crate) const PALETTE: [&str; 10] =
+    ["#3274d9", "#e0a30b", "#2c9c46", "#d44a3a", "#8f3bb8", "#0b9aa5", "#e26b0a", "#6b7380", "#b5485d", "#6f8f00"];
+
+/// What is read first.
+pub(crate) const INK: &str = "#1f2430";
+/// What is read second.
+pub(crate) const PALE: &str = "#68707c";
+/// What is not read.
+pub(crate) const GRID: &str = "#e6e9ee";

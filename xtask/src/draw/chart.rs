@@ -1,0 +1,165 @@
+//! Lines over time (or over anything that grows), alone, filled, on top of each other, or as bars.
+
+use super::{Anchor, Area, Axis, GRID, INK, PALE, PALETTE, Picture, Scale, Unit};
+
+/// One line and its name.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) name: String,
+    /// Ascending. What is no number is a gap.
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+/// How lines are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    Lines,
+    /// A value holds until the next.
+    Steps,
+    /// On top of each other.
+    Stacked,
+    Bars,
+}
+
+/// A chart.
+#[derive(Debug)]
+pub(crate) struct Chart<'a> {
+    pub(crate) title: &'a str,
+    pub(crate) unit: Unit,
+    pub(crate) style: Style,
+    /// What is drawn at the horizontal axis: the number, and its words.
+    pub(crate) below: Vec<(f64, String)>,
+    pub(crate) scale: Scale,
+    /// The most the vertical axis shows, where that is known.
+    pub(crate) most: Option<f64>,
+    /// A moment to mark, with a word.
+    pub(crate) mark: Option<(f64, &'a str)>,
+    pub(crate) lines: Vec<Line>,
+}
+
+const ROW: f64 = 15.0;
+const FEW: usize = 8;
+
+impl Chart<'_> {
+    /// Draws it into a frame.
+    pub(crate) fn draw(&self, picture: &mut Picture, frame: Area) {
+        picture.rectangle(frame, "#ffffff", GRID);
+        let width = frame.width - 20.0;
+        picture.text((frame.x + 10.0, frame.y + 19.0), self.title, (13.0, INK, "600"), (Anchor::Start, width));
+        let rows = self.lines.len().div_ceil(2).min(4);
+        #[expect(clippy::cast_precision_loss, reason = "four rows at the most")]
+        let plot = frame.inside([66.0, 32.0, 14.0, 30.0 + ROW * rows as f64]);
+        let (across, upward) = self.axes();
+        self.frame(picture, plot, &across, &upward);
+        let place =
+            |(x, y): (f64, f64)| (plot.x + across.place(x) * plot.width, plot.bottom() - upward.place(y) * plot.height);
+        match self.style {
+            Style::Stacked => self.stack(picture, plot, place),
+            Style::Bars => self.bars(picture, plot, place),
+            Style::Lines | Style::Steps => self.strokes(picture, place),
+        }
+        self.legend(picture, Area { y: plot.bottom() + 26.0, ..plot.inside([-56.0, 0.0, 0.0, 0.0]) }, rows * 2);
+    }
+
+    fn axes(&self) -> (Axis, Axis) {
+        let all = || self.lines.iter().flat_map(|line| &line.points);
+        let below = self.below.iter().map(|(at, _)| *at);
+        let (least, last) =
+            all().map(|(x, _)| *x).chain(below).fold((f64::MAX, f64::MIN), |(a, b), x| (a.min(x), b.max(x)));
+        let highest = if self.style == Style::Stacked {
+            self.sums().into_iter().map(|(_, y)| y).fold(0.0, f64::max)
+        } else {
+            all().map(|(_, y)| *y).filter(|y| y.is_finite()).fold(0.0, f64::max)
+        };
+        let most = self.most.map_or(highest * 1.02, |most| if highest > most { highest } else { most });
+        (Axis::between(least, last, self.scale), Axis::upward(most, self.unit, 4.0))
+    }
+
+    fn frame(&self, picture: &mut Picture, plot: Area, across: &Axis, upward: &Axis) {
+        for tick in upward.ticks() {
+            let y = plot.bottom() - upward.place(tick) * plot.height;
+            picture.path(&[(plot.x, y), (plot.right(), y)], GRID, 1.0, 0);
+            picture.text((plot.x - 6.0, y + 4.0), &self.unit.say(tick), (10.5, PALE, "400"), (Anchor::End, 62.0));
+        }
+        for (at, word) in &self.below {
+            let place = across.place(*at);
+            // The last must not stick out.
+            let anchor = if place > 0.99 { Anchor::End } else { Anchor::Middle };
+            let x = plot.x + place * plot.width;
+            picture.text((x, plot.bottom() + 14.0), word, (10.5, PALE, "400"), (anchor, 120.0));
+        }
+        if let Some((at, word)) = self.mark {
+            let x = plot.x + across.place(at) * plot.width;
+            picture.path(&[(x, plot.y), (x, plot.bottom())], "#d44a3a", 1.0, 4);
+            picture.text((x + 4.0, plot.y + 9.0), word, (9.5, "#d44a3a", "400"), (Anchor::Start, 120.0));
+        }
+    }
+
+    fn strokes(&self, picture: &mut Picture, place: impl Fn((f64, f64)) -> (f64, f64)) {
+        for (line, colour) in self.lines.iter().zip(PALETTE.iter().cycle()) {
+            for piece in line.points.split(|(_, y)| !y.is_finite()).filter(|piece| !piece.is_empty()) {
+                let mut drawn: Vec<(f64, f64)> = Vec::new();
+                for point in piece.iter().map(|point| place(*point)) {
+                    if let (Style::Steps, Some(last)) = (self.style, drawn.last()) {
+                        drawn.push((point.0, last.1));
+                    }
+                    drawn.push(point);
+                }
+                picture.path(&drawn, colour, 1.8, 0);
+                // So few that each was measured for itself.
+                if drawn.len() <= FEW {
+                    drawn.iter().for_each(|point| picture.dot(*point, colour));
+                }
+            }
+        }
+    }
+
+    fn bars(&self, picture: &mut Picture, plot: Area, place: impl Fn((f64, f64)) -> (f64, f64)) {
+        for (line, colour) in self.lines.iter().zip(PALETTE.iter().cycle()) {
+            for (x, y) in line.points.iter().filter(|(_, y)| *y > 0.0).map(|point| place(*point)) {
+                picture.bar(Area { x: x - 1.5, y, width: 3.0, height: plot.bottom() - y }, colour);
+            }
+        }
+    }
+
+    /// The sum of all lines at each point of any.
+    fn sums(&self) -> Vec<(f64, f64)> {
+        let mut sums = std::collections::BTreeMap::new();
+        for (x, y) in self.lines.iter().flat_map(|line| &line.points).filter(|(_, y)| y.is_finite()) {
+            *sums.entry(x.to_bits()).or_insert(0.0) += y;
+        }
+        // Times are positive, so their bits are in their order.
+        sums.into_iter().map(|(x, y)| (f64::from_bits(x), y)).collect()
+    }
+
+    fn stack(&self, picture: &mut Picture, plot: Area, place: impl Fn((f64, f64)) -> (f64, f64)) {
+        let mut below: Vec<(f64, f64)> = self.sums().into_iter().map(|(x, _)| (x, 0.0)).collect();
+        for (line, colour) in self.lines.iter().zip(PALETTE.iter().cycle()) {
+            let own: std::collections::BTreeMap<u64, f64> =
+                line.points.iter().filter(|(_, y)| y.is_finite()).map(|(x, y)| (x.to_bits(), *y)).collect();
+            let above: Vec<(f64, f64)> =
+                below.iter().map(|(x, y)| (*x, y + own.get(&x.to_bits()).copied().unwrap_or(0.0))).collect();
+            let edge: Vec<_> = above.iter().map(|point| place(*point)).collect();
+            let floor = below.iter().rev().map(|point| place(*point));
+            picture.shape(&edge.iter().copied().chain(floor).collect::<Vec<_>>(), colour, 0.65);
+            picture.path(&edge, colour, 1.0, 0);
+            below = above;
+        }
+        debug_assert!(plot.height > 0.0, "a frame too small to draw in");
+    }
+
+    /// Names in two columns, each with its last value and its highest.
+    fn legend(&self, picture: &mut Picture, place: Area, most: usize) {
+        let half = place.width / 2.0;
+        for (number, (line, colour)) in self.lines.iter().zip(PALETTE.iter().cycle()).take(most).enumerate() {
+            #[expect(clippy::cast_precision_loss, reason = "eight names at the most")]
+            let (x, y) = (place.x + half * (number % 2) as f64, place.y + ROW * (number / 2) as f64 + 8.0);
+            picture.bar(Area { x, y: y - 7.0, width: 9.0, height: 7.0 }, colour);
+            let last = line.points.iter().rev().map(|(_, y)| *y).find(|y| y.is_finite()).unwrap_or(f64::NAN);
+            let highest = line.points.iter().map(|(_, y)| *y).filter(|y| y.is_finite()).fold(f64::NAN, f64::max);
+            picture.text((x + 13.0, y), &line.name, (10.5, INK, "400"), (Anchor::Start, half - 118.0));
+            let values = format!("{} (max {})", self.unit.say(last), self.unit.say(highest));
+            picture.text((x + half - 8.0, y), &values, (9.5, PALE, "400"), (Anchor::End, 140.0));
+        }
+    }
+}
