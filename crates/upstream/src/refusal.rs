@@ -12,6 +12,8 @@ pub(crate) struct Refusal {
     pub(crate) proof: Option<Proof>,
     /// True if the server was not reached: the breaker counts these.
     pub(crate) unreached: bool,
+    /// True if nobody was asked at all: that is neither a failure of the server nor a sign of life.
+    pub(crate) unasked: bool,
     /// True if what the server is may have changed: its era is to be found out again.
     pub(crate) doubtful: bool,
     /// True if there is no MCP endpoint of the asked kind at the URL (404 or 405): for a probe, a sign of the other era.
@@ -21,7 +23,7 @@ pub(crate) struct Refusal {
 impl Refusal {
     /// A failure that stands: the server answered it.
     pub(crate) fn new(failure: Failure) -> Self {
-        Self { failure, proof: None, unreached: false, doubtful: false, answered: false }
+        Self { failure, proof: None, unreached: false, unasked: false, doubtful: false, answered: false }
     }
 
     /// It may be tried again.
@@ -34,6 +36,12 @@ impl Refusal {
     pub(crate) fn unreached(mut self) -> Self {
         self.unreached = true;
         self.doubtful = true;
+        self
+    }
+
+    /// Nobody was asked.
+    pub(crate) fn unasked(mut self) -> Self {
+        self.unasked = true;
         self
     }
 

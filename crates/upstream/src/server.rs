@@ -103,7 +103,11 @@ impl Server {
                     self.line.doubt();
                 }
                 self.site.note_error(&refusal.failure);
-                if refusal.unreached { self.breaker.failed(self.site.now()) } else { self.breaker.succeeded() }
+                match (refusal.unreached, refusal.unasked) {
+                    (true, _) => self.breaker.failed(self.site.now()),
+                    (false, true) => {}
+                    (false, false) => self.breaker.succeeded(),
+                }
             }
         }
         let up = if self.breaker.is_failing() { DOWN } else { UP };

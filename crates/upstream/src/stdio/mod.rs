@@ -298,7 +298,7 @@ impl StdioServer {
         }
         self.pace().admit(self.site.now()).map_err(|wait| {
             let text = "The upstream ended and is not started again yet: try again shortly";
-            self.site.fail(FailureKind::Unavailable, text).retry_after(wait)
+            Refusal::new(self.site.fail(FailureKind::Unavailable, text).retry_after(wait)).unasked()
         })?;
         match tokio::time::timeout(self.origin.patience(), self.start(clients)).await {
             Ok(Ok(running)) => Ok(running),

@@ -174,7 +174,7 @@ impl Refused {
 pub(crate) fn unsent(site: &Site, error: SendError) -> Refusal {
     let (reached, source) = match error {
         SendError::Lost { reached, source } => (reached, source),
-        SendError::NoToken(failure) => return Refusal::new(failure),
+        SendError::NoToken(failure) => return Refusal::new(failure).unasked(),
     };
     let unavailable = |text: &'static str| site.fail(FailureKind::Unavailable, text);
     match reached {

@@ -224,7 +224,7 @@ impl HttpServer {
         let admitted = self.pace().admit(self.site.now());
         admitted.map_err(|wait| {
             let text = self.pace().why().map_or("The upstream cannot be reached now".into(), Cow::Owned);
-            Refusal::new(self.site.fail(FailureKind::Unavailable, text).retry_after(wait))
+            Refusal::new(self.site.fail(FailureKind::Unavailable, text).retry_after(wait)).unasked()
         })?;
         let found = match self.probe().await {
             Ok(found) => found,

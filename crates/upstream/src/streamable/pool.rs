@@ -187,7 +187,7 @@ impl Pool {
     fn wait(&self, wait: Duration) -> Refusal {
         let text = self.pace().why();
         let text = text.map_or("The upstream does not open sessions now: try again shortly".into(), Cow::Owned);
-        self.site.fail(FailureKind::Unavailable, text).retry_after(wait).into()
+        Refusal::new(self.site.fail(FailureKind::Unavailable, text).retry_after(wait)).unasked()
     }
 
     fn end(&self, gone: Option<Arc<Session>>) {

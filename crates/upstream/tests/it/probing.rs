@@ -51,6 +51,33 @@ async fn r068_e17_the_modern_errors_are_proof_of_a_modern_server() {
 }
 
 #[tokio::test]
+async fn e03_e14_a_server_that_went_away_stays_down_however_often_it_is_asked() {
+    for protocol in [Protocol::Auto, Protocol::Modern, Protocol::Legacy] {
+        let mut mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+        let upstream = pinned(&mock.url(), protocol);
+        outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+        mock.stop().await;
+        // The first may still have found a connection that was about to close.
+        while !upstream.health().down {
+            outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap_err();
+        }
+        for _ in 0..200 {
+            // Most of these are answered by weir alone, which says nothing about the server.
+            outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap_err();
+            assert!(upstream.health().down, "{protocol:?}");
+        }
+        mock.restart().await;
+        let mut tries = 0;
+        while outcome(ask(&upstream, "echo", json!({})).await).await.end.is_err() {
+            tries += 1;
+            assert!(tries < 1000, "{protocol:?}: it is back");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        assert!(!upstream.health().down, "{protocol:?}");
+    }
+}
+
+#[tokio::test]
 async fn r070_a_server_of_other_versions_alone_is_not_initialized() {
     let mock = Mockup::legacy(Revision::V2025_11_25).tool("echo", Behaviour::echo()).start().await;
     let other = Behaviour::error(-32022, "no", json!({"supported": ["2027-01-01"]})).with_status(400);
