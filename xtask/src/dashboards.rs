@@ -150,13 +150,15 @@ fn points(series: &Value) -> Vec<(f64, f64)> {
     list(&series["values"]).iter().map(|pair| (number(&pair[0]), number(&pair[1]))).collect()
 }
 
-/// A legend with the labels filled in.
+/// A legend with the labels filled in; those that a series does not have are empty.
 fn named(legend: &str, labels: &Value) -> String {
-    let mut name = legend.to_owned();
-    for (label, value) in labels.as_object().into_iter().flatten() {
-        name = name.replace(&format!("{{{{{label}}}}}"), value.as_str().unwrap_or_default());
+    let mut parts = legend.split("{{");
+    let mut name = parts.next().unwrap_or_default().to_owned();
+    for (label, rest) in parts.filter_map(|part| part.split_once("}}")) {
+        name += labels[label].as_str().unwrap_or_default();
+        name += rest;
     }
-    name
+    name.replace("()", "").trim().to_owned()
 }
 
 /// The last values of a table's targets, a row for each set of labels.
@@ -213,6 +215,7 @@ mod tests {
     fn a_legend_is_filled_in_by_labels() {
         assert_eq!(named("{{upstream}}/{{tool}}", &json!({ "upstream": "files", "tool": "read" })), "files/read");
         assert_eq!(named("p99", &json!({})), "p99");
+        assert_eq!(named("{{kind}} ({{era}})", &json!({ "kind": "tools" })), "tools");
     }
 
     #[test]

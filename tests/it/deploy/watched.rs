@@ -115,6 +115,9 @@ async fn r286_every_panel_shows_something_and_each_fault_has_an_alert_that_names
         expected.iter().map(|one| one.0.to_owned()).chain(UNMADE.map(str::to_owned)).collect();
     assert_eq!(fired, alerts(), "an alert that nothing was done about here");
     everything_is_answered(&prometheus);
+    // What is gone stays gone, however often it is asked: an alert that has to wait two minutes would never fire for what flickers.
+    let flickers = prometheus.query(r#"changes(weir_upstream_up{upstream="wiki"}[5m])"#);
+    assert_eq!(flickers.iter().map(|count| count.value).collect::<Vec<_>>(), [1.0], "up, then down");
     if let Some((file, _)) = pictures() {
         std::fs::write(file, drawn(&prometheus, [begun, broken, now()]).to_string()).unwrap();
     }

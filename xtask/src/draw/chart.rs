@@ -38,7 +38,10 @@ pub(crate) struct Chart<'a> {
 }
 
 const ROW: f64 = 15.0;
+/// Points of a line at the most for each to be marked.
 const FEW: usize = 8;
+/// Rows of a legend at the most.
+const ROWS: usize = 5;
 
 impl Chart<'_> {
     /// Draws it into a frame.
@@ -46,8 +49,8 @@ impl Chart<'_> {
         picture.rectangle(frame, "#ffffff", GRID);
         let width = frame.width - 20.0;
         picture.text((frame.x + 10.0, frame.y + 19.0), self.title, (13.0, INK, "600"), (Anchor::Start, width));
-        let rows = self.lines.len().div_ceil(2).min(4);
-        #[expect(clippy::cast_precision_loss, reason = "four rows at the most")]
+        let rows = self.lines.len().div_ceil(2).min(ROWS);
+        #[expect(clippy::cast_precision_loss, reason = "a few rows")]
         let plot = frame.inside([66.0, 32.0, 14.0, 30.0 + ROW * rows as f64]);
         let (across, upward) = self.axes();
         self.frame(picture, plot, &across, &upward);
@@ -96,6 +99,7 @@ impl Chart<'_> {
     }
 
     fn strokes(&self, picture: &mut Picture, place: impl Fn((f64, f64)) -> (f64, f64)) {
+        let few = self.lines.iter().all(|line| line.points.len() <= FEW);
         for (line, colour) in self.lines.iter().zip(PALETTE.iter().cycle()) {
             for piece in line.points.split(|(_, y)| !y.is_finite()).filter(|piece| !piece.is_empty()) {
                 let mut drawn: Vec<(f64, f64)> = Vec::new();
@@ -107,7 +111,7 @@ impl Chart<'_> {
                 }
                 picture.path(&drawn, colour, 1.8, 0);
                 // So few that each was measured for itself.
-                if drawn.len() <= FEW {
+                if few {
                     drawn.iter().for_each(|point| picture.dot(*point, colour));
                 }
             }
@@ -152,14 +156,14 @@ impl Chart<'_> {
     fn legend(&self, picture: &mut Picture, place: Area, most: usize) {
         let half = place.width / 2.0;
         for (number, (line, colour)) in self.lines.iter().zip(PALETTE.iter().cycle()).take(most).enumerate() {
-            #[expect(clippy::cast_precision_loss, reason = "eight names at the most")]
+            #[expect(clippy::cast_precision_loss, reason = "a few names")]
             let (x, y) = (place.x + half * (number % 2) as f64, place.y + ROW * (number / 2) as f64 + 8.0);
             picture.bar(Area { x, y: y - 7.0, width: 9.0, height: 7.0 }, colour);
             let last = line.points.iter().rev().map(|(_, y)| *y).find(|y| y.is_finite()).unwrap_or(f64::NAN);
             let highest = line.points.iter().map(|(_, y)| *y).filter(|y| y.is_finite()).fold(f64::NAN, f64::max);
-            picture.text((x + 13.0, y), &line.name, (10.5, INK, "400"), (Anchor::Start, half - 118.0));
-            let values = format!("{} (max {})", self.unit.say(last), self.unit.say(highest));
-            picture.text((x + half - 8.0, y), &values, (9.5, PALE, "400"), (Anchor::End, 140.0));
+            picture.text((x + 13.0, y), &line.name, (10.5, INK, "400"), (Anchor::Start, half - 122.0));
+            let values = format!("{} (max {})", self.unit.say(last), self.unit.say(highest)).replace(" req/s", "/s");
+            picture.text((x + half - 8.0, y), &values, (9.5, PALE, "400"), (Anchor::End, 150.0));
         }
     }
 }

@@ -153,6 +153,6 @@ mod tests {
     #[test]
     fn a_text_is_cut_to_its_place() {
         assert_eq!(cut("0123456789", 10.0, 1000.0), "0123456789");
-        assert_eq!(cut("0123456789", 10.0, 28.0), "0123…");
+        assert_eq!(cut("0123456789", 10.0, 29.0), "0123…");
     }
 }
