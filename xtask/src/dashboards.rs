@@ -127,8 +127,8 @@ impl<'a> Scene<'a> {
         let last = before.iter().rev().map(|(_, y)| *y).find(|y| y.is_finite()).unwrap_or(f64::NAN);
         let word =
             list(&settings["mappings"]).first().and_then(|map| map["options"][format!("{last:.0}")]["text"].as_str());
-        let steps = list(&settings["thresholds"]["steps"]).iter();
-        let reached = steps.filter(|step| step["value"].as_f64().is_none_or(|from| last >= from)).next_back();
+        let mut steps = list(&settings["thresholds"]["steps"]).iter();
+        let reached = steps.rfind(|step| step["value"].as_f64().is_none_or(|from| last >= from));
         Figure {
             title: text(panel, "title"),
             said: word.map_or_else(|| Unit::named(text(settings, "unit")).say(last), str::to_owned),
