@@ -124,6 +124,8 @@ enum Command {
 /// A page made from the code.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Page {
+    /// Every key of the config.
+    Configuration,
     /// Every failure as clients see it.
     Errors,
     /// Every instrument, by its names.
@@ -176,6 +178,7 @@ pub async fn run(inherited: Result<Inherited, String>) -> ExitCode {
         Command::Keygen => print(&keygen()),
         Command::Apikey { subject } => print(&apikey::apikey(&subject)),
         Command::Completions { shell } => completions(shell),
+        Command::Docs { page: Page::Configuration } => print(&crate::docs::configuration()),
         Command::Docs { page: Page::Errors } => print(&crate::docs::errors()),
         Command::Docs { page: Page::Metrics } => print(&crate::docs::metrics()),
     }

@@ -1,5 +1,7 @@
 //! Pages of the documentation that are made from the code, so that they cannot be wrong about it.
 
+mod configuration;
+
 use std::fmt::Write;
 
 use weir_core::telemetry::{Row, rows};
@@ -21,6 +23,11 @@ header `X-Request-Id`), and `upstream` and `retryAfterMs` where they are known. 
 | reason | what it means, and what to do | `tools/call`, 2026-07-28 | other methods, 2026-07-28 | `tools/call`, 2025-11-25 | `tools/call`, older |
 |---|---|---|---|---|---|
 ";
+
+/// `docs/configuration.md`.
+pub(crate) fn configuration() -> String {
+    configuration::configuration(&crate::config::schema())
+}
 
 /// `docs/errors.md`.
 pub(crate) fn errors() -> String {
@@ -77,6 +84,20 @@ mod tests {
     #[test]
     fn the_checked_in_table_of_metrics_is_current() {
         kept("metrics.md", &super::metrics());
+    }
+
+    /// Run with `UPDATE=1` to write the file anew.
+    #[test]
+    fn the_checked_in_configuration_reference_is_current_and_names_every_key() {
+        let page = super::configuration();
+        kept("configuration.md", &page);
+        let schema: serde_json::Value = serde_json::from_str(&crate::config::schema()).expect("it is JSON");
+        let definitions = schema["$defs"].as_object().expect("it has definitions");
+        for section in std::iter::once(&schema).chain(definitions.values()) {
+            for key in section["properties"].as_object().into_iter().flat_map(|keys| keys.keys()) {
+                assert!(page.contains(&format!("| `{key}` |")), "{key} is missing");
+            }
+        }
     }
 
     /// Run with `UPDATE=1` to write the file anew.

@@ -1,0 +1,116 @@
+//! The configuration reference, made from the config's JSON Schema: one table for each group of keys, in the order in which a
+//! reader comes to them.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+const HEAD: &str = "# Configuration
+
+This page is made from the config's schema (`weir docs configuration`); a test keeps it current. `weir schema` prints the schema itself,
+for editors; `weir check FILE` says everything that is wrong with a file, with lines. The file is YAML or JSON; `${NAME}`
+stands for an environment variable, and a key that is not in these tables is an error. Examples are in `examples/`.
+";
+
+/// `docs/configuration.md`, from the schema's text.
+///
+/// # Panics
+/// If the text is no JSON: it is made by this program.
+pub(crate) fn configuration(schema: &str) -> String {
+    let schema: Value = serde_json::from_str(schema).expect("the schema is made as JSON");
+    Reference { definitions: &schema["$defs"], known: BTreeSet::new(), open: VecDeque::new() }.write(&schema)
+}
+
+/// The page as far as it is written.
+struct Reference<'s> {
+    definitions: &'s Value,
+    /// Definitions that have a section, or will have one.
+    known: BTreeSet<&'s str>,
+    /// Those that will, and where the reader first meets them.
+    open: VecDeque<(&'s str, String)>,
+}
+
+impl<'s> Reference<'s> {
+    fn write(mut self, schema: &'s Value) -> String {
+        let mut page = HEAD.to_owned();
+        page.push_str("\n## The file\n\n");
+        self.table(&mut page, schema, "");
+        while let Some((name, place)) = self.open.pop_front() {
+            let section = &self.definitions[name];
+            // Writing to a string cannot fail.
+            let _ = write!(page, "\n<a id=\"{}\"></a>\n\n## `{place}`\n\n{}\n\n", anchor(name), about(section));
+            self.table(&mut page, section, &place);
+        }
+        page
+    }
+
+    fn table(&mut self, page: &mut String, section: &'s Value, place: &str) {
+        page.push_str("| key | value | what |\n|---|---|---|\n");
+        for (key, property) in section["properties"].as_object().into_iter().flatten() {
+            let below = if place.is_empty() { key.clone() } else { format!("{place}.{key}") };
+            let value = self.value(property, &below);
+            let _ = writeln!(page, "| `{key}` | {value} | {} |", about(property));
+        }
+    }
+
+    /// What a value may be, in a few words; where it has keys of its own, a link to them.
+    fn value(&mut self, schema: &'s Value, place: &str) -> String {
+        if let Some(name) = schema["$ref"].as_str().and_then(|path| path.strip_prefix("#/$defs/")) {
+            let definition = &self.definitions[name];
+            if definition["properties"].is_object() {
+                if self.known.insert(name) {
+                    self.open.push_back((name, place.to_owned()));
+                }
+                return format!("[keys](#{})", anchor(name));
+            }
+            return self.value(definition, place);
+        }
+        if let Some(choices) = schema["oneOf"].as_array().or_else(|| schema["anyOf"].as_array()) {
+            let choices = choices.iter().filter(|choice| choice["type"] != "null");
+            return choices.map(|choice| self.value(choice, place)).collect::<Vec<_>>().join(" or ");
+        }
+        if let Some(constant) = schema["const"].as_str() {
+            return format!("`{constant}`");
+        }
+        if let Some(words) = schema["enum"].as_array() {
+            return words
+                .iter()
+                .filter_map(Value::as_str)
+                .map(|word| format!("`{word}`"))
+                .collect::<Vec<_>>()
+                .join(" or ");
+        }
+        let kind = match &schema["type"] {
+            Value::Array(kinds) => kinds.iter().find(|kind| *kind != "null").and_then(Value::as_str),
+            kind => kind.as_str(),
+        };
+        match (kind, schema["pattern"].as_str()) {
+            (Some("array"), _) => format!("list: {}", self.value(&schema["items"], &format!("{place}[]"))),
+            (Some("object"), _) if schema["additionalProperties"].is_object() => {
+                format!("map: {}", self.value(&schema["additionalProperties"], &format!("{place}.NAME")))
+            }
+            (Some("boolean"), _) => "`true` or `false`".to_owned(),
+            (Some("integer"), _) => "whole number".to_owned(),
+            (Some("number"), _) => "number".to_owned(),
+            (Some("string"), Some(_)) => short(&about(schema)),
+            (Some("string"), None) => "text".to_owned(),
+            _ => "any".to_owned(),
+        }
+    }
+}
+
+/// `write a number and ms, such as 500ms` is a number and ms.
+fn short(about: &str) -> String {
+    let rest = about.strip_prefix("write ").unwrap_or(about);
+    rest.split(", such as").next().unwrap_or(rest).to_owned()
+}
+
+fn about(schema: &Value) -> String {
+    schema["description"].as_str().unwrap_or_default().replace('\n', " ").replace('|', "\\|")
+}
+
+/// `RawToolset` is `toolset`.
+fn anchor(definition: &str) -> String {
+    definition.strip_prefix("Raw").unwrap_or(definition).to_lowercase()
+}
