@@ -172,3 +172,73 @@ fn pure_crates_read_no_clock_and_no_randomness() {
         }
     }
 }
+
+/// What a page names as `path` or `path::function`.
+fn named_in(page: &str) -> BTreeSet<(&str, Option<&str>)> {
+    let quoted = page.split('`').skip(1).step_by(2);
+    let ours = quoted.filter(|name| name.starts_with("crates/") || name.starts_with("tests/"));
+    ours.map(|name| name.split_once("::").map_or((name, None), |(file, function)| (file, Some(function)))).collect()
+}
+
+#[test]
+fn what_the_page_of_coverage_names_is_there() {
+    let root = crates().parent().unwrap().to_owned();
+    let page = std::fs::read_to_string(root.join("docs/coverage.md")).unwrap();
+    for row in page.lines().filter(|line| line.starts_with("| ")).skip(1) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').collect();
+        assert_eq!(cells.len(), 6, "a feature, three revisions, code, a test: {row}");
+        assert!(cells[4].contains("`crates/") && cells[5].contains("::"), "code and a test: {row}");
+    }
+    for (file, function) in named_in(&page) {
+        let text = std::fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let Some(function) = function else { continue };
+        let at = text.find(&format!("fn {function}(")).unwrap_or_else(|| panic!("{file} has no {function}"));
+        // A helper is no proof: it stands under a test's attribute, or the matrix calls it.
+        let before = text[..at].rsplit("\n\n").next().unwrap();
+        let is_test = before.contains("test]") || before.contains("::test(") || before.contains("proptest!");
+        assert!(is_test || file.starts_with("tests/it/matrix/"), "{file}: {function} is no test");
+    }
+}
+
+/// The last text in each `error!(...)` and `warn!(...)` of a file, where it is no place-holder alone.
+fn said_in(code: &str) -> Vec<String> {
+    let calls = ["error!(", "warn!("].into_iter().flat_map(|call| code.split(call).skip(1));
+    calls
+        .filter_map(|rest| {
+            let texts: Vec<&str> = arguments(rest).split('"').skip(1).step_by(2).collect();
+            texts.last().filter(|text| text.contains(' ')).map(|text| (*text).to_owned())
+        })
+        .collect()
+}
+
+/// Up to the parenthesis that closes a call; one in a text does not count.
+fn arguments(rest: &str) -> &str {
+    let (mut depth, mut quoted) = (1, false);
+    let end = rest.bytes().position(|byte| {
+        match byte {
+            b'"' => quoted = !quoted,
+            b'(' if !quoted => depth += 1,
+            b')' if !quoted => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    });
+    &rest[..end.unwrap_or(rest.len())]
+}
+
+#[test]
+fn every_warning_and_error_of_the_log_is_in_the_page_of_troubleshooting() {
+    let page = std::fs::read_to_string(crates().join("../docs/troubleshooting.md")).unwrap();
+    let mut files = Vec::new();
+    for of in ["core", "era", "front", "gateway", "policy", "store", "upstream", "wire"] {
+        sources(&crates().join(of).join("src"), &mut files);
+    }
+    let said: BTreeSet<String> = files.iter().flat_map(|file| said_in(&code(file))).collect();
+    assert!(said.len() > 50, "they are found: {said:?}");
+    let missing: Vec<_> = said.iter().filter(|text| !page.contains(&format!("| `{text}` |"))).collect();
+    assert!(missing.is_empty(), "docs/troubleshooting.md lacks {missing:#?}");
+    let (_, log) = page.split_once("## What the log says").unwrap();
+    let told = log.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |").map(|(text, _)| text));
+    let gone: Vec<_> = told.filter(|text| !said.contains(*text)).collect();
+    assert!(gone.is_empty(), "nothing says {gone:#?} any more");
+}
