@@ -1,7 +1,7 @@
 //! The order of a run, and what becomes of a part that cannot run.
 
 use crate::report::{Report, Table};
-use crate::scenario::{body, calls, fanout, gates, hang, lists, sessions};
+use crate::scenario::{body, calls, fanout, gates, hang, lists, sessions, telemetry};
 use crate::settings::{Part, Settings};
 use anyhow::Result;
 use serde_json::json;
@@ -31,6 +31,7 @@ pub(crate) async fn run(settings: Settings) -> Result<bool> {
             Part::Fanout => fanout::run(&settings, &machine).await,
             Part::Sessions => sessions::run(&settings).await,
             Part::Gates => gates::run(&settings).await,
+            Part::Telemetry => telemetry::run(&settings).await,
             Part::Hang => hang::run(&settings).await,
             Part::Body => body::run(&settings).await,
         };

@@ -7,6 +7,7 @@ pub(crate) mod gates;
 pub(crate) mod hang;
 pub(crate) mod lists;
 pub(crate) mod sessions;
+pub(crate) mod telemetry;
 
 use crate::settings::Settings;
 use std::time::Duration;

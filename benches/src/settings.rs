@@ -32,6 +32,8 @@ pub(crate) enum Part {
     Sessions,
     /// tools/call with tokens, rules, limits, schema checks and audit, against none of them.
     Gates,
+    /// tools/call with metrics, traces and OTLP, against none of them.
+    Telemetry,
     /// Calls to healthy upstreams while another hangs.
     Hang,
     /// Peak memory against the size of a request.

@@ -148,6 +148,9 @@ pub async fn admit(gates: &Gates, call: Authenticated<Arc<Call>>, item: Item) ->
         },
         Err(failure) => Err(failure),
     };
+    if decided.as_ref().is_err_and(|failure| failure.limited().is_some()) {
+        principal.meter().limited();
+    }
     match decided {
         Ok((verdict, permit)) => {
             gates.audit.decided(&attempt, Decision::Allowed(&verdict))?;

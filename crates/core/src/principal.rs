@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
+
+use crate::telemetry::ClientMeter;
 
 /// What a [`crate::port::Verifier`] found out about the sender of a request. It is not yet a [`Principal`]:
 /// only [`crate::authenticate`] turns one into the other.
@@ -48,6 +50,8 @@ pub struct Subject {
     /// True if all this was found out from the bearer token of the request, and that token is one that its issuer may be
     /// asked to exchange: an access token, not a key of weir's own.
     pub by_token: bool,
+    /// What is counted of its client, looked up once.
+    meter: OnceLock<Arc<ClientMeter>>,
 }
 
 impl Subject {
@@ -74,7 +78,12 @@ impl Subject {
             claims: Arc::new([]),
             expires: None,
             by_token: false,
+            meter: OnceLock::new(),
         }
+    }
+
+    fn meter(&self) -> &ClientMeter {
+        self.meter.get_or_init(|| ClientMeter::of(self.client.as_ref().unwrap_or(&self.subject)))
     }
 
     /// Who vouches.
@@ -115,6 +124,12 @@ impl Principal {
     #[must_use]
     pub fn subject(&self) -> Option<&Subject> {
         self.0.as_deref()
+    }
+
+    /// What is counted of its client.
+    #[must_use]
+    pub fn meter(&self) -> &ClientMeter {
+        self.subject().map_or_else(|| ClientMeter::anonymous(), Subject::meter)
     }
 
     /// When its credentials end, where they do.

@@ -6,13 +6,15 @@
 //! config; the names of tools, which upstreams choose, are bounded in [`ItemMeter`]. The durations of requests and of calls are
 //! [`Timing`]s of weir's own.
 
+mod clients;
 mod meters;
 mod operation;
 mod timing;
 
+pub use clients::ClientMeter;
 pub use meters::{ItemMeter, NAMES, OTHER, UpstreamMeter, is_failed, limit_names, upstreams};
 pub use operation::Operation;
-pub use timing::{BOUNDS, CLIENT, Counted, Exemplar, Label, SERVER, Series, TIMINGS, Timing};
+pub use timing::{BOUNDS, CLIENT, Counted, Exemplar, Label, SERVER, Series, TIMINGS, Timing, measure_nothing};
 
 use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -97,6 +99,8 @@ instruments! {
     updates_in: Counter<u64> = u64_counter("weir.resource_updates.in", "{notification}", ["upstream"], "Updates of single resources told by upstreams"),
     updates_out: Counter<u64> = u64_counter("weir.resource_updates.out", "{notification}", ["era"], "Updates of single resources told to clients"),
     cursors_abandoned: Counter<u64> = u64_counter("weir.list.cursors_abandoned", "{list}", ["endpoint"], "Lists whose client got a nextCursor and never came back"),
+    client_requests: Counter<u64> = u64_counter("weir.client.requests", "{request}", ["client"], "Requests of senders that are known, by their OAuth client, or else by their subject; `anonymous` where nobody is asked for credentials. Names beyond `telemetry.metrics.max_names` are `other`"),
+    client_limited: Counter<u64> = u64_counter("weir.client.limited", "{refusal}", ["client"], "Requests and calls that a limit refused, by client as above"),
     sessions: UpDownCounter<i64> = i64_up_down_counter("weir.sessions", "{session}", [], "Legacy client sessions alive"),
     streams: UpDownCounter<i64> = i64_up_down_counter("weir.streams", "{stream}", ["kind"], "Open client streams"),
     replay_bytes: UpDownCounter<i64> = i64_up_down_counter("weir.replay.bytes", "By", [], "Events kept for clients that lost their connection"),

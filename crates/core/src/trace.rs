@@ -115,16 +115,10 @@ impl ServerSpan {
         random: &dyn Random,
         attributes: impl FnOnce() -> Vec<(&'static str, Value)>,
     ) -> Option<Arc<Self>> {
-        let below = BELOW.load(Ordering::Relaxed);
-        let by_clients = BY_CLIENTS.load(Ordering::Relaxed);
-        if below == 0 && !by_clients {
-            return None;
-        }
         let parent = trace.parent.as_deref().and_then(parse);
         let chosen = match parent {
-            Some((_, sampled)) if by_clients => sampled,
-            // The request's own number, not the trace's: that one the client chooses.
-            _ => below == u64::MAX || mixed(name.bits()) < below,
+            Some((_, sampled)) if BY_CLIENTS.load(Ordering::Relaxed) => sampled,
+            _ => is_drawn(name),
         };
         if !chosen || SINK.load().is_none() {
             return None;
@@ -230,9 +224,19 @@ impl std::fmt::Debug for ServerSpan {
     }
 }
 
-/// Whether anybody may be told of anything.
-pub fn is_on() -> bool {
-    BELOW.load(Ordering::Relaxed) > 0 || BY_CLIENTS.load(Ordering::Relaxed)
+/// Whether a request may be told of, before anything is known of its trace.
+#[must_use]
+pub fn may_tell(name: &RequestName) -> bool {
+    BY_CLIENTS.load(Ordering::Relaxed) || is_drawn(name)
+}
+
+fn is_drawn(name: &RequestName) -> bool {
+    match BELOW.load(Ordering::Relaxed) {
+        0 => false,
+        u64::MAX => true,
+        // The request's own number, not the trace's: that one the client chooses.
+        below => mixed(name.bits()) < below,
+    }
 }
 
 /// The span that an upstream was told, where weir tells of it.

@@ -66,8 +66,12 @@ fn address_rate(knock: &Knock<'_>) -> Result<(), Refusal> {
 /// The toll of a principal.
 fn principal_rate(known: &Known<'_>) -> Result<(), Refusal> {
     let Knock { context, .. } = known.knock;
-    let taken = context.shared.ports.limiter.request(known.sender.principal(), &context.endpoint);
-    taken.map_err(|failure| known.knock.refused("principal_limit", too_many(&failure)))
+    let principal = known.sender.principal();
+    principal.meter().request();
+    context.shared.ports.limiter.request(principal, &context.endpoint).map_err(|failure| {
+        principal.meter().limited();
+        known.knock.refused("principal_limit", too_many(&failure))
+    })
 }
 
 /// The credentials, and whether the endpoint is for them.

@@ -30,7 +30,7 @@ impl Told {
         params: &Params,
         modern: bool,
     ) -> Option<(Context, Self)> {
-        if !trace::is_on() {
+        if !trace::may_tell(&context.name) {
             return None;
         }
         let trace = lift::trace_of(params).or(&context.trace);

@@ -108,7 +108,7 @@ impl Weir {
     }
 
     async fn assemble(config: Config, estate: Estate) -> Result<Self, StartError> {
-        let metrics = Metrics::install();
+        let metrics = Metrics::install(config.telemetry.measured);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let random: Arc<dyn Random> = Arc::new(SystemRandom);
         let Estate { clients: socket, operators, sealing } = estate;
@@ -491,6 +491,7 @@ fn unmoved(old: &Config, new: &Config) -> Vec<&'static str> {
         ("admin.listen", old.admin != new.admin),
         ("keys", old.keys != new.keys),
         ("log", old.log != new.log),
+        ("telemetry.metrics.enabled", old.telemetry.measured != new.telemetry.measured),
         ("audit.queue", queue(old).zip(queue(new)).is_some_and(|(old, new)| old != new)),
         ("first_list_wait or change_window", old.catalog != new.catalog),
     ]

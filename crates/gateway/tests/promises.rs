@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 /// Requirements by number.
-const REQUIREMENTS: [RangeInclusive<u16>; 2] = [1..=253, 271..=283];
+const REQUIREMENTS: [RangeInclusive<u16>; 3] = [1..=253, 271..=283, 286..=286];
 
 /// Rows of the fault matrix by letter and number.
 const FAULTS: [(char, RangeInclusive<u16>); 13] = [

@@ -4,7 +4,7 @@
 //! here that is two additions, and no lock unless the request is traced.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -46,6 +46,13 @@ pub static CLIENT: Timing = Timing::new(Row {
     attributes: &["upstream", "mcp.method.name", "gen_ai.tool.name", "gen_ai.prompt.name", "outcome", "error.type"],
     about: "Time of a call at an upstream, questions to the client included. `outcome` is `complete`, `tool_error`, `input_required`, `task`, `cancelled` or the reason of a failure (docs/errors.md); the name is the upstream's own. Names beyond `telemetry.metrics.max_names` are `other`",
 });
+
+static UNMEASURED: AtomicBool = AtomicBool::new(false);
+
+/// Measures nothing from now on, for the whole process.
+pub fn measure_nothing() {
+    UNMEASURED.store(true, Ordering::Relaxed);
+}
 
 /// Both, for whoever exports them.
 pub static TIMINGS: [&Timing; 2] = [&SERVER, &CLIENT];
@@ -137,6 +144,9 @@ impl Series {
 
     /// Counts one that took so long, and keeps its span where it has one.
     pub fn record(&self, took: Duration, span: Option<SpanContext>) {
+        if UNMEASURED.load(Ordering::Relaxed) {
+            return;
+        }
         let seconds = took.as_secs_f64();
         let bucket = BOUNDS.partition_point(|bound| *bound < seconds);
         self.counts[bucket].fetch_add(1, Ordering::Relaxed);

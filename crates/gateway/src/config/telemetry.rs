@@ -10,6 +10,8 @@ use weir_upstream::HttpSettings;
 /// What is measured and told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TelemetryPlan {
+    /// False where nothing is measured at all.
+    pub measured: bool,
     /// How many names have series of their own.
     pub names: usize,
     /// Which requests are told of.
@@ -43,7 +45,7 @@ impl TelemetryPlan {
 
 impl Default for TelemetryPlan {
     fn default() -> Self {
-        Self { names: NAMES, sampling: Self::SAMPLING, otlp: None }
+        Self { measured: true, names: NAMES, sampling: Self::SAMPLING, otlp: None }
     }
 }
 

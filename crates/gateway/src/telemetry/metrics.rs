@@ -16,7 +16,7 @@ use opentelemetry_sdk::metrics::{
     Aggregation, Instrument, InstrumentKind, ManualReader, Pipeline, SdkMeterProvider, Stream, Temporality,
 };
 use weir_core::Catalog;
-use weir_core::telemetry::{instruments, unix_seconds};
+use weir_core::telemetry::{instruments, measure_nothing, unix_seconds};
 
 use super::exposition::{self, Format};
 use super::gather::{self, Family};
@@ -49,12 +49,13 @@ struct Shared {
 static METRICS: OnceLock<Metrics> = OnceLock::new();
 
 impl Metrics {
-    /// Installs the SDK, the first time it is called; must come before anything is recorded.
-    pub fn install() -> Self {
-        METRICS.get_or_init(Self::make).clone()
+    /// Installs the SDK, the first time it is called; must come before anything is recorded. Where nothing is to be measured it
+    /// installs none, and there is nothing to read.
+    pub fn install(measured: bool) -> Self {
+        METRICS.get_or_init(|| Self::make(measured)).clone()
     }
 
-    fn make() -> Self {
+    fn make(measured: bool) -> Self {
         // What the environment says of the service goes before.
         let named = std::env::var_os("OTEL_SERVICE_NAME").is_some();
         let resource =
@@ -64,7 +65,11 @@ impl Metrics {
         let reader = Reader(Arc::new(ManualReader::builder().build()));
         let provider =
             SdkMeterProvider::builder().with_reader(reader.clone()).with_resource(resource).with_view(view).build();
-        opentelemetry::global::set_meter_provider(provider);
+        if measured {
+            opentelemetry::global::set_meter_provider(provider);
+        } else {
+            measure_nothing();
+        }
         instruments().build_info.record(1, &[KeyValue::new("version", env!("CARGO_PKG_VERSION"))]);
         instruments().start_time.record(unix_seconds(SystemTime::now()), &[]);
         Self { shared: Arc::new(Shared { reader, resource: known, catalogs: Mutex::default() }) }
@@ -99,7 +104,7 @@ impl Metrics {
         catalogs.iter().filter_map(Weak::upgrade).for_each(|catalog| look_at(&catalog));
         let mut collected = ResourceMetrics::default();
         if let Err(error) = self.shared.reader.collect(&mut collected) {
-            tracing::error!(%error, "metrics cannot be collected");
+            tracing::debug!(%error, "there are no metrics");
         }
         gather::families(&collected)
     }
@@ -178,7 +183,7 @@ mod tests {
 
     #[test]
     fn every_instrument_is_scraped_under_its_name_and_what_is_of_nobody_is_not() {
-        let metrics = Metrics::install();
+        let metrics = Metrics::install(true);
         let a = UpstreamMeter::of(&UpstreamId::new("a").expect("an id"));
         let tool = ItemMeter::new(a.clone(), ListKind::Tools, "order".to_owned());
         tool.took(Method::ToolsCall, "timed_out", Duration::from_millis(150), None);
@@ -204,7 +209,7 @@ mod tests {
 
     #[test]
     fn f16_an_instrument_has_so_many_series_and_no_more() {
-        let metrics = Metrics::install();
+        let metrics = Metrics::install(true);
         for number in 0..100_000 {
             instruments().refusals.add(1, &[KeyValue::new("reason", format!("made-up-{number}"))]);
         }
@@ -219,7 +224,7 @@ mod tests {
 
     #[test]
     fn f16_a_million_names_are_two_thousand_series_and_less_than_a_mebibyte() {
-        let metrics = Metrics::install();
+        let metrics = Metrics::install(true);
         let upstream = UpstreamMeter::of(&UpstreamId::new("liar").expect("an id"));
         let mut listed = Vec::new();
         for number in 0..1_000_000 {

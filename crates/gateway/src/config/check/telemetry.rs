@@ -36,7 +36,8 @@ pub(super) fn check(
 ) -> TelemetryPlan {
     let at = Path::at("telemetry");
     let RawTelemetry { metrics, traces, otlp } = raw.unwrap_or_default();
-    let names = metrics.and_then(|metrics| metrics.max_names).unwrap_or(NAMES);
+    let metrics = metrics.unwrap_or_default();
+    let names = metrics.max_names.unwrap_or(NAMES);
     if names > MOST_NAMES {
         report.add(Problem::error(at.key("metrics").key("max_names"), "must be at most 100000"));
     }
@@ -52,7 +53,12 @@ pub(super) fn check(
         Some(raw) => (Some(raw), at.key("otlp")),
         None => (of_environment(environment), Path::at("OTEL_EXPORTER_OTLP_ENDPOINT")),
     };
-    TelemetryPlan { names, sampling, otlp: raw.and_then(|raw| push(raw, folder, &at, report)) }
+    TelemetryPlan {
+        measured: metrics.enabled.unwrap_or(true),
+        names,
+        sampling,
+        otlp: raw.and_then(|raw| push(raw, folder, &at, report)),
+    }
 }
 
 fn push(raw: RawPush, folder: &std::path::Path, at: &Path, report: &mut Report) -> Option<OtlpPlan> {

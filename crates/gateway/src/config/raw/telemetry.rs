@@ -23,6 +23,8 @@ pub(crate) struct RawTelemetry {
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawMetrics {
+    /// False measures nothing at all, to see what measuring costs. Default true.
+    pub(crate) enabled: Option<bool>,
     /// How many names of tools and prompts have series of their own; the others are counted together as `other`. Default 80.
     pub(crate) max_names: Option<usize>,
 }
