@@ -1,5 +1,6 @@
 //! Lines over time (or over anything that grows), alone, filled, on top of each other, or as bars.
 
+use super::svg::width;
 use super::{Anchor, Area, Axis, GRID, INK, PALE, PALETTE, Picture, Scale, Unit};
 
 /// One line and its name.
@@ -161,9 +162,10 @@ impl Chart<'_> {
             picture.bar(Area { x, y: y - 7.0, width: 9.0, height: 7.0 }, colour);
             let last = line.points.iter().rev().map(|(_, y)| *y).find(|y| y.is_finite()).unwrap_or(f64::NAN);
             let highest = line.points.iter().map(|(_, y)| *y).filter(|y| y.is_finite()).fold(f64::NAN, f64::max);
-            picture.text((x + 13.0, y), &line.name, (10.5, INK, "400"), (Anchor::Start, half - 122.0));
             let values = format!("{} (max {})", self.unit.say(last), self.unit.say(highest)).replace(" req/s", "/s");
             picture.text((x + half - 8.0, y), &values, (9.5, PALE, "400"), (Anchor::End, 150.0));
+            let left = half - 25.0 - width(&values, 9.5);
+            picture.text((x + 13.0, y), &line.name, (10.5, INK, "400"), (Anchor::Start, left));
         }
     }
 }

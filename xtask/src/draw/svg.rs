@@ -119,6 +119,13 @@ impl Picture {
     }
 }
 
+/// How wide a text will be, about.
+pub(crate) fn width(text: &str, size: f64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a few hundred letters at the most")]
+    let letters = text.chars().count() as f64;
+    letters * size * LETTER
+}
+
 fn joined(points: &[(f64, f64)]) -> String {
     points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ")
 }
