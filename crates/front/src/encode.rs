@@ -181,13 +181,21 @@ impl Asked {
             None => edits,
         };
         match payload {
-            Payload::Whole(result) => match self.edited(&result, edits) {
+            Payload::Whole(result) => match self.edited(&self.in_words(result), edits) {
                 Ok(said) => Ready::Message(said),
                 Err(failure) => self.failed(&failure),
             },
             Payload::Stream(source) => {
                 Ready::Stream(Box::new(stream::Results::new(&self.id, (render::blocks(self.revision), edits), source)))
             }
+        }
+    }
+
+    /// A tool's result, so that a client of this revision can read all of it.
+    fn in_words(&self, result: Bytes) -> Bytes {
+        match self.method {
+            Method::ToolsCall | Method::TasksResult => render::in_words(self.revision, &result).unwrap_or(result),
+            _ => result,
         }
     }
 
