@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use crate::SessionKey;
@@ -22,6 +23,8 @@ const WAITING: usize = 32;
 pub enum Ring {
     /// A question.
     Ask(Box<Ask>),
+    /// A notification, as it is written: what is told of its tasks.
+    Said(Bytes),
     /// What a URL asked for is done: whose question it was, and what the upstream called it.
     Visited(UpstreamId, Arc<str>),
 }

@@ -1,5 +1,6 @@
 //! What core asks of an upstream server: the port that the upstream crate implements, one object for each server.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,6 +88,12 @@ pub trait Upstream: Send + Sync {
     /// The server cannot be reached, or tells of no such updates ([`About::subscribes`] says so too).
     fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn Updates>, Failure>>;
 
+    /// Has the server tell of a task: the call asks after it, as it is named there. `None` where the server does not; its state
+    /// can be asked for all the same.
+    fn follow(self: Arc<Self>, _outbound: Outbound) -> Fut<'static, Option<Rings>> {
+        Box::pin(std::future::ready(None))
+    }
+
     /// The part of a client's class that weir carries to this server as it is now known to be. Classes that are cut to
     /// the same rest share a watch.
     fn carries(&self) -> CapabilityClass;
@@ -100,6 +107,10 @@ pub trait Upstream: Send + Sync {
     /// Ends what it holds (sessions, children) once its running calls are done, at most `grace` from now.
     fn retire(self: Arc<Self>, grace: Duration) -> Fut<'static, ()>;
 }
+
+/// Rings when a server tells something of a task; many at once may be one. It ends when nothing more will be told, and dropping
+/// it takes the subscription back.
+pub type Rings = Pin<Box<dyn futures_core::Stream<Item = ()> + Send>>;
 
 /// What happens to a session of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

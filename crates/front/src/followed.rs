@@ -1,7 +1,7 @@
 //! Tasks that a listen stream tells of (SEP-2663, "Task Status Notifications").
 //!
-//! Their states are looked at as often as they want to be, and told where they changed: so it makes no difference whether a
-//! task's server tells of tasks at all. A stream that nobody reads looks at nothing.
+//! Their states are looked at, and told where they changed: when the task's server says that there is news, and where it tells
+//! nothing as often as the task wants. A stream that nobody reads looks at nothing.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use futures_util::stream::{self, SelectAll};
 use futures_util::{Stream, StreamExt as _};
 use tokio::time::{Duration, Instant, sleep_until, timeout};
 use weir_core::call::AskedBy;
+use weir_core::upstream::Rings;
 use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::Lifted;
 use weir_era::tasks::{self, Status};
@@ -29,6 +30,8 @@ const SOONEST: Duration = Duration::from_millis(100);
 const LATEST: Duration = Duration::from_secs(10);
 /// Where it does not say, and while its server cannot be asked.
 const USUAL: Duration = Duration::from_secs(1);
+/// How often it is looked at while its server tells of it: it may not tell of everything.
+const SELDOM: Duration = Duration::from_secs(30);
 
 /// The member of a subscription's filter that names tasks.
 const TASKS: &str = "taskIds";
@@ -64,7 +67,7 @@ pub(crate) async fn follow(
         return (Vec::new(), Followed::default());
     }
     let one = |name: Arc<str>| async move {
-        let follower = Follower::new(context, known, &name, lifted).ok()?;
+        let mut follower = Follower::new(context, known, &name, lifted).ok()?;
         let state = timeout(ACKNOWLEDGED_WITHIN, follower.state()).await.ok()?.ok()?;
         Some((name, follower.states(state)))
     };
@@ -78,7 +81,18 @@ struct Follower {
     call: Authenticated<Arc<Call>>,
     last: Option<Bytes>,
     next: Instant,
+    news: News,
     _place: Place,
+}
+
+/// What a task's server says of it by itself.
+enum News {
+    /// It was not asked to, yet.
+    Unasked,
+    /// It rings.
+    Rings(Rings),
+    /// It does not, or no more.
+    Silent,
 }
 
 impl Follower {
@@ -89,10 +103,17 @@ impl Follower {
         let lifted = Lifted { params, capabilities, token: None, log_level: None, trace };
         let call = Call { asked: AskedBy::Rounds, ..canonical(context, Method::TasksGet, lifted) };
         let call = known.with(Arc::new(call));
-        Ok(Self { context: context.clone(), call, last: None, next: Instant::now(), _place: place })
+        Ok(Self {
+            context: context.clone(),
+            call,
+            last: None,
+            next: Instant::now(),
+            news: News::Unasked,
+            _place: place,
+        })
     }
 
-    async fn state(&self) -> Result<Bytes, Failure> {
+    async fn state(&mut self) -> Result<Bytes, Failure> {
         self.context.shared.router.task(self.call.with(self.call.inner().clone())).await
     }
 
@@ -104,6 +125,32 @@ impl Follower {
         }))
     }
 
+    /// Waits until the task is to be looked at.
+    async fn due(&mut self) {
+        match &mut self.news {
+            News::Unasked => {
+                let rings = self.context.shared.router.follow_task(&self.call).await;
+                // What happened before it was asked to tell is seen now.
+                self.news = rings.map_or(News::Silent, News::Rings);
+                if matches!(self.news, News::Silent) {
+                    sleep_until(self.next).await;
+                }
+            }
+            News::Silent => sleep_until(self.next).await,
+            News::Rings(rings) => {
+                let soonest = Instant::now() + SOONEST;
+                tokio::select! {
+                    rung = rings.next() => match rung {
+                        // A server that rings all the time is not asked all the time.
+                        Some(()) => sleep_until(soonest.min(self.next)).await,
+                        None => self.news = News::Silent,
+                    },
+                    () = sleep_until(self.next) => {}
+                }
+            }
+        }
+    }
+
     /// The next state that is another than the last; `None` after the end.
     async fn news(&mut self, mut at_hand: Option<Bytes>) -> Option<Bytes> {
         if self.last.as_ref().and_then(|last| Status::of(last)).is_some_and(Status::is_final) {
@@ -113,7 +160,7 @@ impl Follower {
             let looked = match at_hand.take() {
                 Some(state) => Ok(state),
                 None => {
-                    sleep_until(self.next).await;
+                    self.due().await;
                     self.state().await
                 }
             };
@@ -126,8 +173,9 @@ impl Follower {
                     continue;
                 }
             };
-            let interval = tasks::interval(&state).map_or(USUAL, Duration::from_millis);
-            self.next = Instant::now() + interval.clamp(SOONEST, LATEST);
+            let interval = tasks::interval(&state).map_or(USUAL, Duration::from_millis).clamp(SOONEST, LATEST);
+            let interval = if matches!(self.news, News::Rings(_)) { SELDOM } else { interval };
+            self.next = Instant::now() + interval;
             if self.last.as_ref() != Some(&state) {
                 self.last = Some(state.clone());
                 return Some(state);

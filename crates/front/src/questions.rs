@@ -64,6 +64,11 @@ impl Questions {
         self.outgoing.pop_front()
     }
 
+    /// Has something else written there.
+    pub(crate) fn say(&mut self, message: Bytes) {
+        self.outgoing.push_back(message);
+    }
+
     /// Nothing more is written.
     pub(crate) fn mute(&mut self) {
         self.outgoing.clear();

@@ -228,6 +228,7 @@ impl Beside {
                     self.questions.shared.router.dress(&self.endpoint, &mut ask);
                     self.questions.ask(ask);
                 }
+                Ring::Said(message) => self.questions.say(message),
                 Ring::Visited(upstream, theirs) => {
                     let elicitation = self.questions.elicitation(Some((&upstream, &theirs)));
                     self.questions.completed(&elicitation);

@@ -43,6 +43,7 @@ impl Alone {
     pub(crate) fn take(&mut self, message: Message) -> Option<Bytes> {
         match message {
             Message::Request(request) => self.asked(&request),
+            Message::Notification(_) if self.client.site.tracks.take(&self.client.site, &message) => None,
             Message::Notification(told) => {
                 let params = told.params.unwrap_or_default();
                 match told.method.known() {

@@ -9,6 +9,7 @@ use weir_era::tasks;
 use weir_wire::method::Method;
 
 use crate::site::Site;
+use crate::tracks::Tracked;
 
 /// Who is listening: the server's tongue, the call's ear, and what its client can be asked.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub(crate) struct Listener {
     pub(crate) class: CapabilityClass,
     /// Whether the work may go on as a task.
     pub(crate) task: bool,
+    /// Who is told of its progress then.
+    pub(crate) tracked: Option<Tracked>,
 }
 
 impl Listener {

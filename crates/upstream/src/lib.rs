@@ -30,6 +30,7 @@ mod stdio;
 mod streamable;
 mod tasks;
 mod told;
+mod tracks;
 
 pub use credential::{Authority, ClientAuth, Exchange, OAuth};
 pub use factory::{BuildError, Factory, Identity, Ports};

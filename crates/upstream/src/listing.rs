@@ -78,8 +78,9 @@ const fn filter(kind: ListKind) -> &'static str {
     }
 }
 
-/// The member of a filter that names single resources.
+/// The member of a filter that names single resources, and that which names tasks.
 const UPDATES: &str = "resourceSubscriptions";
+const TASKS: &str = "taskIds";
 
 /// The filter of a subscription to changes of these lists.
 pub(crate) fn wanted(kinds: Kinds) -> Bytes {
@@ -96,12 +97,21 @@ pub(crate) fn wanted(kinds: Kinds) -> Bytes {
 
 /// The filter of a subscription to updates of these resources.
 pub(crate) fn wanted_updates(uris: &[Arc<str>]) -> Bytes {
-    let mut out = BytesMut::with_capacity(64 + uris.iter().map(|uri| uri.len() + 3).sum::<usize>());
+    naming(UPDATES, uris)
+}
+
+/// The filter of a subscription to news of a task (SEP-2663, "Task Status Notifications").
+pub(crate) fn wanted_task(task: &Arc<str>) -> Bytes {
+    naming(TASKS, std::slice::from_ref(task))
+}
+
+fn naming(member: &str, names: &[Arc<str>]) -> Bytes {
+    let mut out = BytesMut::with_capacity(64 + names.iter().map(|name| name.len() + 3).sum::<usize>());
     let mut object = ObjectWriter::new(&mut out);
-    object.with(UPDATES, |out| {
-        for (nth, uri) in uris.iter().enumerate() {
+    object.with(member, |out| {
+        for (nth, name) in names.iter().enumerate() {
             out.put_u8(if nth == 0 { b'[' } else { b',' });
-            write::string(out, uri);
+            write::string(out, name);
         }
         out.put_u8(b']');
     });
@@ -111,8 +121,17 @@ pub(crate) fn wanted_updates(uris: &[Arc<str>]) -> Bytes {
 
 /// The resources of which an acknowledgment's `params` say that their updates will be told.
 pub(crate) fn honoured_updates(params: &[u8]) -> BTreeSet<String> {
+    honoured_names(params, UPDATES)
+}
+
+/// Whether an acknowledgment's `params` say that news of a task will be told.
+pub(crate) fn honours_task(params: &[u8], task: &str) -> bool {
+    honoured_names(params, TASKS).contains(task)
+}
+
+fn honoured_names(params: &[u8], member: &str) -> BTreeSet<String> {
     let honoured = scan::find(params, "notifications").map(|range| &params[range]);
-    let list = honoured.and_then(|honoured| scan::find(honoured, UPDATES).map(|range| &honoured[range]));
+    let list = honoured.and_then(|honoured| scan::find(honoured, member).map(|range| &honoured[range]));
     let Some(list) = list.filter(|list| list.starts_with(b"[")) else { return BTreeSet::new() };
     scan::elements(list).filter_map(|range| scan::string(&list[range]).map(Into::into)).collect()
 }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, stream};
 use tokio::sync::Semaphore;
 use weir_core::call::{Call, Trace};
 use weir_core::names::UpstreamId;
 use weir_core::port::Fut;
 use weir_core::reply::Reply;
 use weir_core::telemetry::instruments;
-use weir_core::upstream::{Health, Outbound, SessionNews, Updates, Upstream, Watch};
+use weir_core::upstream::{Health, Outbound, Rings, SessionNews, Updates, Upstream, Watch};
 use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::hop::Proof;
 
@@ -39,7 +40,12 @@ pub(crate) struct Server {
     shown: AtomicU8,
     /// What tasks of older servers ask.
     pub(crate) held: tasks::Desk,
+    /// Places for tasks of which the server is asked to tell.
+    followed: Arc<Semaphore>,
 }
+
+/// Tasks of which a server is asked to tell at the same time: each is a stream. Of others nothing is told.
+const MOST_FOLLOWED: usize = 256;
 
 /// What the gauge shows: nothing before the first attempt.
 const UNKNOWN: u8 = 0;
@@ -82,7 +88,8 @@ impl Server {
     pub(crate) fn new(site: Arc<Site>, line: Line, baggage: bool) -> Self {
         let places = Arc::new(Semaphore::new(site.bounds.in_flight));
         let held = tasks::Desk::new(site.clone());
-        Self { site, line, breaker: Breaker::default(), places, baggage, shown: AtomicU8::new(UNKNOWN), held }
+        let (shown, followed) = (AtomicU8::new(UNKNOWN), Arc::new(Semaphore::new(MOST_FOLLOWED)));
+        Self { site, line, breaker: Breaker::default(), places, baggage, shown, held, followed }
     }
 
     /// The call with what its client may say to this server.
@@ -166,6 +173,20 @@ impl Upstream for Server {
 
     fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn Updates>, Failure>> {
         Box::pin(async move { self.open_updates().await })
+    }
+
+    fn follow(self: Arc<Self>, outbound: Outbound) -> Fut<'static, Option<Rings>> {
+        Box::pin(async move {
+            let place = self.followed.clone().try_acquire_owned().ok()?;
+            let rings = match &self.line {
+                Line::Http(server) => server.follow(&outbound).await?,
+                Line::Stdio(server) => server.follow(&outbound).await?,
+            };
+            let held = stream::unfold((rings, place), |(mut rings, place)| async move {
+                rings.next().await.map(|()| ((), (rings, place)))
+            });
+            Some(Box::pin(held) as Rings)
+        })
     }
 
     fn carries(&self) -> CapabilityClass {

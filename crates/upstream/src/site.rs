@@ -22,6 +22,7 @@ use weir_era::hop::Tongue;
 
 use crate::factory::Ports;
 use crate::settings::Bounds;
+use crate::tracks::Tracks;
 
 /// What is held open for a task is not held for longer, whatever its server promises.
 const LONGEST_KEPT: Duration = Duration::from_secs(3600);
@@ -47,6 +48,8 @@ pub(crate) struct Site {
     last_error: Mutex<Option<String>>,
     /// What is measured of it.
     pub(crate) meter: Arc<UpstreamMeter>,
+    /// Whom progress of tasks is told.
+    pub(crate) tracks: Arc<Tracks>,
 }
 
 impl Site {
@@ -72,6 +75,7 @@ impl Site {
             closing: CancellationToken::new(),
             stop: CancellationToken::new(),
             last_error: Mutex::new(None),
+            tracks: Arc::default(),
         }
     }
 

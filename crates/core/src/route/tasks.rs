@@ -29,7 +29,7 @@ use crate::port::KeptTask;
 use crate::principal::Principal;
 use crate::reply::{End, Event, Payload, PayloadSource, Reply, ReplySource};
 use crate::task::TaskHome;
-use crate::upstream::{Deadlines, ListKind, Outbound};
+use crate::upstream::{Deadlines, ListKind, Outbound, Rings, Upstream};
 pub(super) use naming::Naming;
 
 /// The largest state of a task, its result included: it is read whole.
@@ -61,10 +61,39 @@ impl Router {
             _ if home.own => return Err(unknown()),
             _ => {}
         }
+        let Whereabouts { upstream, outbound, way } = self.whereabouts(&call, home).ok_or_else(unknown)?;
+        let state = whole(upstream.call(outbound).await).await.map_err(|failure| match failure.kind() {
+            // The upstream names it by its own id, which is nobody's business.
+            FailureKind::Upstream(error) if error.code == code::INVALID_PARAMS => unknown(),
+            _ => failure,
+        })?;
+        match asked.method {
+            Method::TasksGet => detailed(&state, &name, &way),
+            _ => Ok(Bytes::from_static(b"{}")),
+        }
+    }
+
+    /// Has the server of a task tell of it, to whoever may ask after it. `None` where it tells nothing, or nothing more: the
+    /// task is asked after then. Cancel safe.
+    pub async fn follow_task(&self, call: &Authenticated<Arc<Call>>) -> Option<Rings> {
+        let (principal, asked) = (call.principal(), call.inner());
+        let name = asked.params.task_id().ok().flatten()?;
+        let desk = self.tasks.as_ref()?;
+        let home = desk.find(principal, &asked.endpoint, &name).filter(|home| !home.own)?;
+        if desk.book.find((principal, &asked.endpoint), &name).is_some_and(|kept| kept.settled) {
+            return None;
+        }
+        let Whereabouts { upstream, outbound, .. } = self.whereabouts(call, home)?;
+        upstream.follow(outbound).await
+    }
+
+    /// How a task is asked after; `None` where its sender may not, or not any more.
+    fn whereabouts(&self, call: &Authenticated<Arc<Call>>, home: TaskHome) -> Option<Whereabouts> {
+        let (principal, asked) = (call.principal(), call.inner());
         let mut own = Call { session: home.session, as_task: AsTask::Never, ..Call::clone(asked) };
         own.capabilities.class = home.class;
-        let item = self.of_task(principal, &own, &home).ok_or_else(unknown)?;
-        let upstream = self.catalog.upstream(&home.upstream).ok_or_else(unknown)?;
+        let item = self.of_task(principal, &own, &home)?;
+        let upstream = self.catalog.upstream(&home.upstream)?;
         let endpoint = self.catalog.endpoint(&asked.endpoint);
         let way = Way::of(endpoint.as_deref(), &item, &own);
         let outbound = Outbound {
@@ -75,15 +104,7 @@ impl Router {
             tool: None,
             deadlines: Deadlines::LIST,
         };
-        let state = whole(upstream.call(outbound).await).await.map_err(|failure| match failure.kind() {
-            // The upstream names it by its own id, which is nobody's business.
-            FailureKind::Upstream(error) if error.code == code::INVALID_PARAMS => unknown(),
-            _ => failure,
-        })?;
-        match asked.method {
-            Method::TasksGet => detailed(&state, &name, &way),
-            _ => Ok(Bytes::from_static(b"{}")),
-        }
+        Some(Whereabouts { upstream, outbound, way })
     }
 
     /// Cancels a task as 2025-11-25 has it: it is cancelled from then on, whatever its upstream makes of that. Gives its state.
@@ -162,6 +183,13 @@ impl Router {
             (None, None) => self.catalog.bygone(&call.endpoint, &home.upstream, &home.tool),
         }
     }
+}
+
+/// Where a task is asked after, and the way back.
+struct Whereabouts {
+    upstream: Arc<dyn Upstream>,
+    outbound: Outbound,
+    way: Way,
 }
 
 /// A state under the client's name, its questions and its result passed on as those of a call are.

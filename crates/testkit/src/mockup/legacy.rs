@@ -101,6 +101,8 @@ fn news(shared: &Arc<Shared>, request: &Recorded) -> Tell {
             };
             subscribed.any(of).then(|| note("notifications/resources/updated", json!({"uri": uri})))
         }
+        // It has a word of its own for that, and none that a server has to say.
+        News::Task(_) => None,
         News::Said(to, message) => (*to == session).then(|| message.clone()),
     })
 }

@@ -147,6 +147,13 @@ fn subscribe(shared: &Arc<Shared>, request: &Recorded) -> Response<Body> {
     if !uris.is_empty() {
         granted["resourceSubscriptions"] = json!(uris);
     }
+    let asked = request.message["params"]["notifications"]["taskIds"].as_array();
+    let own_tasks: Vec<_> = asked.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+    let own_tasks: Vec<_> = own_tasks.into_iter().filter(|task| shared.lock().tasks.contains_key(task)).collect();
+    if !own_tasks.is_empty() {
+        granted["taskIds"] = json!(own_tasks);
+    }
+    let known = Arc::clone(shared);
     fn note(method: &str, params: &Value) -> String {
         json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string()
     }
@@ -155,6 +162,11 @@ fn subscribe(shared: &Arc<Shared>, request: &Recorded) -> Response<Body> {
     let tell: Tell = Box::new(move |news| match news {
         News::List => wanted.then(|| note("notifications/tools/list_changed", &json!({"_meta": mark}))),
         News::Said(..) => None,
+        News::Task(task) => own_tasks.contains(task).then(|| {
+            let mut state = tasks::told(&known, task);
+            state["_meta"] = mark.clone();
+            note("notifications/tasks", &state)
+        }),
         News::Updated(uri) => {
             let of = |own: &String| {
                 uri.strip_prefix(own.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

@@ -76,6 +76,8 @@ pub(super) enum News {
     List,
     /// A resource was updated.
     Updated(String),
+    /// A task is in another state.
+    Task(String),
     /// A message for the GET stream of one session.
     Said(String, String),
 }

@@ -12,7 +12,7 @@ use super::catalog::Tool;
 use super::play::{Body, Call, play};
 use super::record::Recorded;
 use super::server::{call, error, json_text};
-use super::state::Shared;
+use super::state::{News, Shared};
 
 /// The extension's name.
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -38,6 +38,8 @@ pub(super) struct Task {
     cancelled: bool,
     /// What it asked for, once that was answered.
     answer: Option<Value>,
+    /// The session in which it began, and the token under which its progress is wanted.
+    progress: Option<(String, Value)>,
 }
 
 /// The tools of a server with tasks.
@@ -121,6 +123,7 @@ fn create(shared: &Shared, request: &Recorded, revision: Revision) -> Value {
         looks: 0,
         cancelled: false,
         answer: None,
+        progress: request.session().map(str::to_owned).zip(request.meta().get("progressToken").cloned()),
     };
     let (name, task) = shared.change(|inner| {
         inner.numbers += 1;
@@ -137,8 +140,31 @@ fn create(shared: &Shared, request: &Recorded, revision: Revision) -> Value {
     created
 }
 
+/// What a task's own server tells of it.
+pub(super) fn told(shared: &Shared, name: &str) -> Value {
+    let task = shared.lock().tasks.get(name).cloned();
+    let mut state = task.map(|task| detailed(name, &task)).unwrap_or_default();
+    state.as_object_mut().map(|state| state.remove("resultType"));
+    state
+}
+
 /// Lets the task of this name go on; gives what has become of it.
 fn look(shared: &Shared, name: &str, request: &Recorded) -> Option<Task> {
+    let before = shared.lock().tasks.get(name).map(status);
+    let task = go_on(shared, name, request)?;
+    if let Some((session, token)) = &task.progress {
+        let params = json!({"progressToken": token, "progress": task.looks});
+        let told = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params});
+        let _ = shared.changes.send(News::Said(session.clone(), told.to_string()));
+    }
+    if before != Some(status(&task)) {
+        // An error means that nobody listens.
+        let _ = shared.changes.send(News::Task(name.to_owned()));
+    }
+    Some(task)
+}
+
+fn go_on(shared: &Shared, name: &str, request: &Recorded) -> Option<Task> {
     shared.change(|inner| {
         let given = inner.answers.iter().rev().map(|answer| &answer["result"]);
         // Who asks over `tasks/result` finds the answer among those to the server's requests.

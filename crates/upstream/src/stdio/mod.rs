@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use weir_core::call::AsTask;
 use weir_core::principal::Principal;
 use weir_core::reply::Reply;
-use weir_core::upstream::{Deadlines, Outbound, SessionNews, Updates, Watch};
+use weir_core::upstream::{Deadlines, Outbound, Rings, SessionNews, Updates, Watch};
 use weir_core::{Call, CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::hop::{Proof, Tongue};
 use weir_era::lower;
@@ -225,6 +225,13 @@ impl StdioServer {
     pub(crate) async fn updates(&self) -> Result<Box<dyn Updates>, Refusal> {
         let running = self.running(&self.slots, &Key::SHARED, Key::SHARED.clients()).await?;
         Ok(Box::new(StdioUpdates::open(self.site.clone(), running)?))
+    }
+
+    /// Has a child tell of a task: that in which it is asked after. `None` where it does not.
+    pub(crate) async fn follow(&self, outbound: &Outbound) -> Option<Rings> {
+        let key = self.key(outbound);
+        let running = self.running(&self.slots, &key, key.clients()).await.ok()?;
+        updates::follow(&self.site, running, outbound).await
     }
 
     /// What the server is may have changed: the next child is asked again.

@@ -234,7 +234,12 @@ impl Pipe {
         };
         match request {
             Some(request) => request.inbox.push(message),
-            None => self.site.dropped("unknown_addressee"),
+            None => {
+                drop(state);
+                if !self.site.tracks.take(&self.site, &message) {
+                    self.site.dropped("unknown_addressee");
+                }
+            }
         }
     }
 

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use futures_util::stream;
 use weir_core::port::Fut;
-use weir_core::upstream::{Unheard, Updated, Updates};
+use weir_core::upstream::{Outbound, Rings, Unheard, Updated, Updates};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::lower;
+use weir_wire::Message;
 use weir_wire::method::Method;
 
 use super::pipe::Ticket;
@@ -88,6 +90,35 @@ impl StdioUpdates {
         self.line = Line::Modern(listened.filter(|_| !honoured.is_empty()).map(|(ticket, _)| ticket));
         Ok(refused)
     }
+}
+
+/// Has a modern child tell of the task that a call asks after; `None` where it does not.
+pub(crate) async fn follow(site: &Site, running: Arc<Running>, outbound: &Outbound) -> Option<Rings> {
+    let tongue = running.greeted.tongue;
+    if !tongue.revision().is_modern() {
+        return None;
+    }
+    let class = outbound.call.capabilities.class.cut(site.carries(tongue));
+    let (ticket, params) = listen(site, &running, class, listing::wanted_task(&outbound.native)).await.ok()??;
+    if !listing::honours_task(&params, &outbound.native) {
+        return None;
+    }
+    // Kept with it, so that the process counts as in use.
+    let rings = stream::unfold((ticket, running), |(mut ticket, running)| async move {
+        loop {
+            match std::future::poll_fn(|cx| ticket.poll_message(cx)).await? {
+                Message::Notification(told) if told.method.known() == Some(Method::Tasks) => {
+                    return Some(((), (ticket, running)));
+                }
+                Message::Response(_) => {
+                    ticket.end();
+                    return None;
+                }
+                Message::Notification(_) | Message::Request(_) => {}
+            }
+        }
+    });
+    Some(Box::pin(rings))
 }
 
 impl Updates for StdioUpdates {

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use weir_core::reply::Reply;
-use weir_core::upstream::{About, ListKind, Outbound, SessionNews, Updates, Watch};
+use weir_core::upstream::{About, ListKind, Outbound, Rings, SessionNews, Updates, Watch};
 use weir_core::{CapabilityClass, FailureKind, SessionKey};
 use weir_era::hop::{Discovered, Found, Proof, judge_probe};
 use weir_wire::method::Method;
@@ -154,6 +154,20 @@ impl HttpServer {
                 Ok(Box::new(HttpUpdates::legacy(self.site.clone(), session).await?))
             }
             Speaker::Line(line) => line.updates().await,
+        }
+    }
+
+    /// Has the server tell of a task; `None` where it does not.
+    pub(crate) async fn follow(&self, outbound: &Outbound) -> Option<Rings> {
+        let own = match &self.credentials {
+            Some(credentials) => credentials.of_caller(outbound).ok()?,
+            None => None,
+        };
+        match (&*self.speaker().await.ok()?, own) {
+            (Speaker::Modern(modern, _), None) => updates::follow(modern, outbound).await,
+            (Speaker::Modern(modern, _), Some(own)) => updates::follow(&modern.by(own), outbound).await,
+            (Speaker::Line(line), None) => line.follow(outbound).await,
+            (Speaker::Legacy(_), _) | (Speaker::Line(_), Some(_)) => None,
         }
     }
 

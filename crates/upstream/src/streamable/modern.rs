@@ -72,6 +72,7 @@ impl Modern {
             ear: self.tongue.ear(id, call.wants_progress, call.log_level),
             class: if asks::may_have_questions(call.method) { class } else { CapabilityClass::BASE },
             task: Listener::takes_task(self.tongue, call, class),
+            tracked: None,
         };
         self.post(headers, body, listener, id).await
     }
@@ -85,7 +86,8 @@ impl Modern {
     ) -> Result<Bytes, Refusal> {
         let id = self.site.next_id();
         let body = self.tongue.request(id, method, members, (class, &self.site.client_info));
-        let listener = Listener { tongue: self.tongue, ear: self.tongue.ear(id, false, None), class, task: false };
+        let ear = self.tongue.ear(id, false, None);
+        let listener = Listener { tongue: self.tongue, ear, class, task: false, tracked: None };
         settle::in_time(&self.site, async {
             let reply = self.post(self.headers(method), body, listener, id).await?;
             Ok(settle::result(&self.site, reply).await?)

@@ -44,6 +44,8 @@ pub(crate) struct Teller {
     seen: watch::Sender<Seen>,
     /// Who hears of updates of single resources, if anybody does.
     updates: Option<Arc<Told>>,
+    /// Whether news of a task is what is listened for.
+    of_task: bool,
 }
 
 /// A task that reads a stream. Dropping it ends the task, which closes the stream.
@@ -53,7 +55,13 @@ pub(crate) struct Reading(Option<AbortHandle>);
 impl Teller {
     pub(crate) fn new(updates: Option<Arc<Told>>) -> (Self, watch::Receiver<Seen>) {
         let (seen, heard) = watch::channel(Seen::default());
-        (Self { seen, updates }, heard)
+        (Self { seen, updates, of_task: false }, heard)
+    }
+
+    /// Tells of a task.
+    pub(crate) fn of_task() -> (Self, watch::Receiver<Seen>) {
+        let (teller, heard) = Self::new(None);
+        (Self { of_task: true, ..teller }, heard)
     }
 
     fn changed(&self) {
@@ -233,6 +241,12 @@ impl Reader {
             && let Some(uri) = hop::updated(told)
         {
             updates.one(&uri);
+            return None;
+        }
+        if self.teller.of_task
+            && matches!(&message, Message::Notification(told) if told.method.known() == Some(Method::Tasks))
+        {
+            self.teller.changed();
             return None;
         }
         match self.overhear(message) {

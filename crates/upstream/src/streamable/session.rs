@@ -82,7 +82,7 @@ impl Session {
             };
             let tongue = Tongue::new(offered);
             let ear = Ear::modern(id, false, None);
-            let listener = Listener { tongue, ear, class: CapabilityClass::BASE, task: false };
+            let listener = Listener { tongue, ear, class: CapabilityClass::BASE, task: false, tracked: None };
             let reply = talk::reply(site.clone(), answer, listener, Pending::new(None, id)).await;
             let result = settle::result(site, reply).await.map_err(|failure| unopened(site, failure.into()))?;
             let session = Self::new(site, (http, behind), named, &result)?;
@@ -164,7 +164,9 @@ impl Session {
         let ear = self.tongue.ear(id, call.wants_progress, call.log_level).asking(class);
         let headers = self.headers().into_iter().chain(exchange::traced(&call.trace)).collect();
         let task = Listener::takes_task(self.tongue, call, self.class);
-        self.post(&http, (headers, body), (ear, task), id).await
+        let tracked = self.site.tracks.begin(id, call);
+        let listener = Listener { tongue: self.tongue, ear, class: CapabilityClass::BASE, task, tracked };
+        self.post(&http, (headers, body), listener, id).await
     }
 
     /// Makes a request of weir's own and gives its whole result.
@@ -172,8 +174,9 @@ impl Session {
         let id = self.site.next_id();
         let body = lower::legacy_request(id, method, members);
         settle::in_time(&self.site, async {
-            let reply =
-                self.post(&self.http(), (self.headers(), body), (self.tongue.ear(id, false, None), false), id).await?;
+            let (tongue, ear) = (self.tongue, self.tongue.ear(id, false, None));
+            let listener = Listener { tongue, ear, class: CapabilityClass::BASE, task: false, tracked: None };
+            let reply = self.post(&self.http(), (self.headers(), body), listener, id).await?;
             Ok(settle::result(&self.site, reply).await?)
         })
         .await
@@ -203,17 +206,14 @@ impl Session {
         self: &Arc<Self>,
         http: &Http,
         (headers, body): (Vec<(HeaderName, HeaderValue)>, Bytes),
-        (ear, task): (Ear, bool),
+        listener: Listener,
         id: u64,
     ) -> Result<Reply, Refusal> {
-        let entry = self.standing.as_ref().map(|standing| standing.enter(id, ear.may_be_asked()));
+        let entry = self.standing.as_ref().map(|standing| standing.enter(id, listener.ear.may_be_asked()));
         let mut pending = Pending::new(Some(self.clone()), id).hearing(entry);
         let headed = exchange::post(&self.site, http, headers, body).await;
         match headed {
-            Ok(Headed::Answer(_, answer)) => {
-                let listener = Listener { tongue: self.tongue, ear, class: CapabilityClass::BASE, task };
-                Ok(talk::reply(self.site.clone(), answer, listener, pending).await)
-            }
+            Ok(Headed::Answer(_, answer)) => Ok(talk::reply(self.site.clone(), answer, listener, pending).await),
             Ok(Headed::Accepted) => {
                 pending.end();
                 Err(self.site.fail(FailureKind::BadAnswer, "The upstream took a request and gave no answer").into())

@@ -188,6 +188,7 @@ impl Talk {
 
     /// Takes a message; `shared` is it as it came, where that was not on the call's own stream.
     fn hear(&mut self, message: Message, shared: Option<Request>) -> Option<Event> {
+        let heard = message.clone();
         match self.listener.ear.hear(message) {
             Heard::Note(note) => return Some(Event::Note(note)),
             Heard::Answer(outcome) => return Some(self.ended(outcome)),
@@ -199,6 +200,8 @@ impl Talk {
             Heard::Reply(message) => self.send(message),
             Heard::ListChanged => self.site.list_changed(),
             Heard::Nothing => {}
+            // Of a task, whose result this may be the stream of.
+            Heard::Dropped(_) if self.site.tracks.take(&self.site, &heard) => {}
             Heard::Dropped(why) => self.site.dropped(why),
         }
         None
@@ -221,7 +224,7 @@ impl Talk {
         let end = judge(&self.site, &self.listener, result);
         if let (End::Task(created), Some(session)) = (&end, side) {
             // A server may know its tasks in the session alone in which they began.
-            self.site.keep(session, tasks::ttl(created));
+            self.site.keep((session, self.listener.tracked.take()), tasks::ttl(created));
         }
         Event::End(end)
     }

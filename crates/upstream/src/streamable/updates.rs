@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::watch;
 use weir_core::port::Fut;
-use weir_core::upstream::{Unheard, Updated, Updates};
+use weir_core::upstream::{Outbound, Rings, Unheard, Updated, Updates};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::lower;
 use weir_wire::method::Method;
@@ -111,6 +111,24 @@ impl Drop for HttpUpdates {
             self.site.spawn(async move { session.close().await });
         }
     }
+}
+
+/// Has a modern server tell of the task that a call asks after; `None` where it does not.
+pub(crate) async fn follow(modern: &Modern, outbound: &Outbound) -> Option<Rings> {
+    let site = &modern.site;
+    let class = outbound.call.capabilities.class.cut(site.carries(modern.tongue));
+    let (stream, params) = listen(modern, class, listing::wanted_task(&outbound.native)).await.ok()??;
+    if !listing::honours_task(&params, &outbound.native) {
+        return None;
+    }
+    let (teller, seen) = Teller::of_task();
+    let reading = Reading::new(site.background(reading::listen(site.clone(), stream, teller)));
+    let rings = stream::unfold((seen, reading), |(mut seen, reading)| async move {
+        seen.changed().await.ok()?;
+        let is_lost = seen.borrow().lost.is_some();
+        (!is_lost).then_some(((), (seen, reading)))
+    });
+    Some(Box::pin(rings))
 }
 
 /// Makes up the difference between what the server was asked for and what is wanted.
