@@ -83,7 +83,8 @@ fn tests(options: &Options, weir: &Path, peers: Option<&Peers>, emitted: Option<
     checked(&mut tests)
 }
 
-/// What weir says while the tests run, held against the types of the official Python SDK.
+/// What weir says while the tests run, held against the types of the official Python SDK and, for tasks of the extension, of
+/// npm's `@modelcontextprotocol/ext-tasks`.
 struct Emitted<'a> {
     peers: &'a Peers,
     folder: PathBuf,
@@ -97,10 +98,13 @@ impl<'a> Emitted<'a> {
 
     /// Fails where a message breaks the types of its revision; after a run of all tests also where hardly any was kept.
     fn check(self, whole: bool) -> anyhow::Result<()> {
-        let python = self.peers.dir.join("python");
+        let (python, node) = (self.peers.dir.join("python"), self.peers.dir.join("node"));
         let mut check = Command::new(python.join(".venv2/bin/python"));
-        check.arg(python.join("emitted.py")).arg(self.folder);
-        checked(check.args(whole.then_some("--whole")))
+        check.arg(python.join("emitted.py")).arg(&self.folder);
+        let types = checked(check.args(whole.then_some("--whole")));
+        let mut check = Command::new(&self.peers.node);
+        check.arg(node.join("emitted.mjs")).arg(&self.folder);
+        types.and(checked(check.args(whole.then_some("--whole"))))
     }
 }
 

@@ -79,6 +79,22 @@ fn r182_an_example_server_asks_beside_its_call() {
     }
 }
 
+/// Another one, a child that asks a model to summarize.
+#[test]
+fn r182_an_example_server_over_stdio_has_the_client_sample() {
+    if !needs_peers() {
+        return;
+    }
+    let mut upstream = Server::Example("toolWithSampleServer", "").as_child();
+    upstream["session"] = json!("principal");
+    let weir = Weir::over(json!({ "peer": upstream }));
+    weir.until_listed("/mcp/peer", &["summarize"]);
+    let tries = [("summarize", json!({ "text": "weir is a gateway" }), "sampling/createMessage", "a sampled text")];
+    for client in [Client::TypeScript1, Client::TypeScript2("modern")] {
+        asked(client, &weir.url("/mcp/peer"), &tries);
+    }
+}
+
 macro_rules! pairs {
     ($($of:ident: $($name:ident: $client:expr),+;)*) => {$($(
         #[test]

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Server, Weir, needs_peers};
+use weir_wire::Revision;
+
+use crate::harness::{Checked, Server, Weir, needs_peers, until_it};
 
 struct Try {
     tool: &'static str,
@@ -55,6 +57,12 @@ servers! {
     r075_typescript_example_over_http: Server::Example("simpleStreamableHttp", "MCP_PORT"), http, [("greet", {"name": "weir"}, "weir")];
     r075_typescript_example_of_web_standards: Server::Example("honoWebStandardStreamableHttp", "MCP_PORT"), http, [("greet", {"name": "weir"}, "weir")];
     r075_typescript_example_of_output_schemas_over_stdio: Server::Example("mcpServerOutputSchema", ""), child, [("get_weather", {"city": "Riga", "country": "LV"}, "temperature")];
+    r075_typescript_example_of_progress_over_stdio: Server::Example("progressExample", ""), child, [("count", {"n": 2}, "Counted to 2")];
+    r075_typescript_example_that_answers_by_json: Server::Fixed("jsonResponseStreamableHttp"), http, [("greet", {"name": "weir"}, "weir")];
+    r075_typescript_example_without_sessions: Server::Fixed("simpleStatelessStreamableHttp"), http, [("start-notification-stream", {"interval": 10, "count": 2}, "every 10ms")];
+    r078_typescript_example_of_http_sse_alone: Server::Fixed("simpleSseServer"), http, [("start-notification-stream", {"interval": 10, "count": 2}, "2 notifications")];
+    r078_typescript_example_of_both_transports: Server::Fixed("sseAndStreamableHttpCompatibleServer"), http, [("start-notification-stream", {"interval": 10, "count": 2}, "every 10ms")];
+    r096_r097_typescript_example_that_breaks_its_streams_off: Server::Fixed("ssePollingExample"), http, [("long-task", {}, "completed successfully")];
     r075_mcp_server_over_stdio: Server::TypeScript1, child, [("weigh", {"animal": "cat"}, "4.5")];
     r076_mcp_server_over_http: Server::TypeScript1, http, [("weigh", {"animal": "dog"}, "22"), ("draw", {"animal": "cat"}, "A cat")];
     r075_rmcp_legacy_over_stdio: Server::RmcpLegacy, child, [("sum", {"a": 2, "b": 3}, "5")];
@@ -63,6 +71,27 @@ servers! {
     r071_rmcp_modern_over_http: Server::RmcpModern, http, [("sum", {"a": 2, "b": 3}, "5")];
     r071_typescript_2_modern_over_http: Server::Fixture("modern"), http, [("test_simple_text", {}, "")];
     r075_typescript_2_legacy_over_http: Server::Fixture("legacy"), http, [("test_simple_text", {}, "")];
+}
+
+/// A server that has another resource every few seconds, and says so on its standing stream.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r201_typescript_example_that_tells_of_resources_beside_its_calls() {
+    if !needs_peers() {
+        return;
+    }
+    let (_running, url) = Server::Fixed("standaloneSseWithGetStreamableHttp").over_http();
+    let weir = Weir::over(json!({ "peer": { "url": url } }));
+    let client = Checked::open(&weir.url("/mcp/peer"), Revision::MODERN).await;
+    let count = async || {
+        let listed = client.ask("resources/list", json!({})).await;
+        listed.last()["result"]["resources"].as_array().map_or(0, Vec::len)
+    };
+    let before = until_it("the first list", async || Some(count().await).filter(|count| *count > 0)).await;
+    let filter = json!({ "notifications": { "resourcesListChanged": true } });
+    let mut stream = client.start("subscriptions/listen", filter).await;
+    assert_eq!(stream.next().await.unwrap()["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(stream.next().await.unwrap()["method"], "notifications/resources/list_changed");
+    assert!(count().await > before);
 }
 
 /// Content of every type, annotations, `_meta` and `structuredContent` arrive as the server wrote them.

@@ -1,33 +1,60 @@
-//! Tasks of a server that we did not write: the reference server's research, whose calls are tasks and ask in between.
+//! Tasks of servers that we did not write: the reference server's research and an SDK's example, whose calls are tasks and ask in
+//! between.
 
 use serde_json::{Value, json};
 use weir_wire::Revision;
 
 use crate::harness::{Checked, Server, Weir, needs_peers};
 
-const TOOL: &str = "simulate-research-query";
-
-fn behind(mut upstream: Value) -> Weir {
-    upstream["session"] = json!("principal");
-    let weir = Weir::over(json!({ "peer": upstream }));
-    weir.until_listed("/mcp/peer", &[TOOL]);
-    weir
+/// A tool whose calls are tasks that ask for something.
+struct Try {
+    tool: &'static str,
+    arguments: Value,
+    /// What it is answered.
+    content: Value,
+    /// What its result then says.
+    says: &'static str,
 }
 
-fn answer() -> Value {
-    json!({ "action": "accept", "content": { "interpretation": "snake" } })
+fn research() -> Try {
+    let arguments = json!({ "topic": "python", "ambiguous": true });
+    let content = json!({ "interpretation": "snake" });
+    Try { tool: "simulate-research-query", arguments, content, says: "snake" }
 }
 
-fn says(result: &Value) {
-    let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no report: {result}"));
-    assert!(text.contains("snake"), "{text}");
+fn delete() -> Try {
+    let (arguments, content) = (json!({ "filename": "notes.txt" }), json!({ "confirm": true }));
+    Try { tool: "confirm_delete", arguments, content, says: "Deleted 'notes.txt'" }
+}
+
+impl Try {
+    fn behind(&self, mut upstream: Value) -> Weir {
+        upstream["session"] = json!("principal");
+        let weir = Weir::over(json!({ "peer": upstream }));
+        weir.until_listed("/mcp/peer", &[self.tool]);
+        weir
+    }
+
+    fn answer(&self) -> Value {
+        json!({ "action": "accept", "content": self.content })
+    }
+
+    fn holds(&self, result: &Value) {
+        let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no report: {result}"));
+        assert!(text.contains(self.says), "{text}");
+    }
+
+    async fn both(&self, upstream: Value) {
+        let weir = self.behind(upstream);
+        tokio::join!(Box::pin(modern(&weir, self)), Box::pin(legacy(&weir, self)));
+    }
 }
 
 /// Is told of the task until it is over, and answers what it asks.
-async fn modern(weir: &Weir) {
+async fn modern(weir: &Weir, asked: &Try) {
     let able = json!({ "elicitation": {}, "extensions": { "io.modelcontextprotocol/tasks": {} } });
     let client = Checked::with_capabilities(&weir.url("/mcp/peer"), Revision::MODERN, able).await;
-    let begun = client.call(TOOL, json!({ "topic": "python", "ambiguous": true })).await;
+    let begun = client.call(asked.tool, asked.arguments.clone()).await;
     let name = begun.result()["taskId"].clone();
     let filter = json!({ "notifications": { "taskIds": [name] } });
     let mut stream = client.start("subscriptions/listen", filter).await;
@@ -35,10 +62,10 @@ async fn modern(weir: &Weir) {
         let message = stream.next().await.unwrap();
         let state = &message["params"];
         match state["status"].as_str() {
-            Some("completed") => return says(&state["result"]),
+            Some("completed") => return asked.holds(&state["result"]),
             Some("input_required") => {
                 let key = state["inputRequests"].as_object().unwrap().keys().next().unwrap();
-                client.ask("tasks/update", json!({ "taskId": name, "inputResponses": { key: answer() } })).await;
+                client.ask("tasks/update", json!({ "taskId": name, "inputResponses": { key: asked.answer() } })).await;
             }
             // It runs, or this is the acknowledgment.
             Some("working") | None => {}
@@ -48,11 +75,10 @@ async fn modern(weir: &Weir) {
 }
 
 /// Waits for the result, and is asked on the way.
-async fn legacy(weir: &Weir) {
+async fn legacy(weir: &Weir, asked: &Try) {
     let able = json!({ "elicitation": {} });
     let client = Checked::with_capabilities(&weir.url("/mcp/peer"), Revision::V2025_11_25, able).await;
-    let arguments = json!({ "topic": "python", "ambiguous": true });
-    let params = json!({ "name": TOOL, "arguments": arguments, "task": { "ttl": 60_000 } });
+    let params = json!({ "name": asked.tool, "arguments": asked.arguments, "task": { "ttl": 60_000 } });
     let begun = client.ask("tools/call", params).await;
     let name = begun.result()["task"]["taskId"].clone();
     let mut stream = client.start("tasks/result", json!({ "taskId": name })).await;
@@ -60,11 +86,11 @@ async fn legacy(weir: &Weir) {
         let message = stream.next().await.unwrap();
         match message["method"].as_str() {
             Some("elicitation/create") => {
-                let taken = client.raw().respond(&message["id"], answer()).await.unwrap();
+                let taken = client.raw().respond(&message["id"], asked.answer()).await.unwrap();
                 assert_eq!(taken.status.as_u16(), 202);
             }
             Some(_) => {}
-            None => return says(&message["result"]),
+            None => return asked.holds(&message["result"]),
         }
     }
 }
@@ -73,15 +99,21 @@ async fn legacy(weir: &Weir) {
 async fn r230_r232_tasks_of_server_everything_over_http() {
     if needs_peers() {
         let (_running, url) = Server::Everything.over_http();
-        let weir = behind(json!({ "url": url }));
-        tokio::join!(modern(&weir), legacy(&weir));
+        research().both(json!({ "url": url })).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r230_r232_tasks_of_server_everything_over_stdio() {
     if needs_peers() {
-        let weir = behind(Server::Everything.as_child());
-        tokio::join!(modern(&weir), legacy(&weir));
+        research().both(Server::Everything.as_child()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r230_r232_tasks_of_an_example_server() {
+    if needs_peers() {
+        let (_running, url) = Server::Example("simpleTaskInteractive", "PORT").over_http();
+        delete().both(json!({ "url": url })).await;
     }
 }

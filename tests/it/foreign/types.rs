@@ -1,20 +1,27 @@
-//! The program that holds what weir said in a run against the official SDK's types (`python/emitted.py`) finds what is wrong.
+//! The programs that hold what weir said in a run against the official packages' types (`python/emitted.py`, and
+//! `node/emitted.mjs` for tasks of the extension) find what is wrong.
+
+use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::{needs_peers, python_command};
+use crate::harness::{needs_peers, peer_command, python_command};
 
 fn said(sender: &str, revision: &str, answered: &str, message: Value) -> Value {
     json!({"sender": sender, "revision": revision, "answered": answered, "message": message})
 }
 
-/// How the program ends over these messages, and what it prints.
+/// How a program ends over these messages, and what it prints.
 fn judged(lines: &[Value]) -> (bool, String) {
+    judged_by(python_command("emitted.py"), lines)
+}
+
+fn judged_by(mut program: Command, lines: &[Value]) -> (bool, String) {
     let folder = std::env::temp_dir().join(format!("weir-types-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let text: Vec<_> = lines.iter().map(|line| format!("{line}\n")).collect();
     std::fs::write(folder.join("1.jsonl"), text.concat()).unwrap();
-    let output = python_command("emitted.py").arg(&folder).output().unwrap();
+    let output = program.arg(&folder).output().unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
     (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -54,5 +61,54 @@ fn what_breaks_a_type_of_the_official_sdk_fails_the_run() {
     for (what, line) in bad {
         let (holds, told) = judged(&[good[0].clone(), line]);
         assert!(!holds && told.contains("emitted: 1 passed, 1 failed"), "{what}: {told}");
+    }
+}
+
+#[test]
+fn what_breaks_a_type_of_the_tasks_extension_fails_the_run() {
+    if !needs_peers() {
+        return;
+    }
+    let judged = |lines: &[Value]| judged_by(peer_command("emitted.mjs"), lines);
+    let state = |resulting: &str, status: &str| {
+        json!({
+            "resultType": resulting, "taskId": "t", "status": status, "ttlMs": null,
+            "createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:00Z",
+        })
+    };
+    let told = |params: Value| json!({"jsonrpc": "2.0", "method": "notifications/tasks", "params": params});
+    let modern = |sender: &str, answered: &str, message: Value| said(sender, "2026-07-28", answered, message);
+    let request = |method: &str, params: Value| json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+    let good = [
+        modern("server", "tools/call", result(state("task", "working"))),
+        modern("server", "tasks/get", result(state("complete", "working"))),
+        modern("server", "tasks/update", result(json!({ "resultType": "complete" }))),
+        modern("server", "subscriptions/listen", told(state("complete", "cancelled"))),
+        modern("client", "", request("tasks/cancel", json!({ "taskId": "t" }))),
+    ];
+    // What is not about tasks of the extension is the other program's.
+    let others =
+        [modern("server", "tools/call", result(json!({}))), said("server", "2025-11-25", "tasks/get", json!({}))];
+    let (holds, printed) = judged(&[&good[..], &others[..]].concat());
+    assert!(holds && printed.contains("emitted: 5 shapes about tasks of the extension hold, 0 failed"), "{printed}");
+    let bad = [
+        (
+            "a task without its times",
+            modern("server", "tools/call", result(json!({"resultType": "task", "taskId": "t"}))),
+        ),
+        ("a state without what it gave", modern("server", "tasks/get", result(state("complete", "completed")))),
+        (
+            "news without what is asked",
+            modern("server", "subscriptions/listen", told(state("complete", "input_required"))),
+        ),
+        ("a request about no task", modern("client", "", request("tasks/get", json!({})))),
+        ("no answers", modern("client", "", request("tasks/update", json!({ "taskId": "t" })))),
+    ];
+    for (what, line) in bad {
+        let (holds, printed) = judged(&[good[0].clone(), line]);
+        assert!(
+            !holds && printed.contains("1 shapes about tasks of the extension hold, 1 failed"),
+            "{what}: {printed}"
+        );
     }
 }

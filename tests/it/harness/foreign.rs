@@ -31,6 +31,8 @@ pub enum Server {
     /// An example that comes with the TypeScript SDK 1.x, as it is: its name, and the variable that sets its port, where it
     /// speaks HTTP.
     Example(&'static str, &'static str),
+    /// The same with its port written into it: the program is told another when it runs (`ported.mjs`).
+    Fixed(&'static str),
     TypeScript1,
     RmcpLegacy,
     RmcpModern,
@@ -66,6 +68,12 @@ impl Server {
             Self::Example(name, _) => {
                 node(&format!("node_modules/@modelcontextprotocol/sdk/dist/esm/examples/server/{name}.js"))
             }
+            Self::Fixed(name) => {
+                let mut words = Self::Example(name, "").stdio();
+                let ported = peers().join("node/ported.mjs").display().to_string();
+                words.splice(1..1, ["--import".into(), ported]);
+                words
+            }
             Self::Asking => python(".venv2", &[&script("asking_server.py")]),
             Self::TypeScript1 => node("mcpserver.mjs"),
             Self::RmcpLegacy | Self::RmcpModern => vec![env!("CARGO_BIN_EXE_rmcp-peer").into(), "serve".into()],
@@ -93,6 +101,7 @@ impl Server {
         let words = match self {
             Self::Everything => return everything("streamableHttp", "mcp"),
             Self::Example(_, variable) => return on_port(self.stdio(), variable, "mcp"),
+            Self::Fixed(_) => return on_port(self.stdio(), "PORT", "mcp"),
             Self::FastMcp | Self::LowLevel | Self::Asking | Self::TypeScript1 => {
                 let mut words = self.stdio();
                 words.extend(["--transport", "http", "--port", "0"].map(String::from));

@@ -38,7 +38,8 @@ TASK_RESULTS = {
     "tasks/list": types.ListTasksResult,
 }
 
-# Methods of extensions, and of tests that ask for what does not exist: there are no types.
+# Methods of extensions, and of tests that ask for what does not exist: there are no types. Tasks of the extension are held by
+# ../node/emitted.mjs.
 EXTENSIONS = ("tasks/", "notifications/tasks", "x-", "com.example/", "no/such")
 
 
