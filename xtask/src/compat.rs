@@ -17,7 +17,8 @@ const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11
 const TRANSPORTS: [(&str, &str); 2] = [("http", "HTTP"), ("stdio", "stdio")];
 
 /// What the files of scenarios are called in the tables. One that is not here goes by its own name.
-const FEATURES: [(&str, &str); 9] = [
+const FEATURES: [(&str, &str); 10] = [
+    ("greeting", "greetings, discovery, pings"),
     ("lists", "lists, with pages and changes"),
     ("calls", "tool calls, their results and errors"),
     ("library", "prompts, resources, templates, completion"),

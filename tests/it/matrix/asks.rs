@@ -11,9 +11,9 @@ use crate::harness::{Checked, Weir, soon};
 /// A server that asks, weir, and what both sides speak.
 pub struct Asking {
     weir: Weir,
-    mockup: Mockup,
-    client: Revision,
-    upstream: Revision,
+    pub mockup: Mockup,
+    pub client: Revision,
+    pub upstream: Revision,
     transport: Transport,
 }
 
@@ -22,7 +22,7 @@ fn everything() -> Value {
     json!({ "sampling": { "tools": {} }, "elicitation": { "form": {}, "url": {} }, "roots": { "listChanged": true } })
 }
 
-fn form() -> Value {
+pub fn form() -> Value {
     form_with("Who are you?")
 }
 
@@ -82,12 +82,12 @@ impl Asking {
         Self { weir, mockup, client, upstream, transport }
     }
 
-    async fn able(&self, path: &str) -> Checked {
+    pub async fn able(&self, path: &str) -> Checked {
         Checked::with_capabilities(&self.weir.url(path), self.client, everything()).await
     }
 
     /// Whether both sides have words for it.
-    fn has(&self, since: Revision) -> bool {
+    pub fn has(&self, since: Revision) -> bool {
         self.client >= since && self.upstream >= since
     }
 }
@@ -114,6 +114,14 @@ async fn mockup(revision: Revision) -> Mockup {
     let nothing = json!({ "resultType": "input_required" });
     let again =
         Behaviour::input_required(json!({ "q": { "method": "elicitation/create", "params": form() } }), Some("s"));
+    let cancelled = json!({ "requestId": "hasty-1", "reason": "never mind" });
+    let hasty = Behaviour::steps([
+        Step::Send(
+            json!({ "jsonrpc": "2.0", "id": "hasty-1", "method": "elicitation/create", "params": form() }).to_string(),
+        ),
+        Step::Send(json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled }).to_string()),
+        Step::Echo,
+    ]);
     let own = OWN.map(|name| own(revision, name));
     // A stream, not JSON: a server that answers by JSON says nothing before its answer.
     let beside = Step::AskBeside { method: "roots/list", params: json!({}) };
@@ -123,6 +131,10 @@ async fn mockup(revision: Revision) -> Mockup {
         .tool("nothing", Behaviour::result(nothing))
         .tool("again", again)
         .tool("beside", beside)
+        .tool("hasty", hasty)
+        .with(tool("declined", &[("elicitation/create", form())]))
+        .with(tool("unsampled", &[("sampling/createMessage", prompt())]))
+        .with_library()
         .with(tool("elicit", &[("elicitation/create", form())]))
         .with(tool("sample", &[("sampling/createMessage", prompt())]))
         .with(tool("roots", &[("roots/list", json!({}))]))
@@ -165,10 +177,14 @@ fn asking(revision: Revision, questions: &[(&'static str, Value)]) -> Vec<Behavi
 
 /// Makes a call and answers what comes; gives what was asked, and the last message.
 async fn converse(client: &Checked, tool: &str, arguments: Value) -> (Vec<(String, Value)>, Value) {
+    converse_about(client, "tools/call", json!({ "name": tool, "arguments": arguments })).await
+}
+
+/// The same with a request of any method.
+pub async fn converse_about(client: &Checked, method: &str, mut params: Value) -> (Vec<(String, Value)>, Value) {
     let mut asked = Vec::new();
-    let mut params = json!({ "name": tool, "arguments": arguments });
     if !client.revision.is_modern() {
-        let mut call = client.start("tools/call", params).await;
+        let mut call = client.start(method, params).await;
         loop {
             let message = call.next().await.unwrap();
             let Some(method) = message["method"].as_str() else { return (asked, message) };
@@ -183,7 +199,7 @@ async fn converse(client: &Checked, tool: &str, arguments: Value) -> (Vec<(Strin
         }
     }
     loop {
-        let message = client.ask("tools/call", params.clone()).await.last().clone();
+        let message = client.ask(method, params.clone()).await.last().clone();
         let result = &message["result"];
         if result["resultType"] != "input_required" {
             return (asked, message);

@@ -53,6 +53,23 @@ pub async fn r128_results_of_every_type_pass_intact(world: &World) {
     assert_eq!(world.mockup.executions("content"), 1);
 }
 
+pub async fn r129_r130_a_list_as_a_result_is_text_to_those_who_have_no_form_for_it(world: &World) {
+    if !world.upstream.is_modern() {
+        return;
+    }
+    let client = world.direct().await;
+    let (tools, _) = client.pages().await;
+    let shown = tools.iter().find(|tool| tool["name"] == "listing").unwrap();
+    assert_eq!(shown.get("outputSchema").is_some(), world.client.is_modern(), "R130: {shown}");
+    let called = client.call("listing", json!({})).await;
+    if world.client.is_modern() {
+        assert_eq!(called.result()["structuredContent"], json!([1, 2]), "{}", called.last());
+    } else {
+        assert!(called.result().get("structuredContent").is_none(), "R129: {}", called.last());
+        assert_eq!(serde_json::from_str::<Value>(called.text()).unwrap(), json!([1, 2]), "{}", called.last());
+    }
+}
+
 pub async fn r123_an_unknown_tool_is_refused_and_reaches_nobody(world: &World) {
     let before = world.mockup.requests_of("tools/call").len();
     for (client, name) in [(world.client().await, "shop__nothing"), (world.direct().await, "nothing")] {

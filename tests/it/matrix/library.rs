@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use weir_testkit::Answer;
+use weir_wire::Revision;
 
 use super::world::World;
 
@@ -20,8 +21,15 @@ pub async fn r128_r138_prompts_are_listed_got_and_completed_under_their_names(wo
         assert_eq!(got.result()["messages"][0]["content"]["text"], "Hello you", "{:?}", got.last());
         let reference = json!({ "type": "ref/prompt", "name": format!("{prefix}greet") });
         let params = json!({ "ref": reference, "argument": { "name": "who", "value": "a" } });
-        let completed = client.ask("completion/complete", params).await;
+        let completed = client.ask("completion/complete", params.clone()).await;
         assert_eq!(completed.result()["completion"]["values"], json!(["a1", "a2"]), "{:?}", completed.last());
+        // R137: what was chosen before is of 2025-06-18 and later.
+        let mut with = params;
+        with["context"] = json!({ "arguments": { "other": "b" } });
+        assert!(client.ask("completion/complete", with.clone()).await.result().is_object());
+        let seen = world.mockup.requests_of("completion/complete").pop().unwrap();
+        let takes = world.upstream >= Revision::V2025_06_18;
+        assert_eq!(seen.message["params"].get("context"), takes.then_some(&with["context"]), "R137");
     }
 }
 

@@ -2,10 +2,28 @@
 //!
 //! One test is one pairing with one weir, and runs the scenarios of one file one after another: a process for each scenario
 //! of each pairing would take longer than anybody waits. The tests' names carry what the scenarios prove.
+//!
+//! Each of them runs for legacy and modern clients before legacy and modern servers, over HTTP and standard streams:
+//!
+//! | what the bridge carries | scenarios |
+//! |---|---|
+//! | greetings, discovery, pings | `greeting` |
+//! | lists, their pages, their changes | `lists`; `library` for those of prompts, resources and templates |
+//! | calls of tools, results, errors, batches | `calls` |
+//! | prompts, resources, completion, what is not there | `library` |
+//! | progress, logs | `notes` |
+//! | cancelling, deadlines, lost connections | `endings` |
+//! | sampling (with tools in a named scenario), elicitation, roots, in calls and beside them | `asks`, `asked` |
+//! | URLs to visit | `asks` |
+//! | updates of resources | `updates` |
+//! | tasks | `tasks` |
+//! | streams taken up again; sessions that end | `resuming`; `asked` |
 
+mod asked;
 mod asks;
 mod calls;
 mod endings;
+mod greeting;
 mod library;
 mod lists;
 mod notes;
@@ -23,8 +41,15 @@ async fn lists(world: World) {
     lists::r201_a_change_upstream_is_told_and_then_listed(&world).await;
 }
 
+async fn greeting(world: World) {
+    greeting::r051_r053_r059_weir_greets_clients_itself_with_what_its_servers_have(&world).await;
+    greeting::r075_r079_servers_are_greeted_once_for_all_in_their_own_words(&world).await;
+    greeting::r104_r105_pings_are_answered_where_they_arrive(&world).await;
+}
+
 async fn calls(world: World) {
     calls::r128_results_of_every_type_pass_intact(&world).await;
+    calls::r129_r130_a_list_as_a_result_is_text_to_those_who_have_no_form_for_it(&world).await;
     calls::r123_an_unknown_tool_is_refused_and_reaches_nobody(&world).await;
     calls::r128_errors_of_tools_and_of_servers_pass_unchanged(&world).await;
     calls::b24_arguments_against_the_schema_never_reach_the_tool(&world).await;
@@ -77,6 +102,10 @@ async fn asks(world: asks::Asking) {
     asks::r167_r180_a_server_that_asks_for_nothing_or_for_ever_is_not_followed(&world).await;
     asks::r182_what_a_server_asks_beside_its_call_is_asked_in_the_call(&world).await;
     asks::r185_what_a_server_asks_outside_of_calls_is_asked_on_the_clients_own_stream_or_refused(&world).await;
+    asked::r166_prompts_and_resources_ask_as_tools_do_and_nothing_else_does(&world).await;
+    asked::r181_who_declines_is_taken_at_its_word(&world).await;
+    asked::a_question_that_is_taken_back_is_nobodys(&world).await;
+    asked::r193_a_session_of_a_clients_own_hears_of_its_roots_and_ends_with_it(&world).await;
     asks::r172_what_is_asked_and_answered_in_one_call_reaches_no_other(&world).await;
 }
 
@@ -85,6 +114,8 @@ async fn tasks(world: tasks::Tasking) {
     tasks::r221_r235_what_can_only_be_a_task_is_refused_or_waited_for(&world).await;
     tasks::r222_r226_r229_r232_a_task_is_looked_at_until_it_has_what_its_call_gave(&world).await;
     tasks::changes_of_tasks_are_told_on_streams_that_name_them(&world).await;
+    tasks::r207_progress_goes_on_when_a_call_became_a_task(&world).await;
+    tasks::changes_of_tasks_are_heard_from_servers_that_tell_of_them(&world).await;
     tasks::r233_r236_a_task_is_cancelled_by_its_own_method(&world).await;
     tasks::r230_a_task_asks_and_goes_on_with_the_answer(&world).await;
     tasks::r225_r234_b20_tasks_belong_to_their_principals(&world).await;
@@ -118,12 +149,17 @@ macro_rules! pairings {
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn r028_r032_r123_r128_b05_b14_b24_calls() {
+            async fn r051_r053_r059_r075_r079_r104_r105_greeting() {
+                greeting(world().await).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn r028_r032_r123_r128_r129_r130_b05_b14_b24_calls() {
                 calls(world().await).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn r124_r125_r126_r127_r134_r138_library() {
+            async fn r124_r125_r126_r127_r134_r137_r138_library() {
                 library(world().await).await;
             }
 
@@ -148,7 +184,7 @@ macro_rules! pairings {
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn r154_r167_r168_r170_r171_r172_r180_r181_r182_r185_r186_r187_r188_r190_e21_asks_and_sampling_with_tools() {
+            async fn r154_r166_r167_r168_r170_r171_r172_r180_r181_r182_r185_r186_r187_r188_r190_r193_e21_asks_and_sampling_with_tools() {
                 let world = asks::Asking::start(Revision::$client, Revision::$upstream, Transport::$transport).await;
                 asks(world).await;
             }

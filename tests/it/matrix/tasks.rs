@@ -222,12 +222,57 @@ pub async fn changes_of_tasks_are_told_on_streams_that_name_them(world: &Tasking
     }
 }
 
+pub async fn r207_progress_goes_on_when_a_call_became_a_task(world: &Tasking) {
+    if !world.client.has_task_param() || !world.upstream.has_task_param() {
+        // Tasks of the extension have no progress.
+        return;
+    }
+    let client = world.of(&TENANTS[0], "/mcp").await;
+    let mut stream = client.changes().await;
+    let meta = json!({ "progressToken": "mine" });
+    let params = json!({ "name": "shop__task_done", "arguments": {}, "task": { "ttl": 60_000 }, "_meta": meta });
+    let begun = client.ask("tools/call", params).await;
+    let name = begun.result()["task"]["taskId"].as_str().unwrap().to_owned();
+    over(&client, &name).await;
+    let told = stream.next().await.unwrap();
+    assert_eq!((&told["method"], &told["params"]["progressToken"]), (&json!("notifications/progress"), &json!("mine")));
+    assert!(told["params"]["progress"].as_u64() > Some(0), "{told}");
+}
+
+pub async fn changes_of_tasks_are_heard_from_servers_that_tell_of_them(world: &Tasking) {
+    if !world.is_bridged() || !world.client.is_modern() {
+        return;
+    }
+    let client = world.of(&TENANTS[0], "/mcp").await;
+    let (name, _) = begin(&client, "shop__task_waits", json!({})).await;
+    let filter = json!({ "notifications": { "taskIds": [name] } });
+    let mut stream = client.start("subscriptions/listen", filter).await;
+    assert_eq!(stream.next().await.unwrap()["params"]["notifications"], json!({ "taskIds": [name] }));
+    assert_eq!(stream.next().await.unwrap()["params"]["status"], "working");
+    if world.upstream.is_modern() {
+        let of_task = |listen: &weir_testkit::mockup::Recorded| {
+            let filter = &listen.message["params"]["notifications"];
+            filter["taskIds"].as_array().is_some_and(|ids| ids.len() == 1)
+        };
+        let asked = |mockup: &Mockup| mockup.requests_of("subscriptions/listen").iter().any(of_task);
+        world.mockup.until("weir listens for the task", asked).await;
+    }
+    client.ask("tasks/cancel", json!({ "taskId": name })).await;
+    loop {
+        let told = stream.next().await.unwrap();
+        if told["params"]["status"] == "cancelled" {
+            return;
+        }
+    }
+}
+
 pub async fn r233_r236_a_task_is_cancelled_by_its_own_method(world: &Tasking) {
     if !world.is_bridged() {
         return;
     }
     let client = world.of(&TENANTS[0], "/mcp").await;
     let (name, _) = begin(&client, "shop__task_waits", json!({})).await;
+    let before = world.mockup.requests_of("tasks/cancel").len();
     assert_eq!(look(&client, &name).await["status"], "working");
     let cancelled = client.ask("tasks/cancel", json!({ "taskId": name })).await;
     if client.revision.is_modern() {
@@ -243,7 +288,8 @@ pub async fn r233_r236_a_task_is_cancelled_by_its_own_method(world: &Tasking) {
         assert_eq!(again.code(), -32602, "R233: {}", again.last());
     }
     assert!(world.mockup.requests_of("notifications/cancelled").is_empty(), "R236");
-    assert_eq!(world.mockup.requests_of("tasks/cancel").len(), 1 + usize::from(client.revision.is_modern()));
+    let cancels = world.mockup.requests_of("tasks/cancel").len() - before;
+    assert_eq!(cancels, 1 + usize::from(client.revision.is_modern()));
 }
 
 pub async fn r230_a_task_asks_and_goes_on_with_the_answer(world: &Tasking) {
@@ -265,7 +311,7 @@ pub async fn r230_a_task_asks_and_goes_on_with_the_answer(world: &Tasking) {
         let (key, request) = requests.iter().next().unwrap();
         assert_eq!((&request["method"], requests.len()), (&json!("elicitation/create"), 1));
         assert_eq!(request["params"]["message"], "[shop] Your name?");
-        let params = json!({ "taskId": name, "inputResponses": { key: answer, "nobody": {} } });
+        let params = json!({ "taskId": name, "inputResponses": { key: answer, "nobody": { "action": "cancel" } } });
         let told = client.ask("tasks/update", params).await;
         assert!(told.result().get("status").is_none(), "{}", told.last());
         over(&client, &name).await["result"].clone()

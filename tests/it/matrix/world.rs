@@ -96,6 +96,8 @@ async fn mockup(revision: Revision, common: Revision, gate: &Gate) -> Mockup {
         .tool("fails", Behaviour::result(failed()))
         .tool("error", Behaviour::error(4242, "sold out", json!({ "left": 0, "big": 9_007_199_254_740_993_i64 })))
         .with(Tool::new("strict").with("inputSchema", strict))
+        .with(listing(revision))
+        .tool("pings", Behaviour::steps([Step::Ask { method: "ping", params: json!({}) }, Step::Answer]))
         .tool("progress", Behaviour::progress(3))
         .tool("log", Behaviour::log(&[LogLevel::Debug, LogLevel::Info, LogLevel::Error]))
         .tool("chatty", Behaviour::unasked_log(LogLevel::Info))
@@ -107,6 +109,17 @@ async fn mockup(revision: Revision, common: Revision, gate: &Gate) -> Mockup {
         .with_library()
         .start()
         .await
+}
+
+/// A tool whose result is a list, which only the newest revision has a form for.
+fn listing(revision: Revision) -> Tool {
+    let tool = Tool::new("listing");
+    if !revision.is_modern() {
+        return tool;
+    }
+    let result = json!({ "content": [], "structuredContent": [1, 2] });
+    tool.with("outputSchema", json!({ "type": "array", "items": { "type": "integer" } }))
+        .does(Behaviour::result(result))
 }
 
 /// A result with every type of content that both sides know, and members that nobody knows.

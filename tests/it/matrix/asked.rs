@@ -1,0 +1,135 @@
+//! What becomes of questions that are not simply answered, and of those of prompts and resources.
+
+use serde_json::{Value, json};
+use weir_testkit::Behaviour;
+use weir_testkit::mockup::Step;
+use weir_wire::Revision;
+
+use super::asks::{Asking, converse_about, form};
+use crate::harness::{Checked, soon};
+
+/// An answer that waits for another first.
+fn first_asking(world: &Asking, result: Value) -> Vec<Behaviour> {
+    if world.upstream.is_modern() {
+        let request = json!({ "question": { "method": "elicitation/create", "params": form() } });
+        return vec![Behaviour::input_required(request, Some("its own")), Behaviour::result(result)];
+    }
+    let ask = Step::Ask { method: "elicitation/create", params: form() };
+    vec![Behaviour::steps([ask, Step::Result(result)])]
+}
+
+pub async fn r166_prompts_and_resources_ask_as_tools_do_and_nothing_else_does(world: &Asking) {
+    if !world.has(Revision::V2025_06_18) {
+        return;
+    }
+    let client = world.able("/mcp").await;
+    let message = json!({ "role": "user", "content": { "type": "text", "text": "Hello Ada" } });
+    let contents = json!([{ "uri": "memo:1", "text": "for Ada" }]);
+    let (prompt, memo) =
+        (json!({ "name": "shop__greet", "arguments": { "who": "a" } }), json!({ "uri": "shop+memo:1" }));
+    let mut read = json!({ "contents": contents });
+    if world.upstream.is_modern() {
+        (read["ttlMs"], read["cacheScope"]) = (json!(0), json!("private"));
+    }
+    for (method, params, result) in
+        [("prompts/get", prompt, json!({ "messages": [message] })), ("resources/read", memo, read)]
+    {
+        for behaviour in first_asking(world, result) {
+            world.mockup.on(method, 1, behaviour);
+        }
+        let (asked, last) = converse_about(&client, method, params).await;
+        assert_eq!(asked.len(), 1, "{method}: {last}");
+        assert_eq!(asked[0].1["message"], "[shop] Who are you?", "{method}");
+        assert!(last["result"].to_string().contains("Ada"), "{method}: {last}");
+    }
+    // A completion may not ask: nobody is, and the server hears so or its answer is none.
+    let completed = json!({ "completion": { "values": ["x"] } });
+    world.mockup.on("completion/complete", 1, first_asking(world, completed).remove(0));
+    let reference = json!({ "type": "ref/prompt", "name": "shop__greet" });
+    let params = json!({ "ref": reference, "argument": { "name": "who", "value": "a" } });
+    let (asked, last) = converse_about(&client, "completion/complete", params).await;
+    assert_eq!(asked, [], "{last}");
+    if world.upstream.is_modern() {
+        assert!(last["error"].is_object(), "{last}");
+    } else {
+        assert_eq!(last["result"]["completion"]["values"], json!(["x"]), "{last}");
+        assert!(world.mockup.answers().last().unwrap()["error"].is_object());
+    }
+}
+
+/// Makes a call and answers whatever comes with an error.
+async fn decline(client: &Checked, tool: &str) -> Value {
+    let mut call = client.start("tools/call", json!({ "name": tool, "arguments": {} })).await;
+    loop {
+        let message = call.next().await.unwrap();
+        if message.get("method").is_none() {
+            return message;
+        }
+        if let Some(id) = message.get("id") {
+            let error = json!({ "code": -1, "message": "User rejected it" });
+            let (headers, _) = client.raw().envelope("ping", Value::Null);
+            let body = json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string();
+            assert_eq!(client.raw().send(http::Method::POST, headers, body).await.unwrap().status, 202);
+        }
+    }
+}
+
+pub async fn r181_who_declines_is_taken_at_its_word(world: &Asking) {
+    if world.client.is_modern() || !world.has(Revision::V2025_06_18) {
+        // A modern client has no errors for an answer: it says so in the form, or does not come back.
+        return;
+    }
+    let client = world.able("/shop").await;
+    let told = decline(&client, "declined").await;
+    if world.upstream.is_modern() {
+        // Of a form it is told that it was closed.
+        assert_eq!(told["result"]["content"][0]["text"], "{}", "{told}");
+        let last = world.mockup.requests_of("tools/call").pop().unwrap();
+        assert_eq!(last.message["params"]["inputResponses"]["question"], json!({ "action": "cancel" }));
+        // There is no such word for a sample.
+        let told = decline(&client, "unsampled").await;
+        assert_eq!(told["result"]["isError"], true, "{told}");
+        assert!(told["result"]["content"][0]["text"].as_str().unwrap().contains("User rejected it"), "{told}");
+        assert_eq!(world.mockup.executions("unsampled"), 1, "the call was not made again");
+    } else {
+        assert_eq!(world.mockup.answers().last().unwrap()["error"]["message"], "User rejected it");
+        assert!(told["result"]["content"].is_array(), "the server goes on: {told}");
+    }
+}
+
+pub async fn a_question_that_is_taken_back_is_nobodys(world: &Asking) {
+    if world.upstream.is_modern() || !world.has(Revision::V2025_06_18) {
+        return;
+    }
+    let client = world.able("/shop").await;
+    let (asked, last) = converse_about(&client, "tools/call", json!({ "name": "hasty", "arguments": {} })).await;
+    assert_eq!(last["result"]["content"][0]["text"], "{}", "{last}");
+    let methods: Vec<_> = asked.iter().map(|(method, _)| method.as_str()).collect();
+    // A session's client may have been asked by then: it hears that nobody waits, unless it was quicker with its answer.
+    let told = [&[][..], &["elicitation/create"], &["elicitation/create", "notifications/cancelled"]];
+    let may = if world.client.is_modern() { &told[..1] } else { &told[..] };
+    assert!(may.contains(&&methods[..]), "{methods:?}");
+}
+
+pub async fn r193_a_session_of_a_clients_own_hears_of_its_roots_and_ends_with_it(world: &Asking) {
+    if world.client.is_modern() {
+        return;
+    }
+    let client = world.able("/shop").await;
+    assert!(client.call("tool_0000", json!({})).await.result().is_object());
+    let told = client.raw().notify("notifications/roots/list_changed", json!({})).await.unwrap();
+    assert_eq!(told.status, 202);
+    let roots = "notifications/roots/list_changed";
+    if world.upstream.is_modern() {
+        assert!(client.call("tool_0000", json!({})).await.result().is_object());
+        assert!(world.mockup.requests_of(roots).is_empty(), "it knows no such words");
+        return;
+    }
+    let heard = |mockup: &weir_testkit::Mockup| mockup.requests_of(roots).len() == 1;
+    world.mockup.until("the server hears of other roots", heard).await;
+    let own = world.mockup.requests_of(roots)[0].session().unwrap().to_owned();
+    assert!(client.raw().delete().await.unwrap().status.is_success());
+    let gone =
+        |mockup: &weir_testkit::Mockup| mockup.requests_of("DELETE").iter().any(|end| end.session() == Some(&own));
+    soon("the end of its session", world.mockup.until("the session at the server ends", gone)).await;
+}

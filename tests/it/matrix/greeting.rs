@@ -1,0 +1,94 @@
+//! How both sides meet: what weir says of itself, what it asks of servers, and that neither is passed on as it came.
+
+use serde_json::{Value, json};
+use weir_wire::{Revision, meta};
+
+use super::world::{Transport, World};
+use crate::harness::Checked;
+
+pub async fn r051_r053_r059_weir_greets_clients_itself_with_what_its_servers_have(world: &World) {
+    let (client, about) = greeted(world).await;
+    let own = if world.client.is_modern() { &about["_meta"][meta::SERVER_INFO] } else { &about["serverInfo"] };
+    assert_eq!(own["name"], "weir", "R053: {about}");
+    let capabilities = &about["capabilities"];
+    for list in ["tools", "prompts", "resources"] {
+        assert_eq!(capabilities[list]["listChanged"], true, "{list}: {about}");
+    }
+    assert_eq!(capabilities["resources"]["subscribe"], true, "{about}");
+    // 2024-11-05 has completion, and no word for having it.
+    let completes = world.client > Revision::V2024_11_05;
+    assert_eq!(capabilities.get("completions"), completes.then_some(&json!({})), "{about}");
+    // What the server never said it has, nobody is offered.
+    assert!(capabilities.get("tasks").is_none() && capabilities.get("extensions").is_none(), "{about}");
+    assert!(client.call("tool_0000", json!({})).await.result().is_object());
+}
+
+/// A client of the transparent endpoint, and what it was told.
+async fn greeted(world: &World) -> (Checked, Value) {
+    let client = world.direct().await;
+    if world.client.is_modern() {
+        let found = client.ask("server/discover", json!({})).await;
+        let versions = found.result()["supportedVersions"].as_array().unwrap();
+        assert!(versions.contains(&json!(world.client.as_str())), "{versions:?}");
+        return (client, found.result().clone());
+    }
+    let hello = json!({
+        "protocolVersion": world.client.as_str(),
+        "capabilities": { "experimental": { "com.example/odd": {} } },
+        "clientInfo": { "name": "nobody-else-hears-of-this", "version": "1" },
+    });
+    let opened = client.raw().ask("initialize", hello).await.unwrap();
+    assert_eq!(opened.result()["protocolVersion"], world.client.as_str(), "R059");
+    (client, opened.result().clone())
+}
+
+pub async fn r075_r079_servers_are_greeted_once_for_all_in_their_own_words(world: &World) {
+    let clients = [world.direct().await, world.direct().await];
+    for client in &clients {
+        assert!(client.call("tool_0000", json!({})).await.result().is_object());
+    }
+    let mockup = &world.mockup;
+    if world.upstream.is_modern() {
+        assert!(mockup.requests_of("initialize").is_empty(), "its probe was answered");
+        // Every request stands for itself; the client's capabilities are the call's.
+        for request in mockup.requests_of("tools/call") {
+            assert_eq!(request.meta()[meta::PROTOCOL_VERSION], world.upstream.as_str());
+            assert_eq!(request.meta()[meta::CLIENT_CAPABILITIES], json!({}), "{request:?}");
+            assert_eq!(request.meta()[meta::CLIENT_INFO]["name"], "weir");
+        }
+    } else {
+        let opened = mockup.requests_of("initialize");
+        for hello in &opened {
+            assert_eq!(hello.message["params"]["clientInfo"]["name"], "weir");
+            assert_eq!(
+                hello.message["params"]["capabilities"],
+                json!({}),
+                "R079: those who can be asked nothing share"
+            );
+        }
+        assert_eq!(mockup.requests_of("notifications/initialized").len(), opened.len(), "R075");
+        let sessions: std::collections::HashSet<_> =
+            mockup.requests_of("tools/call").iter().map(|call| call.session().map(str::to_owned)).collect();
+        // A client's session is one of its own at a server that has sessions; a child is one for all.
+        let own = !world.client.is_modern() && world.transport == Transport::Http;
+        assert_eq!(sessions.len(), if own { 1 + clients.len() } else { 1 });
+    }
+    assert!(mockup.requests().iter().all(|request| !request.holds("nobody-else-hears-of-this")));
+}
+
+pub async fn r104_r105_pings_are_answered_where_they_arrive(world: &World) {
+    let client = world.direct().await;
+    let pinged = client.ask("ping", Value::Null).await;
+    if world.client.is_modern() {
+        assert_eq!((pinged.status.as_u16(), pinged.code()), (404, -32601), "{}", pinged.last());
+    } else {
+        assert_eq!(pinged.result(), &json!({}), "R104");
+    }
+    assert!(world.mockup.requests_of("ping").is_empty(), "no ping goes through");
+    if world.upstream.is_modern() || world.transport == Transport::Stdio {
+        // A modern server has no requests of its own; over its one line a child's are tested with what it asks.
+        return;
+    }
+    let answered = client.call("pings", json!({})).await;
+    assert_eq!(answered.text(), "{}", "R105: {}", answered.last());
+}
