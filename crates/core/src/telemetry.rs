@@ -119,6 +119,7 @@ instruments! {
     jwks_age: Gauge<u64> = u64_gauge("weir.jwks.age", "s", ["issuer"], "Age of an issuer's keys at the last attempt to fetch them"),
     validation_failures: Counter<u64> = u64_counter("weir.validation.failures", "{value}", ["upstream", "side", "action"], "Values that did not match a tool's schema"),
     schemas_unchecked: Counter<u64> = u64_counter("weir.validation.unchecked", "{schema}", ["upstream", "side", "reason"], "Tool schemas that are invalid or too costly to check"),
+    ready: Gauge<u64> = u64_gauge("weir.ready", "{process}", [], "1 while weir wants traffic: its config is applied, clients can be known, and it does not drain"),
     build_info: Gauge<u64> = u64_gauge("weir.build.info", "{build}", ["version"], "1, with weir's version"),
     config_reloads: Counter<u64> = u64_counter("weir.config.reloads", "{reload}", ["result"], "Config reloads: `ok` or `error`"),
     config_last_reload: Gauge<f64> = f64_gauge("weir.config.last_reload", "s", ["result"], "When the config was last loaded with this result, as Unix time; the start counts as one"),

@@ -75,7 +75,7 @@ impl Ready {
         self.wanted.store(ready, Ordering::Release);
     }
 
-    fn is(&self) -> bool {
+    pub(crate) fn is(&self) -> bool {
         self.wanted.load(Ordering::Acquire) && self.credentials.is_ready()
     }
 }

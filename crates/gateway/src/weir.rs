@@ -134,6 +134,8 @@ impl Weir {
         let replays = Arc::new(MemoryReplays::new(clock.clone(), config.replays));
         let parking = Arc::new(MemoryParking::new(clock.clone(), random.clone(), config.parked));
         let ready = Ready::new(clients.verifier());
+        let asked = ready.clone();
+        metrics.ask_ready(move || asked.is());
         let explainer = Arc::new(Explainer::live(config.clone(), (&rules, &limits), &catalog, &clock));
         let listeners = async {
             // Clients' port first: if that cannot be had, nothing else matters.

@@ -197,6 +197,14 @@ async fn futures_of<T>(calls: impl Iterator<Item = impl Future<Output = T>>) {
     .await;
 }
 
+/// A weir that starts while its issuer is away.
+pub fn waiting(scene: &Scene) -> Weir {
+    Weir::unready(json!({
+        "upstreams": { "later": { "url": scene.files.url() } },
+        "auth": { "mode": "oauth", "issuers": [{ "issuer": scene.idp.issuer() }] },
+    }))
+}
+
 /// A second weir, whose audit file is on a full disk.
 pub fn sick(upstream: &Mockup) -> Weir {
     Weir::logging(sick_config(upstream, json!({})), "error")

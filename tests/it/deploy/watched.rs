@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::boards::{BOARDS, board, panels, queries};
 use super::prometheus::{Prometheus, Sample};
 use super::rules::{alerts, rules};
-use super::scene::{LIMITED, Scene, sick, sick_config};
+use super::scene::{LIMITED, Scene, sick, sick_config, waiting};
 use crate::harness::{PATIENCE, Weir};
 
 /// The one fault that cannot be made from outside: weir has no known bug to ask for.
@@ -19,7 +19,7 @@ const UNMADE: [&str; 1] = ["WeirPanics"];
 const WELL: [&str; 2] = ["files", "notes"];
 
 /// What fires for what: the alert, the label that names the culprit, and the culprit.
-fn expected(scene: &Scene, sick: &Weir) -> Vec<(&'static str, &'static str, String)> {
+fn expected(scene: &Scene, [sick, waiting]: [&Weir; 2]) -> Vec<(&'static str, &'static str, String)> {
     let (own, other) = (instance(&scene.weir), instance(sick));
     vec![
         ("WeirUpstreamSlow", "upstream", "search".to_owned()),
@@ -38,6 +38,7 @@ fn expected(scene: &Scene, sick: &Weir) -> Vec<(&'static str, &'static str, Stri
         ("WeirAuditLosing", "instance", other.clone()),
         ("WeirMemoryShort", "instance", other.clone()),
         ("WeirDown", "instance", other),
+        ("WeirNotReady", "instance", instance(waiting)),
     ]
 }
 
@@ -79,10 +80,11 @@ async fn r286_every_panel_shows_something_and_each_fault_has_an_alert_that_names
     }
     let broken = now();
     scene.break_things().await;
-    let mut sick = Some(sick(&scene.files));
-    let (expected, mut seen) = (expected(&scene, sick.as_ref().unwrap()), BTreeSet::new());
-    prometheus.watch(&[instance(&scene.weir), instance(sick.as_ref().unwrap())]);
-    let beside = weir_testkit::RawClient::new(&sick.as_ref().unwrap().url("/mcp")).modern();
+    let (sick, waiting) = (sick(&scene.files), waiting(&scene));
+    let (expected, mut seen) = (expected(&scene, [&sick, &waiting]), BTreeSet::new());
+    prometheus.watch(&[&scene.weir, &sick, &waiting].map(instance));
+    let beside = weir_testkit::RawClient::new(&sick.url("/mcp")).modern();
+    let mut sick = Some(sick);
     let ill = async {
         loop {
             drop(beside.call("beside__read", json!({})).await);

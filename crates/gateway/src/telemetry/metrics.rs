@@ -44,6 +44,8 @@ struct Shared {
     resource: Vec<(String, String)>,
     /// Whose upstreams are looked at.
     catalogs: Mutex<Vec<Weak<Catalog>>>,
+    /// Whether the process wants traffic, of the gateway that said so last.
+    ready: Mutex<Option<Box<dyn Fn() -> bool + Send>>>,
 }
 
 static METRICS: OnceLock<Metrics> = OnceLock::new();
@@ -72,7 +74,9 @@ impl Metrics {
         }
         instruments().build_info.record(1, &[KeyValue::new("version", env!("CARGO_PKG_VERSION"))]);
         instruments().start_time.record(unix_seconds(SystemTime::now()), &[]);
-        Self { shared: Arc::new(Shared { reader, resource: known, catalogs: Mutex::default() }) }
+        Self {
+            shared: Arc::new(Shared { reader, resource: known, catalogs: Mutex::default(), ready: Mutex::default() }),
+        }
     }
 
     /// Looks at these upstreams too, whenever somebody reads, as long as the catalog is there.
@@ -80,6 +84,11 @@ impl Metrics {
         let mut catalogs = self.shared.catalogs.lock().unwrap_or_else(PoisonError::into_inner);
         catalogs.retain(|catalog| catalog.strong_count() > 0);
         catalogs.push(Arc::downgrade(catalog));
+    }
+
+    /// Asks this, too, whenever somebody reads: whether the process wants traffic.
+    pub(crate) fn ask_ready(&self, ready: impl Fn() -> bool + Send + 'static) {
+        *self.shared.ready.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(ready));
     }
 
     /// All series, in Prometheus' text format.
@@ -102,6 +111,9 @@ impl Metrics {
     pub(super) fn families(&self) -> Vec<Family> {
         let catalogs = self.shared.catalogs.lock().unwrap_or_else(PoisonError::into_inner).clone();
         catalogs.iter().filter_map(Weak::upgrade).for_each(|catalog| look_at(&catalog));
+        if let Some(ready) = &*self.shared.ready.lock().unwrap_or_else(PoisonError::into_inner) {
+            instruments().ready.record(u64::from(ready()), &[]);
+        }
         let mut collected = ResourceMetrics::default();
         if let Err(error) = self.shared.reader.collect(&mut collected) {
             tracing::debug!(%error, "there are no metrics");
