@@ -72,10 +72,8 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
         return Ok(table);
     }
     let sink = Sink::start().await?;
-    let told = format!(
-        "telemetry: {{ traces: {{ sample: 0.01 }}, otlp: {{ endpoint: \"{}\", interval: 200ms }} }}\n",
-        sink.url
-    );
+    let told =
+        format!("telemetry: {{ traces: {{ sample: 0.01 }}, otlp: {{ endpoint: \"{}\", interval: 1s }} }}\n", sink.url);
     let mut weirs = [
         Telling { telemetry: "off", stage: stage(settings, SILENT).await? },
         Telling { telemetry: "on", stage: stage(settings, &told).await? },

@@ -41,6 +41,7 @@ pub struct Metrics {
 
 struct Shared {
     reader: Reader,
+    measured: bool,
     resource: Vec<(String, String)>,
     /// Whose upstreams are looked at.
     catalogs: Mutex<Vec<Weak<Catalog>>>,
@@ -74,9 +75,8 @@ impl Metrics {
         }
         instruments().build_info.record(1, &[KeyValue::new("version", env!("CARGO_PKG_VERSION"))]);
         instruments().start_time.record(unix_seconds(SystemTime::now()), &[]);
-        Self {
-            shared: Arc::new(Shared { reader, resource: known, catalogs: Mutex::default(), ready: Mutex::default() }),
-        }
+        let (catalogs, ready) = (Mutex::default(), Mutex::default());
+        Self { shared: Arc::new(Shared { reader, measured, resource: known, catalogs, ready }) }
     }
 
     /// Looks at these upstreams too, whenever somebody reads, as long as the catalog is there.
@@ -115,8 +115,10 @@ impl Metrics {
             instruments().ready.record(u64::from(ready()), &[]);
         }
         let mut collected = ResourceMetrics::default();
-        if let Err(error) = self.shared.reader.collect(&mut collected) {
-            tracing::debug!(%error, "there are no metrics");
+        if self.shared.measured
+            && let Err(error) = self.shared.reader.collect(&mut collected)
+        {
+            tracing::error!(%error, "metrics cannot be collected");
         }
         gather::families(&collected)
     }

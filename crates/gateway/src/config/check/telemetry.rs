@@ -74,6 +74,16 @@ fn push(raw: RawPush, folder: &std::path::Path, at: &Path, report: &mut Report) 
         }
         return None;
     }
+    // The text may hold a secret from the environment, so it is not repeated.
+    let usable = endpoint.as_deref().and_then(|text| text.parse::<Uri>().ok()).is_some_and(|url| {
+        let authority = url.authority().is_some_and(|authority| !authority.as_str().contains('@'));
+        authority && matches!(url.scheme_str(), Some("http" | "https"))
+    });
+    if !usable {
+        let problem = Problem::error(at.key("endpoint"), "is no http or https URL, or has a user or password in it");
+        report.add(problem.hint("write http://127.0.0.1:4318, and credentials in `headers`"));
+        return None;
+    }
     let grpc = matches!(protocol, Some(RawPushProtocol::Grpc));
     let place = RawUpstream { url: endpoint, headers, ca_file, ..RawUpstream::default() };
     let mut settings = upstreams::http(place, folder, at, report)?;
@@ -108,7 +118,7 @@ fn of_environment(environment: Environment<'_>) -> Option<RawPush> {
     let millis = |name| Some(Time(Duration::from_millis(said(name)?.trim().parse().ok()?)));
     let headers = said("OTEL_EXPORTER_OTLP_HEADERS").map(|text| {
         let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
-        Ordered(pairs.map(|(name, value)| (name.trim().to_owned(), Secret::from(value.trim().to_owned()))).collect())
+        Ordered(pairs.map(|(name, value)| (name.trim().to_owned(), Secret::from(decoded(value.trim())))).collect())
     });
     Some(RawPush {
         endpoint: Some(endpoint),
@@ -123,6 +133,26 @@ fn of_environment(environment: Environment<'_>) -> Option<RawPush> {
     })
 }
 
+/// A value of the variable of headers, in which bytes may stand as `%20`. What is no such byte stays as it is.
+fn decoded(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let digits = after.get(..2).filter(|_| first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                out.push(first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 /// The share that the standard variables give.
 fn sampler(environment: Environment<'_>) -> Option<f64> {
     let share = || {
@@ -133,5 +163,19 @@ fn sampler(environment: Environment<'_>) -> Option<f64> {
         "always_off" | "parentbased_always_off" => Some(0.0),
         "traceidratio" | "parentbased_traceidratio" => share(),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::decoded;
+
+    #[test]
+    fn header_values_of_the_environment_are_decoded() {
+        for (given, expected) in
+            [("Basic%20YTpi", "Basic YTpi"), ("100%", "100%"), ("%zz%4", "%zz%4"), ("a%2Cb", "a,b")]
+        {
+            assert_eq!(decoded(given), expected);
+        }
     }
 }
