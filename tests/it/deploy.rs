@@ -71,7 +71,8 @@ fn check(name: &str, config: &str) {
     let folder = Folder::new("check");
     let file = folder.0.join("weir.yaml");
     std::fs::write(&file, config).unwrap();
-    let said = printed(Command::new(binary()).arg("check").arg(&file).env("WEIR_KEY", KEY));
+    let said =
+        printed(Command::new(binary()).arg("check").arg(&file).env("WEIR_KEY", KEY).env("WEIR_ADMIN_TOKEN", KEY));
     assert!(said.starts_with(&format!("{}: good, ", file.display())), "{name}: {said}");
 }
 

@@ -10,6 +10,7 @@
 #![allow(clippy::disallowed_methods, reason = "processes are polled from tests that have a thread of their own")]
 
 mod abuse;
+mod admin;
 mod audit;
 mod auth;
 mod deploy;

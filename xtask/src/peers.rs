@@ -48,8 +48,11 @@ pub(crate) fn install() -> anyhow::Result<Peers> {
     python(&dir.join("python"), ".venv-deploy", "requirements-deploy.txt")?;
     // A collector of telemetry.
     python(&dir.join("python"), ".venv-otlp", "requirements-otlp.txt")?;
+    // What probes the admin API.
+    python(&dir.join("python"), ".venv-api", "requirements-api.txt")?;
     faketime();
     prometheus();
+    chromium();
     Ok(Peers { dir, node })
 }
 
@@ -134,6 +137,13 @@ fn faketime() {
 fn prometheus() {
     if output_of(Command::new("promtool").arg("--version")).is_none() && !debian("prometheus") {
         eprintln!("Prometheus cannot be installed: the tests of dashboards and alerts will fail; install `prometheus`");
+    }
+}
+
+/// The browser that shows the status page. Tests that need it fail where it is not.
+fn chromium() {
+    if output_of(Command::new("chromium").arg("--version")).is_none() && !debian("chromium") {
+        eprintln!("Chromium cannot be installed: the tests of the status page will fail; install `chromium`");
     }
 }
 

@@ -9,6 +9,7 @@
 mod abandoned;
 mod build;
 mod changes;
+mod closed;
 mod dress;
 mod feed;
 mod ingest;
@@ -22,6 +23,7 @@ mod source;
 mod stand;
 mod status;
 mod terms;
+mod timing;
 mod tool;
 mod trace;
 mod updates;
@@ -38,12 +40,15 @@ use arc_swap::ArcSwap;
 use tokio::time::{Instant, timeout_at};
 
 pub use changes::{Change, Changes};
+pub use closed::{Closed, Closing};
 pub use lens::Watching;
 pub use page::{Page, PageAsk};
 pub use settings::{CatalogPorts, CatalogSettings, RefreshPace};
 pub use status::{ListStatus, UpstreamStatus};
 pub use terms::Terms;
-pub use tool::{NotATool, TaskSupport, Tool};
+pub use timing::Recent;
+pub(crate) use timing::Timings;
+pub use tool::{NotATool, TaskSupport, Tool, plain};
 pub use trace::{Place, Traced, supposed};
 pub use updates::{Inbox, Subscription};
 pub use view::{Collision, Found, Item, Missing, Version, View};
@@ -327,6 +332,11 @@ impl Catalog {
 
     pub(crate) fn upstream(&self, id: &UpstreamId) -> Option<Arc<dyn Upstream>> {
         self.layout.load().by_id.get(id).map(|source| source.upstream.clone())
+    }
+
+    /// The same, with where its calls are timed.
+    pub(crate) fn timed(&self, id: &UpstreamId) -> Option<(Arc<dyn Upstream>, Arc<Timings>)> {
+        self.layout.load().by_id.get(id).map(|source| (source.upstream.clone(), source.timings.clone()))
     }
 
     /// Stops following, retires every upstream, and waits for all of it.

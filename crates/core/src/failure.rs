@@ -69,6 +69,9 @@ pub enum FailureKind {
     Overloaded,
 }
 
+/// What a principal hears that an operator keeps out.
+pub const BLOCKED: &str = "These credentials are blocked by an operator: ask whoever runs this service";
+
 /// Why a sender is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denial {

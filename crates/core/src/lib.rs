@@ -15,6 +15,7 @@ pub mod endpoint;
 pub mod failure;
 pub mod fuzzing;
 pub mod instant;
+pub mod live;
 pub mod names;
 pub mod parked;
 pub mod port;

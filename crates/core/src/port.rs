@@ -99,6 +99,9 @@ pub trait Records: Send + Sync {
     /// How many records of a kind are alive, for the gauge.
     fn count(&self, kind: RecordKind) -> usize;
 
+    /// Looks at every record of a kind that is alive and known here, in no order. Not for the hot path.
+    fn visit(&self, kind: RecordKind, look: &mut dyn FnMut(&RecordKey, &[u8]));
+
     /// The records of a kind that expired since the last call, oldest first, so that what hangs on them is torn down.
     fn expired(&self, kind: RecordKind) -> Vec<RecordKey>;
 }

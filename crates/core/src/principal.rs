@@ -86,6 +86,12 @@ impl Subject {
         self.meter.get_or_init(|| ClientMeter::of(self.client.as_ref().unwrap_or(&self.subject)))
     }
 
+    /// A stable key of issuer and subject; see [`Principal::digest`].
+    #[must_use]
+    pub fn digest(&self) -> &[u8; 16] {
+        &self.digest
+    }
+
     /// Who vouches.
     #[must_use]
     pub fn issuer(&self) -> &str {

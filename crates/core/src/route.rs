@@ -21,6 +21,7 @@ use crate::call::{AsTask, AskedBy, Call, Resume, SessionKey};
 use crate::catalog::{Catalog, Inbox, Item, Subscription, TaskSupport, Tool, View};
 use crate::endpoint::Mode;
 use crate::failure::{Failure, FailureKind};
+use crate::live::{Live, LiveCalls, Phase};
 use crate::names::{EndpointId, uri};
 use crate::parked::{ParkedId, Place};
 use crate::port::{Attempt, Decision, Parking, Sight};
@@ -31,20 +32,21 @@ use crate::upstream::{ListKind, Outbound, SessionNews};
 use record::{Begun, Record};
 use way::Way;
 
-/// The router. One for all endpoints; it holds no state of its own.
+/// The router. One for all endpoints; it holds no state of its own but the list of the calls that run.
 #[derive(Clone)]
 pub struct Router {
     catalog: Arc<Catalog>,
     gates: Gates,
     parking: Option<Arc<dyn Parking>>,
     tasks: Option<TaskDesk>,
+    live: Arc<LiveCalls>,
 }
 
 impl Router {
     /// Routes by what `catalog` knows and `gates` let through.
     #[must_use]
     pub fn new(catalog: Arc<Catalog>, gates: Gates) -> Self {
-        Self { catalog, gates, parking: None, tasks: None }
+        Self { catalog, gates, parking: None, tasks: None, live: Arc::default() }
     }
 
     /// Keeps calls that wait for input in `parking`. Without one, upstreams that ask in the middle of a call of a client that
@@ -58,6 +60,18 @@ impl Router {
     #[must_use]
     pub fn with_tasks(self, desk: TaskDesk) -> Self {
         Self { tasks: Some(desk), ..self }
+    }
+
+    /// What it routes by.
+    #[must_use]
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.catalog
+    }
+
+    /// The calls that run.
+    #[must_use]
+    pub fn live(&self) -> &Arc<LiveCalls> {
+        &self.live
     }
 
     /// Makes a call, if its sender may. The reply is given as soon as its first event is known or the wait for it begins;
@@ -74,9 +88,10 @@ impl Router {
         // What can be nothing but a task is waited for in the stead of a client that knows none.
         let driven = call.inner().as_task == AsTask::Driven && item.tool.tasks == TaskSupport::Required;
         let driven = driven.then(|| call.with(call.inner().clone()));
-        let reply = match admit(&self.gates, call, item).await {
-            Ok(call) => self.send(call).await,
-            Err(failure) => return Reply::ended(failure),
+        let live = self.live.begin(&call, &item);
+        let reply = match live.unless_stopped(admit(&self.gates, call, item)).await {
+            Ok(Ok(call)) => self.send(call, live).await,
+            Ok(Err(failure)) | Err(failure) => return Reply::ended(failure),
         };
         match driven {
             None => reply,
@@ -121,16 +136,21 @@ impl Router {
     }
 
     /// Sends an admitted call to the upstream that has the tool.
-    async fn send(&self, call: Admitted) -> Reply {
+    async fn send(&self, call: Admitted, live: Live) -> Reply {
         let Parts { principal, token, call, item, verdict, permit } = call.into_parts();
         let begun = Begun { principal: principal.clone(), call: call.clone(), item: item.clone(), verdict, permit };
-        let record = Record::begin(self.gates.audit.clone(), begun);
+        let mut record = Record::begin(self.gates.audit.clone(), begun);
         if let Err(failure) = check::arguments(&item, &call) {
             return record.on(Reply::ended(failure), Way::default());
         }
-        let Some(upstream) = self.catalog.upstream(&item.tool.upstream) else {
+        let Some((upstream, timings)) = self.catalog.timed(&item.tool.upstream) else {
             return record.on(Reply::ended(Failure::unknown_tool(&item.exposed)), Way::default());
         };
+        record.timed(timings);
+        // Whoever takes it out stops the calls that run after that: none is in between.
+        if let Some(refusal) = self.catalog.refusal(&item.tool.upstream) {
+            return record.on(Reply::ended(refusal), Way::default());
+        }
         let endpoint = self.catalog.endpoint(&call.endpoint);
         let own = endpoint.as_ref().and_then(|endpoint| endpoint.deadlines);
         let deadlines = own.map_or(item.terms.deadlines, |own| item.terms.deadlines.cut(own));
@@ -147,7 +167,10 @@ impl Router {
         let place = self.parking.clone().map(|parking| Place { parking, principal: principal.clone() });
         let place = place.filter(|_| call.asked == AskedBy::Rounds);
         if let Some(Resume::Parked(id)) = call.resume {
-            return record.on(resumed(place, id, &call).unwrap_or_else(Reply::ended), way);
+            live.is(Phase::Answering);
+            let reply = live.over(resumed(place, id, &call).unwrap_or_else(Reply::ended));
+            record.runs(live);
+            return record.on(reply, way);
         }
         let asked = call.asked;
         let outbound = Outbound {
@@ -158,7 +181,12 @@ impl Router {
             tool: Some(item.tool.clone()),
             deadlines,
         };
-        let reply = upstream.call(outbound).await;
+        live.is(Phase::Sent);
+        let reply = match live.unless_stopped(upstream.call(outbound)).await {
+            Ok(reply) => live.over(reply),
+            Err(stopped) => Reply::ended(stopped),
+        };
+        record.runs(live);
         let reply = match (place, asked) {
             (Some(place), _) => place.by_rounds(reply),
             (None, AskedBy::Requests) => reply,
@@ -175,6 +203,12 @@ impl Router {
 
     /// What a call is about, as its sender sees it.
     async fn find(&self, principal: &Principal, call: &Call) -> Result<Item, Failure> {
+        let item = self.seek(principal, call).await?;
+        // A view may be older than what an operator did just now.
+        self.catalog.refusal(&item.tool.upstream).map_or(Ok(item), Err)
+    }
+
+    async fn seek(&self, principal: &Principal, call: &Call) -> Result<Item, Failure> {
         if let Some(name) = &call.extension {
             return self.of_extension(principal, call, name);
         }
@@ -246,8 +280,11 @@ impl Router {
     /// A name that nothing has now. Where it can only be of an upstream whose lists are not known, that is the answer: a
     /// model that is told "unknown tool" would give it up for good.
     fn missing(&self, view: &View, call: &Call, (kind, name): (ListKind, &str)) -> Failure {
+        if let Some(refusal) = self.catalog.refusal_of_name(&call.endpoint, (kind, name)) {
+            return refusal;
+        }
         let transparent = self.catalog.endpoint(&call.endpoint).is_some_and(|e| matches!(e.mode, Mode::Transparent(_)));
-        let down = view.missing.iter().filter(|missing| matches!(missing.reason, "pending" | "down"));
+        let down = view.missing.iter().filter(|missing| matches!(missing.reason, "pending" | "down" | "disabled"));
         let owner = down.map(|missing| &missing.upstream).find(|id| {
             transparent
                 || name
@@ -255,11 +292,10 @@ impl Router {
                     .is_some_and(|rest| !rest.is_empty() && !rest.starts_with(char::is_alphanumeric))
         });
         match owner {
-            Some(id) => Failure::new(
-                FailureKind::Unavailable,
-                "The server that has this cannot be reached now; try again later",
-            )
-            .at(id),
+            Some(id) => self.catalog.refusal(id).unwrap_or_else(|| {
+                let text = "The server that has this cannot be reached now; try again later";
+                Failure::new(FailureKind::Unavailable, text).at(id)
+            }),
             None => target::unknown(kind, name),
         }
     }

@@ -54,6 +54,17 @@ pub(crate) enum Contract {
     Checked(Arc<Schema>),
 }
 
+impl Contract {
+    /// Whether it can be used; `None`: there is none.
+    pub(crate) fn usable(&self) -> Option<Result<(), Unusable>> {
+        match self {
+            Self::None => None,
+            Self::Unchecked(why) => Some(Err(*why)),
+            Self::Checked(_) => Some(Ok(())),
+        }
+    }
+}
+
 /// Why a schema is not used for validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {

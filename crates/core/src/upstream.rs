@@ -128,6 +128,8 @@ pub struct Health {
     pub revision: Option<&'static str>,
     /// True while the breaker is open or the last attempt to reach it failed.
     pub down: bool,
+    /// True while calls fail at once, since several in a row did not reach it.
+    pub breaker_open: bool,
     /// The last failure's text, for operators.
     pub last_error: Option<String>,
     /// Calls in flight now.

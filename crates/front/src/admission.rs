@@ -11,7 +11,7 @@ use futures_util::future::Either;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, StatusCode, header};
 use tower::{Layer as _, Service, ServiceExt as _, layer::layer_fn};
-use weir_core::failure::Denial;
+use weir_core::failure::{BLOCKED, Denial};
 use weir_core::port::{Entrance, Evidence, Fut, Secret};
 use weir_core::{Authenticated, Failure, FailureKind, authenticate};
 
@@ -207,7 +207,11 @@ fn unknown(context: &Context, failure: &Failure) -> Refusal {
 }
 
 fn forbidden(context: &Context, failure: &Failure) -> Refusal {
-    let text = "this endpoint is not for these credentials";
+    let text = match failure.kind() {
+        // What is denied at the door is denied to the principal, whatever it wants.
+        FailureKind::Denied => BLOCKED,
+        _ => "this endpoint is not for these credentials",
+    };
     let refusal = Refusal::new(StatusCode::FORBIDDEN, failure.reason(), text);
     match failure.kind() {
         FailureKind::InsufficientScope(scopes) => {

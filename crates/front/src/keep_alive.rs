@@ -1,5 +1,5 @@
 //! What every stream that waits has beside what it says: a comment now and then, by which dead connections are found, and an end
-//! with the credentials it was opened with. Not for the streams of calls, whose time is the call's.
+//! with the credentials it was opened with, or when an operator keeps their owner out. Not for the streams of calls, whose time is the call's.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -9,9 +9,12 @@ use std::time::SystemTime;
 
 use bytes::{Bytes, BytesMut};
 use tokio::time::{Duration, Instant, Sleep, sleep_until};
+use tokio_util::sync::WaitForCancellationFutureOwned;
+use weir_core::Principal;
 use weir_core::port::Clock;
 use weir_wire::sse;
 
+use crate::roll::Enrolled;
 use crate::stack::Context;
 
 /// When a waiting stream says that it is still there, and until when it may be.
@@ -21,25 +24,34 @@ pub(crate) struct KeepAlive {
     clock: Arc<dyn Clock>,
     comment: Pin<Box<Sleep>>,
     every: Duration,
+    enrolled: Enrolled,
+    /// An operator ends it.
+    ended: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 impl KeepAlive {
-    /// For a stream of somebody whose credentials end then.
-    pub(crate) fn new(context: &Context, expires: Option<SystemTime>) -> Self {
+    /// For a stream of this principal, as long as its credentials are good. `kind`: see [`crate::StreamSeen`].
+    pub(crate) fn new(context: &Context, principal: &Principal, kind: &'static str) -> Self {
         let mut byte = [0];
         context.shared.ports.random.fill(&mut byte);
         let every = give_or_take(context.limits().keep_alive, byte[0]);
         let comment = Box::pin(sleep_until(Instant::now() + every));
-        Self { expires, clock: context.shared.ports.clock.clone(), comment, every }
+        let enrolled = context.shared.roll.enter(principal, &context.endpoint, kind);
+        let ended = Box::pin(enrolled.end.clone().cancelled_owned());
+        let (expires, clock) = (principal.expires(), context.shared.ports.clock.clone());
+        Self { expires, clock, comment, every, enrolled, ended }
     }
 
-    /// Whether the credentials have ended.
+    /// Whether the credentials have ended, or an operator ended it.
     pub(crate) fn is_expired(&self) -> bool {
-        self.expires.is_some_and(|expires| expires <= self.clock.wall())
+        self.enrolled.end.is_cancelled() || self.expires.is_some_and(|expires| expires <= self.clock.wall())
     }
 
-    /// Ready each time a comment is due.
+    /// Ready each time a comment is due, and when an operator ends it.
     pub(crate) fn poll_due(&mut self, cx: &mut Task<'_>) -> Poll<()> {
+        if self.ended.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
         let due = self.comment.as_mut().poll(cx);
         if due.is_ready() {
             self.comment.as_mut().reset(Instant::now() + self.every);

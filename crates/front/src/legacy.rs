@@ -141,6 +141,10 @@ async fn initialize(context: &Context, known: &Authenticated<()>, id: &RequestId
         // By status alone: a body could make a probing client take weir for something else.
         Err(_) => answer::no_session(),
         Ok(text) => {
+            let info = params.client_info().ok().flatten();
+            let key = Sessions::key_of(&text);
+            let who = (known.principal(), &context.endpoint);
+            context.shared.clientele.seen(who, (revision, info.as_ref()), key, session.began);
             let result = lists::initialized(context, revision, !known.principal().is_anonymous()).await;
             let mut answer = answer::json(StatusCode::OK, weir_wire::write::response(id, &result));
             if let Ok(value) = HeaderValue::from_str(&text) {

@@ -8,6 +8,7 @@ mod answer;
 mod asker;
 mod body;
 mod challenge;
+mod clientele;
 mod doorway;
 mod encode;
 mod extensions;
@@ -26,11 +27,13 @@ mod meters;
 mod mirrors;
 mod modern;
 mod observe;
+mod overview;
 mod places;
 mod pressure;
 mod questions;
 mod replay;
 mod rescue;
+mod roll;
 mod running;
 mod sender;
 mod sessions;
@@ -53,11 +56,14 @@ use weir_core::port::{Audit, Authorizer, Bus, Clock, Limiter, Mailbox, Random, R
 use weir_core::seal::Sealer;
 use weir_core::{Catalog, Router};
 
+pub use clientele::ClientSeen;
 pub use line::LINE_PATHS;
 pub use listen::TlsError;
 pub use metadata::WELL_KNOWN_PATHS;
+pub use overview::{Overview, SessionSeen};
 pub use pressure::{Pressure, Shortage};
 pub use rescue::{ErrorRow, error_table};
+pub use roll::StreamSeen;
 pub use settings::Settings;
 
 use listen::{Certificates, Listening};
@@ -158,6 +164,12 @@ impl Front {
         self.listening.use_certificates(certificates)?;
         self.listening.stack.store(Arc::new(Stack::new(settings, self.address, self.shared.clone())));
         Ok(())
+    }
+
+    /// The client side as operators see it.
+    #[must_use]
+    pub fn overview(&self) -> Overview {
+        Overview(self.shared.clone())
     }
 
     /// The way to say how short memory is.

@@ -131,7 +131,7 @@ fn open(context: &Context, known: &Authenticated<()>) -> Answer {
     let path = context.endpoint.as_str().trim_end_matches('/');
     let first = format!("event: endpoint\ndata: {path}/messages?sessionId={}\n\n", BASE64URL_NOPAD.encode(&id));
     let hold = Hold { shared: context.shared.clone(), context: context.clone(), id, line };
-    let keep_alive = KeepAlive::new(context, known.principal().expires());
+    let keep_alive = KeepAlive::new(context, known.principal(), "line");
     let mut answer = answer::events(Body::new(Told::new(first, told, (hold, place), keep_alive)));
     answer.extensions_mut().insert(Waits);
     answer

@@ -16,6 +16,7 @@ use weir_wire::{RequestId, Revision, code, header};
 
 use crate::answer::{self, labelled};
 use crate::body::Body;
+use crate::clientele::Clientele;
 use crate::doorway::{refuse, unsupported};
 use crate::encode::{self, Asked};
 use crate::head;
@@ -38,9 +39,23 @@ pub(crate) async fn serve(
     let label = request.method.known().map_or("other", Method::as_str);
     let answer = match opened(context, headers, &request, params) {
         Err(answer) => *answer,
-        Ok(lifted) => dispatch(context, (known, headers), &request, lifted).await,
+        Ok(lifted) => {
+            note(context, known, &lifted);
+            dispatch(context, (known, headers), &request, lifted).await
+        }
     };
     labelled(answer, label, "modern")
+}
+
+/// Takes note of the client's program, now and then.
+fn note(context: &Context, known: &Authenticated<()>, lifted: &Lifted) {
+    if !Clientele::is_due(context.peer.pulse.served()) {
+        return;
+    }
+    let info = lifted.params.meta().ok().flatten().and_then(|meta| meta.client_info().ok().flatten());
+    let now = context.shared.ports.clock.wall();
+    let who = (known.principal(), &context.endpoint);
+    context.shared.clientele.seen(who, (Revision::MODERN, info.as_ref()), None, now);
 }
 
 /// Reads a request. Beside the future that serves it, and on the heap: what is moved from hand to hand in a future takes room

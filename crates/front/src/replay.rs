@@ -7,7 +7,6 @@ use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as Task, Poll};
-use std::time::SystemTime;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::FutureExt as _;
@@ -216,7 +215,7 @@ pub(crate) async fn resume(
     context: &Context,
     opened: &Opened,
     headers: &HeaderMap,
-    (place, expires): (Place, Option<SystemTime>),
+    place: Place,
 ) -> Result<Resumed, Place> {
     let Some(given) = headers.get("last-event-id") else { return Err(place) };
     let named = given.to_str().ok().and_then(parse);
@@ -232,7 +231,7 @@ pub(crate) async fn resume(
     instruments().resumes.add(1, &[KeyValue::new("result", result)]);
     let Some((key, seq, moves)) = found else { return Err(place) };
     let (replaced, hold) = Sessions::read(&context.shared, key);
-    let keep_alive = KeepAlive::new(context, expires);
+    let keep_alive = KeepAlive::new(context, &opened.record.principal, "resumed");
     Ok(Resumed::new(context, (key, seq, moves), (replaced, hold), (place, keep_alive)))
 }
 

@@ -144,6 +144,12 @@ impl Sessions {
         }
     }
 
+    /// The key of the session whose id is this text.
+    pub(crate) fn key_of(text: &str) -> Option<SessionKey> {
+        let id: [u8; 16] = BASE64URL_NOPAD.decode(text.as_bytes()).ok()?.try_into().ok()?;
+        Some(session_key(&id))
+    }
+
     /// The live session a request names, or `None`: unknown, ended, expired and foreign ones are all the same.
     pub(crate) async fn load(&self, principal: &Principal, headers: &HeaderMap, limits: &Limits) -> Option<Opened> {
         let mut given = headers.get_all(&crate::head::SESSION).iter();
@@ -216,6 +222,16 @@ impl Sessions {
         body.put_slice(&key.0);
         body.put_slice(request);
         self.ports.bus.publish(BusMessage { topic: CANCEL, body: body.freeze() });
+    }
+
+    /// What hangs on a session here: calls, whether its stream is open, and resources that it is told of.
+    pub(crate) fn hanging(&self, key: &SessionKey) -> (usize, bool, usize) {
+        let shard = self.shard(key);
+        let of = |live: &Live| {
+            let calls = live.calls.values().map(Vec::len).sum();
+            (calls, live.stream.is_some(), live.subscribed.len())
+        };
+        shard.get(key).map(of).unwrap_or_default()
     }
 
     /// Registers a running call; it is forgotten when the guard is dropped.
@@ -405,6 +421,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
                 Ok(message) => {
                     if let Ok(key) = <[u8; 16]>::try_from(&*message.body) {
                         sessions.ended(&SessionKey(key));
+                        shared.clientele.forget(&SessionKey(key));
                         shared.router.tell(SessionKey(key), SessionNews::Ended);
                     }
                 }
@@ -428,7 +445,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
 }
 
 /// The key other crates see: a digest, so that the id itself never leaves front.
-fn session_key(id: &[u8; 16]) -> SessionKey {
+pub(crate) fn session_key(id: &[u8; 16]) -> SessionKey {
     let digest = Sha256::digest(id);
     let mut key = [0; 16];
     key.copy_from_slice(&digest[..16]);

@@ -24,6 +24,7 @@ use weir_era::render::About;
 
 use crate::Ports;
 use crate::answer::Refusal;
+use crate::clientele::Clientele;
 use crate::guard::Gatekeeper;
 use crate::line::{self, Lines};
 use crate::listen::Peer;
@@ -33,6 +34,7 @@ use crate::meters::{Http, Meters};
 use crate::observe::{self, Answer, Served};
 use crate::places::Places;
 use crate::pressure::{Said, Shortage};
+use crate::roll::Roll;
 use crate::sessions::Sessions;
 use crate::settings::{Limits, Settings};
 
@@ -54,6 +56,10 @@ pub(crate) struct Shared {
     pub(crate) places: Arc<Places>,
     /// Resources that clients are told of.
     pub(crate) subscribed: Arc<Places>,
+    /// Open streams, by whose they are.
+    pub(crate) roll: Arc<Roll>,
+    /// The programs that were here.
+    pub(crate) clientele: Clientele,
     /// Clients of HTTP+SSE.
     pub(crate) lines: Arc<Lines>,
     /// Calls of legacy clients that went away.
@@ -83,6 +89,8 @@ impl Shared {
             shortage: Said::default(),
             places: Arc::default(),
             subscribed: Arc::default(),
+            roll: Arc::default(),
+            clientele: Clientele::default(),
             lines: Arc::default(),
             detached: TaskTracker::new(),
             upkeep: TaskTracker::new(),

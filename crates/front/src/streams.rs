@@ -50,7 +50,7 @@ pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, heade
         Ok(place) => place,
         Err(none) => return labelled(none.answer(), "GET", "legacy"),
     };
-    let place = match replay::resume(context, &opened, headers, (place, known.principal().expires())).await {
+    let place = match replay::resume(context, &opened, headers, place).await {
         Ok(resumed) => return labelled(waiting(resumed), "GET", "legacy"),
         Err(place) => place,
     };
@@ -62,7 +62,7 @@ pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, heade
     let beside = Beside { endpoint: context.endpoint.clone(), line, questions };
     let retry = opened.session.revision.has_stream_polling().then(|| context.limits().retry_millis());
     let kind = Kind::Get { hold, beside, retry };
-    let keep_alive = KeepAlive::new(context, known.principal().expires());
+    let keep_alive = KeepAlive::new(context, known.principal(), "session");
     let stream = Stream::new(context, (place, keep_alive), (changes, inbox), kind, &replaced);
     labelled(waiting(stream), "GET", "legacy")
 }
@@ -104,7 +104,7 @@ pub(crate) fn open_listen(context: &Context, known: &Authenticated<()>, id: &Req
     };
     let (subscribed, tasks) = (Vec::new(), Followed::default());
     let kind = Kind::Listen { id: id.clone(), about: context.about.clone(), subscribed, tasks };
-    let keep_alive = KeepAlive::new(context, known.principal().expires());
+    let keep_alive = KeepAlive::new(context, known.principal(), "listen");
     let mut stream = Stream::new(context, (place, keep_alive), (changes, inbox), kind, &context.shared.force);
     match granting {
         None => stream.say(&render::acknowledged(id.as_json(), honoured, &[], &[])),

@@ -1,31 +1,70 @@
-//! The operators' listener: is weir alive, is it ready, its metrics, and why somebody can use a tool or not. Clients never
-//! reach it: it has its own port.
+//! The operators' listener: is weir alive, is it ready, its metrics, a status page, and the admin API that shows and changes what
+//! runs. Clients never reach it: it has its own port.
 
-use std::net::{IpAddr, SocketAddr};
+mod acts;
+mod book;
+mod chronicle;
+mod desk;
+mod gate;
+mod page;
+mod refused;
+mod views;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::Router;
-use axum::extract::{RawQuery, State};
-use axum::http::uri::Authority;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{MethodRouter, get, post};
+use axum::{Router, middleware};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use weir_policy::Credentials;
+use tower::ServiceExt as _;
 
-use crate::explain::{Explainer, Question};
-use crate::telemetry::{Format, Metrics};
+pub(crate) use chronicle::Chronicle;
+pub(crate) use desk::{Desk, Levers, Parts, Ready};
+pub(crate) use gate::Gate;
+use gate::Peer;
 
-/// The routes, for the test that compares them with `openapi/weir.yaml`.
-pub const ROUTES: [&str; 4] = [ALIVE, READY, "/metrics", EXPLAIN];
+use crate::telemetry::Format;
+
+/// The routes and their methods, for the tests that compare them with `openapi/weir.yaml`.
+pub const ROUTES: [(&str, &str); 25] = [
+    (ALIVE, "get"),
+    (READY, "get"),
+    ("/metrics", "get"),
+    ("/openapi.yaml", "get"),
+    ("/", "get"),
+    ("/upstreams/{id}", "get"),
+    (EXPLAIN, "get"),
+    ("/admin/upstreams", "get"),
+    ("/admin/upstreams/{id}", "get"),
+    ("/admin/upstreams/{id}/disable", "post"),
+    ("/admin/upstreams/{id}/enable", "post"),
+    ("/admin/upstreams/{id}/drain", "post"),
+    ("/admin/upstreams/{id}/refresh", "post"),
+    ("/admin/catalog", "get"),
+    ("/admin/calls", "get"),
+    ("/admin/calls/{id}/cancel", "post"),
+    ("/admin/config", "get"),
+    ("/admin/sessions", "get"),
+    ("/admin/sessions/{id}/end", "post"),
+    ("/admin/clients", "get"),
+    ("/admin/principals/block", "post"),
+    ("/admin/principals/unblock", "post"),
+    ("/admin/limits", "get"),
+    ("/admin/log", "post"),
+    ("/admin/reload", "post"),
+];
 
 /// Whether the process is alive, and whether it wants traffic: where probes and `weir health` ask.
 pub(crate) const ALIVE: &str = "/healthz";
@@ -33,6 +72,9 @@ pub(crate) const READY: &str = "/readyz";
 
 /// Where `weir explain` asks.
 pub(crate) const EXPLAIN: &str = "/admin/explain";
+
+/// The description of this listener's interface, and of the clients'.
+const OPENAPI: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../openapi/weir.yaml"));
 
 /// Operators are few; a scanner that opens more waits.
 const CONNECTIONS: usize = 64;
@@ -50,36 +92,6 @@ pub(crate) struct Admin {
     tasks: TaskTracker,
 }
 
-/// What operators can ask.
-#[derive(Clone, Debug)]
-pub(crate) struct Desk {
-    pub(crate) metrics: Metrics,
-    pub(crate) ready: Ready,
-    pub(crate) explainer: Arc<Explainer>,
-}
-
-/// Whether weir wants traffic: the config is applied, clients can be known, and it is not draining.
-#[derive(Clone, Debug)]
-pub(crate) struct Ready {
-    wanted: Arc<AtomicBool>,
-    credentials: Arc<Credentials>,
-}
-
-impl Ready {
-    /// Not yet.
-    pub(crate) fn new(credentials: Arc<Credentials>) -> Self {
-        Self { wanted: Arc::default(), credentials }
-    }
-
-    pub(crate) fn set(&self, ready: bool) {
-        self.wanted.store(ready, Ordering::Release);
-    }
-
-    pub(crate) fn is(&self) -> bool {
-        self.wanted.load(Ordering::Acquire) && self.credentials.is_ready()
-    }
-}
-
 impl Admin {
     /// Serves at a socket that was `inherited`, or else binds and serves.
     ///
@@ -88,7 +100,7 @@ impl Admin {
     pub(crate) async fn start(
         address: SocketAddr,
         inherited: Option<std::net::TcpListener>,
-        desk: Desk,
+        desk: Arc<Desk>,
     ) -> std::io::Result<Self> {
         let listener = match inherited {
             Some(listener) => {
@@ -100,8 +112,9 @@ impl Admin {
         let address = listener.local_addr()?;
         let socket = listener.as_fd().try_clone_to_owned()?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let accept = accept(listener, router(desk), stop.clone(), tasks.clone());
-        tasks.spawn(accept);
+        // What undoes changes whose time is over ends with the listener: nobody could make new ones.
+        tasks.spawn(stop.clone().run_until_cancelled_owned(book::keep(desk.clone())));
+        tasks.spawn(accept(listener, router(desk), stop.clone(), tasks.clone()));
         Ok(Self { address, socket, stop, tasks })
     }
 
@@ -132,56 +145,58 @@ impl Drop for Admin {
     }
 }
 
-fn router(desk: Desk) -> Router {
-    let Desk { metrics, ready, explainer } = desk;
-    Router::new()
-        .route(ROUTES[0], get(async || "alive\n"))
-        .route(ROUTES[1], get(readiness).with_state(ready))
-        .route(ROUTES[2], get(scrape).with_state(metrics))
-        .route(ROUTES[3], get(explain).with_state(explainer))
+fn router(desk: Arc<Desk>) -> Router {
+    let open = Router::new()
+        .route(ALIVE, get(async || "alive\n"))
+        .route(READY, get(readiness))
+        .route("/openapi.yaml", get(async || ([(header::CONTENT_TYPE, "application/yaml")], OPENAPI)));
+    let metrics = Router::new()
+        .route("/metrics", get(scrape))
+        .route_layer(middleware::from_fn_with_state(desk.clone(), gate::scraped));
+    let guarded = guarded().route_layer(middleware::from_fn_with_state(desk.clone(), gate::guard));
+    open.merge(metrics).merge(guarded).layer(middleware::map_response(gate::sealed)).with_state(desk)
 }
 
-async fn readiness(State(ready): State<Ready>) -> Response {
-    match ready.is() {
+/// What takes an operator.
+fn guarded() -> Router<Arc<Desk>> {
+    let upstream = |act: acts::OnUpstream| -> MethodRouter<Arc<Desk>> {
+        post(move |state, operator, id, body| acts::on_upstream(act, state, operator, id, body))
+    };
+    Router::new()
+        .route("/", get(page::front))
+        .route("/upstreams/{id}", get(page::upstream))
+        .route(EXPLAIN, get(views::explain))
+        .route("/admin/upstreams", get(views::upstreams::all))
+        .route("/admin/upstreams/{id}", get(views::upstreams::one))
+        .route("/admin/upstreams/{id}/disable", upstream(acts::OnUpstream::Disable))
+        .route("/admin/upstreams/{id}/enable", upstream(acts::OnUpstream::Enable))
+        .route("/admin/upstreams/{id}/drain", upstream(acts::OnUpstream::Drain))
+        .route("/admin/upstreams/{id}/refresh", upstream(acts::OnUpstream::Refresh))
+        .route("/admin/catalog", get(views::catalog::all))
+        .route("/admin/calls", get(views::calls::all))
+        .route("/admin/calls/{id}/cancel", post(acts::cancel))
+        .route("/admin/config", get(views::config::all))
+        .route("/admin/sessions", get(views::clients::sessions))
+        .route("/admin/sessions/{id}/end", post(acts::clients::end))
+        .route("/admin/clients", get(views::clients::all))
+        .route("/admin/principals/block", post(acts::clients::block))
+        .route("/admin/principals/unblock", post(acts::clients::unblock))
+        .route("/admin/limits", get(views::limits::all))
+        .route("/admin/log", post(acts::process::log))
+        .route("/admin/reload", post(acts::process::reload))
+}
+
+async fn readiness(State(desk): State<Arc<Desk>>) -> Response {
+    match desk.ready.is() {
         true => "ready\n".into_response(),
         false => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n").into_response(),
     }
 }
 
-async fn scrape(State(metrics): State<Metrics>, headers: HeaderMap) -> Response {
+async fn scrape(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let format = Format::accepted(accept);
-    ([(header::CONTENT_TYPE, format.media_type())], metrics.page(format)).into_response()
-}
-
-async fn explain(State(explainer): State<Arc<Explainer>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
-    if !is_operators(&headers) {
-        return (StatusCode::FORBIDDEN, "this is for operators' tools, by address\n").into_response();
-    }
-    let question = match Question::read(query.as_deref().unwrap_or_default()) {
-        Ok(question) => question,
-        Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
-    };
-    match serde_json::to_string(&explainer.answer(&question).await) {
-        Ok(json) => {
-            ([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], json).into_response()
-        }
-        Err(error) => {
-            tracing::error!(%error, "an explanation cannot be written");
-            StatusCode::INTERNAL_SERVER_ERROR.into_response()
-        }
-    }
-}
-
-/// Not a page in an operator's browser: no origin, and no name that somebody's DNS could give this address.
-fn is_operators(headers: &HeaderMap) -> bool {
-    let host = headers.get(header::HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
-    let by_address = host.is_some_and(|authority| {
-        let host = authority.host();
-        let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-        host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
-    });
-    by_address && !headers.contains_key(header::ORIGIN)
+    ([(header::CONTENT_TYPE, format.media_type())], desk.metrics.page(format)).into_response()
 }
 
 async fn accept(listener: TcpListener, router: Router, stop: CancellationToken, tasks: TaskTracker) {
@@ -196,8 +211,9 @@ async fn accept(listener: TcpListener, router: Router, stop: CancellationToken, 
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
-                let (service, stop) = (TowerToHyperService::new(router.clone()), stop.clone());
+            Ok((stream, peer)) => {
+                let (router, stop, peer) = (router.clone(), stop.clone(), Peer(peer.ip()));
+                let service = hyper::service::service_fn(move |request| serve(router.clone(), peer, request));
                 tasks.spawn(async move {
                     let _place = place;
                     let mut http = hyper::server::conn::http1::Builder::new();
@@ -222,29 +238,7 @@ async fn accept(listener: TcpListener, router: Router, stop: CancellationToken, 
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use axum::http::HeaderValue;
-
-    use super::*;
-
-    #[test]
-    fn a17_pages_in_a_browser_get_no_explanations() {
-        for (host, origin, fits) in [
-            (Some("127.0.0.1:8081"), None, true),
-            (Some("[::1]:8081"), None, true),
-            (Some("localhost:8081"), None, true),
-            (Some("10.0.0.7"), None, true),
-            (Some("rebound.example:8081"), None, false),
-            (Some("localhost.example"), None, false),
-            (Some("127.0.0.1:8081"), Some("http://evil.example"), false),
-            (Some("not a host"), None, false),
-            (None, None, false),
-        ] {
-            let mut headers = HeaderMap::new();
-            headers.extend(host.map(|host| (header::HOST, HeaderValue::from_static(host))));
-            headers.extend(origin.map(|origin| (header::ORIGIN, HeaderValue::from_static(origin))));
-            assert_eq!(is_operators(&headers), fits, "{host:?} {origin:?}");
-        }
-    }
+async fn serve(router: Router, peer: Peer, mut request: Request<Incoming>) -> Result<Response, Infallible> {
+    request.extensions_mut().insert(peer);
+    router.oneshot(request.map(Body::new)).await
 }

@@ -1,5 +1,6 @@
 //! The commands of `weir`, as a person types them.
 
+mod admin;
 mod apikey;
 mod audit;
 mod call;
@@ -94,6 +95,8 @@ enum Command {
     Explain(explain::Options),
     /// Ask a running weir whether it wants traffic; exits with 1 if not, 3 if nobody answers
     Health(health::Options),
+    /// Look at a running weir and change it: upstreams, clients, calls, limits, log, config
+    Admin(admin::Options),
     /// Audit records
     Audit {
         #[command(subcommand)]
@@ -174,6 +177,7 @@ pub async fn run(inherited: Result<Inherited, String>) -> ExitCode {
         Command::Schema => print(&schema()),
         Command::Explain(options) => explain::explain(&options).await,
         Command::Health(options) => health::health(&options).await,
+        Command::Admin(options) => Box::pin(admin::admin(options)).await,
         Command::Audit { command } => audit::run(command),
         Command::Keygen => print(&keygen()),
         Command::Apikey { subject } => print(&apikey::apikey(&subject)),

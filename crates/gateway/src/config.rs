@@ -1,6 +1,7 @@
 //! The config file, from text to settings: raw (as written) -> checked (all that is wrong, at once, with path, line and
 //! hint) -> the settings of each crate. Nothing outside this module knows the file's format.
 
+mod admin;
 mod audit;
 mod check;
 mod decode;
@@ -14,7 +15,6 @@ mod secret;
 mod telemetry;
 mod tree;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,11 +23,13 @@ use weir_core::endpoint::UpstreamRules;
 use weir_policy::rules::Book;
 use weir_store::{ParkingCaps, RecordCaps, ReplayCaps};
 
+pub use admin::{AdminPlan, OperatorKey};
 pub use audit::{AuditPlan, FilePlan};
 pub(crate) use check::ADMIN as DEFAULT_OPERATORS;
 pub use env::Environment;
 pub use load::{Loader, Outcome, Source};
 pub(crate) use operators::operators;
+pub(crate) use raw::Time;
 pub use report::{Path, Problem, Report, Severity};
 pub use schema::schema;
 pub use secret::Secret;
@@ -40,8 +42,8 @@ pub struct Config {
     pub front: weir_front::Settings,
     /// How clients are known.
     pub auth: weir_policy::settings::Settings,
-    /// Where operators connect; `None` switches that listener off.
-    pub admin: Option<SocketAddr>,
+    /// Where operators connect, and who they are; `None` switches that listener off.
+    pub admin: Option<AdminPlan>,
     /// The servers, in config order.
     pub upstreams: Vec<UpstreamPlan>,
     /// The paths clients use.
@@ -70,6 +72,26 @@ pub struct Config {
     pub audit: Option<AuditPlan>,
     /// What is measured and told.
     pub telemetry: TelemetryPlan,
+    /// Which files it was read from. No part of what it says.
+    pub source: SourceDigest,
+}
+
+/// Names what the files of a config said. Two configs that mean the same are equal, whatever their files look like.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SourceDigest(Option<[u8; 32]>);
+
+impl SourceDigest {
+    /// SHA-256 over the names and texts of the files.
+    #[must_use]
+    pub fn digest(&self) -> Option<[u8; 32]> {
+        self.0
+    }
+}
+
+impl PartialEq for SourceDigest {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// One server: how to speak to it, and what the catalog and router know of it.

@@ -85,7 +85,7 @@ impl<'a> Follower<'a> {
         }
         match outcome.config {
             None if news => {
-                weir.refused_reload(&"the config has errors");
+                weir.refused_reload(&format!("the config has errors:\n{}", self.said));
                 tracing::error!("the config has errors: nothing was changed");
             }
             None => {}

@@ -4,17 +4,21 @@ use std::process::ExitCode;
 
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 
+use crate::admin::Levers;
 use crate::config::{Config, Loader, Report, Source};
 use crate::handover::{Estate, Inherited, Predecessor, Program};
 use crate::reload::{Follower, say};
-use crate::telemetry;
+use crate::telemetry::{self, LogControl};
 use crate::weir::Weir;
 
 /// The config was not usable.
 pub(crate) const BAD_CONFIG: u8 = 2;
 /// weir could not start.
 pub(crate) const CANNOT_START: u8 = 1;
+/// Operators that wait for a reload.
+const MOST_RELOADS: usize = 8;
 /// A second signal ended the draining.
 const CUT_SHORT: u8 = 130;
 
@@ -27,10 +31,13 @@ pub(crate) async fn serve(source: Source, log: Option<&str>, inherited: Result<I
         eprintln!("{}\nweir: the config has errors, so nothing was started", outcome.report);
         return ExitCode::from(BAD_CONFIG);
     };
-    if let Err(why) = telemetry::start_log(&config.log, log) {
-        eprintln!("weir: {why}");
-        return ExitCode::from(BAD_CONFIG);
-    }
+    let log = match telemetry::start_log(&config.log, log) {
+        Ok(log) => log,
+        Err(why) => {
+            eprintln!("weir: {why}");
+            return ExitCode::from(BAD_CONFIG);
+        }
+    };
     telemetry::hook_panics();
     say(&outcome.report);
     let (program, inherited) = match (Program::own(), inherited.and_then(Inherited::open)) {
@@ -38,7 +45,7 @@ pub(crate) async fn serve(source: Source, log: Option<&str>, inherited: Result<I
         (Err(error), _) => return cannot_start(&format!("the system does not say where this program is: {error}")),
         (_, Err(why)) => return cannot_start(&why),
     };
-    let begun = Begun { loader, config, report: outcome.report };
+    let begun = Begun { loader, config, report: outcome.report, log };
     // Boxed: a whole config goes through it by value.
     Box::pin(run(begun, inherited, &program)).await
 }
@@ -48,10 +55,11 @@ struct Begun<'a> {
     loader: Loader<'a>,
     config: Config,
     report: Report,
+    log: LogControl,
 }
 
 async fn run(
-    Begun { loader, config, report }: Begun<'_>,
+    Begun { loader, config, report, log }: Begun<'_>,
     (estate, mut predecessor): (Estate, Option<Predecessor>),
     program: &Program,
 ) -> ExitCode {
@@ -78,6 +86,8 @@ async fn run(
         tracing::warn!(%error, "the process before was gone already");
     }
     tell_system(&[NotifyState::Ready]);
+    let (reload, mut reloads) = mpsc::channel(MOST_RELOADS);
+    weir.give(Levers { log, reload });
     let mut follower = Follower::new(loader, config, report);
     // What changed after it was read and before anybody watched.
     follower.follow(&weir);
@@ -97,6 +107,11 @@ async fn run(
                 }
             },
             () = follower.changed() => follower.follow(&weir),
+            Some(done) = reloads.recv() => {
+                follower.reload(&weir);
+                // Whoever asked may have gone.
+                let _gone = done.send(());
+            }
         }
     }
     Box::pin(finish(weir, &mut signals)).await

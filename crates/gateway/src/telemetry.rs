@@ -10,7 +10,7 @@ mod running;
 
 pub(crate) use exposition::Format;
 pub(crate) use logs::check_filter;
-pub use logs::{hook_panics, start_log};
+pub use logs::{LogControl, hook_panics, start_log};
 pub use metrics::Metrics;
 pub(crate) use names::exposed;
 pub(crate) use running::Telemetry;

@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use weir_core::admit::Gates;
 use weir_core::bell::Bells;
 use weir_core::catalog::{CatalogPorts, CatalogSettings, Topology};
+use weir_core::live::LiveCalls;
 use weir_core::port::{Action, Clock, Random};
 use weir_core::seal::{Key, Sealer};
 use weir_core::telemetry::{instruments, unix_seconds};
 use weir_core::upstream::Upstream;
 use weir_core::{Catalog, Router, TaskDesk};
 use weir_front::Front;
+use weir_policy::Blocked;
 use weir_policy::limit::Limits;
 use weir_policy::rules::Rules;
 use weir_store::{
@@ -20,10 +22,10 @@ use weir_store::{
 };
 use weir_upstream::Factory;
 
-use crate::admin::{Admin, Desk, Ready};
+use crate::admin::{Admin, Chronicle, Desk, Gate, Levers, Parts, Ready};
 use crate::audit::{AuditError, Auditing};
 use crate::clients::Clients;
-use crate::config::{Config, Loader, Report, Source, UpstreamPlan};
+use crate::config::{AdminPlan, Config, Loader, Report, Source, UpstreamPlan};
 use crate::explain::Explainer;
 use crate::handover::{Estate, Sealing};
 use crate::memory::Watch;
@@ -46,10 +48,11 @@ pub struct Weir {
     clients: Clients,
     rules: Arc<Rules>,
     explainer: Arc<Explainer>,
+    desk: Arc<Desk>,
     memory: Watch,
     auditing: Auditing,
     telemetry: Telemetry,
-    applied: Mutex<Applied>,
+    applied: Mutex<Box<Applied>>,
     has_successor: bool,
 }
 
@@ -126,7 +129,8 @@ impl Weir {
         let rules = Arc::new(Rules::new(config.rules.clone()));
         let auditing = Auditing::start(config.audit.as_ref(), clock.clone(), &factory)?;
         auditing.begun().await;
-        let gates = Gates { authorizer: rules.clone(), limiter: limits.clone(), audit: auditing.port() };
+        let blocked = Arc::new(Blocked::new(rules.clone()));
+        let gates = Gates { authorizer: blocked.clone(), limiter: limits.clone(), audit: auditing.port() };
         let catalog = catalog(&config, (&clock, &random), &gates, &sealer);
         catalog.apply(topology(&config, &upstreams));
         metrics.watch(&catalog);
@@ -137,26 +141,25 @@ impl Weir {
         let asked = ready.clone();
         metrics.ask_ready(move || asked.is());
         let explainer = Arc::new(Explainer::live(config.clone(), (&rules, &limits), &catalog, &clock));
+        let router = Router::new(catalog.clone(), gates.clone());
+        let live = router.live().clone();
         let listeners = async {
             // Clients' port first: if that cannot be had, nothing else matters.
             let kept = (&records, &replays, &parking, &bells);
-            let parts = (&catalog, sealer, socket);
+            let parts = (router, sealer, socket);
             let front = front(&config, (&clock, &random), (&gates, &clients), kept, parts).await?;
-            let admin = match config.admin {
-                None => None,
-                Some(address) => {
-                    let desk = Desk { metrics, ready: ready.clone(), explainer: explainer.clone() };
-                    Some(start_admin(address, operators, desk).await?)
-                }
-            };
-            Ok((front, admin))
+            let shown = (metrics, ready.clone(), explainer.clone());
+            let held = (catalog.clone(), live, limits.clone(), blocked);
+            let desk = Arc::new(desk(&config, shown, held, (&front, &clients), (&gates, &clock)));
+            let admin = start_admin(config.admin.as_ref(), operators, &desk).await?;
+            Ok((front, admin, desk))
         };
         match listeners.await {
-            Ok((front, admin)) => {
+            Ok((front, admin, desk)) => {
                 ready.set(true);
                 loaded("ok");
                 let memory = Watch::start(&config, front.pressure());
-                let applied = Mutex::new(Applied { started: config.clone(), config, upstreams });
+                let applied = Mutex::new(Box::new(Applied { started: config.clone(), config, upstreams }));
                 Ok(Self {
                     front,
                     sealing,
@@ -171,6 +174,7 @@ impl Weir {
                     clients,
                     rules,
                     explainer,
+                    desk,
                     memory,
                     auditing,
                     telemetry,
@@ -215,6 +219,11 @@ impl Weir {
         self.admin.as_ref().map(Admin::address)
     }
 
+    /// Lets operators change the log, and have the config read again.
+    pub(crate) fn give(&self, levers: Levers) {
+        self.desk.give(levers);
+    }
+
     /// How the upstreams stand, for operators.
     #[must_use]
     pub fn catalog(&self) -> &Arc<Catalog> {
@@ -229,9 +238,11 @@ impl Weir {
     /// An upstream cannot be made of its settings; nothing has changed then.
     pub fn reload(&self, config: Config) -> Result<Vec<&'static str>, ReloadError> {
         let detail = format!("{} upstreams, {} endpoints", config.upstreams.len(), config.endpoints.len());
+        let now = config.clone();
         let unmoved = self.apply(config).inspect_err(|error| self.refused_reload(error))?;
         count_reload("ok");
         self.operated("reload", &detail, true);
+        self.desk.applied_now(now, unmoved.clone());
         Ok(unmoved)
     }
 
@@ -239,6 +250,7 @@ impl Weir {
     pub(crate) fn refused_reload(&self, why: &dyn fmt::Display) {
         count_reload("error");
         self.operated("reload", &why.to_string(), false);
+        self.desk.refused(why.to_string());
     }
 
     fn operated(&self, what: &str, detail: &str, done: bool) {
@@ -271,6 +283,7 @@ impl Weir {
         self.parking.limit(config.parked);
         self.limits.replace(crate::limits::rates(&config));
         self.explainer.replace(config.clone());
+        self.desk.gate.replace(config.admin.clone());
         self.memory.replace(&config);
         let unmoved = unmoved(&applied.started, &config);
         applied.config = config;
@@ -425,12 +438,12 @@ async fn front(
     (clock, random): (&Arc<dyn Clock>, &Arc<dyn Random>),
     (gates, clients): (&Gates, &Clients),
     (records, replays, parking, bells): Kept<'_>,
-    (catalog, sealer, socket): (&Arc<Catalog>, Sealer, Option<TcpListener>),
+    (router, sealer, socket): (Router, Sealer, Option<TcpListener>),
 ) -> Result<Front, StartError> {
     let book = Arc::new(MemoryTasks::new(clock.clone(), TaskCaps::default()));
     let desk = TaskDesk::new(sealer.clone(), (random.clone(), clock.clone()), book);
-    let router = Router::new(catalog.clone(), gates.clone()).with_parking(parking.clone()).with_tasks(desk);
-    let router = Arc::new(router);
+    let catalog = router.catalog().clone();
+    let router = Arc::new(router.with_parking(parking.clone()).with_tasks(desk));
     let ports = weir_front::Ports {
         verifier: clients.verifier(),
         authorizer: gates.authorizer.clone(),
@@ -446,13 +459,43 @@ async fn front(
     };
     let listen = config.front.listen;
     let failed = |error| StartError::Listen { address: listen, operators: false, why: front_reason(&error) };
-    let served = (router, catalog.clone());
+    let served = (router, catalog);
     Front::bind(outbound::front(config), socket, ports, served, sealer).await.map_err(failed)
 }
 
-async fn start_admin(address: SocketAddr, socket: Option<TcpListener>, desk: Desk) -> Result<Admin, StartError> {
+/// What operators see and change.
+fn desk(
+    config: &Config,
+    (metrics, ready, explainer): (Metrics, Ready, Arc<Explainer>),
+    (catalog, live, limits, blocked): (Arc<Catalog>, Arc<LiveCalls>, Arc<Limits>, Arc<Blocked>),
+    (front, clients): (&Front, &Clients),
+    (gates, clock): (&Gates, &Arc<dyn Clock>),
+) -> Desk {
+    Desk::new(Parts {
+        metrics,
+        ready,
+        explainer,
+        catalog,
+        live,
+        front: front.overview(),
+        limits,
+        blocked,
+        credentials: clients.verifier(),
+        chronicle: Chronicle::new(config.clone(), clock.wall()),
+        gate: Gate::new(config.admin.clone(), clients.verifier(), (clock, &gates.audit)),
+        audit: gates.audit.clone(),
+        clock: clock.clone(),
+    })
+}
+
+async fn start_admin(
+    plan: Option<&AdminPlan>,
+    socket: Option<TcpListener>,
+    desk: &Arc<Desk>,
+) -> Result<Option<Admin>, StartError> {
+    let Some(address) = plan.map(|plan| plan.listen) else { return Ok(None) };
     let failed = |error: std::io::Error| StartError::Listen { address, operators: true, why: reason(&error) };
-    Admin::start(address, socket, desk).await.map_err(failed)
+    Admin::start(address, socket, desk.clone()).await.map(Some).map_err(failed)
 }
 
 /// The upstreams of a config; one whose settings did not change comes as the same object again.
@@ -486,11 +529,12 @@ fn sealer(config: &Config, sealing: &Sealing) -> Sealer {
 /// What changed in the file and cannot change in the running process.
 fn unmoved(old: &Config, new: &Config) -> Vec<&'static str> {
     let queue = |config: &Config| config.audit.as_ref().map(|plan| plan.queue);
+    let place = |config: &Config| config.admin.as_ref().map(|plan| plan.listen);
     [
         ("listen", old.front.listen != new.front.listen),
         ("limits.backlog", old.front.limits.backlog != new.front.limits.backlog),
         ("tls (on or off)", old.front.tls.is_some() != new.front.tls.is_some()),
-        ("admin.listen", old.admin != new.admin),
+        ("admin.listen", place(old) != place(new)),
         ("keys", old.keys != new.keys),
         ("log", old.log != new.log),
         ("telemetry.metrics.enabled", old.telemetry.measured != new.telemetry.measured),

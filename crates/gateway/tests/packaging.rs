@@ -22,7 +22,11 @@ fn yaml(text: &str) -> Value {
 }
 
 fn config(text: &str) -> Config {
-    let key = |name: &str| (name == "WEIR_KEY").then(|| "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA".to_owned());
+    let key = |name: &str| match name {
+        "WEIR_KEY" => Some("AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA".to_owned()),
+        "WEIR_ADMIN_TOKEN" => Some("weir_0123456789_operators-of-a-test".to_owned()),
+        _ => None,
+    };
     let source = Source::Text { name: "packaged".to_owned(), text: text.to_owned() };
     let outcome = Loader::new(source, &key).load();
     assert!(outcome.report.problems().is_empty(), "{}", outcome.report);
@@ -32,7 +36,7 @@ fn config(text: &str) -> Config {
 /// The default ports, as the code has them.
 fn ports() -> (u16, u16) {
     let config = config("upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }");
-    (config.front.listen.port(), config.admin.unwrap().port())
+    (config.front.listen.port(), config.admin.as_ref().unwrap().listen.port())
 }
 
 #[test]
@@ -45,7 +49,8 @@ fn the_openapi_file_has_exactly_the_routes_there_are() {
     let metadata = WELL_KNOWN_PATHS.into_iter().chain([own_metadata.as_str()]);
     let line = LINE_PATHS.map(|end| format!("{default}{end}"));
     let ours = [default.as_str(), line[0].as_str(), line[1].as_str()];
-    let expected: BTreeSet<&str> = ROUTES.into_iter().chain(ours).chain(metadata.clone()).collect();
+    let expected: BTreeSet<&str> =
+        ROUTES.into_iter().map(|(path, _)| path).chain(ours).chain(metadata.clone()).collect();
     assert_eq!(found, expected);
     let methods = |path: &str| -> BTreeSet<&str> {
         let operations = ["get", "put", "post", "delete", "options", "head", "patch"];
@@ -53,8 +58,8 @@ fn the_openapi_file_has_exactly_the_routes_there_are() {
     };
     assert_eq!(methods(&default), BTreeSet::from(["post", "get", "delete"]));
     assert_eq!(line.each_ref().map(|path| methods(path)), [BTreeSet::from(["get"]), BTreeSet::from(["post"])]);
-    for route in ROUTES.into_iter().chain(metadata) {
-        assert_eq!(methods(route), BTreeSet::from(["get"]), "{route}");
+    for (route, method) in ROUTES.into_iter().chain(metadata.map(|path| (path, "get"))) {
+        assert_eq!(methods(route), BTreeSet::from([method]), "{route}");
     }
     assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
     let (clients, operators) = ports();
@@ -111,10 +116,10 @@ fn the_base_of_the_manifests_runs_this_weir() {
         ports.iter().find(|port| port["name"] == name).unwrap()["containerPort"].as_u64().unwrap()
     };
     assert_eq!(port("mcp"), u64::from(config.front.listen.port()));
-    assert_eq!(port("admin"), u64::from(config.admin.unwrap().port()));
+    assert_eq!(port("admin"), u64::from(config.admin.as_ref().unwrap().listen.port()));
     for (probe, path) in [("startupProbe", "/healthz"), ("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
         assert_eq!(container[probe]["httpGet"]["path"], path);
-        assert!(ROUTES.contains(&path));
+        assert!(ROUTES.contains(&(path, "get")));
     }
     assert_eq!(container["image"], format!("weir:{}", env!("CARGO_PKG_VERSION")));
     let before_the_signal = container["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap();
@@ -133,7 +138,7 @@ fn the_unit_and_the_scrape_config_name_what_there_is() {
     assert!(stop.trim_end_matches('s').parse::<u64>().unwrap() > drain.as_secs());
     let scrape = yaml(&read("deploy/prometheus/prometheus.yml"));
     let job = &scrape["scrape_configs"][0];
-    assert!(ROUTES.contains(&job["metrics_path"].as_str().unwrap()));
+    assert!(ROUTES.contains(&(job["metrics_path"].as_str().unwrap(), "get")));
     let target = job["static_configs"][0]["targets"][0].as_str().unwrap();
     assert_eq!(target, format!("127.0.0.1:{}", ports().1));
 }

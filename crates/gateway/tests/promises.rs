@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const REQUIREMENTS: [RangeInclusive<u16>; 3] = [1..=253, 271..=283, 286..=286];
 
 /// Rows of the fault matrix by letter and number.
-const FAULTS: [(char, RangeInclusive<u16>); 13] = [
+const FAULTS: [(char, RangeInclusive<u16>); 14] = [
     ('a', 1..=9),
     ('a', 17..=26),
     ('b', 1..=25),
@@ -24,6 +24,7 @@ const FAULTS: [(char, RangeInclusive<u16>); 13] = [
     ('f', 9..=18),
     ('g', 1..=5),
     ('g', 10..=10),
+    ('g', 14..=14),
 ];
 
 fn root() -> PathBuf {

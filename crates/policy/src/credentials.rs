@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -61,10 +61,26 @@ struct Plan {
     verified: Cache<[u8; 32], Arc<Verified>>,
 }
 
+/// How an issuer is doing; for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IssuerStatus {
+    /// Its name, the `iss` of its tokens.
+    pub issuer: Arc<str>,
+    /// Whether its tokens can be checked now.
+    pub ready: bool,
+    /// Attempts in a row to get its keys that failed.
+    pub failures: u32,
+    /// How long ago its keys came; `None`: never, or it is asked about each token.
+    pub keys_age: Option<Duration>,
+    /// Tokens of its that were refused since the config was applied.
+    pub refused: u64,
+}
+
 /// An issuer at work.
 pub(crate) struct Vouching {
     issuer: Issuer,
     way: Way,
+    refused: AtomicU64,
 }
 
 /// How an issuer's word is known to be its own.
@@ -84,7 +100,7 @@ impl Vouching {
                 Way::Asked(Introspector::new(url, client_id, client_secret))
             }
         };
-        Self { issuer, way }
+        Self { issuer, way, refused: AtomicU64::new(0) }
     }
 
     fn keeper(&self) -> Option<&Arc<Keeper>> {
@@ -188,6 +204,20 @@ impl Credentials {
             self.was_ready.store(true, Ordering::Release);
         }
         ready
+    }
+
+    /// How every issuer is doing, by name.
+    #[must_use]
+    pub fn issuers(&self) -> Vec<IssuerStatus> {
+        let plan = self.plan.load_full();
+        let status = |vouching: &Arc<Vouching>| {
+            let (ready, failures, keys_age) = vouching.keeper().map_or((true, 0, None), |keeper| keeper.status());
+            let refused = vouching.refused.load(Ordering::Relaxed);
+            IssuerStatus { issuer: vouching.issuer.name.clone(), ready, failures, keys_age, refused }
+        };
+        let mut all: Vec<_> = plan.issuers.values().map(status).collect();
+        all.sort_by(|a, b| a.issuer.cmp(&b.issuer));
+        all
     }
 
     /// Keeps the keys of all issuers fresh, also after [`Self::replace`]. Never ends; drop it to end it.
@@ -308,7 +338,10 @@ impl Plan {
     async fn verify(&self, text: &str, digest: &[u8; 32], world: &World) -> Result<Verified, Refused> {
         let (by, parts) = self.issuer_of(text)?;
         let generation = by.generation();
-        let claims = by.claims(Shown { text, digest, parts }, &self.settings, world).await?;
+        let claims = by.claims(Shown { text, digest, parts }, &self.settings, world).await;
+        let claims = claims.inspect_err(|_| {
+            by.refused.fetch_add(1, Ordering::Relaxed);
+        })?;
         let subject = token::subject(&claims, &by.issuer, &self.settings)?;
         let (audiences, times) = (claims.audiences().clone(), claims.times());
         let until = world.clock.monotonic() + BELIEVED;

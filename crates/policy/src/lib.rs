@@ -5,6 +5,7 @@
 
 mod api_key;
 pub mod audit;
+mod blocked;
 mod claimed;
 mod credentials;
 mod introspect;
@@ -19,6 +20,7 @@ mod token;
 
 pub use api_key::digest as api_key_digest;
 pub use audit::{LogAudit, Silent};
+pub use blocked::Blocked;
 pub use claimed::{Claimed, claimed};
-pub use credentials::{Credentials, Ports};
+pub use credentials::{Credentials, IssuerStatus, Ports};
 pub use open::{AllowAll, Open, Unlimited};

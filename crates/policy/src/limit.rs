@@ -12,10 +12,12 @@ mod queue;
 mod refusal;
 mod rules;
 mod standing;
+mod survey;
 mod table;
 
 pub use rules::{Concurrency, Limit, Rate, Rates, ToolLimit, ToolPattern, Uncounted};
 pub use standing::Standing;
+pub use survey::{Crowd, Pressed, Whose};
 
 use std::fmt;
 use std::net::IpAddr;

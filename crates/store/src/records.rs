@@ -293,6 +293,19 @@ impl Records for MemoryRecords {
         }
     }
 
+    fn visit(&self, kind: RecordKind, look: &mut dyn FnMut(&RecordKey, &[u8])) {
+        let now = self.now();
+        for shard in &self.shards {
+            let shard = lock(shard);
+            for (name, entry) in shard.entries.iter().filter(|(_, entry)| entry.ends > now) {
+                let key = key_of(entry.principal.clone(), name);
+                if key.kind == kind {
+                    look(&key, &entry.value);
+                }
+            }
+        }
+    }
+
     fn expired(&self, kind: RecordKind) -> Vec<RecordKey> {
         self.sweep(self.now());
         let mut all = Vec::new();

@@ -211,6 +211,7 @@ impl Upstream for Server {
         Health {
             revision: self.line.revision(),
             down: self.breaker.is_failing(),
+            breaker_open: self.breaker.is_open(),
             last_error: self.site.last_error(),
             in_flight: self.site.bounds.in_flight.saturating_sub(self.places.available_permits()),
             sessions,

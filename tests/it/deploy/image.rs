@@ -116,7 +116,9 @@ fn holds(image: &Path) {
         assert!(image.join("usr/share").join(script).metadata().unwrap().len() > 1000, "{script}");
     }
     let config = root().join("deploy/compose/weir/weir.yaml");
-    printed(Command::new(&weir).arg("check").env("WEIR_CONFIG", config).env("WEIR_KEY", KEY));
+    printed(
+        Command::new(&weir).arg("check").env("WEIR_CONFIG", config).env("WEIR_KEY", KEY).env("WEIR_ADMIN_TOKEN", KEY),
+    );
 }
 
 #[test]

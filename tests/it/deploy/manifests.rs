@@ -53,11 +53,13 @@ fn the_config_is_weirs(rendered: &Rendered<'_>) {
     let grace = rendered.pod()["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap();
     assert!(grace > before + drain, "{}: killed after {grace} s, in the middle of its draining", rendered.name);
     // What the config takes from the environment comes from a secret.
-    assert!(text.contains("${WEIR_KEY}"));
+    assert!(text.contains("${WEIR_KEY}") && text.contains("${WEIR_ADMIN_TOKEN}"));
     let secret = &container(rendered)["envFrom"][0]["secretRef"]["name"];
     for made in rendered.all("Secret") {
         assert_eq!(&made["metadata"]["name"], secret);
-        assert!(made["stringData"]["WEIR_KEY"].is_string());
+        for name in ["WEIR_KEY", "WEIR_ADMIN_TOKEN"] {
+            assert!(made["stringData"][name].is_string(), "{name}");
+        }
     }
 }
 

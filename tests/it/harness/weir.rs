@@ -27,7 +27,7 @@ impl Weir {
         Self::with(json!({ "upstreams": upstreams }))
     }
 
-    /// Starts weir with this config; `listen` and `admin` are added.
+    /// Starts weir with this config; `listen` and `admin.listen` are added.
     pub fn with(config: Value) -> Self {
         Self::until(&[], config, "/readyz", LOG)
     }
@@ -59,7 +59,7 @@ impl Weir {
         let held = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let [port, admin] = held.map(|listener| listener.local_addr().unwrap().port());
         config["listen"] = json!(format!("127.0.0.1:{port}"));
-        config["admin"] = json!({ "listen": format!("127.0.0.1:{admin}") });
+        config["admin"]["listen"] = json!(format!("127.0.0.1:{admin}"));
         let folder = fresh_folder();
         let file = folder.join("weir.json");
         std::fs::write(&file, config.to_string()).unwrap();
@@ -144,7 +144,7 @@ impl Weir {
     /// Rewrites the config with other upstreams, as an editor would: by a rename.
     pub fn rewrite(&self, mut config: Value) {
         config["listen"] = json!(format!("127.0.0.1:{}", self.port));
-        config["admin"] = json!({ "listen": format!("127.0.0.1:{}", self.admin) });
+        config["admin"]["listen"] = json!(format!("127.0.0.1:{}", self.admin));
         let next = self.folder.join("weir.json.next");
         std::fs::write(&next, config.to_string()).unwrap();
         std::fs::rename(next, self.config_file()).unwrap();

@@ -27,7 +27,10 @@ VARIANTS = {
         "autoscaling": {"enabled": True},
         "podDisruptionBudget": {"enabled": True},
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-        "secret": {"create": True, "values": {"WEIR_KEY": "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA"}},
+        "secret": {"create": True, "values": {
+            "WEIR_KEY": "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA",
+            "WEIR_ADMIN_TOKEN": "weir_0123456789_operators-of-a-test",
+        }},
         "imagePullSecrets": [{"name": "pull"}],
         "podAnnotations": {"a": "b"},
         "podLabels": {"c": "d"},

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::closed::Closed;
 use super::dress::{dress, linked};
 use super::feed::{Feed, Snapshot, State};
 use super::source::Source;
@@ -82,6 +83,10 @@ pub(super) fn build(
     let mut status = Status::new(!sources.is_empty());
     let mut used = Vec::with_capacity(sources.len());
     for source in sources {
+        if let Some(closed) = works.closed.find(source.id()) {
+            status.closed(source, closed);
+            continue;
+        }
         let part = Part::of(works, source, (kind, class));
         status.add(source, &part, (kind, class), works);
         used.push(segments.of(endpoint, source, kind, &part));
@@ -138,6 +143,12 @@ impl Status {
             self.settled = false;
             self.wait_until = self.wait_until.max(Some(source.feed(works, class).wait_until));
         }
+    }
+
+    /// Nothing is shown of an upstream that an operator took out, and nothing waited for.
+    fn closed(&mut self, source: &Source, closed: Closed) {
+        self.missing.push(Missing { upstream: source.id().clone(), reason: "disabled", since: closed.since });
+        self.freshness = Freshness::NONE;
     }
 }
 

@@ -40,6 +40,8 @@ pub(super) struct Snapshot {
     pub(super) error: Option<Arc<str>>,
     /// Good walks so far.
     pub(super) walks: u64,
+    /// When the last good one ended.
+    pub(super) walked_at: Option<SystemTime>,
     /// Definitions that changed so far.
     pub(super) redefined: u64,
 }
@@ -95,6 +97,7 @@ impl Snapshot {
             walked: false,
             error: None,
             walks: 0,
+            walked_at: None,
             redefined: 0,
         }
     }
@@ -118,6 +121,8 @@ pub(super) struct Feed {
     /// Lists wait for the first walk until then.
     pub(super) wait_until: Instant,
     snapshot: ArcSwap<Snapshot>,
+    /// Rung when an operator wants the lists walked now.
+    pub(super) again: Notify,
     bell: Arc<Notify>,
 }
 
@@ -136,7 +141,14 @@ impl Feed {
             snapshot = Snapshot { state: State::Stale, since, walked: false, walks: 0, ..before.clone() };
             snapshot.promise_nothing();
         }
-        Self { upstream, class, wait_until: Instant::now() + wait, snapshot: ArcSwap::from_pointee(snapshot), bell }
+        Self {
+            upstream,
+            class,
+            wait_until: Instant::now() + wait,
+            snapshot: ArcSwap::from_pointee(snapshot),
+            again: Notify::new(),
+            bell,
+        }
     }
 
     pub(super) fn snapshot(&self) -> Arc<Snapshot> {

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::feed::{Feed, Snapshot};
 use super::terms::Rules;
+use super::timing::Timings;
 use super::watcher::Watcher;
 use super::works::Works;
 use crate::capability::CapabilityClass;
@@ -17,6 +18,8 @@ use crate::upstream::Upstream;
 /// An upstream and its feeds.
 pub(super) struct Source {
     pub(super) upstream: Arc<dyn Upstream>,
+    /// How its calls went lately.
+    pub(super) timings: Arc<Timings>,
     rules: ArcSwap<Rules>,
     base: Arc<Feed>,
     others: Mutex<Vec<(Arc<Feed>, CancellationToken)>>,
@@ -34,8 +37,14 @@ impl Source {
         let base = feed(works, upstream.id(), CapabilityClass::BASE, before);
         let stop = works.stop.child_token();
         let rules = ArcSwap::from_pointee(Rules::new(rules));
-        let source =
-            Arc::new(Self { upstream, rules, base: base.clone(), others: Mutex::default(), stop: stop.clone() });
+        let source = Arc::new(Self {
+            upstream,
+            timings: Arc::default(),
+            rules,
+            base: base.clone(),
+            others: Mutex::default(),
+            stop: stop.clone(),
+        });
         spawn(works, Watcher::new(works.clone(), source.clone(), base), stop);
         source
     }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::Catalog;
+use super::closed::Closed;
 use super::feed::{Feed, State};
+use super::timing::Recent;
 use crate::capability::CapabilityClass;
 use crate::names::UpstreamId;
 use crate::schema::Contract;
@@ -19,6 +21,10 @@ pub struct UpstreamStatus {
     pub health: Health,
     /// What the server said of itself when it was last reached.
     pub about: Option<Arc<About>>,
+    /// Whether, and how, an operator took it out.
+    pub closed: Option<Closed>,
+    /// How its calls went in the last minute or two.
+    pub recent: Recent,
     /// Its lists, the base class first.
     pub lists: Vec<ListStatus>,
 }
@@ -48,6 +54,8 @@ pub struct ListStatus {
     pub truncated: Option<&'static str>,
     /// Good walks so far.
     pub walks: u64,
+    /// When the last good one ended.
+    pub walked_at: Option<SystemTime>,
     /// Why it is stale or down.
     pub error: Option<Arc<str>>,
 }
@@ -61,6 +69,8 @@ impl Catalog {
             id: source.id().clone(),
             health: source.upstream.health(),
             about: source.base().snapshot().about.clone(),
+            closed: self.closed(source.id()),
+            recent: source.timings.recent(),
             lists: source.feeds().iter().map(|feed| list(feed)).collect(),
         };
         layout.sources.iter().map(status).collect()
@@ -88,6 +98,7 @@ fn list(feed: &Feed) -> ListStatus {
         redefined: snapshot.redefined,
         truncated: snapshot.lists.iter().find_map(|list| list.truncated),
         walks: snapshot.walks,
+        walked_at: snapshot.walked_at,
         error: snapshot.error.clone(),
     }
 }

@@ -11,7 +11,7 @@ use weir_wire::scan::{self, Limits};
 
 use super::view::Version;
 use crate::names::UpstreamId;
-use crate::schema::{Contract, Contracts};
+use crate::schema::{Contract, Contracts, Unusable};
 use crate::telemetry::{ItemMeter, UpstreamMeter};
 use crate::toolset::Hints;
 use crate::upstream::ListKind;
@@ -187,6 +187,18 @@ impl Draft {
 }
 
 impl Tool {
+    /// Whether its input schema can be used for validation; `None`: it has none.
+    #[must_use]
+    pub fn input_schema(&self) -> Option<Result<(), Unusable>> {
+        self.input.usable()
+    }
+
+    /// The same of its output schema.
+    #[must_use]
+    pub fn output_schema(&self) -> Option<Result<(), Unusable>> {
+        self.output.usable()
+    }
+
     /// A resource that no list shows, but that a client may ask for by its URI.
     pub(crate) fn unlisted(upstream: &UpstreamId, uri: &str) -> Self {
         let raw = Bytes::from(serde_json::json!({ "uri": uri }).to_string());
@@ -232,7 +244,8 @@ impl Version {
 
 /// A text of an upstream's for logs and labels: cut, and without control, formatting or direction characters, which
 /// could forge lines or hide text from whoever reads them (fault B25).
-pub(crate) fn plain(text: &str, most: usize) -> String {
+#[must_use]
+pub fn plain(text: &str, most: usize) -> String {
     let unseen = |c: char| {
         c.is_control()
             || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')

@@ -42,7 +42,7 @@ pub struct Missing {
     /// Which.
     pub upstream: UpstreamId,
     /// `pending` (its first walk has not ended), `down` (nothing of it is shown), `stale` (its last good items are shown)
-    /// or `truncated` (a guard cut its list).
+    /// or `truncated` (a guard cut its list), or `disabled` (an operator took it out).
     pub reason: &'static str,
     /// Since when.
     pub since: SystemTime,

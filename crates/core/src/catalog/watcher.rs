@@ -60,7 +60,14 @@ impl Watcher {
             }
             self.lost(&failure);
             let wait = self.backoff.next(&*self.works.ports.random);
-            self.expiring(tokio::time::sleep(wait)).await;
+            let feed = self.feed.clone();
+            let pause = async {
+                tokio::select! {
+                    () = tokio::time::sleep(wait) => {}
+                    () = feed.again.notified() => {}
+                }
+            };
+            self.expiring(pause).await;
         }
     }
 
@@ -116,6 +123,7 @@ impl Watcher {
             snapshot.walked = true;
             snapshot.error = None;
             snapshot.walks += 1;
+            snapshot.walked_at = Some(since);
         });
         if self.feed.class == crate::CapabilityClass::BASE {
             instruments().catalog_last_walk.record(unix_seconds(since), &[self.label()]);
@@ -173,6 +181,7 @@ impl Watcher {
                 Ok(())
             }
             () = timer => Ok(()),
+            () = self.feed.again.notified() => Ok(()),
         }
     }
 

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::closed::ClosedOnes;
 use super::settings::{CatalogPorts, CatalogSettings};
 use crate::schema::Contracts;
 
@@ -17,6 +18,8 @@ pub(super) struct Works {
     pub(super) settings: CatalogSettings,
     pub(super) ports: CatalogPorts,
     pub(super) contracts: Contracts,
+    /// Upstreams that an operator took out.
+    pub(super) closed: ClosedOnes,
     /// Rung when a feed has something new.
     pub(super) bell: Arc<Notify>,
     /// Owns every task; the shutdown awaits them.
@@ -32,6 +35,7 @@ impl Works {
             settings,
             ports,
             contracts: Contracts::default(),
+            closed: ClosedOnes::default(),
             bell: Arc::new(Notify::new()),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),

@@ -11,8 +11,9 @@ use weir_wire::method::Method;
 use super::check::is_error;
 use super::way::Way;
 use crate::call::Call;
-use crate::catalog::Item;
+use crate::catalog::{Item, Timings};
 use crate::failure::Failure;
+use crate::live::{Live, Phase};
 use crate::port::{Attempt, Audit, Ended, Permit, Verdict};
 use crate::principal::Principal;
 use crate::reply::{End, Event, Payload, PayloadSource, Reply};
@@ -26,6 +27,10 @@ pub(super) struct Record {
     began: Instant,
     bytes: u64,
     written: bool,
+    /// Where it stands among the calls that run.
+    live: Option<Live>,
+    /// Where it is timed.
+    timings: Option<Arc<Timings>>,
 }
 
 /// Whose call it is, of what, and what it holds until it ends.
@@ -39,7 +44,23 @@ pub(super) struct Begun {
 
 impl Record {
     pub(super) fn begin(audit: Arc<dyn Audit>, begun: Begun) -> Self {
-        Self { audit, begun, began: Instant::now(), bytes: 0, written: false }
+        Self { audit, begun, began: Instant::now(), bytes: 0, written: false, live: None, timings: None }
+    }
+
+    /// The call is timed from its beginning.
+    pub(super) fn timed(&mut self, timings: Arc<Timings>) {
+        self.timings = Some(timings);
+    }
+
+    /// The call was sent.
+    pub(super) fn runs(&mut self, live: Live) {
+        self.live = Some(live);
+    }
+
+    fn is(&self, phase: Phase) {
+        if let Some(live) = &self.live {
+            live.is(phase);
+        }
     }
 
     /// Goes along with a reply until it ends.
@@ -47,8 +68,14 @@ impl Record {
         let mut record = Some(self);
         reply.map(move |event| match event {
             Event::End(end) => Event::End(finish(way.pass(end), record.take())),
-            Event::Ask(ask) => way.ask(ask),
-            Event::Note(note) => Event::Note(note),
+            Event::Ask(ask) => {
+                record.iter().for_each(|record| record.is(Phase::Asking));
+                way.ask(ask)
+            }
+            Event::Note(note) => {
+                record.iter().for_each(|record| record.is(Phase::Answering));
+                Event::Note(note)
+            }
         })
     }
 
@@ -67,6 +94,10 @@ impl Record {
         if let Some(span) = &call.trace.span {
             told(span, call, item, (outcome, took));
         }
+        if let Some(timings) = &self.timings {
+            timings.note(outcome, took);
+        }
+        self.live = None;
         let attempt = Attempt { principal, call, item: Some(item) };
         let ended = Ended { outcome, took, bytes: self.bytes, verdict: std::mem::take(verdict) };
         self.audit.ended(&attempt, &ended);
@@ -135,9 +166,19 @@ struct Arriving {
     outcome: &'static str,
 }
 
+impl Arriving {
+    fn poll_inner(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+        let Self { inner, record, .. } = self;
+        let Some(live) = &record.live else { return inner.poll_chunk(cx) };
+        live.is(Phase::Answering);
+        live.poll_unless_stopped(cx, |cx| inner.poll_chunk(cx))
+            .map(|chunk| chunk.unwrap_or_else(|stopped| Some(Err(stopped))))
+    }
+}
+
 impl PayloadSource for Arriving {
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
-        let chunk = self.inner.poll_chunk(cx);
+        let chunk = self.poll_inner(cx);
         match &chunk {
             Poll::Ready(None) => self.record.write(self.outcome),
             Poll::Ready(Some(Err(failure))) => self.record.write(failure.reason()),

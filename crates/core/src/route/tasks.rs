@@ -23,7 +23,7 @@ use super::way::Way;
 use super::{Look, Router};
 use crate::admit::Authenticated;
 use crate::call::{AsTask, Call};
-use crate::catalog::Item;
+use crate::catalog::{Closing, Item};
 use crate::failure::{Failure, FailureKind};
 use crate::port::KeptTask;
 use crate::principal::Principal;
@@ -61,6 +61,9 @@ impl Router {
             _ if home.own => return Err(unknown()),
             _ => {}
         }
+        if let Some(refusal) = self.shut(&home) {
+            return Err(refusal);
+        }
         let Whereabouts { upstream, outbound, way } = self.whereabouts(&call, home).ok_or_else(unknown)?;
         let state = whole(upstream.call(outbound).await).await.map_err(|failure| match failure.kind() {
             // The upstream names it by its own id, which is nobody's business.
@@ -79,12 +82,19 @@ impl Router {
         let (principal, asked) = (call.principal(), call.inner());
         let name = asked.params.task_id().ok().flatten()?;
         let desk = self.tasks.as_ref()?;
-        let home = desk.find(principal, &asked.endpoint, &name).filter(|home| !home.own)?;
+        let home =
+            desk.find(principal, &asked.endpoint, &name).filter(|home| !home.own && self.shut(home).is_none())?;
         if desk.book.find((principal, &asked.endpoint), &name).is_some_and(|kept| kept.settled) {
             return None;
         }
         let Whereabouts { upstream, outbound, .. } = self.whereabouts(call, home)?;
         upstream.follow(outbound).await
+    }
+
+    /// What whoever asks after a task of a disabled upstream hears. Those of one that is drained may end.
+    fn shut(&self, home: &TaskHome) -> Option<Failure> {
+        let disabled = self.catalog.closed(&home.upstream).is_some_and(|closed| closed.how == Closing::Disabled);
+        if disabled { self.catalog.refusal(&home.upstream) } else { None }
     }
 
     /// How a task is asked after; `None` where its sender may not, or not any more.

@@ -150,6 +150,10 @@ impl Records for Kept {
         self.0.lock().unwrap().len()
     }
 
+    fn visit(&self, _kind: RecordKind, look: &mut dyn FnMut(&RecordKey, &[u8])) {
+        self.0.lock().unwrap().iter().for_each(|(key, record)| look(key, &record.value));
+    }
+
     fn expired(&self, _kind: RecordKind) -> Vec<RecordKey> {
         Vec::new()
     }

@@ -78,7 +78,7 @@ async fn answer(options: &Options, question: &Question) -> Result<Explanation, (
     }
     // clap asks for the one or the other.
     let config = load(options.config.as_deref().unwrap_or(Path::new("weir.yaml"))).map_err(|why| (BAD_CONFIG, why))?;
-    if let Some(address) = config.admin.filter(|address| address.port() != 0) {
+    if let Some(address) = config.admin.as_ref().map(|plan| plan.listen).filter(|address| address.port() != 0) {
         match ask(&format!("http://{address}"), question).await {
             Ok(explanation) => return Ok(explanation),
             Err(why) => eprintln!("weir: no weir answers at {address} ({why})"),

@@ -1,6 +1,7 @@
 //! What is wrong with a config: one function a section, none of them stops at its first complaint.
 
 mod access;
+mod admin;
 mod audit;
 mod auth;
 mod endpoints;
@@ -27,8 +28,8 @@ use weir_policy::rules::{Book, Ruling, Sheet};
 use super::env::Environment;
 use super::raw::{Raw, RawLog, RawLogFormat, RawTeam, Time};
 use super::report::{Path, Problem, Report};
-use super::{CatalogPlan, Config, LogFormat, LogPlan, UpstreamPlan};
-pub(crate) use listen::ADMIN;
+use super::{CatalogPlan, Config, LogFormat, LogPlan, SourceDigest, UpstreamPlan};
+pub(crate) use admin::LISTEN as ADMIN;
 pub(crate) use policy::book;
 use rules::Defaults;
 
@@ -74,10 +75,10 @@ pub(crate) struct Main {
 pub(crate) fn main(raw: Raw, folder: &std::path::Path, environment: Environment<'_>, report: &mut Report) -> Main {
     let defaults = Defaults::check(&raw, folder, report);
     let mut front = listen::check(&raw, folder, report);
-    let admin = listen::admin(&raw, front.listen, report);
     let keys = access::keys(&raw, report);
     access::store(&raw, report);
     let auth = auth::check(&raw, &mut front, report);
+    let admin = admin::check(raw.admin.as_ref(), front.listen, !auth.issuers.is_empty(), report);
     let (catalog, log, drain) =
         (catalog(&raw, report), log(raw.log.as_ref(), report), positive(raw.drain, "drain", report));
     let sessions = limits::sessions(raw.limits.as_ref(), report);
@@ -114,6 +115,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, environment: Environment<
         rules: Arc::new(Book::default()),
         audit,
         telemetry,
+        source: SourceDigest::default(),
     };
     let (rulings, files) = (part.rulings, part.files);
     Main { config, defaults, include: raw.include, common, rulings, files, own_endpoints }

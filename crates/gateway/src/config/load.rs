@@ -13,7 +13,7 @@ use super::env::{Environment, fill_in};
 use super::raw::{RawMcpServer, RawTeam};
 use super::report::{Path, Problem, Report};
 use super::tree::{LONGEST, Node, Value};
-use super::{Config, raw};
+use super::{Config, SourceDigest, raw};
 
 /// The folder may hold one file a team; more than this is a folder that was not meant.
 const MOST_FILES: usize = 1000;
@@ -93,9 +93,9 @@ impl<'a> Loader<'a> {
     }
 
     fn digest(&self) -> Digest {
-        let own = match &self.source {
-            Source::File(file) => Some(file.clone()),
-            Source::Text { .. } => None,
+        let (own, text) = match &self.source {
+            Source::File(file) => (Some(file.clone()), None),
+            Source::Text { text, .. } => (None, Some(text)),
         };
         let teams = self.include.as_deref().map(|include| files_in(include).unwrap_or_default()).unwrap_or_default();
         let mut hash = Sha256::new();
@@ -103,6 +103,7 @@ impl<'a> Loader<'a> {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         };
+        text.into_iter().for_each(|text| part(text.as_bytes()));
         for file in own.into_iter().chain(teams).chain(self.rules.iter().cloned()) {
             part(file.as_os_str().as_encoded_bytes());
             match read(&file) {
@@ -117,7 +118,11 @@ impl<'a> Loader<'a> {
     pub fn load(&mut self) -> Outcome {
         // Before anything is read: what changes meanwhile is stale then, and read once more.
         self.read = self.digest();
-        let outcome = self.load_all();
+        let mut outcome = self.load_all();
+        if let Some(config) = &mut outcome.config {
+            // Of the teams' files and those with rules too, which are known by now.
+            config.source = SourceDigest(Some(self.digest()));
+        }
         self.rules.sort();
         self.rules.dedup();
         outcome

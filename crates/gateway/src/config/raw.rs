@@ -1,5 +1,6 @@
 //! The config as it is written: every key optional, nothing judged yet. The JSON Schema is made from these types.
 
+mod admin;
 mod audit;
 mod auth;
 mod endpoint;
@@ -13,6 +14,7 @@ mod toolsets;
 mod units;
 mod upstream;
 
+pub(crate) use admin::{RawAdmin, RawAdminToken, RawMetrics};
 pub(crate) use audit::{RawArguments, RawAudit, RawAuditFile, RawOnFailure, RawOtlp, RawRotate};
 pub(crate) use auth::{RawApiKey, RawAuth, RawIntrospection, RawIssuer, RawSubject};
 pub(crate) use endpoint::{RawAlphabet, RawEndpoint, RawNaming, RawPage, RawPrefix};
@@ -41,7 +43,7 @@ pub(crate) struct Raw {
     pub(crate) listen: Option<String>,
     /// The `scheme://host[:port]` under which clients reach weir. Default: `http(s)://` and what `listen` says.
     pub(crate) public_url: Option<String>,
-    /// The listener for operators: health and metrics.
+    /// The listener for operators: health, metrics, the status page and the admin API.
     pub(crate) admin: Option<RawAdmin>,
     /// Where sessions are kept. Only `memory` (the default) is there in this version.
     pub(crate) store: Option<String>,
@@ -108,14 +110,6 @@ pub(crate) struct RawTeam {
     #[serde(rename = "mcpServers")]
     pub(crate) mcp_servers: Option<Ordered<RawMcpServer>>,
     pub(crate) endpoints: Option<Ordered<RawEndpoint>>,
-}
-
-/// The listener for operators.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct RawAdmin {
-    /// `address:port`, or `off`. Default `127.0.0.1:8081`.
-    pub(crate) listen: Option<String>,
 }
 
 /// A sealing key, as `weir keygen` prints it.

@@ -4,9 +4,11 @@
 
 use std::io::IsTerminal;
 use std::panic;
+use std::sync::Arc;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt;
+use tracing_subscriber::reload::Handle;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{LogFormat, LogPlan};
@@ -18,7 +20,7 @@ const DEFAULT: &str = "info,opentelemetry=warn";
 ///
 /// # Errors
 /// The filter is none, or a log was started before.
-pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<(), String> {
+pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<LogControl, String> {
     let from_environment = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
     let text = wanted.map(str::to_owned).or(from_environment).or(plan.filter.clone());
     let text = text.as_deref().unwrap_or(DEFAULT);
@@ -30,12 +32,51 @@ pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<(), String> {
         LogFormat::Auto => terminal,
     };
     let log = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal && human);
-    let started = if human {
-        log.compact().finish().try_init()
+    let (control, started) = if human {
+        let log = log.compact().with_filter_reloading();
+        (LogControl::new(log.reload_handle(), text), log.finish().try_init())
     } else {
-        log.json().flatten_event(true).with_span_list(false).finish().try_init()
+        let log = log.json().flatten_event(true).with_span_list(false).with_filter_reloading();
+        (LogControl::new(log.reload_handle(), text), log.finish().try_init())
     };
-    started.map_err(|error| error.to_string())
+    started.map(|()| control).map_err(|error| error.to_string())
+}
+
+/// What is logged, while weir runs.
+#[derive(Clone)]
+pub struct LogControl {
+    take: Arc<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>,
+    /// The filter that weir began with.
+    usual: Arc<str>,
+}
+
+impl LogControl {
+    fn new<S: 'static>(handle: Handle<EnvFilter, S>, usual: &str) -> Self {
+        let take = move |filter| handle.reload(filter).map_err(|error| error.to_string());
+        Self { take: Arc::new(take), usual: usual.into() }
+    }
+
+    /// Logs by another filter from now on.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(crate) fn set(&self, filter: &str) -> Result<(), String> {
+        (self.take)(EnvFilter::try_new(filter).map_err(|error| error.to_string())?)
+    }
+
+    /// Logs as from the beginning.
+    ///
+    /// # Errors
+    /// The log is gone.
+    pub(crate) fn reset(&self) -> Result<(), String> {
+        self.set(&self.usual)
+    }
+}
+
+impl std::fmt::Debug for LogControl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LogControl({})", self.usual)
+    }
 }
 
 /// Panics go to the log like everything else, with their place and without their backtrace's noise.

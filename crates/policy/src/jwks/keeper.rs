@@ -123,6 +123,13 @@ impl Keeper {
         self.known.load().is_some()
     }
 
+    /// Whether there are keys to check with, failures in a row to get them, and how old they are.
+    pub(crate) fn status(&self) -> (bool, u32, Option<Duration>) {
+        let now = self.world.clock.monotonic();
+        let age = self.known.load().as_ref().map(|known| now.saturating_sub(known.fetched));
+        (self.fresh().is_some(), self.book().failures, age)
+    }
+
     /// Changes whenever the keys do; what was checked with other keys must be checked again.
     pub(crate) fn generation(&self) -> u64 {
         self.fresh().map_or(0, |known| known.generation)

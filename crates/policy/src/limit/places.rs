@@ -17,6 +17,7 @@ use weir_core::telemetry::instruments;
 use super::queue::{Caps, Name, Party, Place, Queues, Turn, Waiting};
 use super::refusal::{self, PRINCIPAL, UPSTREAM};
 use super::rules::{Allowed, Concurrency};
+use super::survey::{Crowd, Whose};
 
 /// All places there are.
 pub(super) struct Places {
@@ -42,6 +43,21 @@ impl Places {
             (!principal.is_anonymous()).then(|| (PRINCIPAL, self.principals.load(principal.digest()), rules.principal));
         let theirs = rules.upstreams.get(upstream).map(|most| (UPSTREAM, self.upstreams.load(upstream), *most));
         own.into_iter().chain(theirs)
+    }
+
+    /// Whose places are taken.
+    pub(super) fn crowds(&self, rules: &Concurrency) -> Vec<Crowd> {
+        let own = self.principals.loads().into_iter().map(|(party, (held, waiting))| Crowd {
+            whose: Whose::Principal(party),
+            held,
+            waiting,
+            most: rules.principal,
+        });
+        let theirs = self.upstreams.loads().into_iter().map(|(upstream, (held, waiting))| {
+            let most = rules.upstreams.get(&upstream).copied().unwrap_or(held);
+            Crowd { whose: Whose::Upstream(upstream.to_string()), held, waiting, most }
+        });
+        own.chain(theirs).collect()
     }
 
     /// Takes both places, at once or after a wait.

@@ -87,6 +87,15 @@ impl<K: Name> Queues<K> {
         self.0.shard(name).get(name).map(|queue| (queue.held, queue.waiting)).unwrap_or_default()
     }
 
+    /// The same of everything that has calls in flight or waiting.
+    pub(super) fn loads(&self) -> Vec<(K, (usize, usize))> {
+        let of = |shard: &Mutex<HashMap<K, Queue<K>>>| -> Vec<_> {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.iter().map(|(name, queue)| (name.clone(), (queue.held, queue.waiting))).collect()
+        };
+        self.0.shards.iter().flat_map(of).collect()
+    }
+
     /// How many things have calls in flight or waiting.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {

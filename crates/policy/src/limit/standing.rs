@@ -74,7 +74,7 @@ impl Limits {
     }
 }
 
-fn rated(what: What, rate: &Rate) -> String {
+pub(super) fn rated(what: What, rate: &Rate) -> String {
     let counted = match what {
         What::Requests => "requests",
         What::Calls => "calls by their cost",

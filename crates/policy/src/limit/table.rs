@@ -94,6 +94,15 @@ impl Table {
         full.saturating_sub(interval(rate) * spare)
     }
 
+    /// The keys of all buckets.
+    pub(super) fn keys(&self) -> Vec<Key> {
+        let shard = |shard: &Mutex<Shard>| -> Vec<Key> {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.places.keys().copied().collect()
+        };
+        self.shards.iter().flat_map(shard).collect()
+    }
+
     /// How many buckets there are.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {

@@ -1,6 +1,6 @@
 //! `auth`: who may connect.
 
-mod api_keys;
+pub(super) mod api_keys;
 mod issuers;
 
 use std::collections::HashMap;

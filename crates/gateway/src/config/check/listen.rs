@@ -1,4 +1,4 @@
-//! `listen`, `public_url`, `admin`, `tls`, `cors`, `allowed_hosts`, `trusted_proxies`, `legacy_sessions`, `server`.
+//! `listen`, `public_url`, `tls`, `cors`, `allowed_hosts`, `trusted_proxies`, `legacy_sessions`, `server`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,15 +12,13 @@ use super::limits;
 
 /// Loopback, so that a first try opens nothing to the network.
 pub(crate) const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
-/// Beside it. Loopback too: metrics name upstreams and tools.
-pub(crate) const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8081);
 
 pub(super) fn check(raw: &Raw, folder: &std::path::Path, report: &mut Report) -> weir_front::Settings {
     let listen = raw.listen.as_deref().map_or(LISTEN, |text| address(text, &Path::at("listen"), report));
     weir_front::Settings {
         tls: tls(raw.tls.as_ref(), folder, report),
         public_url: raw.public_url.as_deref().and_then(|url| public_url(url, report)),
-        hosts: hosts(raw, report),
+        hosts: hosts(raw.allowed_hosts.as_deref(), &Path::at("allowed_hosts"), report),
         origins: origins(raw, report),
         trusted_proxies: proxies(raw, report),
         sessionless: matches!(raw.legacy_sessions, Some(RawLegacySessions::Optional)),
@@ -31,28 +29,7 @@ pub(super) fn check(raw: &Raw, folder: &std::path::Path, report: &mut Report) ->
     }
 }
 
-/// The operators' listener.
-pub(super) fn admin(raw: &Raw, clients: SocketAddr, report: &mut Report) -> Option<SocketAddr> {
-    let path = Path::at("admin.listen");
-    let listen = match raw.admin.as_ref().and_then(|admin| admin.listen.as_deref()) {
-        None => ADMIN,
-        Some("off") => return None,
-        Some(text) => address(text, &path, report),
-    };
-    if listen.port() != 0 && listen.port() == clients.port() && same_host(listen, clients) {
-        report.add(
-            Problem::error(path, format!("{listen} is where clients connect"))
-                .hint("give the operators' listener a port of its own, or write `off`"),
-        );
-    }
-    Some(listen)
-}
-
-fn same_host(a: SocketAddr, b: SocketAddr) -> bool {
-    a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified()
-}
-
-fn address(text: &str, path: &Path, report: &mut Report) -> SocketAddr {
+pub(super) fn address(text: &str, path: &Path, report: &mut Report) -> SocketAddr {
     if let Ok(address) = text.parse() {
         return address;
     }
@@ -149,9 +126,9 @@ fn origins(raw: &Raw, report: &mut Report) -> Vec<String> {
     origins
 }
 
-fn hosts(raw: &Raw, report: &mut Report) -> Vec<String> {
+pub(super) fn hosts(given: Option<&[String]>, path: &Path, report: &mut Report) -> Vec<String> {
     let mut hosts = Vec::new();
-    for (n, host) in raw.allowed_hosts.iter().flatten().enumerate() {
+    for (n, host) in given.into_iter().flatten().enumerate() {
         // What an authority may look like is http's to know; a port and a user are looked at here.
         let authority = host.parse::<http::uri::Authority>().ok();
         if authority.is_some_and(|authority| !authority.host().is_empty() && !host.contains('@')) {
@@ -159,7 +136,7 @@ fn hosts(raw: &Raw, report: &mut Report) -> Vec<String> {
         } else {
             let message = format!("`{host}` is no host");
             let hint = "write mcp.example.com, or mcp.example.com:8443 for that port alone";
-            report.add(Problem::error(Path::at("allowed_hosts").key(n), message).hint(hint));
+            report.add(Problem::error(path.key(n), message).hint(hint));
         }
     }
     hosts

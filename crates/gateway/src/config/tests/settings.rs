@@ -18,7 +18,7 @@ fn endpoint<'a>(config: &'a Config, path: &str) -> &'a Endpoint {
 fn one_url_is_a_whole_config() {
     let config = good("upstreams: { a: { url: http://127.0.0.1:3001/mcp }, b: { command: npx } }");
     assert_eq!(config.front.listen.to_string(), "127.0.0.1:8080");
-    assert_eq!(config.admin.unwrap().to_string(), "127.0.0.1:8081");
+    assert_eq!(config.admin.as_ref().unwrap().listen.to_string(), "127.0.0.1:8081");
     assert_eq!(config.drain, Duration::from_secs(25));
     assert_eq!(config.front.limits, weir_front::settings::Limits::default());
     assert_eq!(config.sessions, RecordCaps::default());

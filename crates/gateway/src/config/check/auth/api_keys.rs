@@ -37,10 +37,7 @@ fn one(raw: &RawApiKey) -> Result<ApiKey, (&'static str, &'static str)> {
     let subject = raw.subject.as_deref().filter(|subject| !subject.is_empty()).ok_or(("subject", "is missing"))?;
     let digest = raw.sha256.as_deref().ok_or(("sha256", "is missing"))?;
     let digest = digest_of(digest).ok_or(("sha256", "is no SHA-256: 64 hex digits, or 44 of base64"))?;
-    // A digest has nearly 32 different bytes; what was typed in its place has few.
-    let mut seen = digest;
-    seen.sort_unstable();
-    if seen.chunk_by(|a, b| a == b).count() < 12 {
+    if is_patterned(digest) {
         return Err(("sha256", "is a placeholder, not the digest of a key"));
     }
     let expires = raw
@@ -57,7 +54,13 @@ fn one(raw: &RawApiKey) -> Result<ApiKey, (&'static str, &'static str)> {
     })
 }
 
-fn digest_of(text: &str) -> Option<[u8; 32]> {
+/// Whether it was typed in place of a digest: that has nearly 32 different bytes.
+pub(in super::super) fn is_patterned(mut digest: [u8; 32]) -> bool {
+    digest.sort_unstable();
+    digest.chunk_by(|a, b| a == b).count() < 12
+}
+
+pub(in super::super) fn digest_of(text: &str) -> Option<[u8; 32]> {
     let text = text.trim().as_bytes();
     let bytes = HEXLOWER_PERMISSIVE.decode(text).ok().filter(|bytes| bytes.len() == 32);
     let bytes = bytes.or_else(|| BASE64.decode(text).ok()).or_else(|| BASE64URL_NOPAD.decode(text).ok());
@@ -65,7 +68,7 @@ fn digest_of(text: &str) -> Option<[u8; 32]> {
 }
 
 /// The begin of a day, or a moment, in UTC (RFC 3339 with `Z`).
-fn moment(text: &str) -> Option<SystemTime> {
+pub(in super::super) fn moment(text: &str) -> Option<SystemTime> {
     let (date, time) = text.split_once('T').map_or((text, "00:00:00"), |(date, time)| (date, time));
     let time = if text.contains('T') { time.strip_suffix('Z')? } else { time };
     let number = |text: &str, digits: usize| {

@@ -1,0 +1,306 @@
+//! The calls that run: what operators see of them, and how they stop one.
+//!
+//! It owns no call. A call has an entry from the moment its tool is known until its record is written, and looks into it
+//! wherever it waits; whoever stops one only says so there, and the call ends itself.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::admit::Authenticated;
+use crate::call::Call;
+use crate::catalog::Item;
+use crate::failure::{BLOCKED, Failure, FailureKind};
+use crate::principal::Principal;
+use crate::reply::{Event, Reply, ReplySource};
+
+/// Enough that calls seldom meet at one lock: each takes it twice, for an insertion and a removal.
+const SHARDS: usize = 32;
+
+/// The calls that run. The calls in flight bound it.
+#[derive(Default)]
+pub struct LiveCalls {
+    shards: [Mutex<HashMap<u64, Arc<Entry>>>; SHARDS],
+    last: AtomicU64,
+}
+
+/// A call as it runs now.
+#[derive(Clone, Debug)]
+pub struct LiveCall {
+    /// Names it among the calls of this process.
+    pub id: u64,
+    /// Whose it is.
+    pub principal: Principal,
+    /// The call.
+    pub call: Arc<Call>,
+    /// What it is of.
+    pub item: Item,
+    /// How long it has been running.
+    pub age: Duration,
+    /// How far it is.
+    pub phase: Phase,
+}
+
+/// How far a call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// It waits for a place among those in flight.
+    Queued,
+    /// It was handed to its upstream, of which nothing was heard yet.
+    Sent,
+    /// Its upstream has said something.
+    Answering,
+    /// Its upstream has asked its client something.
+    Asking,
+}
+
+impl Phase {
+    const ALL: [Self; 4] = [Self::Queued, Self::Sent, Self::Answering, Self::Asking];
+
+    /// A word for operators.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Sent => "sent",
+            Self::Answering => "answering",
+            Self::Asking => "asking",
+        }
+    }
+}
+
+/// Why an operator stopped a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It was to be cancelled.
+    Cancelled,
+    /// Its upstream was disabled.
+    Disabled,
+    /// Its principal was blocked.
+    Blocked,
+}
+
+impl Stop {
+    fn failure(self, phase: Phase) -> Failure {
+        let unsent = phase == Phase::Queued;
+        match self {
+            Self::Blocked => Failure::new(FailureKind::Denied, BLOCKED),
+            Self::Cancelled if unsent => {
+                Failure::new(FailureKind::Unavailable, "An operator cancelled this call before it was made")
+            }
+            Self::Disabled if unsent => Failure::new(FailureKind::Unavailable, DISABLED),
+            Self::Cancelled => {
+                Failure::new(FailureKind::ResultUnknown, "An operator cancelled this call; the tool may have run")
+            }
+            Self::Disabled => Failure::new(
+                FailureKind::ResultUnknown,
+                "The server that has this was disabled by an operator during this call; the tool may have run",
+            ),
+        }
+    }
+}
+
+/// What callers of an upstream that is disabled hear.
+pub(crate) const DISABLED: &str = "The server that has this is disabled by an operator; try again later";
+
+struct Entry {
+    principal: Principal,
+    call: Arc<Call>,
+    item: Item,
+    began: Instant,
+    phase: AtomicU8,
+    stop: OnceLock<Stop>,
+    /// Who waits for the call's next event.
+    waiting: Mutex<Option<Waker>>,
+}
+
+impl LiveCalls {
+    /// All calls that run, oldest first.
+    #[must_use]
+    pub fn all(&self) -> Vec<LiveCall> {
+        let mut all = Vec::new();
+        for at in 0..SHARDS {
+            all.extend(self.shard(at as u64).iter().map(|(id, entry)| entry.seen(*id)));
+        }
+        all.sort_by_key(|call| call.id);
+        all
+    }
+
+    /// How many run.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        (0..SHARDS).map(|at| self.shard(at as u64).len()).sum()
+    }
+
+    /// Stops a call; says whether it was there.
+    pub fn stop(&self, id: u64, why: Stop) -> bool {
+        let entry = self.shard(id).get(&id).cloned();
+        entry.inspect(|entry| entry.stop(why)).is_some()
+    }
+
+    /// Stops all calls of which `which` says so, and gives how many.
+    pub fn stop_all(&self, which: impl Fn(&Principal, &Item) -> bool, why: Stop) -> usize {
+        let mut stopped = 0;
+        for at in 0..SHARDS {
+            let those: Vec<_> = {
+                let shard = self.shard(at as u64);
+                shard.values().filter(|entry| which(&entry.principal, &entry.item)).cloned().collect()
+            };
+            stopped += those.len();
+            // Woken without the lock.
+            those.iter().for_each(|entry| entry.stop(why));
+        }
+        stopped
+    }
+
+    /// Enters a call.
+    pub(crate) fn begin(self: &Arc<Self>, call: &Authenticated<Arc<Call>>, item: &Item) -> Live {
+        let entry = Arc::new(Entry {
+            principal: call.principal().clone(),
+            call: call.inner().clone(),
+            item: item.clone(),
+            began: Instant::now(),
+            phase: AtomicU8::new(Phase::Queued as u8),
+            stop: OnceLock::new(),
+            waiting: Mutex::default(),
+        });
+        let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        self.shard(id).insert(id, entry.clone());
+        Live { calls: self.clone(), id, entry }
+    }
+
+    fn shard(&self, id: u64) -> MutexGuard<'_, HashMap<u64, Arc<Entry>>> {
+        // The remainder is below the number of shards, whatever the width of a word.
+        self.shards[(id % SHARDS as u64) as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    fn seen(&self, id: u64) -> LiveCall {
+        LiveCall {
+            id,
+            principal: self.principal.clone(),
+            call: self.call.clone(),
+            item: self.item.clone(),
+            age: self.began.elapsed(),
+            phase: self.phase(),
+        }
+    }
+
+    fn phase(&self) -> Phase {
+        Phase::ALL[usize::from(self.phase.load(Ordering::Relaxed))]
+    }
+
+    fn stop(&self, why: Stop) {
+        // Whoever stops it first says why.
+        let _second = self.stop.set(why);
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(waiting) = waiting {
+            waiting.wake();
+        }
+    }
+
+    fn stopped(&self) -> Option<Failure> {
+        self.stop.get().map(|stop| stop.failure(self.phase()).at(&self.item.tool.upstream))
+    }
+
+    /// Polls `work` unless the call was stopped; what waits is woken when it is.
+    fn poll_with<T>(
+        &self,
+        cx: &mut Context<'_>,
+        work: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<Result<T, Failure>> {
+        if let Some(failure) = self.stopped() {
+            return Poll::Ready(Err(failure));
+        }
+        if let Poll::Ready(done) = work(cx) {
+            return Poll::Ready(Ok(done));
+        }
+        {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            if !waiting.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+                *waiting = Some(cx.waker().clone());
+            }
+        }
+        // It may have been stopped before anybody could be woken.
+        self.stopped().map_or(Poll::Pending, |failure| Poll::Ready(Err(failure)))
+    }
+}
+
+/// A call's own entry. Dropping it takes the entry away.
+pub(crate) struct Live {
+    calls: Arc<LiveCalls>,
+    id: u64,
+    entry: Arc<Entry>,
+}
+
+impl Live {
+    /// The call is as far as this.
+    pub(crate) fn is(&self, phase: Phase) {
+        self.entry.phase.store(phase as u8, Ordering::Relaxed);
+    }
+
+    /// Waits for a part of the call, which is dropped when an operator stops it. As cancel safe as `work`.
+    ///
+    /// # Errors
+    /// It was stopped: what its client is told.
+    pub(crate) async fn unless_stopped<F: Future>(&self, work: F) -> Result<F::Output, Failure> {
+        let mut work = pin!(work);
+        poll_fn(|cx| self.entry.poll_with(cx, |cx| work.as_mut().poll(cx))).await
+    }
+
+    /// The same for something that is polled.
+    pub(crate) fn poll_unless_stopped<T>(
+        &self,
+        cx: &mut Context<'_>,
+        work: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<Result<T, Failure>> {
+        self.entry.poll_with(cx, work)
+    }
+
+    /// A reply that ends when an operator stops the call.
+    pub(crate) fn over(&self, reply: Reply) -> Reply {
+        if reply.is_ended() {
+            return reply;
+        }
+        Reply::live(Stoppable { reply, entry: self.entry.clone() })
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        let gone = self.calls.shard(self.id).remove(&self.id);
+        // A principal, a call and an item may end with it: not under the lock.
+        drop(gone);
+    }
+}
+
+struct Stoppable {
+    reply: Reply,
+    entry: Arc<Entry>,
+}
+
+impl ReplySource for Stoppable {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        let Self { reply, entry } = self;
+        entry.poll_with(cx, |cx| reply.poll_next(cx)).map(|event| match event {
+            Ok(Some(event)) => event,
+            Ok(None) => Event::End(Failure::internal("a reply ended without an end").into()),
+            Err(stopped) => Event::End(stopped.into()),
+        })
+    }
+}
+
+impl fmt::Debug for LiveCalls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LiveCalls({})", self.count())
+    }
+}

@@ -1,0 +1,96 @@
+//! The client side as operators see it: sessions, streams and clients, and how they end some.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use weir_core::port::{RecordKey, RecordKind};
+use weir_core::{Principal, SessionKey};
+use weir_era::session::Session;
+use weir_wire::Revision;
+
+use crate::clientele::ClientSeen;
+use crate::roll::StreamSeen;
+use crate::sessions::session_key;
+use crate::stack::Shared;
+
+/// The client side, to be looked at. Clones look at the same.
+#[derive(Clone)]
+pub struct Overview(pub(crate) Arc<Shared>);
+
+/// An open session.
+#[derive(Clone, Debug)]
+pub struct SessionSeen {
+    /// Names it, and opens nothing.
+    pub key: SessionKey,
+    /// Whose it is.
+    pub principal: Principal,
+    /// The negotiated revision.
+    pub revision: Revision,
+    /// When it began.
+    pub began: SystemTime,
+    /// What its client calls itself: name and version, where that is still known here.
+    pub software: Option<(String, String)>,
+    /// Calls that run in it here.
+    pub calls: usize,
+    /// Whether its GET stream is open here.
+    pub stream: bool,
+    /// Resources that it is told of.
+    pub subscriptions: usize,
+}
+
+impl Overview {
+    /// The open sessions, the newest first, at most `most` of them, and how many there are.
+    #[must_use]
+    pub fn sessions(&self, most: usize) -> (usize, Vec<SessionSeen>) {
+        let mut all = Vec::new();
+        self.0.ports.records.visit(RecordKind::Session, &mut |key, value| {
+            all.extend(Session::decode(value).map(|session| (session_key(&key.id), key.principal.clone(), session)));
+        });
+        let total = all.len();
+        all.sort_by_key(|(key, _, session)| (Reverse(session.began), key.0));
+        let seen = |(key, principal, session): (SessionKey, Principal, Session)| {
+            let (calls, stream, subscriptions) = self.0.sessions.hanging(&key);
+            let software = self.0.clientele.of_session(&key);
+            let (revision, began) = (session.revision, session.began);
+            SessionSeen { key, principal, revision, began, software, calls, stream, subscriptions }
+        };
+        (total, all.into_iter().take(most).map(seen).collect())
+    }
+
+    /// Ends a session and all that hangs on it; whose it was, if it was there.
+    pub async fn end_session(&self, key: SessionKey) -> Option<Principal> {
+        let mut found: Option<(RecordKey, Session)> = None;
+        self.0.ports.records.visit(RecordKind::Session, &mut |record, value| {
+            if session_key(&record.id) == key {
+                found = Session::decode(value).map(|session| (record.clone(), session));
+            }
+        });
+        let (record, session) = found?;
+        self.0.sessions.end(&record, &session).await.then_some(record.principal)
+    }
+
+    /// The open streams.
+    #[must_use]
+    pub fn streams(&self) -> Vec<StreamSeen> {
+        self.0.roll.all()
+    }
+
+    /// Ends the streams of a principal, gracefully; gives how many.
+    #[must_use]
+    pub fn end_streams(&self, digest: &[u8; 16]) -> usize {
+        self.0.roll.end(digest)
+    }
+
+    /// The programs that were here.
+    #[must_use]
+    pub fn clients(&self) -> Vec<ClientSeen> {
+        self.0.clientele.all()
+    }
+}
+
+impl std::fmt::Debug for Overview {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Overview")
+    }
+}

@@ -1,0 +1,92 @@
+//! The streams that are open: for operators, who see them and end those of somebody who is blocked.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use weir_core::{EndpointId, Principal};
+
+/// An open stream.
+#[derive(Clone, Debug)]
+pub struct StreamSeen {
+    /// Whose it is.
+    pub principal: Principal,
+    /// Where.
+    pub endpoint: EndpointId,
+    /// `listen` (2026-07-28), `session` (a GET stream), `resumed` or `line` (HTTP+SSE).
+    pub kind: &'static str,
+    /// How long it has been open.
+    pub age: Duration,
+}
+
+/// All of them. The places among the streams bound it.
+#[derive(Default)]
+pub(crate) struct Roll {
+    open: Mutex<HashMap<u64, Entry>>,
+    last: AtomicU64,
+}
+
+struct Entry {
+    principal: Principal,
+    endpoint: EndpointId,
+    kind: &'static str,
+    since: Instant,
+    end: CancellationToken,
+}
+
+/// A stream's own entry; it goes with it.
+pub(crate) struct Enrolled {
+    roll: Arc<Roll>,
+    id: u64,
+    pub(crate) end: CancellationToken,
+}
+
+impl Roll {
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        kind: &'static str,
+    ) -> Enrolled {
+        let end = CancellationToken::new();
+        let id = self.last.fetch_add(1, Ordering::Relaxed);
+        let (principal, endpoint, since) = (principal.clone(), endpoint.clone(), Instant::now());
+        self.lock().insert(id, Entry { principal, endpoint, kind, since, end: end.clone() });
+        Enrolled { roll: self.clone(), id, end }
+    }
+
+    pub(crate) fn all(&self) -> Vec<StreamSeen> {
+        let seen = |entry: &Entry| StreamSeen {
+            principal: entry.principal.clone(),
+            endpoint: entry.endpoint.clone(),
+            kind: entry.kind,
+            age: entry.since.elapsed(),
+        };
+        self.lock().values().map(seen).collect()
+    }
+
+    /// Has the streams of a principal end; gives how many.
+    pub(crate) fn end(&self, digest: &[u8; 16]) -> usize {
+        let ends: Vec<_> = {
+            let open = self.lock();
+            open.values().filter(|entry| entry.principal.digest() == digest).map(|entry| entry.end.clone()).collect()
+        };
+        // Woken without the lock.
+        ends.iter().for_each(CancellationToken::cancel);
+        ends.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Entry>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Enrolled {
+    fn drop(&mut self) {
+        let gone = self.roll.lock().remove(&self.id);
+        drop(gone);
+    }
+}

@@ -1,0 +1,105 @@
+//! What operators do to clients: end a session, keep a principal out and let it in again.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Deserialize;
+use weir_core::live::Stop;
+use weir_core::principal::Subject;
+
+use super::super::book::Target;
+use super::super::desk::Desk;
+use super::super::gate::Operator;
+use super::super::refused::{Refused, json};
+use super::super::views::clients::session_of;
+use super::Done;
+use super::wish::{self, Wish};
+use crate::config::Time;
+
+/// The longest name of an issuer or subject.
+const LONGEST: usize = 1024;
+
+/// Whom.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Whom {
+    issuer: Option<String>,
+    subject: Option<String>,
+    reason: Option<String>,
+    ttl: Option<Time>,
+}
+
+impl Whom {
+    fn names(&self) -> Result<(String, String), Refused> {
+        let one = |text: &Option<String>, name: &str| {
+            let text = text.clone().filter(|text| !text.is_empty() && text.len() <= LONGEST);
+            text.ok_or_else(|| Refused::bad(format!("`{name}` is missing: as `/admin/clients` shows it")))
+        };
+        Ok((one(&self.issuer, "issuer")?, one(&self.subject, "subject")?))
+    }
+}
+
+/// Ends a session.
+pub(in super::super) async fn end(
+    State(desk): State<Arc<Desk>>,
+    Extension(operator): Extension<Operator>,
+    Path(id): Path<String>,
+    body: Body,
+) -> Result<Response, Refused> {
+    let wish = Wish::read(body, false).await?;
+    let ended = match session_of(&id) {
+        Some(key) => desk.front.end_session(key).await,
+        None => None,
+    };
+    let Some(principal) = ended else {
+        desk.operated(&operator.0, "end", &format!("session {}: unknown", wish::plain(&id)), false);
+        return Err(Refused::unknown("session", &id));
+    };
+    let what = format!("session {id} of {}", wish::plain(&principal.to_string()));
+    desk.operated(&operator.0, "end", &wish.detail(&what, None), true);
+    Ok(Done::answer("end", true))
+}
+
+/// Keeps a principal out: its requests are refused, its streams and calls end.
+pub(in super::super) async fn block(
+    State(desk): State<Arc<Desk>>,
+    Extension(operator): Extension<Operator>,
+    body: Body,
+) -> Result<Response, Refused> {
+    let whom: Whom = wish::read(body).await?;
+    let (issuer, name) = whom.names()?;
+    let wish = Wish::new(whom.reason, whom.ttl, true)?;
+    let subject = Subject::new(issuer.as_str(), name.as_str());
+    let digest = *subject.digest();
+    let expires = wish.expires(&desk);
+    let target = Target::Principal { issuer: issuer.clone(), subject: name.clone() };
+    desk.book.enter(target, wish.change("block", &operator, &desk))?;
+    let changed = desk.blocked.block(subject);
+    let ended_calls = desk.live.stop_all(|principal, _| *principal.digest() == digest, Stop::Blocked);
+    let ended_streams = desk.front.end_streams(&digest);
+    let what = format!("principal {} of {}", wish::plain(&name), wish::plain(&issuer));
+    desk.operated(&operator.0, "block", &wish.detail(&what, expires.as_deref()), true);
+    let done =
+        Done { ended_calls: Some(ended_calls), ended_streams: Some(ended_streams), ..Done::new("block", changed) };
+    Ok(json(StatusCode::OK, &Done { expires, ..done }))
+}
+
+/// Lets a principal in again.
+pub(in super::super) async fn unblock(
+    State(desk): State<Arc<Desk>>,
+    Extension(operator): Extension<Operator>,
+    body: Body,
+) -> Result<Response, Refused> {
+    let whom: Whom = wish::read(body).await?;
+    let (issuer, name) = whom.names()?;
+    let wish = Wish::new(whom.reason, whom.ttl, false)?;
+    desk.book.strike(&Target::Principal { issuer: issuer.clone(), subject: name.clone() });
+    let changed = desk.blocked.unblock(Subject::new(issuer.as_str(), name.as_str()).digest());
+    let what = format!("principal {} of {}", wish::plain(&name), wish::plain(&issuer));
+    desk.operated(&operator.0, "unblock", &wish.detail(&what, None), true);
+    Ok(Done::answer("unblock", changed))
+}

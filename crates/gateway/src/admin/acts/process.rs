@@ -1,0 +1,88 @@
+//! What operators do to the process: another log level, and the config read again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Deserialize;
+use tokio::sync::oneshot;
+
+use super::super::book::Target;
+use super::super::desk::Desk;
+use super::super::gate::Operator;
+use super::super::refused::{Refused, json};
+use super::Done;
+use super::wish::{self, Wish};
+use crate::config::Time;
+
+/// Reading a config takes milliseconds; starting child processes is not waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What to log.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Level {
+    level: Option<String>,
+    reason: Option<String>,
+    ttl: Option<Time>,
+}
+
+/// Logs by another level or filter; without one, as from the beginning.
+pub(in super::super) async fn log(
+    State(desk): State<Arc<Desk>>,
+    Extension(operator): Extension<Operator>,
+    body: Body,
+) -> Result<Response, Refused> {
+    let Level { level, reason, ttl } = wish::read(body).await?;
+    let wish = Wish::new(reason, ttl, level.is_some())?;
+    let Some(levers) = desk.levers() else { return Err(none()) };
+    let expires = wish.expires(&desk);
+    let taken = match &level {
+        Some(level) => levers.log.set(level),
+        None => levers.log.reset(),
+    };
+    let shown = wish::plain(level.as_deref().unwrap_or("as from the beginning"));
+    if let Err(why) = taken {
+        desk.operated(&operator.0, "log", &format!("{shown}: {}", wish::plain(&why)), false);
+        return Err(Refused::bad(format!("`level` is no level or filter: {why}")));
+    }
+    match level {
+        Some(_) => desk.book.enter(Target::Log(shown.clone()), wish.change("log", &operator, &desk))?,
+        None => desk.book.strike_log(),
+    }
+    desk.operated(&operator.0, "log", &wish.detail(&shown, expires.as_deref()), true);
+    Ok(json(StatusCode::OK, &Done { expires, ..Done::new("log", true) }))
+}
+
+/// Has the config's files read again, and says how that went.
+pub(in super::super) async fn reload(
+    State(desk): State<Arc<Desk>>,
+    Extension(operator): Extension<Operator>,
+    body: Body,
+) -> Result<Response, Refused> {
+    let wish = Wish::read(body, false).await?;
+    let Some(levers) = desk.levers() else { return Err(none()) };
+    desk.operated(&operator.0, "reload", &wish.detail("asked for", None), true);
+    let (done, wait) = oneshot::channel();
+    let busy = || Refused::new(StatusCode::SERVICE_UNAVAILABLE, "weir is busy or stops: try again");
+    levers.reload.try_send(done).map_err(|_| busy())?;
+    match tokio::time::timeout(PATIENCE, wait).await {
+        Ok(Ok(())) => {}
+        Ok(Err(_)) | Err(_) => return Err(busy()),
+    }
+    match desk.chronicle.book().last.and_then(|last| last.error) {
+        None => Ok(Done::answer("reload", true)),
+        Some(why) => {
+            Err(Refused::new(StatusCode::CONFLICT, format!("the config was not taken, nothing changed: {why}")))
+        }
+    }
+}
+
+/// Where weir is part of another program, as in its quickstart.
+fn none() -> Refused {
+    Refused::new(StatusCode::CONFLICT, "this weir has no config file and no log of its own")
+}

@@ -1,0 +1,102 @@
+//! What an operator sends with a change: why, and for how long.
+
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::http::StatusCode;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::super::refused::Refused;
+use crate::config::Time;
+
+/// The longest body.
+const LONGEST: usize = 16 << 10;
+/// The longest reason that is kept, in characters.
+const REASON: usize = 300;
+/// What is to last longer belongs into the config.
+const LONGEST_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Why, and for how long.
+#[derive(Debug)]
+pub(super) struct Wish {
+    pub(super) reason: Option<String>,
+    pub(super) ttl: Option<Duration>,
+}
+
+/// As it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Raw {
+    reason: Option<String>,
+    ttl: Option<Time>,
+}
+
+impl Wish {
+    /// Reads the body of a change that needs no more. An empty one is an empty object.
+    ///
+    /// # Errors
+    /// It is too long, or is something else; `ttl` where the change does not last.
+    pub(super) async fn read(body: Body, lasting: bool) -> Result<Self, Refused> {
+        let Raw { reason, ttl } = read(body).await?;
+        Self::new(reason, ttl, lasting)
+    }
+
+    pub(super) fn new(reason: Option<String>, ttl: Option<Time>, lasting: bool) -> Result<Self, Refused> {
+        let ttl = ttl.map(|Time(ttl)| ttl);
+        if ttl.is_some() && !lasting {
+            return Err(Refused::bad("`ttl` means nothing for what is done at once"));
+        }
+        if ttl.is_some_and(|ttl| ttl.is_zero() || ttl > LONGEST_TTL) {
+            return Err(Refused::bad("`ttl` must be more than nothing and at most 30d"));
+        }
+        let reason = reason.map(|reason| plain(&reason)).filter(|reason| !reason.is_empty());
+        Ok(Self { reason, ttl })
+    }
+}
+
+/// Reads a JSON object.
+///
+/// # Errors
+/// It is too long, or something else.
+pub(super) async fn read<T: DeserializeOwned + Default>(body: Body) -> Result<T, Refused> {
+    let too_long = || Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "a change has at most 16 KiB");
+    let bytes = to_bytes(body, LONGEST).await.map_err(|_| too_long())?;
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Ok(T::default());
+    }
+    // An array would be read as an object without its names.
+    if !bytes.trim_ascii_start().starts_with(b"{") {
+        return Err(Refused::bad("the body is no JSON object"));
+    }
+    serde_json::from_slice(&bytes).map_err(|error| Refused::bad(format!("the body is not understood: {error}")))
+}
+
+/// A text as it stands in records and logs: cut, and on one line.
+pub(super) fn plain(text: &str) -> String {
+    text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(REASON).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    async fn of(text: &'static str, lasting: bool) -> Option<Wish> {
+        Wish::read(Body::from(text), lasting).await.ok()
+    }
+
+    #[tokio::test]
+    async fn a_wish_is_an_object_with_a_reason_and_a_time() {
+        let wish = of(r#"{"reason":" why\nnot ","ttl":"5m"}"#, true).await.unwrap();
+        assert_eq!((wish.reason.as_deref(), wish.ttl), (Some("why not"), Some(Duration::from_secs(300))));
+        assert!(of("", true).await.unwrap().ttl.is_none());
+        for bad in ["[]", "5", "{\"ttl\":5}", "{\"ttl\":\"0s\"}", "{\"ttl\":\"31d\"}", "{\"reson\":\"x\"}", "{"] {
+            assert!(of(bad, true).await.is_none(), "{bad}");
+        }
+        assert!(of(r#"{"ttl":"5m"}"#, false).await.is_none(), "it does not last");
+        let long = format!("{{\"reason\":\"{}\"}}", "x".repeat(1000));
+        assert_eq!(Wish::read(Body::from(long), false).await.unwrap().reason.unwrap().len(), REASON);
+        assert!(Wish::read(Body::from(" ".repeat(LONGEST + 1)), false).await.is_err());
+    }
+}

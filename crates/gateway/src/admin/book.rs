@@ -1,0 +1,160 @@
+//! The changes of operators that are in force, and what undoes those whose time is over.
+//!
+//! They are no config: they outlive reloads and end with the process.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use axum::http::StatusCode;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+use weir_core::instant::rfc3339;
+use weir_core::names::UpstreamId;
+
+use super::desk::Desk;
+use super::refused::Refused;
+
+/// More than an operator can keep in mind; every request is held against those that are blocked.
+const MOST: usize = 10_000;
+
+/// What a change is of. One of each is in force at most: the next one takes its place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Target {
+    /// An upstream, which is disabled or drained.
+    Upstream(UpstreamId),
+    /// A principal, which is kept out.
+    Principal {
+        /// Who vouches for it.
+        issuer: String,
+        /// Who it is.
+        subject: String,
+    },
+    /// What is logged.
+    Log(String),
+}
+
+impl Target {
+    /// The kind of it, and which.
+    pub(super) fn named(&self) -> (&'static str, String) {
+        match self {
+            Self::Upstream(id) => ("upstream", id.to_string()),
+            Self::Principal { issuer, subject } => ("principal", format!("{subject} of {issuer}")),
+            Self::Log(level) => ("log", level.clone()),
+        }
+    }
+}
+
+/// A change.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    /// What was done: the name of the act.
+    pub(super) what: &'static str,
+    pub(super) who: Arc<str>,
+    pub(super) reason: Option<String>,
+    pub(super) since: SystemTime,
+    /// When it undoes itself, on the clock that is read and on the one that is waited by.
+    pub(super) ends: Option<(SystemTime, Instant)>,
+}
+
+/// The changes.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    changes: Mutex<BTreeMap<Target, Change>>,
+    changed: Notify,
+}
+
+impl Book {
+    /// A change is in force.
+    ///
+    /// # Errors
+    /// As many are as there may be.
+    pub(super) fn enter(&self, target: Target, change: Change) -> Result<(), Refused> {
+        let mut changes = self.lock();
+        if matches!(target, Target::Log(_)) {
+            changes.retain(|other, _| !matches!(other, Target::Log(_)));
+        }
+        if changes.len() >= MOST && !changes.contains_key(&target) {
+            let text = "as many changes are in force as there may be: undo one first, or write it into the config";
+            return Err(Refused::new(StatusCode::CONFLICT, text));
+        }
+        changes.insert(target, change);
+        drop(changes);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// The log is as from the beginning.
+    pub(super) fn strike_log(&self) {
+        self.lock().retain(|target, _| !matches!(target, Target::Log(_)));
+    }
+
+    /// The principals that are kept out: issuer and subject.
+    pub(super) fn blocked(&self) -> Vec<(String, String)> {
+        let changes = self.lock();
+        let those = changes.keys().filter_map(|target| match target {
+            Target::Principal { issuer, subject } => Some((issuer.clone(), subject.clone())),
+            _ => None,
+        });
+        those.collect()
+    }
+
+    /// It is not any more; gives what it was.
+    pub(super) fn strike(&self, target: &Target) -> Option<Change> {
+        self.lock().remove(target)
+    }
+
+    /// What is in force.
+    pub(super) fn all(&self) -> Vec<(Target, Change)> {
+        self.lock().iter().map(|(target, change)| (target.clone(), change.clone())).collect()
+    }
+
+    pub(super) fn find(&self, target: &Target) -> Option<Change> {
+        self.lock().get(target).cloned()
+    }
+
+    /// Takes out what is over.
+    fn over(&self, now: Instant) -> Vec<(Target, Change)> {
+        let mut over = Vec::new();
+        self.lock().retain(|target, change| {
+            let is_over = change.ends.is_some_and(|(_, ends)| ends <= now);
+            if is_over {
+                over.push((target.clone(), change.clone()));
+            }
+            !is_over
+        });
+        over
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.lock().values().filter_map(|change| change.ends).map(|(_, ends)| ends).min()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Target, Change>> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Undoes changes whose time is over. Never ends; drop it to end it.
+pub(super) async fn keep(desk: Arc<Desk>) {
+    loop {
+        let next = desk.book.next();
+        let due = async {
+            match next {
+                Some(next) => sleep_until(next).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = due => {}
+            () = desk.book.changed.notified() => {}
+        }
+        for (target, change) in desk.book.over(Instant::now()) {
+            desk.undo(&target);
+            let (kind, name) = target.named();
+            let (what, since) = (change.what, rfc3339(change.since));
+            let detail = format!("{kind} {name}: {what} by {} at {since} is over", change.who);
+            desk.operated("weir", "expire", &detail, true);
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The page about everything.
+
+use std::fmt::Write as _;
+use std::time::SystemTime;
+
+use weir_core::CapabilityClass;
+use weir_core::upstream::ListKind;
+
+use super::super::desk::Desk;
+use super::super::views::calls::Call;
+use super::super::views::catalog;
+use super::super::views::clients::Client;
+use super::super::views::config::{Applied, Issuer};
+use super::super::views::limits::{Limits, Refusing};
+use super::super::views::upstreams::Upstream;
+use super::html::{facts, lines, table, text};
+use super::when;
+
+/// Limits that are shown.
+const REFUSALS: usize = 20;
+/// Clients that are shown, the last ones.
+const CLIENTS: usize = 10;
+/// Milliseconds after which a call is one to look at.
+const SLOW: f64 = 10_000.0;
+/// Calls that are shown, the oldest.
+const OLDEST: usize = 10;
+
+/// All of it.
+pub(super) fn body(desk: &Desk, refresh: Option<u32>) -> String {
+    let now = desk.now();
+    let (upstreams, applied) = (desk.upstreams(), desk.applied());
+    let (live, limits) = (desk.live.all(), desk.limits_now(REFUSALS));
+    let (sessions, _) = desk.front.sessions(0);
+    let streams = desk.front.streams();
+    let mut out = String::from("<main>");
+    head(&mut out, desk, refresh);
+    let up = upstreams.iter().filter(|upstream| upstream.state == "up").count();
+    let tools: usize = upstreams.iter().map(|upstream| upstream.catalog.tools).sum();
+    tiles(
+        &mut out,
+        &[
+            ("upstreams up", format!("{up} of {}", upstreams.len()), up < upstreams.len()),
+            ("calls now", live.len().to_string(), false),
+            ("sessions", sessions.to_string(), false),
+            ("streams", streams.len().to_string(), false),
+            ("tools", tools.to_string(), false),
+            ("budgets used up", limits.total.to_string(), limits.total > 0),
+        ],
+    );
+    troubles(&mut out, (&upstreams, &applied, &limits), now);
+    section(&mut out, "Upstreams", &upstreams_table(&upstreams, now));
+    if !live.is_empty() {
+        let calls: Vec<Call> = live.iter().take(OLDEST).map(|call| Call::of(call, now)).collect();
+        section(&mut out, &format!("Calls: {} run, the oldest first", live.len()), &calls_table(&calls, now));
+    }
+    if !limits.refusing.is_empty() {
+        section(&mut out, "Limits that refuse now", &limits_table(&limits));
+    }
+    let clients = desk.clients(&streams);
+    if !clients.is_empty() {
+        section(&mut out, "Clients, the last one first", &clients_table(&clients, now));
+    }
+    section(&mut out, "Endpoints", &endpoints_table(desk, &applied));
+    if !applied.changes.is_empty() {
+        section(&mut out, "Changes by operators that are in force", &changes_table(&applied, now));
+    }
+    if !applied.issuers.is_empty() {
+        section(&mut out, "Issuers of tokens", &issuers_table(&applied));
+    }
+    section(&mut out, "Config", &config_facts(&applied, now));
+    out.push_str("</main>");
+    out
+}
+
+fn head(out: &mut String, desk: &Desk, refresh: Option<u32>) {
+    let ready = if desk.ready.is() { "<b class=\"good\">ready</b>" } else { "<b class=\"bad\">not ready</b>" };
+    let again = match refresh {
+        Some(seconds) => format!("every {seconds} s (<a href=\"/\">stop</a>)"),
+        None => "<a href=\"/?refresh=5\">every 5 s</a>".to_owned(),
+    };
+    // Writing to a string cannot fail, here and below.
+    let _ = write!(
+        out,
+        "<header><h1>weir <small>{}</small></h1><p>{ready} · {} · look again {again}</p></header>",
+        env!("CARGO_PKG_VERSION"),
+        weir_core::instant::rfc3339(desk.now()),
+    );
+}
+
+pub(super) fn tiles(out: &mut String, tiles: &[(&str, String, bool)]) {
+    out.push_str("<ul class=\"tiles\">");
+    for (name, value, alarming) in tiles {
+        let class = if *alarming { " class=\"bad\"" } else { "" };
+        let _ = write!(out, "<li{class}><b>{value}</b> {name}</li>");
+    }
+    out.push_str("</ul>");
+}
+
+pub(super) fn section(out: &mut String, title: &str, body: &str) {
+    let _ = write!(out, "<section><h2>{}</h2>{body}</section>", text(title));
+}
+
+/// What is wrong now, in a sentence each; first of all.
+fn troubles(out: &mut String, (upstreams, applied, limits): (&[Upstream], &Applied, &Limits), now: SystemTime) {
+    let mut all: Vec<String> = Vec::new();
+    for issuer in applied.issuers.iter().filter(|issuer| !issuer.ready || issuer.failures > 0) {
+        let tokens = if issuer.ready { "its last keys still serve" } else { "its tokens cannot be checked" };
+        let name = text(&issuer.issuer);
+        all.push(format!("the keys of the issuer {name} cannot be had ({} attempts): {tokens}", issuer.failures));
+    }
+    if let Some(first) = limits.refusing.first() {
+        let (of, limit) = (text(&first.of.words()), text(&first.limit));
+        all.push(format!("{} budgets are used up, first {limit} of {of}", limits.total));
+    }
+    if let Some(reload) = applied.last_reload.as_ref().filter(|reload| reload.error.is_some()) {
+        let why = lines(reload.error.as_deref().unwrap_or_default());
+        all.push(format!(
+            "The last reload ({}) was not taken, weir runs by the config before it:<pre>{why}</pre>",
+            when(reload.at, now)
+        ));
+    }
+    for upstream in upstreams {
+        let link = link(&upstream.id);
+        let since = when(upstream.since, now);
+        match upstream.state {
+            "down" => {
+                let why = upstream.last_error.as_deref().unwrap_or("no reason is known");
+                all.push(format!("{link} is down since {since}: {}", text(why)));
+            }
+            "disabled" | "draining" | "drained" => {
+                all.push(format!("{link} is {} by an operator since {since}", upstream.state));
+            }
+            _ => {}
+        }
+        let calls = &upstream.calls;
+        if upstream.catalog.redefined > 0 {
+            all.push(format!("{link} changed definitions of tools {} times", upstream.catalog.redefined));
+        }
+        if calls.p99_ms.is_some_and(|p99| p99 > SLOW) {
+            all.push(format!("{link} is slow: one of 100 calls takes {} and more", took(calls.p99_ms)));
+        }
+        if calls.failed * 10 > calls.recent {
+            all.push(format!("{link} failed {} of its last {} calls", calls.failed, calls.recent));
+        }
+        if calls.tool_errors * 2 > calls.recent {
+            all.push(format!("{link} answered {} of its last {} calls with errors", calls.tool_errors, calls.recent));
+        }
+    }
+    if !all.is_empty() {
+        let all: String = all.iter().map(|trouble| format!("<li>{trouble}</li>")).collect();
+        let _ = write!(out, "<section class=\"troubles\"><h2>Needs a look</h2><ul>{all}</ul></section>");
+    }
+}
+
+/// The page of an upstream, whose id is letters, digits and `-` alone.
+pub(super) fn link(id: &str) -> String {
+    format!("<a href=\"/upstreams/{0}\">{0}</a>", text(id))
+}
+
+fn upstreams_table(upstreams: &[Upstream], now: SystemTime) -> String {
+    let heads = ["Upstream", "State", "Since", "Era", "p50 / p99", "Calls", "Failed", "Tools", "Catalog", "Last error"];
+    let row = |upstream: &Upstream| {
+        let calls = &upstream.calls;
+        vec![
+            format!("{}<br><small>{} {}</small>", link(&upstream.id), upstream.transport, text(&upstream.target)),
+            badge(upstream.state),
+            when(upstream.since, now),
+            era(upstream),
+            format!("<span class=\"n\">{} / {}</span>", took(calls.p50_ms), took(calls.p99_ms)),
+            format!(
+                "<span class=\"n\">{} now</span><br><small class=\"n\">{} lately</small>",
+                calls.in_flight, calls.recent
+            ),
+            failed(calls.failed, calls.tool_errors),
+            upstream.catalog.tools.to_string(),
+            listed(upstream, now),
+            upstream.last_error.as_deref().map(|error| format!("<small>{}</small>", text(error))).unwrap_or_default(),
+        ]
+    };
+    table(&heads, &upstreams.iter().map(row).collect::<Vec<_>>())
+}
+
+pub(super) fn badge(state: &str) -> String {
+    let class = match state {
+        "up" | "fresh" => "good",
+        "down" => "bad",
+        _ => "odd",
+    };
+    format!("<b class=\"{class}\">{}</b>", text(state))
+}
+
+pub(super) fn era(upstream: &Upstream) -> String {
+    match (upstream.era, upstream.protocol) {
+        (Some(era), Some(protocol)) => format!("{era}<br><small class=\"n\">{protocol}</small>"),
+        _ => "unknown".to_owned(),
+    }
+}
+
+/// A time of calls.
+pub(super) fn took(millis: Option<f64>) -> String {
+    match millis {
+        None => "–".to_owned(),
+        Some(millis) if millis < 10.0 => format!("{millis:.1} ms"),
+        Some(millis) if millis < 10_000.0 => format!("{millis:.0} ms"),
+        Some(millis) => format!("{:.0} s", millis / 1e3),
+    }
+}
+
+fn failed(failed: u64, tool_errors: u64) -> String {
+    match (failed, tool_errors) {
+        (0, 0) => "–".to_owned(),
+        (failed, 0) => format!("<b class=\"bad\">{failed}</b>"),
+        (failed, errors) => format!("{failed}<br><small class=\"n\">{errors} tool errors</small>"),
+    }
+}
+
+fn listed(upstream: &Upstream, now: SystemTime) -> String {
+    let list = &upstream.catalog;
+    let mut out = if list.complete { badge("fresh") } else { badge(list.truncated.unwrap_or(list.state)) };
+    if let Some(walked) = list.walked_at {
+        let _ = write!(out, "<br><small class=\"n\">walked {}</small>", when(walked, now));
+    }
+    for (count, what) in [(list.redefined, "redefined"), (list.rejected, "rejected")] {
+        if count > 0 {
+            let _ = write!(out, "<br><small>{count} {what}</small>");
+        }
+    }
+    out
+}
+
+pub(super) fn calls_table(calls: &[Call], now: SystemTime) -> String {
+    let row = |call: &Call| {
+        vec![
+            text(&call.id),
+            format!("{}<br><small>{}</small>", text(&call.tool), text(&call.endpoint)),
+            link(&call.upstream),
+            text(call.principal.name()),
+            call.phase.to_owned(),
+            when(call.since, now),
+        ]
+    };
+    table(&["Call", "Tool", "Upstream", "Client", "Phase", "Since"], &calls.iter().map(row).collect::<Vec<_>>())
+}
+
+fn endpoints_table(desk: &Desk, applied: &Applied) -> String {
+    let row = |endpoint: &super::super::views::config::Endpoint| {
+        let id = weir_core::EndpointId::new(&endpoint.path);
+        let view = desk.catalog.view(&id, ListKind::Tools, CapabilityClass::BASE);
+        let (tools, tokens) = view.map(|view| (view.items.len(), catalog::cost(&view))).unwrap_or_default();
+        vec![text(&endpoint.path), tools.to_string(), format!("about {tokens}")]
+    };
+    table(&["Endpoint", "Tools", "Tokens to list them"], &applied.endpoints.iter().map(row).collect::<Vec<_>>())
+}
+
+fn limits_table(limits: &Limits) -> String {
+    let row =
+        |one: &Refusing| vec![text(&one.limit), text(&one.of.words()), text(&one.allows), took(Some(one.wait_ms))];
+    table(&["Limit", "Of", "Allows", "Refuses for"], &limits.refusing.iter().map(row).collect::<Vec<_>>())
+}
+
+fn clients_table(clients: &[Client], now: SystemTime) -> String {
+    let row = |client: &Client| {
+        let software = &client.software;
+        vec![
+            format!("{} <small>{}</small>", text(&software.name), text(&software.version)),
+            text(client.principal.name()),
+            format!("{}<br><small class=\"n\">{}</small>", client.era, client.protocol),
+            text(&client.endpoint),
+            client.streams.to_string(),
+            client.calls.to_string(),
+            when(client.last_seen, now),
+        ]
+    };
+    let rows: Vec<_> = clients.iter().take(CLIENTS).map(row).collect();
+    table(&["Program", "Of", "Era", "Endpoint", "Streams", "Calls", "Seen"], &rows)
+}
+
+fn issuers_table(applied: &Applied) -> String {
+    let row = |issuer: &Issuer| {
+        let keys = match (issuer.ready, issuer.failures) {
+            (true, 0) => "<b class=\"good\">ready</b>".to_owned(),
+            (true, failures) => {
+                format!("<b class=\"odd\">last good ones</b> <small>{failures} failed attempts</small>")
+            }
+            (false, failures) => format!("<b class=\"bad\">none</b> <small>{failures} failed attempts</small>"),
+        };
+        vec![text(&issuer.issuer), keys, issuer.refused.to_string()]
+    };
+    table(&["Issuer", "Keys", "Tokens refused"], &applied.issuers.iter().map(row).collect::<Vec<_>>())
+}
+
+fn changes_table(applied: &Applied, now: SystemTime) -> String {
+    let row = |changed: &super::super::views::config::Changed| {
+        let change = &changed.change;
+        vec![
+            text(change.what),
+            format!("{} {}", changed.kind, text(&changed.name)),
+            text(&change.by),
+            when(change.since, now),
+            change.expires.map_or("by hand".to_owned(), |expires| when(expires, now)),
+            text(change.reason.as_deref().unwrap_or_default()),
+        ]
+    };
+    table(&["Change", "Of", "By", "Since", "Ends", "Reason"], &applied.changes.iter().map(row).collect::<Vec<_>>())
+}
+
+fn config_facts(applied: &Applied, now: SystemTime) -> String {
+    let mut all = vec![("Started", when(applied.started, now)), ("Applied", when(applied.applied, now))];
+    if let Some(reload) = &applied.last_reload {
+        let result = if reload.error.is_some() { "<b class=\"bad\">error</b>" } else { "<b class=\"good\">ok</b>" };
+        all.push(("Last reload", format!("{result} {}", when(reload.at, now))));
+    }
+    if !applied.takes_restart.is_empty() {
+        all.push(("Waits for a restart", text(&applied.takes_restart.join(", "))));
+    }
+    if let Some(digest) = &applied.digest {
+        all.push(("Digest", format!("<code>{}</code>", &digest[..16])));
+    }
+    facts(&all)
+}

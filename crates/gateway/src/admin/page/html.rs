@@ -1,0 +1,120 @@
+//! Texts in HTML: everything that was not written here goes through [`text`].
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
+
+use weir_core::catalog::plain;
+use weir_core::instant::rfc3339;
+
+use super::super::views::Moment;
+
+/// As much of a text as a page shows.
+const LONGEST: usize = 500;
+/// And lines of one that has several.
+const LINES: usize = 20;
+
+/// A text of anybody's, as HTML shows it: no markup, no character that hides or turns others, and not without end.
+pub(super) fn text(given: &str) -> String {
+    let cut = plain(given, LONGEST);
+    let mut out = String::with_capacity(cut.len() + 16);
+    for c in cut.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    if given.chars().nth(LONGEST).is_some() {
+        out.push('…');
+    }
+    out
+}
+
+/// The same of a text with several lines, each on its own.
+pub(super) fn lines(given: &str) -> String {
+    let lines: Vec<String> = given.lines().take(LINES).map(text).collect();
+    lines.join("\n")
+}
+
+/// How long ago, or in how long, with the time itself on demand.
+pub(super) fn when(Moment(at): Moment, now: SystemTime) -> String {
+    let stamp = rfc3339(at);
+    let words = match now.duration_since(at) {
+        Ok(ago) if ago < Duration::from_secs(2) => "now".to_owned(),
+        Ok(ago) => format!("{} ago", duration(ago)),
+        Err(ahead) => format!("in {}", duration(ahead.duration())),
+    };
+    format!("<time datetime=\"{stamp}\" title=\"{stamp}\">{words}</time>")
+}
+
+/// A duration in its largest fitting unit.
+pub(super) fn duration(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0 => format!("{} ms", time.as_millis()),
+        1..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// A table; a cell is HTML already. On a narrow screen each row is a block, in which the cells have their heads before them.
+pub(super) fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
+    let mut out = String::from("<table><thead><tr>");
+    for head in heads {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "<th scope=\"col\">{}</th>", text(head));
+    }
+    out.push_str("</tr></thead><tbody>");
+    for row in rows {
+        out.push_str("<tr>");
+        for (head, cell) in heads.iter().zip(row) {
+            let _ = write!(out, "<td data-head=\"{}\">{cell}</td>", text(head));
+        }
+        out.push_str("</tr>");
+    }
+    out.push_str("</tbody></table>");
+    out
+}
+
+/// Names and values; a value is HTML already.
+pub(super) fn facts(facts: &[(&str, String)]) -> String {
+    let all: String =
+        facts.iter().map(|(name, value)| format!("<div><dt>{}</dt><dd>{value}</dd></div>", text(name))).collect();
+    format!("<dl>{all}</dl>")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_somebody_said_is_markup() {
+        let hostile = "<script>alert(1)</script>\" onload='x' &amp; \u{202e}gnp.exe\u{0}";
+        let shown = text(hostile);
+        assert!(!shown.contains(['<', '>', '"', '\'', '\u{202e}', '\u{0}']), "{shown}");
+        assert!(shown.starts_with("&lt;script&gt;") && shown.contains("&amp;amp;"), "{shown}");
+        assert_eq!(text(&"x".repeat(600)).chars().count(), LONGEST + 1);
+        let row = table(&["a\"b"], &[vec![text("<td>")]]);
+        assert!(row.contains("data-head=\"a&quot;b\"") && row.contains(">&lt;td&gt;</td>"), "{row}");
+    }
+
+    #[test]
+    fn lines_stay_lines_and_are_no_markup() {
+        assert_eq!(lines("a<b>\nc\u{7}"), "a&lt;b&gt;\nc\u{fffd}");
+        assert_eq!(lines(&"x\n".repeat(100)).lines().count(), LINES);
+    }
+
+    #[test]
+    fn times_are_told_in_words() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let shown = |seconds: u64| when(Moment(now - Duration::from_secs(seconds)), now);
+        assert!(shown(0).contains(">now<") && shown(90).contains(">1 min ago<"));
+        assert!(shown(7200).contains("2 h ago") && shown(300_000).contains("3 days ago"));
+        assert!(when(Moment(now + Duration::from_secs(30)), now).contains("in 30 s"));
+    }
+}

@@ -1,0 +1,119 @@
+//! The page about one upstream.
+
+use std::fmt::Write as _;
+
+use super::super::desk::Desk;
+use super::super::views::calls::Call;
+use super::super::views::upstreams::Upstream;
+use super::front::{badge, calls_table, era, section, tiles, took};
+use super::html::{facts, lines, table, text};
+use super::when;
+use weir_core::CapabilityClass;
+use weir_core::upstream::ListKind;
+
+/// Tools that are shown.
+const TOOLS: usize = 500;
+
+/// All of it.
+pub(super) fn body(desk: &Desk, upstream: &Upstream) -> String {
+    let now = desk.now();
+    let mut out = String::from("<main>");
+    // Writing to a string cannot fail, here and below.
+    let _ = write!(
+        out,
+        "<header><p><a href=\"/\">weir</a></p><h1>{}</h1><p>{} since {}</p></header>",
+        text(&upstream.id),
+        badge(upstream.state),
+        when(upstream.since, now),
+    );
+    let calls = &upstream.calls;
+    tiles(
+        &mut out,
+        &[
+            ("calls now", calls.in_flight.to_string(), false),
+            ("lately", calls.recent.to_string(), false),
+            ("failed", calls.failed.to_string(), calls.failed > 0),
+            ("tool errors", calls.tool_errors.to_string(), calls.tool_errors > 0),
+            ("half took at most", took(calls.p50_ms), false),
+            ("99 of 100", took(calls.p99_ms), false),
+        ],
+    );
+    if let Some(error) = &upstream.last_error {
+        section(&mut out, "Last error", &format!("<pre>{}</pre>", lines(error)));
+    }
+    if let Some(change) = &upstream.change {
+        let ends = change.expires.map_or("by hand".to_owned(), |expires| when(expires, now));
+        let change = facts(&[
+            ("Change", text(change.what)),
+            ("By", text(&change.by)),
+            ("Since", when(change.since, now)),
+            ("Ends", ends),
+            ("Reason", text(change.reason.as_deref().unwrap_or_default())),
+        ]);
+        section(&mut out, "Change by an operator", &change);
+    }
+    section(&mut out, "Server", &server(upstream));
+    let live = desk.live.all();
+    let own = live.iter().filter(|call| call.item.tool.upstream.as_str() == upstream.id);
+    let own: Vec<Call> = own.take(50).map(|call| Call::of(call, now)).collect();
+    if !own.is_empty() {
+        section(&mut out, "Calls that run, the oldest first", &calls_table(&own, now));
+    }
+    section(&mut out, "Catalog", &catalog(upstream, now));
+    for path in &upstream.endpoints {
+        tools(&mut out, desk, upstream, path);
+    }
+    out.push_str("</main>");
+    out
+}
+
+fn server(upstream: &Upstream) -> String {
+    let software = upstream.server.as_ref().map(|server| format!("{} {}", text(&server.name), text(&server.version)));
+    facts(&[
+        ("Reached by", format!("{} {}", upstream.transport, text(&upstream.target))),
+        ("Era", era(upstream)),
+        ("Calls itself", software.unwrap_or_else(|| "unknown".to_owned())),
+        ("Breaker", upstream.breaker.to_owned()),
+        ("Sessions or processes", upstream.sessions.to_string()),
+        ("Shown at", text(&upstream.endpoints.join(", "))),
+    ])
+}
+
+fn catalog(upstream: &Upstream, now: std::time::SystemTime) -> String {
+    let list = &upstream.catalog;
+    let mut all = vec![
+        ("State", format!("{} since {}", badge(list.state), when(list.since, now))),
+        ("Last walk", list.walked_at.map_or("never".to_owned(), |walked| when(walked, now))),
+        ("Tools", list.tools.to_string()),
+        ("Prompts", list.prompts.to_string()),
+        ("Resources", list.resources.to_string()),
+        ("Changed definitions", list.redefined.to_string()),
+        ("Rejected", list.rejected.to_string()),
+        ("Unusable schemas", list.unchecked.to_string()),
+    ];
+    if let Some(guard) = list.truncated {
+        all.push(("Cut by", text(guard)));
+    }
+    facts(&all)
+}
+
+/// What an endpoint shows of it.
+fn tools(out: &mut String, desk: &Desk, upstream: &Upstream, path: &str) {
+    let id = weir_core::EndpointId::new(path);
+    let Some(view) = desk.catalog.view(&id, ListKind::Tools, CapabilityClass::BASE) else { return };
+    let own: Vec<_> = view.items.iter().filter(|item| item.tool.upstream.as_str() == upstream.id).collect();
+    if own.is_empty() {
+        return;
+    }
+    let row = |item: &&weir_core::catalog::Item| {
+        let about: Option<serde_json::Value> = serde_json::from_slice(&item.tool.raw).ok();
+        let about = about.as_ref().and_then(|tool| tool["description"].as_str()).unwrap_or_default();
+        vec![text(&item.exposed), text(&item.tool.native), format!("<small>{}</small>", text(about))]
+    };
+    let rows: Vec<_> = own.iter().take(TOOLS).map(row).collect();
+    section(
+        out,
+        &format!("Tools at {path}: {}", own.len()),
+        &table(&["As clients see it", "Its own name", "Description"], &rows),
+    );
+}

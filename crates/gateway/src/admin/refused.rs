@@ -1,0 +1,60 @@
+//! How the admin API says no: a status, and one JSON object with the reason.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+/// A refusal.
+#[derive(Debug)]
+pub(super) struct Refused {
+    status: StatusCode,
+    error: String,
+    /// How one logs in, with a 401.
+    challenge: Option<&'static str>,
+}
+
+impl Refused {
+    pub(super) fn new(status: StatusCode, error: impl Into<String>) -> Self {
+        Self { status, error: error.into(), challenge: None }
+    }
+
+    /// What was sent makes no sense.
+    pub(super) fn bad(error: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, error)
+    }
+
+    /// It is not there.
+    pub(super) fn unknown(what: &str, name: &str) -> Self {
+        let name: String = name.chars().take(64).collect();
+        Self::new(StatusCode::NOT_FOUND, format!("there is no {what} `{name}`"))
+    }
+
+    pub(super) fn challenging(self, challenge: &'static str) -> Self {
+        Self { challenge: Some(challenge), ..self }
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        #[derive(Serialize)]
+        struct Said {
+            error: String,
+        }
+        let mut response = json(self.status, &Said { error: self.error });
+        if let Some(challenge) = self.challenge {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        }
+        response
+    }
+}
+
+/// A JSON answer.
+pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
+    match serde_json::to_string(body) {
+        Ok(text) => (status, [(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "an answer to an operator cannot be written");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}

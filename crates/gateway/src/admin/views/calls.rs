@@ -1,0 +1,99 @@
+//! The calls that run.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Serialize;
+use weir_core::Principal;
+use weir_core::live::LiveCall;
+
+use super::super::desk::Desk;
+use super::super::refused::{Refused, json};
+use super::{Moment, Query, millis};
+
+#[derive(Serialize)]
+struct All {
+    /// How many run.
+    total: usize,
+    /// The oldest first.
+    calls: Vec<Call>,
+}
+
+/// A call.
+#[derive(Serialize)]
+pub(in super::super) struct Call {
+    /// For `/admin/calls/{id}/cancel`.
+    pub(in super::super) id: String,
+    /// weir's id of the request that made it, as in `X-Request-Id`, errors and logs.
+    pub(in super::super) request: String,
+    pub(in super::super) principal: Who,
+    pub(in super::super) endpoint: String,
+    pub(in super::super) upstream: String,
+    pub(in super::super) method: &'static str,
+    /// The name that the client uses.
+    pub(in super::super) tool: String,
+    pub(in super::super) since: Moment,
+    pub(in super::super) age_ms: f64,
+    /// `queued`, `sent`, `answering` or `asking`.
+    pub(in super::super) phase: &'static str,
+}
+
+/// A principal; the anonymous one has neither issuer nor subject.
+#[derive(Clone, Serialize, PartialEq, Eq)]
+pub(in super::super) struct Who {
+    pub(in super::super) issuer: Option<String>,
+    pub(in super::super) subject: Option<String>,
+}
+
+impl Who {
+    pub(in super::super) fn of(principal: &Principal) -> Self {
+        let subject = principal.subject();
+        Self {
+            issuer: subject.map(|subject| subject.issuer().to_owned()),
+            subject: subject.map(|subject| subject.subject().to_owned()),
+        }
+    }
+
+    pub(in super::super) fn name(&self) -> &str {
+        self.subject.as_deref().unwrap_or("anonymous")
+    }
+}
+
+/// The calls that run, the oldest first, at most `limit` of them.
+pub(in super::super) async fn all(
+    State(desk): State<Arc<Desk>>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refused> {
+    let query = Query::read(query.as_deref(), &["upstream", "limit"])?;
+    let (limit, upstream) = (query.limit()?, query.text("upstream"));
+    let mut live = desk.live.all();
+    live.retain(|call| upstream.is_none_or(|id| call.item.tool.upstream.as_str() == id));
+    let now = desk.now();
+    let calls = live.iter().take(limit).map(|call| Call::of(call, now)).collect();
+    Ok(json(StatusCode::OK, &All { total: live.len(), calls }))
+}
+
+/// The name of a call for operators.
+pub(in super::super) fn name(id: u64) -> String {
+    format!("c{id}")
+}
+
+impl Call {
+    pub(in super::super) fn of(live: &LiveCall, now: SystemTime) -> Self {
+        Self {
+            id: name(live.id),
+            request: live.call.request.as_str().to_owned(),
+            principal: Who::of(&live.principal),
+            endpoint: live.call.endpoint.to_string(),
+            upstream: live.item.tool.upstream.to_string(),
+            method: live.call.method.as_str(),
+            tool: live.item.exposed.to_string(),
+            since: Moment(now.checked_sub(live.age).unwrap_or(now)),
+            age_ms: millis(live.age),
+            phase: live.phase.word(),
+        }
+    }
+}

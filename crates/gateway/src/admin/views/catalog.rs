@@ -1,0 +1,191 @@
+//! The catalog: what an endpoint lists, by both of its names, with its schemas and what it costs a model to read.
+
+use std::sync::Arc;
+
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use weir_core::CapabilityClass;
+use weir_core::catalog::{Item, View};
+use weir_core::names::EndpointId;
+use weir_core::schema::Check;
+use weir_core::upstream::ListKind;
+
+use super::super::desk::Desk;
+use super::super::refused::{Refused, json};
+use super::{Moment, Query};
+use crate::explain::ENDPOINT;
+
+/// Bytes of JSON that are taken to be one token. Tokenizers differ; of tool definitions in English they make one of three and a
+/// half to four and a half bytes.
+const BYTES_A_TOKEN: usize = 4;
+
+/// What an endpoint lists to clients that can be asked for nothing, before rules hide any of it.
+#[derive(Serialize)]
+struct Listed {
+    endpoint: String,
+    kind: &'static str,
+    /// A digest of all of it.
+    version: String,
+    /// How many there are, on all pages.
+    total: usize,
+    /// What a model reads of all of them, at four bytes a token.
+    tokens_estimated: usize,
+    items: Vec<Shown>,
+    /// `after` of the next page.
+    next: Option<String>,
+    missing: Vec<Missing>,
+    collisions: Vec<Collision>,
+}
+
+/// Something that is listed.
+#[derive(Serialize)]
+struct Shown {
+    /// The name that clients see.
+    exposed: String,
+    upstream: String,
+    /// The upstream's own name.
+    native: String,
+    /// Further names under which it is found.
+    aliases: Vec<String>,
+    tokens_estimated: usize,
+    /// How arguments are validated: `off`, `warn`, `enforce`, `none` (there is no schema), or `unusable: ` and why.
+    input_validation: String,
+    output_validation: String,
+    /// As clients are shown it, but for its name: the upstream's own words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    definition: Option<Box<RawValue>>,
+}
+
+#[derive(Serialize)]
+struct Missing {
+    upstream: String,
+    reason: &'static str,
+    since: Moment,
+}
+
+#[derive(Serialize)]
+struct Collision {
+    exposed: String,
+    kept: String,
+    dropped: String,
+    native: String,
+}
+
+/// A page of what an endpoint lists.
+pub(in super::super) async fn all(
+    State(desk): State<Arc<Desk>>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refused> {
+    let query = Query::read(query.as_deref(), &["endpoint", "upstream", "kind", "limit", "after", "definitions"])?;
+    let endpoint = query.text("endpoint").unwrap_or(ENDPOINT);
+    let kind = match query.text("kind") {
+        None => ListKind::Tools,
+        Some(word) => {
+            let known = ListKind::ALL.into_iter().find(|kind| kind.word() == word);
+            known.ok_or_else(|| Refused::bad("`kind` is one of tools, prompts, resources, resource_templates"))?
+        }
+    };
+    let definitions = match query.text("definitions") {
+        None | Some("true") => true,
+        Some("false") => false,
+        Some(_) => return Err(Refused::bad("`definitions` is true or false")),
+    };
+    let limit = query.limit()?;
+    let view = desk.catalog.view(&EndpointId::new(endpoint), kind, CapabilityClass::BASE);
+    let view = view.ok_or_else(|| Refused::unknown("endpoint", endpoint))?;
+    let upstream = query.text("upstream");
+    let wanted: Vec<&Item> =
+        view.items.iter().filter(|item| upstream.is_none_or(|id| item.tool.upstream.as_str() == id)).collect();
+    let begin = match query.text("after") {
+        None => 0,
+        Some(after) => {
+            let at = wanted.iter().position(|item| *item.exposed == *after);
+            at.ok_or_else(|| Refused::bad("`after` names nothing in this list: begin anew"))? + 1
+        }
+    };
+    let page = &wanted[begin..wanted.len().min(begin + limit)];
+    let more = begin + page.len() < wanted.len();
+    Ok(json(
+        StatusCode::OK,
+        &Listed {
+            endpoint: endpoint.to_owned(),
+            kind: kind.word(),
+            version: format!("{:?}", view.version),
+            total: wanted.len(),
+            tokens_estimated: wanted.iter().map(|item| tokens(item)).sum(),
+            items: page.iter().map(|item| Shown::of(item, &view, definitions)).collect(),
+            next: page.last().filter(|_| more).map(|item| item.exposed.to_string()),
+            missing: missing(&view, upstream),
+            collisions: collisions(&view, upstream),
+        },
+    ))
+}
+
+/// What all tools of an endpoint cost a model to read.
+pub(in super::super) fn cost(view: &View) -> usize {
+    view.items.iter().map(tokens).sum()
+}
+
+/// What a model reads of it.
+fn tokens(item: &Item) -> usize {
+    let renamed = item.tool.raw.len() - item.tool.name.len() + item.exposed.len() + 2;
+    renamed.div_ceil(BYTES_A_TOKEN)
+}
+
+impl Shown {
+    fn of(item: &Item, view: &View, definitions: bool) -> Self {
+        let tool = &item.tool;
+        let is_this = |found: &Item| Arc::ptr_eq(&found.tool, tool);
+        let native = Some(&tool.native).filter(|native| **native != item.exposed);
+        let native = native.filter(|native| view.find(native).item().is_some_and(is_this));
+        let validation = item.terms.validation;
+        let raw = std::str::from_utf8(&tool.raw).ok().filter(|_| definitions);
+        Self {
+            exposed: item.exposed.to_string(),
+            upstream: tool.upstream.to_string(),
+            native: tool.native.to_string(),
+            aliases: native.into_iter().map(ToString::to_string).collect(),
+            tokens_estimated: tokens(item),
+            input_validation: validated(validation.input, tool.input_schema()),
+            output_validation: validated(validation.output, tool.output_schema()),
+            definition: raw.and_then(|raw| RawValue::from_string(raw.trim().to_owned()).ok()),
+        }
+    }
+}
+
+fn validated(check: Check, schema: Option<Result<(), weir_core::schema::Unusable>>) -> String {
+    match (schema, check) {
+        (None, _) => "none".to_owned(),
+        (Some(Err(why)), _) => format!("unusable: {why}"),
+        (Some(Ok(())), Check::Off) => "off".to_owned(),
+        (Some(Ok(())), Check::Warn) => "warn".to_owned(),
+        (Some(Ok(())), Check::Enforce) => "enforce".to_owned(),
+    }
+}
+
+fn missing(view: &View, upstream: Option<&str>) -> Vec<Missing> {
+    let those = view.missing.iter().filter(|missing| upstream.is_none_or(|id| missing.upstream.as_str() == id));
+    those
+        .map(|missing| Missing {
+            upstream: missing.upstream.to_string(),
+            reason: missing.reason,
+            since: Moment(missing.since),
+        })
+        .collect()
+}
+
+fn collisions(view: &View, upstream: Option<&str>) -> Vec<Collision> {
+    let of = |id: &weir_core::UpstreamId| upstream.is_none_or(|wanted| id.as_str() == wanted);
+    let those = view.collisions.iter().filter(|collision| of(&collision.kept) || of(&collision.dropped));
+    those
+        .map(|collision| Collision {
+            exposed: collision.exposed.to_string(),
+            kept: collision.kept.to_string(),
+            dropped: collision.dropped.to_string(),
+            native: collision.native.to_string(),
+        })
+        .collect()
+}

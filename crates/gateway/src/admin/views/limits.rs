@@ -1,0 +1,111 @@
+//! The limits that refuse now, whom, and who has calls in flight or waiting.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use data_encoding::HEXLOWER;
+use serde::Serialize;
+use weir_policy::limit::{Crowd, Pressed, Whose};
+
+use super::super::desk::Desk;
+use super::super::refused::{Refused, json};
+use super::calls::Who;
+use super::{Query, millis};
+
+/// How the limits stand.
+#[derive(Serialize)]
+pub(in super::super) struct Limits {
+    /// How many budgets are used up.
+    pub(in super::super) total: usize,
+    /// The longest wait first.
+    pub(in super::super) refusing: Vec<Refusing>,
+    /// Places for calls at the same time that are taken: the most first.
+    places: Vec<Places>,
+}
+
+/// A budget that is used up.
+#[derive(Serialize)]
+pub(in super::super) struct Refusing {
+    pub(in super::super) limit: String,
+    pub(in super::super) of: Owner,
+    pub(in super::super) allows: String,
+    /// Until the next one is let through.
+    pub(in super::super) wait_ms: f64,
+}
+
+#[derive(Serialize)]
+struct Places {
+    of: Owner,
+    held: usize,
+    waiting: usize,
+    most: usize,
+}
+
+/// Whose it is.
+#[derive(Serialize)]
+pub(in super::super) struct Owner {
+    /// `network`, `principal`, `upstream` or `everybody`.
+    kind: &'static str,
+    /// A network, an upstream's id, a principal's subject; a digest where the principal is not known by name any more.
+    name: Option<String>,
+    principal: Option<Who>,
+}
+
+impl Owner {
+    fn of(whose: &Whose, known: &HashMap<[u8; 16], Who>) -> Self {
+        let (kind, name, principal) = match whose {
+            Whose::Network(network) => ("network", Some(network.clone()), None),
+            Whose::Upstream(id) => ("upstream", Some(id.clone()), None),
+            Whose::Everybody => ("everybody", None, None),
+            Whose::Principal(digest) => {
+                let who = known.get(digest).cloned();
+                let name = who.as_ref().map_or_else(|| HEXLOWER.encode(digest), |who| who.name().to_owned());
+                ("principal", Some(name), who)
+            }
+        };
+        Self { kind, name, principal }
+    }
+
+    /// In words.
+    pub(in super::super) fn words(&self) -> String {
+        match &self.name {
+            Some(name) => format!("{} {name}", self.kind),
+            None => self.kind.to_owned(),
+        }
+    }
+}
+
+/// How the limits stand.
+pub(in super::super) async fn all(
+    State(desk): State<Arc<Desk>>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refused> {
+    let limit = Query::read(query.as_deref(), &["limit"])?.limit()?;
+    Ok(json(StatusCode::OK, &desk.limits_now(limit)))
+}
+
+impl Desk {
+    pub(in super::super) fn limits_now(&self, most: usize) -> Limits {
+        let (pressed, crowds, known) = (self.limits.pressed(), self.limits.crowds(), self.known());
+        let refusing = |pressed: &Pressed| Refusing {
+            limit: pressed.limit.to_string(),
+            of: Owner::of(&pressed.whose, &known),
+            allows: pressed.allows.clone(),
+            wait_ms: millis(pressed.wait),
+        };
+        let places = |crowd: &Crowd| Places {
+            of: Owner::of(&crowd.whose, &known),
+            held: crowd.held,
+            waiting: crowd.waiting,
+            most: crowd.most,
+        };
+        Limits {
+            total: pressed.len(),
+            refusing: pressed.iter().take(most).map(refusing).collect(),
+            places: crowds.iter().take(most).map(places).collect(),
+        }
+    }
+}

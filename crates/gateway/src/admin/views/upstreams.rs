@@ -1,0 +1,279 @@
+//! The upstreams: how each is reached, how it is doing, and what it lists.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use axum::extract::{Path, RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Serialize;
+use weir_core::catalog::{Closing, ListStatus, UpstreamStatus};
+use weir_core::names::UpstreamId;
+use weir_upstream::{Protocol, Transport};
+use weir_wire::Revision;
+
+use super::super::book::{Change, Target};
+use super::super::desk::Desk;
+use super::super::refused::{Refused, json};
+use super::{Moment, Query, millis, without_secrets};
+use crate::config::{Config, UpstreamPlan};
+
+/// An upstream.
+#[derive(Serialize)]
+pub(in super::super) struct Upstream {
+    pub(in super::super) id: String,
+    /// `up`, `down`, `starting`, `disabled`, `draining` or `drained`.
+    pub(in super::super) state: &'static str,
+    /// Since when its lists, or an operator's change, are as they are.
+    pub(in super::super) since: Moment,
+    /// The last failure to reach or follow it.
+    pub(in super::super) last_error: Option<String>,
+    /// `http`, `sse` or `stdio`.
+    pub(in super::super) transport: &'static str,
+    /// Its URL without user and query, or its program.
+    pub(in super::super) target: String,
+    /// `modern` or `legacy`, once that is known.
+    pub(in super::super) era: Option<&'static str>,
+    pub(in super::super) protocol: Option<&'static str>,
+    pub(in super::super) server: Option<Software>,
+    /// `closed`: calls go through. `open`: they fail at once, but for one a second.
+    pub(in super::super) breaker: &'static str,
+    /// Sessions or child processes that weir holds open there.
+    pub(in super::super) sessions: usize,
+    pub(in super::super) calls: Calls,
+    pub(in super::super) catalog: Catalog,
+    /// What clients of each capability class see, where they see more than the others.
+    pub(in super::super) classes: Vec<Class>,
+    /// Where it is shown.
+    pub(in super::super) endpoints: Vec<String>,
+    /// The operator's change that is in force.
+    pub(in super::super) change: Option<InForce>,
+}
+
+/// What a server calls itself, which nobody has checked.
+#[derive(Serialize)]
+pub(in super::super) struct Software {
+    pub(in super::super) name: String,
+    pub(in super::super) version: String,
+}
+
+/// Its calls. What is counted and timed is of the last one or two minutes.
+#[derive(Serialize)]
+pub(in super::super) struct Calls {
+    pub(in super::super) in_flight: usize,
+    pub(in super::super) recent: u64,
+    /// Of these, failed by the upstream or by weir.
+    pub(in super::super) failed: u64,
+    /// Of these, answered by a tool with an error of its own.
+    pub(in super::super) tool_errors: u64,
+    pub(in super::super) p50_ms: Option<f64>,
+    pub(in super::super) p99_ms: Option<f64>,
+}
+
+/// What it lists to clients that can be asked for nothing.
+#[derive(Serialize)]
+pub(in super::super) struct Catalog {
+    /// `pending`, `fresh`, `stale` or `down`.
+    pub(in super::super) state: &'static str,
+    pub(in super::super) since: Moment,
+    /// Whether all of it is shown, and as it is now.
+    pub(in super::super) complete: bool,
+    /// The guard that cut the last walk.
+    pub(in super::super) truncated: Option<&'static str>,
+    pub(in super::super) tools: usize,
+    pub(in super::super) prompts: usize,
+    pub(in super::super) resources: usize,
+    /// Tools with a schema that cannot be used for validation.
+    pub(in super::super) unchecked: usize,
+    /// Items that the last walk left out.
+    pub(in super::super) rejected: u64,
+    /// How often a tool came back with another definition.
+    pub(in super::super) redefined: u64,
+    pub(in super::super) walks: u64,
+    pub(in super::super) walked_at: Option<Moment>,
+    pub(in super::super) error: Option<String>,
+}
+
+/// What clients of another class see.
+#[derive(Serialize)]
+pub(in super::super) struct Class {
+    class: String,
+    state: &'static str,
+    tools: usize,
+}
+
+/// A change of an operator's that is in force.
+#[derive(Serialize)]
+pub(in super::super) struct InForce {
+    pub(in super::super) what: &'static str,
+    pub(in super::super) by: String,
+    pub(in super::super) reason: Option<String>,
+    pub(in super::super) since: Moment,
+    pub(in super::super) expires: Option<Moment>,
+}
+
+#[derive(Serialize)]
+struct All {
+    upstreams: Vec<Upstream>,
+}
+
+/// Every upstream, in config order.
+pub(in super::super) async fn all(
+    State(desk): State<Arc<Desk>>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refused> {
+    Query::read(query.as_deref(), &[])?;
+    Ok(json(StatusCode::OK, &All { upstreams: desk.upstreams() }))
+}
+
+/// One of them.
+pub(in super::super) async fn one(
+    State(desk): State<Arc<Desk>>,
+    Path(id): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refused> {
+    Query::read(query.as_deref(), &[])?;
+    let found = desk.upstreams().into_iter().find(|upstream| upstream.id == id);
+    found.map(|upstream| json(StatusCode::OK, &upstream)).ok_or_else(|| Refused::unknown("upstream", &id))
+}
+
+impl Desk {
+    /// Every upstream, in config order.
+    pub(in super::super) fn upstreams(&self) -> Vec<Upstream> {
+        let config = self.chronicle.config();
+        let view = |status: UpstreamStatus| {
+            let change = self.book.find(&Target::Upstream(status.id.clone()));
+            Upstream::of(&status, &config, change.as_ref(), self.now())
+        };
+        self.catalog.status().into_iter().map(view).collect()
+    }
+}
+
+impl Upstream {
+    fn of(status: &UpstreamStatus, config: &Config, change: Option<&Change>, now: SystemTime) -> Self {
+        let plan = config.upstreams.iter().find(|plan| plan.settings.id == status.id);
+        let (transport, target) = plan.map(reached).unwrap_or(("http", String::new()));
+        let health = &status.health;
+        let (base, others) = match status.lists.split_first() {
+            Some((base, others)) => (Some(base), others),
+            None => (None, &[][..]),
+        };
+        let since = status.closed.map(|closed| closed.since).or(base.map(|list| list.since)).unwrap_or(now);
+        let error = base.and_then(|list| list.error.as_deref().map(str::to_owned));
+        Self {
+            id: status.id.to_string(),
+            state: state(status, base),
+            since: Moment(since),
+            last_error: error.or_else(|| health.last_error.clone()),
+            transport,
+            target,
+            era: health.revision.and_then(Revision::parse).map(|revision| match revision.is_modern() {
+                true => "modern",
+                false => "legacy",
+            }),
+            protocol: health.revision,
+            server: status.about.as_ref().and_then(|about| Software::of(about.server_info.as_deref()?)),
+            breaker: if health.breaker_open { "open" } else { "closed" },
+            sessions: health.sessions,
+            calls: Calls::of(status),
+            catalog: Catalog::of(base, now),
+            classes: others.iter().map(Class::of).collect(),
+            endpoints: shown_at(config, &status.id),
+            change: change.map(InForce::of),
+        }
+    }
+}
+
+fn state(status: &UpstreamStatus, base: Option<&ListStatus>) -> &'static str {
+    match (status.closed.map(|closed| closed.how), base.map(|list| list.state)) {
+        (Some(Closing::Disabled), _) => "disabled",
+        (Some(Closing::Draining), _) if status.health.in_flight > 0 => "draining",
+        (Some(Closing::Draining), _) => "drained",
+        (None, _) if status.health.down => "down",
+        (None, Some("fresh")) => "up",
+        (None, Some("pending") | None) => "starting",
+        (None, Some(_)) => "down",
+    }
+}
+
+/// How it is reached.
+fn reached(plan: &UpstreamPlan) -> (&'static str, String) {
+    match (&plan.settings.transport, plan.settings.protocol) {
+        (Transport::Http(http), Protocol::Sse) => ("sse", without_secrets(&http.url)),
+        (Transport::Http(http), _) => ("http", without_secrets(&http.url)),
+        // Arguments may hold secrets.
+        (Transport::Stdio(stdio), _) => ("stdio", stdio.command.clone()),
+    }
+}
+
+fn shown_at(config: &Config, id: &UpstreamId) -> Vec<String> {
+    use weir_core::endpoint::Mode;
+    let shows = |mode: &Mode| match mode {
+        Mode::Aggregate { upstreams, .. } => upstreams.contains(id),
+        Mode::Transparent(one) => one == id,
+    };
+    let those = config.endpoints.iter().filter(|endpoint| shows(&endpoint.mode));
+    those.map(|endpoint| endpoint.id.to_string()).collect()
+}
+
+impl Software {
+    fn of(raw: &[u8]) -> Option<Self> {
+        let value: serde_json::Value = serde_json::from_slice(raw).ok()?;
+        let text = |name: &str| value[name].as_str().unwrap_or_default().chars().take(64).collect();
+        Some(Self { name: text("name"), version: text("version") })
+    }
+}
+
+impl Calls {
+    fn of(status: &UpstreamStatus) -> Self {
+        let recent = status.recent;
+        Self {
+            in_flight: status.health.in_flight,
+            recent: recent.calls,
+            failed: recent.failed,
+            tool_errors: recent.tool_errors,
+            p50_ms: recent.median.map(millis),
+            p99_ms: recent.p99.map(millis),
+        }
+    }
+}
+
+impl Catalog {
+    fn of(list: Option<&ListStatus>, now: SystemTime) -> Self {
+        let state = list.map_or("pending", |list| list.state);
+        let truncated = list.and_then(|list| list.truncated);
+        Self {
+            state,
+            since: Moment(list.map_or(now, |list| list.since)),
+            complete: state == "fresh" && truncated.is_none(),
+            truncated,
+            tools: list.map_or(0, |list| list.tools),
+            prompts: list.map_or(0, |list| list.prompts),
+            resources: list.map_or(0, |list| list.resources),
+            unchecked: list.map_or(0, |list| list.unchecked),
+            rejected: list.map_or(0, |list| list.rejected),
+            redefined: list.map_or(0, |list| list.redefined),
+            walks: list.map_or(0, |list| list.walks),
+            walked_at: list.and_then(|list| list.walked_at).map(Moment),
+            error: list.and_then(|list| list.error.as_deref()).map(str::to_owned),
+        }
+    }
+}
+
+impl Class {
+    fn of(list: &ListStatus) -> Self {
+        Self { class: list.class.to_string(), state: list.state, tools: list.tools }
+    }
+}
+
+impl InForce {
+    pub(in super::super) fn of(change: &Change) -> Self {
+        Self {
+            what: change.what,
+            by: change.who.to_string(),
+            reason: change.reason.clone(),
+            since: Moment(change.since),
+            expires: change.ends.map(|(ends, _)| Moment(ends)),
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! `weir admin`: what the admin API of a running weir shows and changes, for people on a terminal.
+
+mod ask;
+mod show;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+
+use super::fail;
+use ask::Desk;
+
+/// Which weir, as whom, and how it is printed.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// The operators' listener
+    #[arg(long, global = true, env = "WEIR_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:8081")]
+    admin: String,
+    /// A file with the operator's token; the variable WEIR_ADMIN_TOKEN does as well
+    #[arg(long, global = true, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Print the answer as JSON
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The upstreams: state, era, latency, last error
+    Upstreams {
+        /// One of them, whole
+        id: Option<String>,
+    },
+    /// What an endpoint lists, by both of its names
+    Catalog {
+        /// The endpoint
+        #[arg(long, value_name = "PATH", default_value = crate::explain::ENDPOINT)]
+        endpoint: String,
+        /// Only what is of this upstream
+        #[arg(long, value_name = "ID")]
+        upstream: Option<String>,
+        /// tools, prompts, resources or resource_templates
+        #[arg(long, default_value = "tools")]
+        kind: String,
+    },
+    /// The open sessions
+    Sessions,
+    /// The programs that were here, and the open streams
+    Clients,
+    /// The limits that refuse now
+    Limits,
+    /// The calls that run, the oldest first
+    Calls {
+        /// Only those of this upstream
+        #[arg(long, value_name = "ID")]
+        upstream: Option<String>,
+    },
+    /// What is applied, how the last reload went, and the changes that are in force
+    Config,
+    /// Serve nothing of an upstream; its running calls end
+    Disable {
+        id: String,
+        #[command(flatten)]
+        why: Lasting,
+    },
+    /// Serve an upstream again
+    Enable {
+        id: String,
+        #[command(flatten)]
+        why: Once,
+    },
+    /// Let an upstream's running calls end, and begin no new ones
+    Drain {
+        id: String,
+        #[command(flatten)]
+        why: Lasting,
+    },
+    /// Walk an upstream's lists now
+    Refresh {
+        id: String,
+        #[command(flatten)]
+        why: Once,
+    },
+    /// End a call
+    Cancel {
+        /// As `weir admin calls` names it
+        id: String,
+        #[command(flatten)]
+        why: Once,
+    },
+    /// End a session
+    End {
+        /// As `weir admin sessions` names it
+        id: String,
+        #[command(flatten)]
+        why: Once,
+    },
+    /// Keep a principal out; its streams and calls end
+    Block {
+        /// Who it is
+        subject: String,
+        /// Who vouches for it: the `iss` of its tokens, or as `weir admin clients` shows it
+        #[arg(long)]
+        issuer: String,
+        #[command(flatten)]
+        why: Lasting,
+    },
+    /// Let a principal in again
+    Unblock {
+        /// Who it is
+        subject: String,
+        /// Who vouches for it
+        #[arg(long)]
+        issuer: String,
+        #[command(flatten)]
+        why: Once,
+    },
+    /// Log by another level or filter; without one, as from the beginning
+    Log {
+        level: Option<String>,
+        #[command(flatten)]
+        why: Lasting,
+    },
+    /// Have the config read again; exits with 1 where it is not taken
+    Reload {
+        #[command(flatten)]
+        why: Once,
+    },
+}
+
+/// Why.
+#[derive(Debug, Args)]
+struct Once {
+    /// Why; for the audit record
+    #[arg(long)]
+    reason: Option<String>,
+}
+
+/// Why, and for how long.
+#[derive(Debug, Args)]
+struct Lasting {
+    /// Why; for the audit record, and for who finds it
+    #[arg(long)]
+    reason: Option<String>,
+    /// After this long it undoes itself, such as 30m; without, it holds until it is undone or weir ends
+    #[arg(long)]
+    ttl: Option<String>,
+}
+
+/// What is sent.
+enum Request {
+    Look(String),
+    Change(String, Map<String, Value>),
+}
+
+pub(super) async fn admin(options: Options) -> ExitCode {
+    let Options { admin, token_file, json, command } = options;
+    let desk = match Desk::new(&admin, token_file.as_deref()) {
+        Ok(desk) => desk,
+        Err(why) => return fail(super::USAGE, why),
+    };
+    let answered = match command.request() {
+        Request::Look(path) => desk.look(&path).await,
+        Request::Change(path, wish) => desk.change(&path, &Value::Object(wish)).await,
+    };
+    match answered {
+        Ok(answer) if json => println!("{answer}"),
+        Ok(answer) => print!("{}", show::show(&command, &answer)),
+        Err(ask::Failed { code, why }) => return fail(code, why),
+    }
+    ExitCode::SUCCESS
+}
+
+impl Command {
+    fn request(&self) -> Request {
+        let upstream = |id: &str, act: &str| format!("/admin/upstreams/{}/{act}", part(id));
+        match self {
+            Self::Upstreams { id: None } => Request::Look("/admin/upstreams".to_owned()),
+            Self::Upstreams { id: Some(id) } => Request::Look(format!("/admin/upstreams/{}", part(id))),
+            Self::Catalog { endpoint, upstream, kind } => {
+                let query = [("endpoint", Some(endpoint)), ("upstream", upstream.as_ref()), ("kind", Some(kind))];
+                Request::Look(format!("/admin/catalog?limit=1000&{}", queried(query)))
+            }
+            Self::Sessions => Request::Look("/admin/sessions?limit=1000".to_owned()),
+            Self::Clients => Request::Look("/admin/clients?limit=1000".to_owned()),
+            Self::Limits => Request::Look("/admin/limits?limit=1000".to_owned()),
+            Self::Calls { upstream } => {
+                Request::Look(format!("/admin/calls?limit=1000&{}", queried([("upstream", upstream.as_ref())])))
+            }
+            Self::Config => Request::Look("/admin/config".to_owned()),
+            Self::Disable { id, why } => Request::Change(upstream(id, "disable"), why.wish()),
+            Self::Enable { id, why } => Request::Change(upstream(id, "enable"), why.wish()),
+            Self::Drain { id, why } => Request::Change(upstream(id, "drain"), why.wish()),
+            Self::Refresh { id, why } => Request::Change(upstream(id, "refresh"), why.wish()),
+            Self::Cancel { id, why } => Request::Change(format!("/admin/calls/{}/cancel", part(id)), why.wish()),
+            Self::End { id, why } => Request::Change(format!("/admin/sessions/{}/end", part(id)), why.wish()),
+            Self::Block { subject, issuer, why } => {
+                Request::Change("/admin/principals/block".to_owned(), whom(why.wish(), issuer, subject))
+            }
+            Self::Unblock { subject, issuer, why } => {
+                Request::Change("/admin/principals/unblock".to_owned(), whom(why.wish(), issuer, subject))
+            }
+            Self::Log { level, why } => {
+                let mut wish = why.wish();
+                wish.extend(level.iter().map(|level| ("level".to_owned(), json!(level))));
+                Request::Change("/admin/log".to_owned(), wish)
+            }
+            Self::Reload { why } => Request::Change("/admin/reload".to_owned(), why.wish()),
+        }
+    }
+}
+
+impl Once {
+    fn wish(&self) -> Map<String, Value> {
+        self.reason.iter().map(|reason| ("reason".to_owned(), json!(reason))).collect()
+    }
+}
+
+impl Lasting {
+    fn wish(&self) -> Map<String, Value> {
+        let (reason, ttl) = (("reason", &self.reason), ("ttl", &self.ttl));
+        let given = [reason, ttl].into_iter().filter_map(|(name, text)| Some((name.to_owned(), json!(text.as_ref()?))));
+        given.collect()
+    }
+}
+
+fn whom(mut wish: Map<String, Value>, issuer: &str, subject: &str) -> Map<String, Value> {
+    wish.insert("issuer".to_owned(), json!(issuer));
+    wish.insert("subject".to_owned(), json!(subject));
+    wish
+}
+
+/// A part of a path, whatever somebody typed.
+fn part(text: &str) -> String {
+    url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
+}
+
+fn queried<'a>(pairs: impl IntoIterator<Item = (&'a str, Option<&'a String>)>) -> String {
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    query.extend_pairs(pairs.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    query.finish()
+}

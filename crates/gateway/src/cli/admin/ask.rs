@@ -1,0 +1,94 @@
+//! HTTP to the admin API, with the operator's token.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use serde_json::Value;
+
+use super::super::{UNREACHABLE, USAGE};
+use crate::client::{chain, pool};
+
+/// Changes are made at once; a reload starts what is new.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// A thousand tools with their schemas.
+const LONGEST: usize = 64 << 20;
+/// weir said no.
+const REFUSED: u8 = 1;
+
+/// A running weir, for its operators.
+pub(super) struct Desk {
+    url: String,
+    token: Option<HeaderValue>,
+}
+
+/// Why there is no answer, and the command's exit code.
+pub(super) struct Failed {
+    pub(super) code: u8,
+    pub(super) why: String,
+}
+
+impl Desk {
+    /// The token is in the file, or in the environment.
+    ///
+    /// # Errors
+    /// For people: the file cannot be read, or has no token.
+    pub(super) fn new(url: &str, file: Option<&Path>) -> Result<Self, String> {
+        let text = match file {
+            Some(file) => {
+                let text = std::fs::read_to_string(file);
+                Some(text.map_err(|error| format!("{} cannot be read: {error}", file.display()))?)
+            }
+            None => std::env::var("WEIR_ADMIN_TOKEN").ok().filter(|text| !text.trim().is_empty()),
+        };
+        let header = |text: String| {
+            let mut value = HeaderValue::from_str(&format!("Bearer {}", text.trim()))
+                .map_err(|_| "the token has characters no header can have")?;
+            value.set_sensitive(true);
+            Ok::<_, String>(value)
+        };
+        Ok(Self { url: url.trim_end_matches('/').to_owned(), token: text.map(header).transpose()? })
+    }
+
+    pub(super) async fn look(&self, path: &str) -> Result<Value, Failed> {
+        self.send(Method::GET, path, Bytes::new()).await
+    }
+
+    pub(super) async fn change(&self, path: &str, wish: &Value) -> Result<Value, Failed> {
+        self.send(Method::POST, path, Bytes::from(wish.to_string())).await
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Value, Failed> {
+        let url = format!("{}{path}", self.url);
+        let wrong = |why: String| Failed { code: USAGE, why: format!("{url}: {why}") };
+        let lost = |why: String| Failed { code: UNREACHABLE, why: format!("{}: {why}", self.url) };
+        let mut request = Request::builder().method(method).uri(&url).header(header::CONTENT_TYPE, "application/json");
+        if let Some(token) = &self.token {
+            request = request.header(header::AUTHORIZATION, token);
+        }
+        let request = request.body(Full::new(body)).map_err(|error| wrong(error.to_string()))?;
+        let exchange = async {
+            let pool = pool(url.starts_with("https:"))?;
+            let response = pool.request(request).await.map_err(|error| chain(&error))?;
+            let status = response.status();
+            let body =
+                Limited::new(response.into_body(), LONGEST).collect().await.map_err(|error| error.to_string())?;
+            Ok::<_, String>((status, body.to_bytes()))
+        };
+        let exchanged = tokio::time::timeout(PATIENCE, exchange).await;
+        let (status, body) = exchanged.unwrap_or_else(|_| Err("no answer".to_owned())).map_err(lost)?;
+        let answer = serde_json::from_slice::<Value>(&body);
+        match (status, answer) {
+            (StatusCode::OK, Ok(answer)) => Ok(answer),
+            (status, Ok(answer)) if answer["error"].is_string() => {
+                let why = super::super::tools::plain(answer["error"].as_str().unwrap_or_default());
+                let hint =
+                    if status == StatusCode::UNAUTHORIZED { ": set WEIR_ADMIN_TOKEN, or use --token-file" } else { "" };
+                Err(Failed { code: REFUSED, why: format!("{why}{hint}") })
+            }
+            (status, _) => Err(lost(format!("{status}: this is no weir's listener for operators"))),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Answers of the admin API as tables. What upstreams and clients said cannot steer the terminal.
+
+use serde_json::Value;
+
+use super::super::tools::plain;
+use super::Command;
+
+/// The widest a column gets.
+const WIDEST: usize = 48;
+
+/// An answer for people.
+pub(super) fn show(command: &Command, answer: &Value) -> String {
+    match command {
+        Command::Upstreams { id: None } => table(
+            &answer["upstreams"],
+            &[
+                ("UPSTREAM", "/id"),
+                ("STATE", "/state"),
+                ("SINCE", "/since"),
+                ("PROTOCOL", "/protocol"),
+                ("P50 MS", "/calls/p50_ms"),
+                ("P99 MS", "/calls/p99_ms"),
+                ("NOW", "/calls/in_flight"),
+                ("FAILED", "/calls/failed"),
+                ("TOOLS", "/catalog/tools"),
+                ("LAST ERROR", "/last_error"),
+            ],
+        ),
+        Command::Catalog { .. } => {
+            let columns = [
+                ("EXPOSED", "/exposed"),
+                ("UPSTREAM", "/upstream"),
+                ("NATIVE", "/native"),
+                ("TOKENS", "/tokens_estimated"),
+                ("ARGUMENTS", "/input_validation"),
+            ];
+            let total = format!("{} in all, about {} tokens\n", answer["total"], answer["tokens_estimated"]);
+            table(&answer["items"], &columns) + &total
+        }
+        Command::Sessions => table(
+            &answer["sessions"],
+            &[
+                ("SESSION", "/id"),
+                ("PRINCIPAL", "/principal/subject"),
+                ("PROGRAM", "/software/name"),
+                ("PROTOCOL", "/protocol"),
+                ("SINCE", "/since"),
+                ("CALLS", "/calls"),
+                ("STREAM", "/stream"),
+                ("TOLD OF", "/subscriptions"),
+            ],
+        ),
+        Command::Clients => table(
+            &answer["clients"],
+            &[
+                ("PROGRAM", "/software/name"),
+                ("VERSION", "/software/version"),
+                ("SUBJECT", "/principal/subject"),
+                ("ISSUER", "/principal/issuer"),
+                ("PROTOCOL", "/protocol"),
+                ("STREAMS", "/streams"),
+                ("CALLS", "/calls"),
+                ("SEEN", "/last_seen"),
+            ],
+        ),
+        Command::Limits => table(
+            &answer["refusing"],
+            &[("LIMIT", "/limit"), ("OF", "/of/name"), ("ALLOWS", "/allows"), ("REFUSES MS", "/wait_ms")],
+        ),
+        Command::Calls { .. } => table(
+            &answer["calls"],
+            &[
+                ("CALL", "/id"),
+                ("TOOL", "/tool"),
+                ("UPSTREAM", "/upstream"),
+                ("PRINCIPAL", "/principal/subject"),
+                ("PHASE", "/phase"),
+                ("AGE MS", "/age_ms"),
+                ("REQUEST", "/request"),
+            ],
+        ),
+        Command::Upstreams { .. } | Command::Config => facts(answer, ""),
+        _ => done(answer),
+    }
+}
+
+/// What was changed.
+fn done(answer: &Value) -> String {
+    let mut out = plain(answer["done"].as_str().unwrap_or("done"));
+    if answer["changed"] == Value::Bool(false) {
+        out.push_str(": it was so already");
+    }
+    for (member, words) in [("ended_calls", "calls ended"), ("ended_streams", "streams ended")] {
+        if let Some(count) = answer[member].as_u64() {
+            out.push_str(&format!(", {count} {words}"));
+        }
+    }
+    if let Some(expires) = answer["expires"].as_str() {
+        out.push_str(&format!(", until {}", plain(expires)));
+    }
+    out.push('\n');
+    out
+}
+
+/// Every member on a line of its own.
+fn facts(value: &Value, name: &str) -> String {
+    let under = |key: &str| if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") };
+    match value {
+        Value::Object(members) => members.iter().map(|(key, value)| facts(value, &under(key))).collect(),
+        Value::Array(items) => items.iter().enumerate().map(|(n, item)| facts(item, &under(&n.to_string()))).collect(),
+        Value::Null => String::new(),
+        other => format!("{:<28} {}\n", plain(name), cell(other, usize::MAX)),
+    }
+}
+
+fn table(rows: &Value, columns: &[(&str, &str)]) -> String {
+    let rows = rows.as_array().map(Vec::as_slice).unwrap_or_default();
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| columns.iter().map(|(_, at)| cell(row.pointer(at).unwrap_or(&Value::Null), WIDEST)).collect())
+        .collect();
+    let heads: Vec<String> = columns.iter().map(|(head, _)| (*head).to_owned()).collect();
+    let all: Vec<&Vec<String>> = std::iter::once(&heads).chain(&cells).collect();
+    let width = |at: usize| all.iter().map(|row| row[at].chars().count()).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+    let line = |row: &&Vec<String>| {
+        let line: String = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  ")).collect();
+        format!("{}\n", line.trim_end())
+    };
+    all.iter().map(line).collect()
+}
+
+fn cell(value: &Value, most: usize) -> String {
+    let text = match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => plain(text).replace(['\n', '\t'], " "),
+        other => other.to_string(),
+    };
+    if text.chars().count() <= most { text } else { text.chars().take(most - 1).chain(['…']).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_table_has_its_columns_under_their_heads_and_steers_nothing() {
+        let rows = json!([{ "a": "x\u{1b}[2Jy", "b": { "c": 5 } }, { "a": "long\nname", "b": null }]);
+        let shown = table(&rows, &[("A", "/a"), ("B", "/b/c")]);
+        assert_eq!(shown, "A          B\nx[2Jy      5\nlong name  -\n");
+        assert!(table(&json!([{ "a": "y".repeat(100) }]), &[("A", "/a")]).contains('…'));
+    }
+
+    #[test]
+    fn what_was_done_is_said_in_a_line() {
+        let answer =
+            json!({ "done": "disable", "changed": false, "expires": "2026-01-01T00:00:00Z", "ended_calls": 2 });
+        assert_eq!(done(&answer), "disable: it was so already, 2 calls ended, until 2026-01-01T00:00:00Z\n");
+    }
+}

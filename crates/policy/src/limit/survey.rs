@@ -1,0 +1,139 @@
+//! All limits at once, for operators who ask whom weir is refusing now. Nothing is taken.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::refusal::What;
+use super::rules::{Limit, Rate, Rates};
+use super::standing::rated;
+use super::table::{Key, Table};
+use super::{EVERYBODY, Limits, ONE};
+
+/// Whose a limit is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// Of a network, as `192.0.2.0/24`.
+    Network(String),
+    /// Of a principal, by its digest.
+    Principal([u8; 16]),
+    /// Of an upstream, by its id.
+    Upstream(String),
+    /// Shared by all.
+    Everybody,
+}
+
+/// A limit that would refuse a request or call now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pressed {
+    /// Its name, as in refusals and metrics.
+    pub limit: Arc<str>,
+    /// Whose budget is used up.
+    pub whose: Whose,
+    /// What it allows; for people.
+    pub allows: String,
+    /// Until the next one is let through.
+    pub wait: Duration,
+}
+
+/// Places for calls at the same time that are taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crowd {
+    /// Whose.
+    pub whose: Whose,
+    /// Calls that have one.
+    pub held: usize,
+    /// Calls that wait for one.
+    pub waiting: usize,
+    /// How many there are.
+    pub most: usize,
+}
+
+impl Limits {
+    /// The rates that refuse now, the longest wait first.
+    #[must_use]
+    pub fn pressed(&self) -> Vec<Pressed> {
+        let rates = self.rates.load_full();
+        let mut found = Vec::new();
+        if let Some((limit, rate)) = rates.address.as_ref().and_then(|limit| Some((limit, limit.rate()?))) {
+            let those = waits(&self.addresses, |key| (key.limit == limit.mark).then_some(rate));
+            found.extend(those.map(|(key, wait)| Pressed {
+                limit: limit.name.clone(),
+                whose: Whose::Network(network(&key.of)),
+                allows: rated(key.what, rate),
+                wait,
+            }));
+        }
+        let known: HashMap<u64, (&Limit, &Rate)> =
+            all(&rates).filter_map(|limit| Some((limit.mark, (limit, limit.rate()?)))).collect();
+        let upstream = |mark: u64| rates.upstreams.iter().find(|(_, limit)| limit.mark == mark).map(|(id, _)| id);
+        let those = waits(&self.buckets, |key| known.get(&key.limit).map(|(_, rate)| *rate));
+        found.extend(those.filter_map(|(key, wait)| {
+            let (limit, rate) = known.get(&key.limit)?;
+            let whose = match key.what {
+                What::Upstream => upstream(key.limit).map_or(Whose::Everybody, |id| Whose::Upstream(id.to_string())),
+                _ if key.of == EVERYBODY => Whose::Everybody,
+                _ => Whose::Principal(key.of),
+            };
+            Some(Pressed { limit: limit.name.clone(), whose, allows: rated(key.what, rate), wait })
+        }));
+        found.sort_by_key(|pressed| std::cmp::Reverse(pressed.wait));
+        found
+    }
+
+    /// Who has calls in flight, or waiting: the most first.
+    #[must_use]
+    pub fn crowds(&self) -> Vec<Crowd> {
+        let rules = self.rates.load_full();
+        let mut found = self.places.crowds(&rules.concurrency);
+        found.sort_by_key(|crowd| std::cmp::Reverse((crowd.waiting, crowd.held)));
+        found
+    }
+}
+
+/// The buckets of a table from which one cannot be taken now.
+fn waits<'a>(
+    table: &'a Table,
+    rate: impl Fn(&Key) -> Option<&'a Rate> + 'a,
+) -> impl Iterator<Item = (Key, Duration)> + 'a {
+    let one = move |key: Key| {
+        let wait = table.wait(key, rate(&key)?, ONE);
+        (!wait.is_zero()).then_some((key, wait))
+    };
+    table.keys().into_iter().filter_map(one)
+}
+
+/// Every limit of rates but that of addresses.
+fn all(rates: &Rates) -> impl Iterator<Item = &Limit> {
+    let groups = rates.groups.iter().map(|(_, limit)| limit);
+    let tools = rates.tools.iter().map(|tool| &tool.limit);
+    let maps = rates.endpoints.values().chain(rates.clients.values()).chain(rates.upstreams.values());
+    rates.principal.iter().chain(groups).chain(tools).chain(maps)
+}
+
+/// The network that a bucket of addresses is of; see [`super::neighbourhood`].
+fn network(of: &[u8; 16]) -> String {
+    if of[..2] == [0, 4] {
+        return format!("{}/24", Ipv4Addr::new(of[2], of[3], of[4], 0));
+    }
+    format!("{}/64", Ipv6Addr::from(*of))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::super::neighbourhood;
+    use super::*;
+
+    #[test]
+    fn a_network_is_named_as_it_is_counted() {
+        for (address, expected) in
+            [("192.0.2.77", "192.0.2.0/24"), ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"), ("10.0.0.1", "10.0.0.0/24")]
+        {
+            let address: IpAddr = address.parse().unwrap_or_else(|_| panic!("{address}"));
+            assert_eq!(network(&neighbourhood(address)), expected);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Who may look and change: nobody by chance, and no page in a browser.
+
+use data_encoding::BASE64;
+use http::Method;
+use serde_json::{Value, json};
+use weir_testkit::Mockup;
+
+use super::{Operator, body, over, token};
+use crate::audit::{Folder, records};
+use crate::harness::{Weir, free_port, until};
+
+const TOKEN: &str = "weir_0123456789_of-the-operators";
+
+/// What `weir serve` says to a config, and its exit code.
+fn served(config: &Value) -> (Option<i32>, String) {
+    let file = std::env::temp_dir().join(format!("weir-admin-{}.json", free_port()));
+    std::fs::write(&file, config.to_string()).unwrap();
+    let output = Weir::cli(&["serve", "--config", file.to_str().unwrap()]);
+    std::fs::remove_file(file).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    (output.status.code(), said)
+}
+
+#[test]
+fn g14_beyond_loopback_it_does_not_start_without_operators() {
+    let with = |admin: Value| json!({ "listen": "127.0.0.1:0", "admin": admin, "upstreams": {} });
+    for (admin, why) in [
+        (json!({ "listen": "0.0.0.0:0" }), "admin.auth: is missing"),
+        (json!({ "listen": "[::]:0" }), "admin.auth: is missing"),
+        (json!({ "listen": "192.0.2.7:8081" }), "admin.auth: is missing"),
+        (json!({ "listen": "0.0.0.0:0", "auth": {} }), "names nobody"),
+        (json!({ "listen": "0.0.0.0:0", "auth": { "token": "short" } }), "fewer than 16"),
+        (json!({ "listen": "0.0.0.0:0", "auth": { "token": "changeme-changeme-changeme" } }), "placeholder"),
+        (json!({ "listen": "0.0.0.0:0", "auth": { "token": "aaaaaaaaaaaaaaaaaaaaaaaa" } }), "placeholder"),
+        (json!({ "listen": "0.0.0.0:0", "auth": { "token": "${WEIR_NO_SUCH_VARIABLE}" } }), "WEIR_NO_SUCH_VARIABLE"),
+        (
+            json!({ "listen": "0.0.0.0:0", "auth": { "tokens": [{ "name": "a", "sha256": "0".repeat(64) }] } }),
+            "placeholder",
+        ),
+        (json!({ "listen": "0.0.0.0:0", "auth": { "oauth": {} } }), "needs somebody who issues tokens"),
+    ] {
+        let (code, said) = served(&with(admin.clone()));
+        assert_eq!(code, Some(2), "{admin}: {said}");
+        assert!(said.contains(why), "{admin}: {said}");
+        assert!(!said.contains("changeme-changeme"), "a secret is not repeated: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g14_with_operators_probes_are_open_and_everything_else_takes_a_token() {
+    let upstream = Mockup::modern().tools(1).start().await;
+    let folder = Folder::new("admin-doors");
+    let mut config = over(&[("one", &upstream)]);
+    let ((ada, digest), (bob, gone)) = (token("ada"), token("bob"));
+    config["admin"] = json!({ "auth": { "token": TOKEN, "tokens": [
+        { "name": "ada", "sha256": digest },
+        { "name": "bob", "sha256": gone, "expires": "2020-01-01" },
+    ] } });
+    config["audit"] = json!({ "file": { "path": folder.file() } });
+    let weir = Weir::with(config.clone());
+    let nobody = Operator::of(&weir);
+    for open in ["/healthz", "/readyz", "/metrics", "/openapi.yaml"] {
+        assert_eq!(nobody.look(open).await.status, 200, "{open}");
+    }
+    for path in ["/", "/upstreams/one", "/admin/upstreams", "/admin/config", "/admin/calls", "/admin/explain?tool=x"] {
+        let refused = nobody.look(path).await;
+        assert_eq!(refused.status, 401, "{path}");
+        assert!(refused.header("www-authenticate").unwrap().starts_with("Basic "), "a browser can ask: {path}");
+        assert!(!body(&refused).contains("one"), "{path}");
+    }
+    let basic = |password: &str| format!("Basic {}", BASE64.encode(format!("anybody:{password}").as_bytes()));
+    for (shown, status) in [
+        (format!("Bearer {TOKEN}"), 200),
+        (format!("bearer {TOKEN}"), 200),
+        (format!("Bearer {ada}"), 200),
+        (basic(TOKEN), 200),
+        (format!("Bearer {bob}"), 401),
+        (format!("Bearer {TOKEN}x"), 401),
+        ("Bearer ".to_owned(), 401),
+        (basic("no"), 401),
+        (format!("Digest {TOKEN}"), 401),
+    ] {
+        let answer = Operator::of(&weir).with("authorization", &shown).look("/admin/upstreams").await;
+        assert_eq!(answer.status, status, "{shown}");
+    }
+    let refresh = "/admin/upstreams/one/refresh";
+    let by_browser = Operator::of(&weir).with("authorization", &basic(TOKEN)).attempt(refresh, &json!({})).await;
+    assert_eq!(by_browser.status, 401, "a browser sends it by itself, so it changes nothing");
+    let ada = Operator::of(&weir).with("authorization", &format!("Bearer {ada}"));
+    ada.change(refresh, json!({ "reason": "to see" })).await;
+    until("the records", || {
+        let all = records(&folder.file());
+        let of =
+            |what: &str, who: &str| all.iter().any(|r| r["kind"] == "admin" && r["what"] == what && r["who"] == who);
+        (of("refresh", "ada") && of("login", "unknown")).then_some(())
+    });
+    config["admin"] = json!({ "auth": { "token": TOKEN }, "metrics": "auth" });
+    weir.rewrite(config);
+    until("other operators", || weir.admin("/metrics").starts_with("HTTP/1.1 401").then_some(()));
+    assert_eq!(ada.look("/admin/upstreams").await.status, 401, "a reload takes tokens away");
+    let all = Operator::of(&weir).with("authorization", &format!("Bearer {TOKEN}"));
+    assert_eq!(all.look("/metrics").await.status, 200);
+    assert_eq!(nobody.look("/healthz").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g14_a17_no_page_in_a_browser_looks_or_changes() {
+    let upstream = Mockup::modern().tools(1).start().await;
+    let mut config = over(&[("one", &upstream)]);
+    config["admin"] = json!({ "allowed_hosts": ["ops.example.com"] });
+    let weir = Weir::with(config);
+    let at = |host: &str| Operator::of(&weir).with("host", host);
+    for (operator, status) in [
+        (at("ops.example.com"), 200),
+        (at("localhost:1"), 200),
+        (at("rebound.example"), 403),
+        (at("127.0.0.1").with("origin", "http://127.0.0.1"), 403),
+        (at("127.0.0.1").with("origin", "null"), 403),
+    ] {
+        for path in ["/", "/admin/upstreams"] {
+            assert_eq!(operator.look(path).await.status, status, "{path}");
+        }
+    }
+    let rebound = at("rebound.example");
+    assert_eq!(rebound.look("/metrics").await.status, 200, "a scraper may use any name");
+    let page = at("rebound.example").with("sec-fetch-site", "same-origin");
+    assert_eq!(page.look("/metrics").await.status, 403, "a page that was led here may not");
+    let disable = "/admin/upstreams/one/disable";
+    for simple in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"] {
+        let refused = Operator::of(&weir).with("content-type", simple).attempt(disable, &json!({})).await;
+        assert_eq!(refused.status, 415, "{simple}");
+    }
+    assert_eq!(Operator::of(&weir).send(Method::POST, disable, "").await.status, 415);
+    let answer = Operator::of(&weir).send(Method::OPTIONS, disable, "").await;
+    assert!(answer.header("access-control-allow-origin").is_none(), "nobody is let in by CORS");
+    assert_eq!(Operator::of(&weir).see("/admin/upstreams/one").await["change"], Value::Null, "nothing changed");
+    let page = Operator::of(&weir).look("/").await;
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+    assert_eq!(page.header("cache-control"), Some("no-store"));
+    assert!(!body(&page).contains("<script") && !body(&page).contains("<form"));
+}

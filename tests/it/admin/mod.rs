@@ -1,0 +1,86 @@
+//! What operators see and change, over a real weir: each change shows in what a real client gets.
+
+mod clients;
+mod doors;
+mod page;
+mod process;
+mod upstreams;
+
+use http::{HeaderMap, HeaderValue, Method, header};
+use serde_json::{Value, json};
+use weir_testkit::{Answer, RawClient};
+
+use crate::harness::{Weir, soon};
+
+/// An operator's client.
+pub struct Operator {
+    url: String,
+    headers: HeaderMap,
+}
+
+impl Operator {
+    /// Without a token.
+    pub fn of(weir: &Weir) -> Self {
+        Self { url: weir.admin_url(), headers: HeaderMap::new() }
+    }
+
+    /// The same with one more header.
+    pub fn with(mut self, name: &'static str, value: &str) -> Self {
+        self.headers.insert(name, HeaderValue::from_str(value).unwrap());
+        self
+    }
+
+    pub async fn send(&self, method: Method, path: &str, body: &str) -> Answer {
+        let client = RawClient::new(&format!("{}{path}", self.url));
+        let exchange = soon(path, client.send(method, self.headers.clone(), body.to_owned())).await.unwrap();
+        soon(path, exchange.finish()).await.unwrap()
+    }
+
+    /// What is there, whatever the status.
+    pub async fn look(&self, path: &str) -> Answer {
+        self.send(Method::GET, path, "").await
+    }
+
+    /// What is there, as JSON.
+    pub async fn see(&self, path: &str) -> Value {
+        let answer = self.look(path).await;
+        assert_eq!(answer.status, 200, "{path}: {}", body(&answer));
+        serde_json::from_slice(&answer.body).unwrap()
+    }
+
+    /// A change, whatever comes of it.
+    pub async fn attempt(&self, path: &str, wish: &Value) -> Answer {
+        let mut headers = self.headers.clone();
+        headers.entry(header::CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
+        Self { url: self.url.clone(), headers }.send(Method::POST, path, &wish.to_string()).await
+    }
+
+    /// A change that is made.
+    pub async fn change(&self, path: &str, wish: Value) -> Value {
+        let answer = self.attempt(path, &wish).await;
+        assert_eq!(answer.status, 200, "{path}: {}", body(&answer));
+        serde_json::from_slice(&answer.body).unwrap()
+    }
+}
+
+/// A token that `weir apikey` prints, and its digest.
+pub fn token(name: &str) -> (String, String) {
+    let printed = String::from_utf8(Weir::cli(&["apikey", name]).stdout).unwrap();
+    let after = |start: &str, end: char| {
+        let rest = printed.split_once(start).unwrap().1;
+        rest.split_once(end).unwrap().0.to_owned()
+    };
+    (after("WEIR_API_KEY=", '\n'), after("sha256: \"", '"'))
+}
+
+/// The body of an answer as a text.
+pub fn body(answer: &Answer) -> String {
+    String::from_utf8_lossy(&answer.body).into_owned()
+}
+
+/// A config over these upstreams.
+pub fn over(upstreams: &[(&str, &weir_testkit::Mockup)]) -> Value {
+    let upstreams: serde_json::Map<String, Value> =
+        upstreams.iter().map(|(id, mockup)| ((*id).to_owned(), json!({ "url": mockup.url() }))).collect();
+    json!({ "upstreams": upstreams })
+}
