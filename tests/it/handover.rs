@@ -1,4 +1,5 @@
-//! One process after another at the same sockets: by SIGUSR2, and by a service manager that holds them.
+//! One process after another at the same sockets, by SIGUSR2 and by a service manager that holds them; and one config after
+//! another in the same process. Nothing is lost meanwhile.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -201,4 +202,48 @@ async fn sockets_of_a_service_manager_are_taken_by_their_names() {
     assert_eq!(weir.call("/mcp", "one__echo", &json!({ "n": 2 }))["content"][0]["text"], r#"{"n":2}"#);
     signal(id, "TERM");
     until("its end", || is_gone(id).then_some(()));
+}
+
+/// Reloads under load: every other one is refused, every good one changes something, and no call notices.
+async fn reload(times: usize) {
+    let upstream = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let other = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let config = |at: usize| {
+        let mut upstreams =
+            json!({ "one": { "url": upstream.url(), "deadlines": { "idle": format!("{}s", 60 + at) } } });
+        if at % 4 == 0 {
+            upstreams["two"] = json!({ "url": other.url() });
+        }
+        json!({ "upstreams": upstreams })
+    };
+    let weir = Weir::with(config(0));
+    weir.until_listed("/mcp", &["one__echo"]);
+    let load = Load::start(&weir.url("/mcp"), 4, 2);
+    for at in 1..=times {
+        let label = if at % 2 == 0 { r#"result="ok""# } else { r#"result="error""# };
+        let counted = || weir.metric("weir_config_reloads_total", &[label]);
+        // Both the signal and the watch may lead to it: the last one of this kind is long over.
+        let before = counted();
+        match at % 2 {
+            0 => weir.rewrite(config(at)),
+            _ => weir.rewrite(json!({ "upstreams": { "one": { "url": upstream.url(), "deadline": at } } })),
+        }
+        weir.process.signal("HUP");
+        until_it("the reload", async || (counted() > before).then_some(())).await;
+    }
+    load.goes_on(20).await;
+    let calls = load.stop().await;
+    assert_eq!(upstream.executions("echo"), calls, "each call ran once");
+    println!("{times} reloads, half of them bad, {calls} calls, 0 lost, 0 twice");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g01_g03_reloads_under_load_lose_nothing() {
+    reload(10).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long"]
+async fn g01_g04_a_thousand_reloads_under_load_lose_nothing() {
+    reload(1000).await;
 }
