@@ -38,6 +38,8 @@ pub enum Unaskable {
     Mode,
     /// Its revision has no words for it.
     Words,
+    /// It would send a person to a page that anybody between could read or change.
+    Place,
 }
 
 impl Unaskable {
@@ -52,6 +54,7 @@ impl Unaskable {
             Self::Words => {
                 ErrorObject::new(code::INVALID_PARAMS, "The client's protocol revision has no form for this")
             }
+            Self::Place => ErrorObject::new(code::INVALID_PARAMS, "The URL is not https"),
         }
     }
 
@@ -119,6 +122,11 @@ pub fn may_ask(class: CapabilityClass, method: Method, params: &[u8]) -> Result<
         _ => (false, false),
     };
     match (any, exact) {
+        (true, true)
+            if is_by_url(params, method) && !member("url").and_then(scan::string).is_some_and(|url| is_safe(&url)) =>
+        {
+            Err(Unaskable::Place)
+        }
         (true, true) => Ok(()),
         (true, false) => Err(Unaskable::Mode),
         (false, _) => Err(Unaskable::Undeclared),
@@ -178,6 +186,17 @@ pub fn is_by_url(params: &[u8], method: Method) -> bool {
     method == Method::ElicitationCreate && mode.as_deref() == Some("url")
 }
 
+/// Whether a person may be sent there: over TLS, or on their own machine.
+fn is_safe(url: &str) -> bool {
+    let Some((scheme, rest)) = url.split_once("://") else { return false };
+    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let name = host.rsplit_once(':').map_or(host, |(name, port)| if port.ends_with(']') { host } else { name });
+    let is_own = name.eq_ignore_ascii_case("localhost")
+        || name.trim_matches(['[', ']']).parse::<core::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    scheme.eq_ignore_ascii_case("https") || scheme.eq_ignore_ascii_case("http") && is_own
+}
+
 /// A legacy server's question answered: the response message.
 #[must_use]
 pub fn response(revision: Revision, id: &RequestId, method: Method, outcome: Result<Bytes, Bytes>) -> Bytes {
@@ -225,7 +244,7 @@ pub struct Visit {
     pub url: String,
 }
 
-/// The URLs in the `data` of `-32042`. At most 16; what is malformed is left out.
+/// The URLs in the `data` of `-32042`. At most 16; what is malformed, or nothing a person may be sent to, is left out.
 #[must_use]
 pub fn visits(data: &[u8]) -> Vec<Visit> {
     let list = scan::find(data, "elicitations").map(|range| &data[range]).unwrap_or_default();
@@ -233,7 +252,8 @@ pub fn visits(data: &[u8]) -> Vec<Visit> {
         |of: &[u8], name: &str| scan::find(of, name).and_then(|range| scan::string(&of[range]).map(String::from));
     let visit = |at: std::ops::Range<usize>| {
         let one = &list[at];
-        Some(Visit { message: text(one, "message").unwrap_or_default(), url: text(one, "url")? })
+        let url = text(one, "url").filter(|url| is_safe(url))?;
+        Some(Visit { message: text(one, "message").unwrap_or_default(), url })
     };
     if list.starts_with(b"[") { scan::elements(list).filter_map(visit).take(16).collect() } else { Vec::new() }
 }

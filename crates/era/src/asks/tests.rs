@@ -35,8 +35,8 @@ fn r168_a_client_is_asked_what_it_declared_and_in_no_other_way() {
         (C::ROOTS, sampling, "{}", Err(Unaskable::Undeclared)),
         (C::ELICITATION_FORM, elicit, "{}", Ok(())),
         (C::ELICITATION_FORM, elicit, r#"{"mode":"form"}"#, Ok(())),
-        (C::ELICITATION_FORM, elicit, r#"{"mode":"url"}"#, Err(Unaskable::Mode)),
-        (C::ELICITATION_URL, elicit, r#"{"mode":"url"}"#, Ok(())),
+        (C::ELICITATION_FORM, elicit, r#"{"mode":"url","url":"https://a.example/"}"#, Err(Unaskable::Mode)),
+        (C::ELICITATION_URL, elicit, r#"{"mode":"url","url":"https://a.example/"}"#, Ok(())),
         (C::ELICITATION_URL, elicit, "{}", Err(Unaskable::Mode)),
         (C::ELICITATION_FORM, elicit, r#"{"mode":"thought"}"#, Err(Unaskable::Mode)),
         (C::BASE, elicit, "{}", Err(Unaskable::Undeclared)),
@@ -122,4 +122,30 @@ fn errors_of_clients_reach_legacy_servers_as_they_are() {
     let told = response(Revision::NEWEST_LEGACY, &id, Method::SamplingCreateMessage, Err(error));
     let told: Value = serde_json::from_slice(&told).unwrap();
     assert_eq!(told["error"], json!({"code": -1, "message": "User rejected", "data": {"a": 1}}));
+}
+
+#[test]
+fn people_are_sent_to_pages_over_tls_or_of_their_own_machine_alone() {
+    let ask = |url: &str| {
+        let params = format!(r#"{{"mode":"url","message":"m","url":{}}}"#, json!(url));
+        may_ask(CapabilityClass::ELICITATION_URL, Method::ElicitationCreate, params.as_bytes())
+    };
+    for good in
+        ["https://a.example/x", "HTTPS://a.example", "http://127.0.0.1:9/x", "http://[::1]:9", "http://localhost"]
+    {
+        assert_eq!(ask(good), Ok(()), "{good}");
+    }
+    for bad in [
+        "http://a.example/x",
+        "http://localhost.example",
+        "http://localhost@a.example/",
+        "http://a.example\\@localhost/",
+        "javascript:alert(1)",
+        "file:///etc/passwd",
+        "",
+    ] {
+        assert_eq!(ask(bad), Err(Unaskable::Place), "{bad}");
+    }
+    let data = br#"{"elicitations":[{"url":"http://a.example/","message":"no"},{"url":"https://a.example/","message":"yes"}]}"#;
+    assert_eq!(visits(data).len(), 1);
 }

@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn r079_a_server_may_ask_only_what_the_client_declared() {
         let ask = |method: &str| format!(r#"{{"inputRequests":{{"a":{{"method":"{method}","params":{{}}}}}}}}"#);
-        let by_url = br#"{"inputRequests":{"a":{"method":"elicitation/create","params":{"mode":"url"}}}}"#;
+        let by_url = br#"{"inputRequests":{"a":{"method":"elicitation/create","params":{"mode":"url","url":"https://a.example/"}}}}"#;
         assert!(!MODERN.may_ask(CapabilityClass::ELICITATION_FORM, by_url));
         assert!(MODERN.may_ask(CapabilityClass::ELICITATION_URL, by_url));
         assert!(MODERN.may_ask(CapabilityClass::ROOTS, ask("roots/list").as_bytes()));
