@@ -20,8 +20,8 @@ use super::when;
 const REFUSALS: usize = 20;
 /// Clients that are shown, the last ones.
 const CLIENTS: usize = 10;
-/// Milliseconds after which a call is one to look at.
-const SLOW: f64 = 10_000.0;
+/// Milliseconds after which a call is one to look at, as for the alert `WeirUpstreamSlow`.
+const SLOW: f64 = 2_500.0;
 /// Calls that are shown, the oldest.
 const OLDEST: usize = 10;
 
