@@ -5,6 +5,7 @@
 
 mod boards;
 mod compose;
+mod drill;
 mod image;
 mod manifests;
 mod prometheus;

@@ -1,6 +1,5 @@
 //! The status page in a real browser, in front of an upstream that would like to be markup; and the API before a prober.
 
-use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
@@ -9,26 +8,9 @@ use weir_testkit::{Behaviour, Mockup};
 use weir_wire::Revision;
 
 use super::{Operator, over};
-use crate::harness::{Checked, Weir, free_port, needs_peers, peers, until_it};
+use crate::harness::{Checked, Weir, browse, free_port, needs_peers, peers, until_it};
 
 const MARKUP: &str = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">";
-
-/// What Chromium makes of a page: its whole document after it was loaded, and where `picture` is given, a picture.
-fn chromium(url: &str, (width, height): (u32, u32), picture: Option<&Path>) -> String {
-    let profile = std::env::temp_dir().join(format!("weir-chromium-{}", free_port()));
-    let mut command = Command::new("chromium");
-    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]);
-    command.args(["--hide-scrollbars", "--disable-background-networking", "--disable-component-update"]);
-    command.arg(format!("--user-data-dir={}", profile.display())).arg(format!("--window-size={width},{height}"));
-    match picture {
-        Some(picture) => command.arg(format!("--screenshot={}", picture.display())),
-        None => command.arg("--dump-dom"),
-    };
-    let output = command.arg(url).output().expect("Chromium is there: install `chromium`");
-    let _gone = std::fs::remove_dir_all(&profile);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn r286_the_status_page_in_a_browser_shows_what_upstreams_say_as_text() {
@@ -55,15 +37,15 @@ async fn r286_the_status_page_in_a_browser_shows_what_upstreams_say_as_text() {
     .await;
     let admin = weir.admin_url();
     for path in ["/", "/upstreams/hostile", "/upstreams/gone"] {
-        let document = chromium(&format!("{admin}{path}"), (1280, 900), None);
+        let document = browse(&format!("{admin}{path}"));
         assert!(document.contains("<title>") && !document.contains("<title>owned"), "{document}");
         assert!(!document.contains("<script") && !document.contains("<img"), "{document}");
     }
-    let front = chromium(&admin, (1280, 900), None);
+    let front = browse(&admin);
     for shown in ["hostile", "gone", "is down since", "hostile__hang", "Last error", "modern", "&lt;script&gt;"] {
         assert!(front.contains(shown), "{shown}: {front}");
     }
-    let one = chromium(&format!("{admin}/upstreams/hostile"), (1280, 900), None);
+    let one = browse(&format!("{admin}/upstreams/hostile"));
     assert!(one.contains("hostile__fine") && one.contains("&lt;img"), "{one}");
 }
 

@@ -42,7 +42,7 @@ fn expected(scene: &Scene, [sick, waiting]: [&Weir; 2]) -> Vec<(&'static str, &'
     ]
 }
 
-fn instance(weir: &Weir) -> String {
+pub fn instance(weir: &Weir) -> String {
     weir.admin_url().trim_start_matches("http://").to_owned()
 }
 
@@ -56,7 +56,7 @@ fn now() -> f64 {
 }
 
 /// Looks until `done` says so, and at least for so long.
-async fn look(what: &str, least: Duration, mut done: impl FnMut() -> Result<(), String>) {
+pub async fn look(what: &str, least: Duration, mut done: impl FnMut() -> Result<(), String>) {
     let begun = Instant::now();
     loop {
         let state = done();

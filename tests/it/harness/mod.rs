@@ -1,11 +1,13 @@
 //! What the scenarios share: the weir process, foreign processes, clients of every revision, and how to wait for things
 //! without sleeping blindly.
 
+mod browser;
 mod checked;
 mod foreign;
 mod process;
 mod weir;
 
+pub use browser::browse;
 pub use checked::{Checked, Stream, soon};
 pub use foreign::{Client, Server, inspector, needs_peers, peer_command, python_command};
 pub use process::{Process, signal};

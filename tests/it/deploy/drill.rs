@@ -1,0 +1,137 @@
+//! The operator's drill: seven faults, one after another. For each, whoever looks at the status page in a browser, at a panel of a
+//! dashboard, or at the alert that fires, reads the culprit's name.
+
+use std::time::Duration;
+
+use super::boards::{board, panels, queries};
+use super::prometheus::Prometheus;
+use super::scene::{LIMITED, Scene};
+use super::watched::{instance, look};
+use crate::harness::{browse, needs_peers};
+
+/// What has to be seen of a fault.
+struct Signs {
+    alert: &'static str,
+    /// The panel of the overview, and the label that names the culprit there and in the alert.
+    panel: &'static str,
+    label: &'static str,
+    culprit: String,
+    /// What the status page says.
+    page: Vec<String>,
+}
+
+impl Signs {
+    fn of(alert: &'static str, panel: &'static str, (label, culprit): (&'static str, &str), page: &[&str]) -> Self {
+        let page = page.iter().map(|text| (*text).to_owned()).collect();
+        Self { alert, panel, label, culprit: culprit.to_owned(), page }
+    }
+
+    /// Waits until all three say it, while the day goes on and clients do `trouble`. What was found before may go on.
+    async fn seen(self, drill: &mut Drill<'_>, scene: &Scene, trouble: impl Future<Output = ()>) {
+        let (prometheus, begun) = (drill.prometheus, std::time::Instant::now());
+        let signs = async {
+            look(self.alert, Duration::ZERO, || {
+                self.fires(prometheus, &drill.found)?;
+                self.shows(prometheus, &drill.found)
+            })
+            .await;
+            // While clients go on: a limit that refused is open again in a moment.
+            let admin = scene.weir.admin_url();
+            tokio::task::spawn_blocking(move || browse(&admin)).await.unwrap()
+        };
+        let page = tokio::select! {
+            () = scene.day() => unreachable!("it has no end"),
+            () = trouble => unreachable!("it has no end"),
+            page = signs => page,
+        };
+        let (_, trouble) = page.split_once("Needs a look").unwrap_or_else(|| panic!("{}: {page}", self.alert));
+        for text in &self.page {
+            assert!(trouble.contains(text.as_str()), "{}: the page does not say `{text}`: {trouble}", self.alert);
+        }
+        println!("{}: {} {} named after {:?}", self.alert, self.label, self.culprit, begun.elapsed());
+        drill.found.push(self.culprit);
+    }
+
+    fn fires(&self, prometheus: &Prometheus, found: &[String]) -> Result<(), String> {
+        let firing = prometheus.firing();
+        let own = firing.iter().filter(|alert| alert.labels["alertname"] == self.alert);
+        let named = own.map(|alert| alert.labels[self.label].as_str().unwrap_or_default());
+        let culprits: Vec<_> = named.filter(|name| !found.iter().any(|one| one == name)).collect();
+        if culprits == [self.culprit.as_str()] { Ok(()) } else { Err(format!("it blames {culprits:?}")) }
+    }
+
+    /// Of those that are not known yet the culprit has the panel's highest value.
+    fn shows(&self, prometheus: &Prometheus, found: &[String]) -> Result<(), String> {
+        let overview = board("overview");
+        let panel = panels(&overview).find(|panel| panel["title"] == self.panel && panel["type"] != "stat");
+        let queries = queries(panel.unwrap_or_else(|| panic!("no panel `{}`", self.panel)));
+        let mut series: Vec<_> = queries.iter().flat_map(|(query, _)| prometheus.query(query)).collect();
+        series.retain(|one| {
+            let name = one.labels[self.label].as_str();
+            one.value.is_finite() && name.is_some_and(|name| !found.iter().any(|one| one == name))
+        });
+        series.sort_by(|a, b| b.value.total_cmp(&a.value));
+        match series.first() {
+            Some(first) if first.labels[self.label] == self.culprit.as_str() && first.value > 0.0 => Ok(()),
+            first => Err(format!("the panel `{}` shows {first:?} first", self.panel)),
+        }
+    }
+}
+
+/// As far as it is.
+struct Drill<'p> {
+    prometheus: &'p Prometheus,
+    /// Culprits of earlier faults.
+    found: Vec<String>,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r286_seven_faults_are_found_on_the_page_in_a_panel_and_by_an_alert() {
+    if !needs_peers() {
+        return;
+    }
+    let mut scene = Scene::start().await;
+    let own = instance(&scene.weir);
+    let prometheus = Prometheus::over(&[own.clone()]);
+    let quiet = std::future::pending::<()>;
+    let mut drill = Drill { prometheus: &prometheus, found: Vec::new() };
+    tokio::select! {
+        () = scene.day() => unreachable!("it has no end"),
+        () = look("an ordinary day", Duration::from_secs(8), || Ok(())) => {}
+    }
+    assert!(!browse(&scene.weir.admin_url()).contains("Needs a look"), "on an ordinary day");
+
+    scene.slow_down();
+    let signs = Signs::of("WeirUpstreamSlow", "Time of calls, p90", ("upstream", "search"), &["search", "is slow"]);
+    signs.seen(&mut drill, &scene, scene.slow()).await;
+
+    scene.stop_one().await;
+    let signs = Signs::of("WeirUpstreamDown", "Down", ("upstream", "wiki"), &["wiki", "is down since"]);
+    signs.seen(&mut drill, &scene, quiet()).await;
+
+    scene.put_out_of_order();
+    let signs = Signs::of("WeirUpstreamErrors", "Failed calls", ("upstream", "tickets"), &["tickets", "of its last"]);
+    signs.seen(&mut drill, &scene, scene.errors()).await;
+
+    scene.change_a_tool();
+    let panel = "Tool definitions changed";
+    let page = ["deploys", "changed definitions of tools"];
+    let signs = Signs::of("WeirToolDefinitionsChanged", panel, ("upstream", "deploys"), &page);
+    signs.seen(&mut drill, &scene, quiet()).await;
+
+    let limit = format!("tool:{LIMITED}");
+    let signs =
+        Signs::of("WeirClientFlooding", "Refused by limits", ("limit", &limit), &["budgets are used up", LIMITED]);
+    signs.seen(&mut drill, &scene, scene.flood()).await;
+
+    scene.stop_the_issuer();
+    let issuer = scene.idp.issuer();
+    let page = [issuer.as_str(), "cannot be had"];
+    let signs = Signs::of("WeirIssuerKeysUnavailable", "Keys of issuers", ("issuer", &issuer), &page);
+    signs.seen(&mut drill, &scene, scene.forgery()).await;
+
+    scene.write_a_bad_config();
+    let page = ["The last reload", "was not taken", "upstreem"];
+    let signs = Signs::of("WeirConfigReloadFailed", "Config", ("instance", &own), &page);
+    signs.seen(&mut drill, &scene, quiet()).await;
+}

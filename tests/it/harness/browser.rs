@@ -1,0 +1,18 @@
+//! A real browser.
+
+use std::process::Command;
+
+use super::free_port;
+
+/// What Chromium makes of a page: its whole document after it was loaded.
+pub fn browse(url: &str) -> String {
+    let profile = std::env::temp_dir().join(format!("weir-chromium-{}", free_port()));
+    let mut command = Command::new("chromium");
+    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]);
+    command.args(["--hide-scrollbars", "--disable-background-networking", "--disable-component-update"]);
+    command.arg(format!("--user-data-dir={}", profile.display())).arg("--window-size=1280,900");
+    let output = command.arg("--dump-dom").arg(url).output().expect("Chromium is there: install `chromium`");
+    let _gone = std::fs::remove_dir_all(&profile);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
