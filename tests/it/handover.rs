@@ -211,7 +211,7 @@ async fn reload(times: usize) {
     let config = |at: usize| {
         let mut upstreams =
             json!({ "one": { "url": upstream.url(), "deadlines": { "idle": format!("{}s", 60 + at) } } });
-        if at % 4 == 0 {
+        if at.is_multiple_of(4) {
             upstreams["two"] = json!({ "url": other.url() });
         }
         json!({ "upstreams": upstreams })
@@ -220,13 +220,13 @@ async fn reload(times: usize) {
     weir.until_listed("/mcp", &["one__echo"]);
     let load = Load::start(&weir.url("/mcp"), 4, 2);
     for at in 1..=times {
-        let label = if at % 2 == 0 { r#"result="ok""# } else { r#"result="error""# };
+        let label = if at.is_multiple_of(2) { r#"result="ok""# } else { r#"result="error""# };
         let counted = || weir.metric("weir_config_reloads_total", &[label]);
         // Both the signal and the watch may lead to it: the last one of this kind is long over.
         let before = counted();
-        match at % 2 {
-            0 => weir.rewrite(config(at)),
-            _ => weir.rewrite(json!({ "upstreams": { "one": { "url": upstream.url(), "deadline": at } } })),
+        match at.is_multiple_of(2) {
+            true => weir.rewrite(config(at)),
+            false => weir.rewrite(json!({ "upstreams": { "one": { "url": upstream.url(), "deadline": at } } })),
         }
         weir.process.signal("HUP");
         until_it("the reload", async || (counted() > before).then_some(())).await;
