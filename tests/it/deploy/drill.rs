@@ -92,7 +92,7 @@ async fn r286_seven_faults_are_found_on_the_page_in_a_panel_and_by_an_alert() {
     }
     let mut scene = Scene::start().await;
     let own = instance(&scene.weir);
-    let prometheus = Prometheus::over(&[own.clone()]);
+    let prometheus = Prometheus::over(std::slice::from_ref(&own));
     let quiet = std::future::pending::<()>;
     let mut drill = Drill { prometheus: &prometheus, found: Vec::new() };
     tokio::select! {
