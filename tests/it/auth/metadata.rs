@@ -72,35 +72,44 @@ async fn r274_r275_weir_is_nobodys_deputy_no_page_consents_redirects_or_sets_a_c
     assert_eq!(metadata.header("set-cookie"), None);
 }
 
-/// Commands, URLs and rules come from the config alone: nothing that listens takes any.
+/// Commands, URLs and rules come from the config alone: nothing that listens takes any. What operators change by the admin API names
+/// what is there already.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c24_r280_no_page_takes_anything_and_operators_pages_only_tell() {
+async fn c24_r280_no_page_takes_servers_or_rules() {
     let stage = Guarded::start().await;
     let operators = stage.weir.admin_url();
     let body = r#"{"upstreams":{"evil":{"command":"sh","args":["-c","touch /tmp/owned"]}}}"#;
-    let send = async |url: &str, method: Method| {
-        let client = RawClient::new(url).with_header("content-type", "application/json");
-        client.send(method, HeaderMap::new(), body).await.unwrap().finish().await.unwrap().status.as_u16()
+    let client = |page: &str| RawClient::new(&format!("{operators}{page}"));
+    let send = async |page: &str, method: Method| {
+        client(page).send(method, HeaderMap::new(), body).await.unwrap().finish().await.unwrap().status.as_u16()
     };
-    for page in ["/healthz", "/readyz", "/metrics", "/admin/explain"] {
-        for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
-            assert_eq!(send(&format!("{operators}{page}"), method).await, 405, "{page}");
-        }
-    }
-    for page in [
+    let own = [
         "/",
-        "/admin",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/admin/explain",
         "/admin/upstreams",
         "/admin/config",
         "/admin/reload",
-        "/mcp",
-        "/mcp-rest/test/connection",
-        "/config",
-    ] {
-        for method in [Method::GET, Method::POST, Method::PUT, Method::DELETE] {
-            assert_eq!(send(&format!("{operators}{page}"), method).await, 404, "{page}");
+    ];
+    let others =
+        ["/admin", "/mcp", "/mcp-rest/test/connection", "/config", "/admin/upstreams/evil", "/admin/principals"];
+    for page in own.into_iter().chain(others) {
+        for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+            let status = send(page, method.clone()).await;
+            assert!((400..500).contains(&status), "{method} {page}: {status}");
         }
     }
+    for page in ["/admin", "/mcp", "/mcp-rest/test/connection", "/config"] {
+        assert_eq!(send(page, Method::GET).await, 404, "{page}");
+    }
+    let upstreams = stage.weir.admin("/admin/upstreams");
+    assert!(upstreams.starts_with("HTTP/1.1 200") && !upstreams.contains("evil"), "{upstreams}");
+    assert!(
+        stage.weir.admin("/metrics").lines().all(|line| !line.starts_with("weir_config_reloads_total")),
+        "a reload"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
