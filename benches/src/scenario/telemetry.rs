@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::load::{Crew, Lane, Work, in_turns};
 use crate::protocol::Era;
@@ -54,6 +55,9 @@ struct Telling {
     stage: Stage,
 }
 
+/// How long the first push may take: several times its interval.
+const FIRST_PUSH: Duration = Duration::from_secs(10);
+
 /// Nothing is measured and nothing told.
 const SILENT: &str = "telemetry: { metrics: { enabled: false } }\n";
 
@@ -88,6 +92,14 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
             }
         }
     }
+    // A short run is over before the first push is due.
+    let first = async {
+        while sink.requests.load(Ordering::Relaxed) == 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    // What there is, is said below.
+    let _ = tokio::time::timeout(FIRST_PUSH, first).await;
     for weir in weirs {
         // The last metrics and spans are sent at the end.
         weir.stage.stop().await;
