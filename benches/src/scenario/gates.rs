@@ -1,16 +1,12 @@
 //! What the gates cost: one weir that asks nothing of anybody, and one with OAuth tokens, 1,000 rules, limits, schema checks
 //! and an audit file, called in turns.
 //!
-//! Each weir has an upstream of its own, so that neither has a neighbour's connections. The tokens are signed here by a
-//! provider on loopback, and looked at by weir once: what is measured is the call, as it is after the first.
+//! The tokens are signed here by a provider on loopback, and looked at by weir once: what is measured is the call, as it is
+//! after the first.
 
-use crate::load::{Crew, Lane, Work, in_turns};
-use crate::protocol::Era;
+use super::pair::{Half, Measured, Pair};
 use crate::report::Table;
 use crate::settings::{Kind, Settings};
-use crate::stage::{Stage, Upstream};
-use crate::stats::Round;
-use crate::upstream::Shape;
 use anyhow::{Result, ensure};
 use http::HeaderValue;
 use serde::Serialize;
@@ -38,21 +34,11 @@ const COLUMNS: &[(&str, &str)] = &[
 
 #[derive(Serialize)]
 struct Row {
-    era: Era,
-    concurrency: usize,
     gates: &'static str,
     #[serde(flatten)]
-    medians: Round,
+    measured: Measured,
     /// Throughput over that without gates in the same round, the median of these.
     of_open: Option<f64>,
-    error: Option<String>,
-    rounds: Vec<Round>,
-}
-
-/// One of the two weirs.
-struct Gated {
-    gates: &'static str,
-    stage: Stage,
 }
 
 /// Measures both eras at every concurrency.
@@ -70,25 +56,18 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
         return Ok(table);
     }
     let idp = Idp::start().await;
-    let mut weirs = [
-        Gated { gates: "open", stage: stage(settings, None, OPEN).await? },
-        Gated { gates: "all", stage: stage(settings, Some(credential(&idp)?), &guarded(&idp)).await? },
-    ];
-    for era in [Era::Modern, Era::Legacy] {
-        for concurrency in &settings.concurrency {
-            for row in cell(settings, &weirs, era, *concurrency).await? {
-                table.row(&row)?;
-            }
-            for weir in &mut weirs {
-                weir.stage.check()?;
-            }
-        }
-    }
-    let records = weirs[1].stage.file("audit.jsonl");
+    let halves =
+        [Half { credential: None, config: OPEN }, Half { credential: Some(credential(&idp)?), config: &guarded(&idp) }];
+    let mut weirs = Pair::start(settings, halves).await?;
+    weirs
+        .measure(settings, |[open, all], of_open| {
+            table.row(&Row { gates: "open", measured: open, of_open: None })?;
+            table.row(&Row { gates: "all", measured: all, of_open })
+        })
+        .await?;
+    let records = weirs.with().file("audit.jsonl");
     ensure!(std::fs::metadata(&records).is_ok_and(|file| file.len() > 0), "nothing was recorded");
-    for weir in weirs {
-        weir.stage.stop().await;
-    }
+    weirs.stop().await;
     table.note("aim: 0.75 of the throughput without gates");
     Ok(table)
 }
@@ -128,38 +107,4 @@ fn credential(idp: &Idp) -> Result<HeaderValue> {
     claims["groups"] = json!(["load", "team-1", "team-2"]);
     claims["exp"] = json!(claims["iat"].as_u64().unwrap_or_default() + 6 * 3600);
     Ok(format!("Bearer {}", idp.signer().token(&claims)).try_into()?)
-}
-
-async fn stage(settings: &Settings, credential: Option<HeaderValue>, extra: &str) -> Result<Stage> {
-    let upstreams = upstreams();
-    let mut settings = settings.clone();
-    settings.weir_config_extra.push_str(extra);
-    let shape = Shape { servers: 1, tools: 50, page: 50 };
-    Stage::start_for(credential, &settings, &[Kind::Weir], shape, &upstreams).await
-}
-
-fn upstreams() -> [Upstream; 2] {
-    [("m", Era::Modern), ("l", Era::Legacy)].map(|(id, era)| Upstream { id: id.to_owned(), era, index: 0 })
-}
-
-async fn cell(settings: &Settings, weirs: &[Gated; 2], era: Era, concurrency: usize) -> Result<[Row; 2]> {
-    let upstream = &upstreams()[usize::from(era == Era::Legacy)];
-    let mut lanes = Vec::new();
-    for weir in weirs {
-        let sites = [weir.stage.site(Kind::Weir, upstream, "echo")?].into();
-        let crew = Crew::open(Work { sites, era, payload: settings.payload }, concurrency).await?;
-        lanes.push(Lane::new(crew, weir.stage.process(Kind::Weir)?));
-    }
-    in_turns(&mut lanes, settings).await?;
-    let of_open = lanes[1].against(&lanes[0], |all, open| all.per_second / open.per_second);
-    let row = |at: usize, of_open| {
-        let (lane, gates): (&Lane<'_>, _) = (&lanes[at], weirs[at].gates);
-        let (medians, error, rounds) = (lane.medians(), lane.error.clone(), lane.rounds.clone());
-        Row { era, concurrency, gates, medians, of_open, error, rounds }
-    };
-    let rows = [row(0, None), row(1, of_open)];
-    for lane in lanes {
-        lane.close().await?;
-    }
-    Ok(rows)
 }

@@ -5,13 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::load::{Crew, Lane, Work, in_turns};
-use crate::protocol::Era;
+use super::pair::{Half, Measured, Pair};
 use crate::report::Table;
 use crate::settings::{Kind, Settings};
-use crate::stage::{Stage, Upstream};
-use crate::stats::Round;
-use crate::upstream::Shape;
 use anyhow::{Result, ensure};
 use bytes::Bytes;
 use http::{Request, Response};
@@ -38,21 +34,11 @@ const COLUMNS: &[(&str, &str)] = &[
 
 #[derive(Serialize)]
 struct Row {
-    era: Era,
-    concurrency: usize,
     telemetry: &'static str,
     #[serde(flatten)]
-    medians: Round,
+    measured: Measured,
     /// Throughput over that without telemetry in the same round, the median of these.
     of_silent: Option<f64>,
-    error: Option<String>,
-    rounds: Vec<Round>,
-}
-
-/// One of the two weirs.
-struct Telling {
-    telemetry: &'static str,
-    stage: Stage,
 }
 
 /// How long the first push may take: several times its interval.
@@ -78,20 +64,14 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
     let sink = Sink::start().await?;
     let told =
         format!("telemetry: {{ traces: {{ sample: 0.01 }}, otlp: {{ endpoint: \"{}\", interval: 1s }} }}\n", sink.url);
-    let mut weirs = [
-        Telling { telemetry: "off", stage: stage(settings, SILENT).await? },
-        Telling { telemetry: "on", stage: stage(settings, &told).await? },
-    ];
-    for era in [Era::Modern, Era::Legacy] {
-        for concurrency in &settings.concurrency {
-            for row in cell(settings, &weirs, era, *concurrency).await? {
-                table.row(&row)?;
-            }
-            for weir in &mut weirs {
-                weir.stage.check()?;
-            }
-        }
-    }
+    let halves = [SILENT, &told].map(|config| Half { credential: None, config });
+    let mut weirs = Pair::start(settings, halves).await?;
+    weirs
+        .measure(settings, |[off, on], of_silent| {
+            table.row(&Row { telemetry: "off", measured: off, of_silent: None })?;
+            table.row(&Row { telemetry: "on", measured: on, of_silent })
+        })
+        .await?;
     // A short run is over before the first push is due.
     let first = async {
         while sink.requests.load(Ordering::Relaxed) == 0 {
@@ -100,10 +80,8 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
     };
     // What there is, is said below.
     let _ = tokio::time::timeout(FIRST_PUSH, first).await;
-    for weir in weirs {
-        // The last metrics and spans are sent at the end.
-        weir.stage.stop().await;
-    }
+    // The last metrics and spans are sent at the end.
+    weirs.stop().await;
     let requests = sink.requests.load(Ordering::Relaxed);
     ensure!(requests > 0, "nothing was pushed");
     table.note(format!("{requests} requests to the collector; aim: 0.95 of the throughput without telemetry"));
@@ -139,38 +117,4 @@ impl Sink {
         });
         Ok(Self { url, requests })
     }
-}
-
-async fn stage(settings: &Settings, extra: &str) -> Result<Stage> {
-    let upstreams = upstreams();
-    let mut settings = settings.clone();
-    settings.weir_config_extra.push_str(extra);
-    let shape = Shape { servers: 1, tools: 50, page: 50 };
-    Stage::start_for(None, &settings, &[Kind::Weir], shape, &upstreams).await
-}
-
-fn upstreams() -> [Upstream; 2] {
-    [("m", Era::Modern), ("l", Era::Legacy)].map(|(id, era)| Upstream { id: id.to_owned(), era, index: 0 })
-}
-
-async fn cell(settings: &Settings, weirs: &[Telling; 2], era: Era, concurrency: usize) -> Result<[Row; 2]> {
-    let upstream = &upstreams()[usize::from(era == Era::Legacy)];
-    let mut lanes = Vec::new();
-    for weir in weirs {
-        let sites = [weir.stage.site(Kind::Weir, upstream, "echo")?].into();
-        let crew = Crew::open(Work { sites, era, payload: settings.payload }, concurrency).await?;
-        lanes.push(Lane::new(crew, weir.stage.process(Kind::Weir)?));
-    }
-    in_turns(&mut lanes, settings).await?;
-    let of_silent = lanes[1].against(&lanes[0], |on, off| on.per_second / off.per_second);
-    let row = |at: usize, of_silent| {
-        let (lane, telemetry): (&Lane<'_>, _) = (&lanes[at], weirs[at].telemetry);
-        let (medians, error, rounds) = (lane.medians(), lane.error.clone(), lane.rounds.clone());
-        Row { era, concurrency, telemetry, medians, of_silent, error, rounds }
-    };
-    let rows = [row(0, None), row(1, of_silent)];
-    for lane in lanes {
-        lane.close().await?;
-    }
-    Ok(rows)
 }

@@ -1,0 +1,111 @@
+//! Two weirs that differ in one thing, called in turns: what that thing costs.
+//!
+//! Each weir has an upstream of its own, so that neither has a neighbour's connections.
+
+use crate::load::{Crew, Lane, Work, in_turns};
+use crate::protocol::Era;
+use crate::settings::{Kind, Settings};
+use crate::stage::{Stage, Upstream};
+use crate::stats::Round;
+use crate::upstream::Shape;
+use anyhow::Result;
+use http::HeaderValue;
+use serde::Serialize;
+
+/// The weir without, and the one with.
+pub(crate) struct Pair([Stage; 2]);
+
+/// What calls of one era at one concurrency gave at one of the two.
+#[derive(Serialize)]
+pub(crate) struct Measured {
+    era: Era,
+    concurrency: usize,
+    #[serde(flatten)]
+    medians: Round,
+    error: Option<String>,
+    rounds: Vec<Round>,
+}
+
+/// One weir of a pair is started with this.
+pub(crate) struct Half<'a> {
+    pub(crate) credential: Option<HeaderValue>,
+    /// What its config has beside what both have.
+    pub(crate) config: &'a str,
+}
+
+impl Pair {
+    /// Starts both.
+    ///
+    /// # Errors
+    /// A process that does not start.
+    pub(crate) async fn start(settings: &Settings, halves: [Half<'_>; 2]) -> Result<Self> {
+        let [without, with] = halves;
+        Ok(Self([stage(settings, without).await?, stage(settings, with).await?]))
+    }
+
+    /// The weir with it.
+    pub(crate) fn with(&self) -> &Stage {
+        &self.0[1]
+    }
+
+    /// Calls both in turns, in both eras at every concurrency; `row` is told what came of each cell: what was measured
+    /// without and with it, and the throughput with it over that without in the same round, the median of these.
+    ///
+    /// # Errors
+    /// A connection that does not open, a process that ended, or what `row` says.
+    pub(crate) async fn measure(
+        &mut self,
+        settings: &Settings,
+        mut row: impl FnMut([Measured; 2], Option<f64>) -> Result<()>,
+    ) -> Result<()> {
+        for era in [Era::Modern, Era::Legacy] {
+            for concurrency in &settings.concurrency {
+                let (measured, ratio) = self.cell(settings, era, *concurrency).await?;
+                row(measured, ratio)?;
+                for stage in &mut self.0 {
+                    stage.check()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn cell(&self, settings: &Settings, era: Era, concurrency: usize) -> Result<([Measured; 2], Option<f64>)> {
+        let upstream = &upstreams()[usize::from(era == Era::Legacy)];
+        let mut lanes = Vec::new();
+        for stage in &self.0 {
+            let sites = [stage.site(Kind::Weir, upstream, "echo")?].into();
+            let crew = Crew::open(Work { sites, era, payload: settings.payload }, concurrency).await?;
+            lanes.push(Lane::new(crew, stage.process(Kind::Weir)?));
+        }
+        in_turns(&mut lanes, settings).await?;
+        let ratio = lanes[1].against(&lanes[0], |with, without| with.per_second / without.per_second);
+        let measured = [0, 1].map(|at| {
+            let lane: &Lane<'_> = &lanes[at];
+            let (medians, error, rounds) = (lane.medians(), lane.error.clone(), lane.rounds.clone());
+            Measured { era, concurrency, medians, error, rounds }
+        });
+        for lane in lanes {
+            lane.close().await?;
+        }
+        Ok((measured, ratio))
+    }
+
+    /// Stops both, the one without first.
+    pub(crate) async fn stop(self) {
+        for stage in self.0 {
+            stage.stop().await;
+        }
+    }
+}
+
+async fn stage(settings: &Settings, half: Half<'_>) -> Result<Stage> {
+    let mut settings = settings.clone();
+    settings.weir_config_extra.push_str(half.config);
+    let shape = Shape { servers: 1, tools: 50, page: 50 };
+    Stage::start_for(half.credential, &settings, &[Kind::Weir], shape, &upstreams()).await
+}
+
+fn upstreams() -> [Upstream; 2] {
+    [("m", Era::Modern), ("l", Era::Legacy)].map(|(id, era)| Upstream { id: id.to_owned(), era, index: 0 })
+}
