@@ -91,8 +91,7 @@ pub(super) async fn on_upstream(
     let known = UpstreamId::new(id.as_str()).ok();
     let known = known.filter(|id| desk.catalog.status().iter().any(|upstream| upstream.id == *id));
     let Some(id) = known else {
-        desk.operated(&operator.0, act.word(), &format!("upstream {}: unknown", wish::plain(&id)), false);
-        return Err(Refused::unknown("upstream", &id));
+        return Err(desk.unknown(&operator, act.word(), "upstream", &id));
     };
     let target = Target::Upstream(id.clone());
     let expires = wish.expires(&desk);
@@ -131,8 +130,7 @@ pub(super) async fn cancel(
     let live = desk.live.all();
     let found = live.iter().find(|call| calls::name(call.id) == id);
     let Some(call) = found.filter(|call| desk.live.stop(call.id, Stop::Cancelled)) else {
-        desk.operated(&operator.0, "cancel", &format!("call {}: unknown", wish::plain(&id)), false);
-        return Err(Refused::unknown("call", &id));
+        return Err(desk.unknown(&operator, "cancel", "call", &id));
     };
     let what = format!("call {id}, request {}, of {}", call.call.request.as_str(), wish::plain(&call.item.exposed));
     desk.operated(&operator.0, "cancel", &wish.detail(&what, None), true);
@@ -160,6 +158,12 @@ impl Wish {
 }
 
 impl Desk {
+    /// Records that something was to be done to what is not there, and says so.
+    fn unknown(&self, operator: &Operator, act: &str, what: &str, id: &str) -> Refused {
+        self.operated(&operator.0, act, &format!("{what} {}: unknown", wish::plain(id)), false);
+        Refused::unknown(what, id)
+    }
+
     /// Undoes a change whose time is over.
     pub(super) fn undo(&self, target: &Target) {
         match target {

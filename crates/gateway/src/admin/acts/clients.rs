@@ -33,13 +33,30 @@ struct Whom {
     ttl: Option<Time>,
 }
 
-impl Whom {
-    fn names(&self) -> Result<(String, String), Refused> {
-        let one = |text: &Option<String>, name: &str| {
-            let text = text.clone().filter(|text| !text.is_empty() && text.len() <= LONGEST);
+/// A principal, and why and for how long something is done to it.
+struct Named {
+    subject: Subject,
+    target: Target,
+    /// As records have it.
+    what: String,
+    wish: Wish,
+}
+
+impl Named {
+    /// Reads the body.
+    async fn read(body: Body, lasting: bool) -> Result<Self, Refused> {
+        let Whom { issuer, subject, reason, ttl } = wish::read(body).await?;
+        let one = |text: Option<String>, name: &str| {
+            let text = text.filter(|text| !text.is_empty() && text.len() <= LONGEST);
             text.ok_or_else(|| Refused::bad(format!("`{name}` is missing: as `/admin/clients` shows it")))
         };
-        Ok((one(&self.issuer, "issuer")?, one(&self.subject, "subject")?))
+        let (issuer, subject) = (one(issuer, "issuer")?, one(subject, "subject")?);
+        Ok(Self {
+            what: format!("principal {} of {}", wish::plain(&subject), wish::plain(&issuer)),
+            subject: Subject::new(issuer.as_str(), subject.as_str()),
+            target: Target::Principal { issuer, subject },
+            wish: Wish::new(reason, ttl, lasting)?,
+        })
     }
 }
 
@@ -56,8 +73,7 @@ pub(in super::super) async fn end(
         None => None,
     };
     let Some(principal) = ended else {
-        desk.operated(&operator.0, "end", &format!("session {}: unknown", wish::plain(&id)), false);
-        return Err(Refused::unknown("session", &id));
+        return Err(desk.unknown(&operator, "end", "session", &id));
     };
     let what = format!("session {id} of {}", wish::plain(&principal.to_string()));
     desk.operated(&operator.0, "end", &wish.detail(&what, None), true);
@@ -70,18 +86,13 @@ pub(in super::super) async fn block(
     Extension(operator): Extension<Operator>,
     body: Body,
 ) -> Result<Response, Refused> {
-    let whom: Whom = wish::read(body).await?;
-    let (issuer, name) = whom.names()?;
-    let wish = Wish::new(whom.reason, whom.ttl, true)?;
-    let subject = Subject::new(issuer.as_str(), name.as_str());
+    let Named { subject, target, what, wish } = Named::read(body, true).await?;
     let digest = *subject.digest();
     let expires = wish.expires(&desk);
-    let target = Target::Principal { issuer: issuer.clone(), subject: name.clone() };
     desk.book.enter(target, wish.change("block", &operator, &desk))?;
     let changed = desk.blocked.block(subject);
     let ended_calls = desk.live.stop_all(|principal, _| *principal.digest() == digest, Stop::Blocked);
     let ended_streams = desk.front.end_streams(&digest);
-    let what = format!("principal {} of {}", wish::plain(&name), wish::plain(&issuer));
     desk.operated(&operator.0, "block", &wish.detail(&what, expires.as_deref()), true);
     let done =
         Done { ended_calls: Some(ended_calls), ended_streams: Some(ended_streams), ..Done::new("block", changed) };
@@ -94,12 +105,9 @@ pub(in super::super) async fn unblock(
     Extension(operator): Extension<Operator>,
     body: Body,
 ) -> Result<Response, Refused> {
-    let whom: Whom = wish::read(body).await?;
-    let (issuer, name) = whom.names()?;
-    let wish = Wish::new(whom.reason, whom.ttl, false)?;
-    desk.book.strike(&Target::Principal { issuer: issuer.clone(), subject: name.clone() });
-    let changed = desk.blocked.unblock(Subject::new(issuer.as_str(), name.as_str()).digest());
-    let what = format!("principal {} of {}", wish::plain(&name), wish::plain(&issuer));
+    let Named { subject, target, what, wish } = Named::read(body, false).await?;
+    desk.book.strike(&target);
+    let changed = desk.blocked.unblock(subject.digest());
     desk.operated(&operator.0, "unblock", &wish.detail(&what, None), true);
     Ok(Done::answer("unblock", changed))
 }
