@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use weir_wire::log_level::LogLevel;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
@@ -197,7 +198,9 @@ impl Trace {
         let (span, flags) = (u64::from_be_bytes(span), u8::from(trace::is_told(&self)));
         // `00-<trace>-<span>-<flags>`, checked when it was read.
         let stepped: Option<Arc<str>> = match (&self.span, self.parent.as_deref()) {
-            (Some(own), _) => Some(format!("00-{}-{span:016x}-{flags:02x}", trace::hex(&own.context().trace)).into()),
+            (Some(own), _) => {
+                Some(format!("00-{}-{span:016x}-{flags:02x}", HEXLOWER.encode(&own.context().trace)).into())
+            }
             (None, Some(parent)) => parent.get(TRACE).map(|trace| format!("00-{trace}-{span:016x}-{flags:02x}").into()),
             (None, None) => None,
         };
@@ -211,13 +214,7 @@ const TRACE: std::ops::Range<usize> = 3..35;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct Sevens;
-    impl Random for Sevens {
-        fn fill(&self, buffer: &mut [u8]) {
-            buffer.fill(7);
-        }
-    }
+    use crate::fakes::Sevens;
 
     #[test]
     fn r139_a_trace_goes_on_with_a_span_of_its_own() {

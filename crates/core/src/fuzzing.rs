@@ -9,20 +9,12 @@
 use crate::capability::CapabilityClass;
 use crate::catalog::Version;
 use crate::cursor::{Cursor, Scope};
+use crate::fakes::Sevens;
 use crate::names::EndpointId;
-use crate::port::Random;
 use crate::principal::{Identity, Principal};
 use crate::schema::{Schema, Verdict, verdict};
 use crate::seal::{Key, Sealer};
 use crate::upstream::ListKind;
-
-struct Seven;
-
-impl Random for Seven {
-    fn fill(&self, buffer: &mut [u8]) {
-        buffer.fill(7);
-    }
-}
 
 /// Any text as a cursor: it opens only if it is the one cursor weir made. The first two bytes also say which byte of that
 /// cursor to change, and to what.
@@ -32,7 +24,7 @@ pub fn cursor_open(data: &[u8]) {
     let endpoint = EndpointId::new("/mcp");
     let scope = Scope { principal: &principal, endpoint: &endpoint, audience: None, kind: ListKind::Tools };
     let cursor = Cursor { version: Version([1; 16]), class: CapabilityClass::BASE, position: 1, list: 2 };
-    let good = cursor.seal(&sealer, &Seven, &scope);
+    let good = cursor.seal(&sealer, &Sevens, &scope);
     if let Ok(text) = std::str::from_utf8(data) {
         assert_eq!(Cursor::open(&sealer, &scope, text).is_ok(), text == good, "a text weir did not make opens");
     }

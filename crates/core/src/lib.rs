@@ -13,6 +13,7 @@ pub mod catalog;
 pub mod cursor;
 pub mod endpoint;
 pub mod failure;
+mod fakes;
 pub mod fuzzing;
 pub mod instant;
 pub mod live;

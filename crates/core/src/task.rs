@@ -143,14 +143,8 @@ impl fmt::Debug for TaskDesk {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
+    use crate::fakes::Sevens;
     use crate::principal::Identity;
-
-    struct Sevens;
-    impl Random for Sevens {
-        fn fill(&self, buffer: &mut [u8]) {
-            buffer.fill(7);
-        }
-    }
 
     impl Clock for Sevens {
         fn monotonic(&self) -> std::time::Duration {

@@ -4,12 +4,12 @@
 //! A request that is not told of costs two loads. What a client says of its trace is continued, but its wish to be told of counts only
 //! where the operator says so (fault F17).
 
-use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use arc_swap::ArcSwapOption;
+use data_encoding::HEXLOWER;
 
 use crate::call::{RequestName, Trace};
 use crate::port::Random;
@@ -127,7 +127,7 @@ impl ServerSpan {
             trace: parent.map_or_else(|| nonzero(random), |(parent, _)| parent.trace),
             span: nonzero(random),
         };
-        let (trace_id, span_id) = (hex(&context.trace), hex(&context.span));
+        let (trace_id, span_id) = (HEXLOWER.encode(&context.trace), HEXLOWER.encode(&context.span));
         Some(Arc::new(Self {
             context,
             parent: parent.map(|(parent, _)| parent.span),
@@ -220,7 +220,7 @@ impl Drop for ServerSpan {
 
 impl std::fmt::Debug for ServerSpan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "ServerSpan({})", hex(&self.context.span))
+        write!(f, "ServerSpan({})", HEXLOWER.encode(&self.context.span))
     }
 }
 
@@ -292,16 +292,6 @@ fn nonzero<const N: usize>(random: &dyn Random) -> [u8; N] {
     bytes
 }
 
-/// The digits of an id.
-#[must_use]
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 /// Numbers in a row become ones without any order (the finalizer of splitmix64).
 fn mixed(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -312,13 +302,7 @@ fn mixed(number: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct Sevens;
-    impl Random for Sevens {
-        fn fill(&self, buffer: &mut [u8]) {
-            buffer.fill(7);
-        }
-    }
+    use crate::fakes::Sevens;
 
     #[derive(Default)]
     struct Kept(Mutex<Vec<Span>>);
@@ -366,9 +350,9 @@ mod tests {
         drop(span);
         let [span] = &taken()[..] else { panic!("a span is told of once") };
         assert_eq!((span.name.as_str(), span.kind, span.failed), ("tools/call shop__order", SpanKind::Server, false));
-        assert_eq!(hex(&span.context.trace), "0af7651916cd43dd8448eb211c80319c");
+        assert_eq!(HEXLOWER.encode(&span.context.trace), "0af7651916cd43dd8448eb211c80319c");
         assert_eq!(
-            (span.parent.map(|parent| hex(&parent)), span.context.span),
+            (span.parent.map(|parent| HEXLOWER.encode(&parent)), span.context.span),
             (Some("b7ad6b7169203331".into()), [7; 8])
         );
         tell(None, Sampling { ratio: 1.0, ..never });

@@ -4,15 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::failure::FailureKind;
+use crate::fakes::Sevens;
 use crate::principal::Identity;
 use crate::seal::Key;
-
-struct Fixed;
-impl Random for Fixed {
-    fn fill(&self, buffer: &mut [u8]) {
-        buffer.fill(7);
-    }
-}
 
 fn sealer() -> Sealer {
     Sealer::new(vec![Key::new(1, &[9; 32])])
@@ -31,7 +25,7 @@ fn r147_b16_a_cursor_opens_for_its_owner_place_and_view_alone() {
     let (alice, bob) = (who("alice"), who("bob"));
     let (here, there) = (EndpointId::new("/mcp"), EndpointId::new("/mcp/files"));
     let scope = Scope { principal: &alice, endpoint: &here, audience: Some(Audience([5; 16])), kind: ListKind::Tools };
-    let text = cursor().seal(&sealer(), &Fixed, &scope);
+    let text = cursor().seal(&sealer(), &Sevens, &scope);
     assert_eq!(Cursor::open(&sealer(), &scope, &text).unwrap(), cursor());
     for other in [
         Scope { principal: &bob, ..scope },
@@ -49,11 +43,11 @@ fn b16_texts_that_are_no_cursors_are_refused_alike() {
     let alice = who("alice");
     let here = EndpointId::new("/mcp");
     let scope = Scope { principal: &alice, endpoint: &here, audience: None, kind: ListKind::Tools };
-    let good = cursor().seal(&sealer(), &Fixed, &scope);
+    let good = cursor().seal(&sealer(), &Sevens, &scope);
     let long = "A".repeat(10_000);
-    let foreign = sealer().seal(&Fixed, b"another purpose", &[1; LENGTH]);
-    let short = sealer().seal(&Fixed, &scope.purpose(), &[1; LENGTH - 1]);
-    let newer = sealer().seal(&Fixed, &scope.purpose(), &[2; LENGTH]);
+    let foreign = sealer().seal(&Sevens, b"another purpose", &[1; LENGTH]);
+    let short = sealer().seal(&Sevens, &scope.purpose(), &[1; LENGTH - 1]);
+    let newer = sealer().seal(&Sevens, &scope.purpose(), &[2; LENGTH]);
     for bad in
         ["", "next", "1", &long, &foreign, &short, &newer, &good[..good.len() - 1], &good[1..], &format!("{good}=")]
     {
@@ -67,7 +61,7 @@ fn r149_a_cursor_of_another_replica_with_the_same_key_opens() {
     let alice = who("alice");
     let here = EndpointId::new("/mcp");
     let scope = Scope { principal: &alice, endpoint: &here, audience: None, kind: ListKind::Tools };
-    let text = cursor().seal(&Sealer::new(vec![Key::new(2, &[8; 32]), Key::new(1, &[9; 32])]), &Fixed, &scope);
+    let text = cursor().seal(&Sealer::new(vec![Key::new(2, &[8; 32]), Key::new(1, &[9; 32])]), &Sevens, &scope);
     assert!(Cursor::open(&sealer(), &scope, &text).is_err());
     let both = Sealer::new(vec![Key::new(1, &[9; 32]), Key::new(2, &[8; 32])]);
     assert_eq!(Cursor::open(&both, &scope, &text).unwrap(), cursor());
@@ -80,7 +74,7 @@ proptest! {
         let alice = who("alice");
         let here = EndpointId::new("/mcp");
         let scope = Scope { principal: &alice, endpoint: &here, audience: None, kind: ListKind::Tools };
-        let mut bytes = cursor().seal(&sealer(), &Fixed, &scope).into_bytes();
+        let mut bytes = cursor().seal(&sealer(), &Sevens, &scope).into_bytes();
         let at = at.index(bytes.len());
         bytes[at] ^= 1 << bit;
         if let Ok(text) = String::from_utf8(bytes) {

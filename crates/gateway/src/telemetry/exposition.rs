@@ -3,8 +3,8 @@
 use std::fmt::{self, Display, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use data_encoding::HEXLOWER;
 use weir_core::telemetry::{Exemplar, Kind, unix_seconds};
-use weir_core::trace;
 
 use super::gather::{Family, Figure, Histogram, Point, Text};
 use super::names::{exposed, label};
@@ -129,7 +129,7 @@ impl Page {
     }
 
     fn exemplar(&mut self, Exemplar { span, seconds, at }: &Exemplar) {
-        let (trace, span) = (trace::hex(&span.trace), trace::hex(&span.span));
+        let (trace, span) = (HEXLOWER.encode(&span.trace), HEXLOWER.encode(&span.span));
         let (value, at) = (Number(*seconds), Number(millis(*at)));
         self.put(format_args!(" # {{trace_id=\"{trace}\",span_id=\"{span}\"}} {value} {at}"));
     }
