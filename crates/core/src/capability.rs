@@ -49,6 +49,12 @@ impl CapabilityClass {
         Self(self.0 & carried.0)
     }
 
+    /// What only this set has.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// True if every member of `other` is in this set.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {

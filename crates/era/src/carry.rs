@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use weir_core::CapabilityClass;
 use weir_core::upstream::Extension;
 use weir_wire::scan;
+use weir_wire::splice::Edits;
 use weir_wire::write::ObjectWriter;
 
 use crate::capabilities::declared;
@@ -52,7 +53,10 @@ pub fn to_modern(class: CapabilityClass, raw: Option<&[u8]>, theirs: &[Extension
             continue;
         }
         let said = raw.and_then(|raw| scan::find(raw, name).map(|range| &raw[range]));
-        object.raw(name, said.filter(|value| scan::is_object(value)).unwrap_or(own));
+        match said.filter(|value| scan::is_object(value)) {
+            Some(said) => object.raw(name, &no_more(carried, said)),
+            None => object.raw(name, own),
+        };
     }
     if carried.cut(EXTENSIONS) != CapabilityClass::BASE || !own.is_empty() {
         let shows = raw.and_then(|raw| within(raw, &["extensions", APPS])).filter(|shows| scan::is_object(shows));
@@ -60,6 +64,20 @@ pub fn to_modern(class: CapabilityClass, raw: Option<&[u8]>, theirs: &[Extension
     }
     object.end();
     (carried, out.freeze())
+}
+
+/// What a client says of one ability, without the ways of being asked that are not carried. No two abilities have a way of
+/// the same name.
+fn no_more(carried: CapabilityClass, said: &[u8]) -> Bytes {
+    let ways = [
+        ("tools", CapabilityClass::SAMPLING_TOOLS),
+        ("form", CapabilityClass::ELICITATION_FORM),
+        ("url", CapabilityClass::ELICITATION_URL),
+    ];
+    let said = Bytes::copy_from_slice(said);
+    let more = ways.into_iter().filter(|(way, one)| !carried.has(*one) && scan::find(&said, way).is_some());
+    let edits = more.fold(Edits::new(), |edits, (way, _)| edits.remove(way));
+    edits.apply_checked(&said).map_or_else(|_| said.clone(), |(said, _)| said)
 }
 
 /// Writes the extensions of a class, and `own` ones; `shows` are the settings of MCP Apps.
@@ -136,6 +154,17 @@ mod tests {
         let (cut, told) = to_modern(CapabilityClass::TASKS, Some(raw), &[]);
         assert_eq!(cut, CapabilityClass::TASKS);
         assert_eq!(told, r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#);
+    }
+
+    #[test]
+    fn r079_a_way_of_being_asked_that_is_not_carried_is_not_told_in_the_clients_words_either() {
+        let raw =
+            br#"{"elicitation":{"form":{"y":2},"url":{}},"sampling":{"tools":{},"context":{}},"roots":{"url":1}}"#;
+        let class = CapabilityClass::ELICITATION_FORM.with(CapabilityClass::SAMPLING);
+        let told = to_modern(class, Some(raw), &[]).1;
+        assert_eq!(told, r#"{"sampling":{"context":{}},"elicitation":{"form":{"y":2}}}"#);
+        let url = to_modern(CapabilityClass::ELICITATION_URL, Some(raw), &[]).1;
+        assert_eq!(url, r#"{"elicitation":{"url":{}}}"#);
     }
 
     #[test]

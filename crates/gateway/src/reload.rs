@@ -136,6 +136,7 @@ pub(crate) fn say(report: &Report) {
         match problem.severity {
             Severity::Error => tracing::error!("{problem}"),
             Severity::Warning => tracing::warn!("{problem}"),
+            Severity::Note => tracing::info!("{problem}"),
         }
     }
 }

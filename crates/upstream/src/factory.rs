@@ -81,8 +81,9 @@ impl Factory {
     /// # Errors
     /// The certificate file in the settings is not usable.
     pub fn build(&self, settings: Settings) -> Result<Arc<dyn Upstream>, BuildError> {
-        let Settings { id, transport, protocol, session, asks, baggage, bounds, connect } = settings;
-        let site = Arc::new(Site::new(id.clone(), (bounds, asks), &self.ports, self.identity.client_info.clone()));
+        let Settings { id, transport, protocol, session, asks, visits, baggage, bounds, connect } = settings;
+        let site =
+            Arc::new(Site::new(id.clone(), (bounds, asks, visits), &self.ports, self.identity.client_info.clone()));
         let line = match transport {
             Transport::Http(settings) => {
                 let http = self.http(&settings, connect).map_err(|why| BuildError { id, why })?;

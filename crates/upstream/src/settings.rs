@@ -24,6 +24,9 @@ pub struct Settings {
     pub session: Sharing,
     /// What the server may ask of clients in the middle of their calls.
     pub asks: CapabilityClass,
+    /// Whether it may send callers to pages of the web (elicitation by URL). A server that cannot tell callers apart would take
+    /// one caller's visit for another's.
+    pub visits: bool,
     /// Whether the `baggage` (W3C) of its callers goes on to it. It says of them what they want their own side to know.
     pub baggage: bool,
     /// Bounds of what it may make weir hold.
@@ -156,6 +159,7 @@ impl Settings {
             protocol: Protocol::Auto,
             session,
             asks: session.asks(),
+            visits: true,
             baggage: false,
             bounds: Bounds::default(),
             connect: weir_core::upstream::Deadlines::CALL.connect,

@@ -13,12 +13,14 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_core::bell::Bells;
+use weir_core::failure::UpstreamError;
 use weir_core::names::UpstreamId;
 use weir_core::port::{Clock, Random};
 use weir_core::telemetry::{UpstreamMeter, instruments};
 use weir_core::{CapabilityClass, Failure, FailureKind};
-use weir_era::carry;
-use weir_era::hop::Tongue;
+use weir_era::hop::{self, Tongue};
+use weir_era::{capabilities, carry};
+use weir_wire::{code, scan};
 
 use crate::factory::Ports;
 use crate::settings::Bounds;
@@ -33,6 +35,8 @@ pub(crate) struct Site {
     pub(crate) bounds: Bounds,
     /// What the server may ask of clients.
     asks: CapabilityClass,
+    /// Whether it may send callers to pages of the web.
+    visits: bool,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
     pub(crate) bells: Arc<Bells>,
@@ -55,15 +59,17 @@ pub(crate) struct Site {
 impl Site {
     pub(crate) fn new(
         id: UpstreamId,
-        (bounds, asks): (Bounds, CapabilityClass),
+        (bounds, asks, visits): (Bounds, CapabilityClass, bool),
         ports: &Ports,
         client_info: Bytes,
     ) -> Self {
         let meter = UpstreamMeter::of(&id);
+        let no_visits = if visits { CapabilityClass::BASE } else { CapabilityClass::ELICITATION_URL };
         Self {
             id,
             bounds,
-            asks,
+            asks: asks.without(no_visits),
+            visits,
             meter,
             clock: ports.clock.clone(),
             random: ports.random.clone(),
@@ -97,6 +103,30 @@ impl Site {
     /// A failure of this upstream.
     pub(crate) fn fail(&self, kind: FailureKind, text: impl Into<Cow<'static, str>>) -> Failure {
         Failure::new(kind, text).at(&self.id)
+    }
+
+    /// A server's error to a call as the call's failure. What asks of a client that it declare more, or visit a page, passes
+    /// only where the config lets the server ask that.
+    pub(crate) fn refused(&self, error: &Bytes) -> Failure {
+        let failure = hop::failure(error).at(&self.id);
+        let FailureKind::Upstream(said) = failure.kind() else { return failure };
+        let text = match said.code {
+            code::URL_ELICITATION_REQUIRED if !self.visits => {
+                "The upstream wants a URL visited first, which the config does not let it ask for"
+            }
+            code::MISSING_REQUIRED_CLIENT_CAPABILITY if !self.asks_for_no_more(said) => {
+                "The upstream wants to ask what the config does not let it ask"
+            }
+            _ => return failure,
+        };
+        self.fail(FailureKind::BadAnswer, text)
+    }
+
+    /// Whether all that a server misses can be asked of clients here.
+    fn asks_for_no_more(&self, said: &UpstreamError) -> bool {
+        let needed = said.data.as_ref().and_then(|data| Some(&data[scan::find(data, "requiredCapabilities")?]));
+        let needed = needed.map(capabilities::class_of).unwrap_or_default();
+        self.asks.with(carry::EXTENSIONS).has(needed)
     }
 
     pub(crate) fn now(&self) -> Duration {

@@ -50,8 +50,9 @@ impl Looking {
     async fn state(&self) -> Result<Bytes, Failure> {
         let state = self.ask(Method::TasksGet).await?;
         if self.is_modern() == Some(true) {
-            let class = self.outbound.call.capabilities.class;
-            if Tongue::new(Revision::MODERN).may_ask(class, &state) {
+            let tongue = Tongue::new(Revision::MODERN);
+            let class = self.outbound.call.capabilities.class.cut(self.server.site.carries(tongue));
+            if tongue.may_ask(class, &state) {
                 return Ok(state);
             }
             let text = "The upstream's task asks for input that the client did not say it can give";

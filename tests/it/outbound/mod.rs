@@ -1,6 +1,8 @@
 //! How weir proves itself to servers, over the whole of weir: what goes out, what does not, and what a client hears when a
 //! server refuses.
 
+mod visits;
+
 use serde_json::{Value, json};
 use weir_testkit::{Answer, Idp, Mockup, RawClient, TokenServer};
 use weir_wire::Revision;

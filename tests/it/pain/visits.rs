@@ -30,8 +30,10 @@ async fn server(modern: bool, builder: Builder, url: &str) -> Mockup {
 }
 
 fn config(server: &Mockup) -> Value {
+    let key = json!({ "x-service-key": SECRET });
+    let asks = ["elicitation", "elicitation_url"];
     json!({
-        "upstreams": { "shop": { "url": server.url(), "headers": { "x-service-key": SECRET } } },
+        "upstreams": { "shop": { "url": server.url(), "headers": key, "asks": asks } },
         "auth": { "mode": "required", "api_keys": TENANTS.each_ref().map(Tenant::api_key) },
     })
 }

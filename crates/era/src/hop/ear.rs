@@ -10,6 +10,7 @@ use weir_wire::method::Method;
 use weir_wire::{ErrorObject, LogLevel, Message, Notification, Request, RequestId, code, meta, scan, write};
 
 use crate::asks::{self, Lifted};
+use crate::carry;
 use crate::lower;
 
 /// The listening side of one call.
@@ -20,8 +21,10 @@ pub struct Ear {
     level: Option<LogLevel>,
     last: f64,
     sessions: bool,
-    /// What the client of the call can be asked.
+    /// What the client of the call can be asked in it.
     class: CapabilityClass,
+    /// Whether it could be asked anything in another call.
+    elsewhere: bool,
 }
 
 /// What a message means to a call.
@@ -49,7 +52,8 @@ impl Ear {
     /// For a call in a session: the server may ask in between, and gets an answer.
     #[must_use]
     pub fn legacy(id: u64, progress: bool, level: Option<LogLevel>) -> Self {
-        Self { id: signed(id), progress, level, last: f64::NEG_INFINITY, sessions: true, class: CapabilityClass::BASE }
+        let (last, class) = (f64::NEG_INFINITY, CapabilityClass::BASE);
+        Self { id: signed(id), progress, level, last, sessions: true, class, elsewhere: false }
     }
 
     /// For a call without a session: servers ask nothing on a stream.
@@ -58,10 +62,12 @@ impl Ear {
         Self { sessions: false, ..Self::legacy(id, progress, level) }
     }
 
-    /// The same for a call whose client can be asked what is in `class`.
+    /// The same for a call of this method, whose client can be asked what is in `class` where such calls may have questions.
     #[must_use]
-    pub fn asking(self, class: CapabilityClass) -> Self {
-        Self { class, ..self }
+    pub fn asking(self, class: CapabilityClass, method: Method) -> Self {
+        let here = asks::may_have_questions(method);
+        let elsewhere = !here && class.cut(carry::TO_LEGACY) != CapabilityClass::BASE;
+        Self { class: if here { class } else { CapabilityClass::BASE }, elsewhere, ..self }
     }
 
     /// Whether the server may ask anything in the middle of the call.
@@ -81,6 +87,7 @@ impl Ear {
                 None => Heard::Answer(response.outcome),
                 Some(_) => Heard::Dropped("unknown_id"),
             },
+            Message::Request(request) if self.elsewhere => Heard::Reply(answer_alone(&request)),
             Message::Request(request) if self.sessions => asked(self.class, &request),
             Message::Request(_) => Heard::Dropped("server_request"),
             Message::Notification(notification) => self.notified(notification),
@@ -149,8 +156,8 @@ pub fn withdrawn(params: &[u8]) -> Option<RequestId> {
     RequestId::from_json(&params[range]).ok()
 }
 
-/// The answer to a request of a legacy server outside of any call: a ping is answered. What only makes sense in the middle of
-/// a call is refused (SEP-2260), anything else is not known.
+/// The answer to a request of a legacy server outside of any call that may have questions: a ping is answered. What only makes
+/// sense in the middle of such a call is refused (SEP-2260), anything else is not known.
 #[must_use]
 pub fn answer_alone(request: &Request) -> Bytes {
     if request.method.known().is_some_and(asks::is_question) {
@@ -277,11 +284,29 @@ mod tests {
         let declined = word(&ear.hear(ask("sampling/createMessage")));
         assert!(declined.starts_with(r#"{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"#), "{declined}");
         assert_eq!(word(&Ear::modern(1, false, None).hear(ask("ping"))), "dropped server_request");
-        let mut able = Ear::legacy(1, false, None).asking(CapabilityClass::SAMPLING);
+        let mut able = Ear::legacy(1, false, None).asking(CapabilityClass::SAMPLING, Method::ToolsCall);
         assert_eq!(word(&able.hear(ask("sampling/createMessage"))), "ask sampling/createMessage");
         assert!(word(&able.hear(ask("elicitation/create"))).contains("-32601"));
         let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a"}}"#;
         assert_eq!(word(&able.hear(message(cancel))), "withdrawn \"a\"");
+    }
+
+    #[test]
+    fn r166_a_question_where_there_may_be_none_is_refused_as_that_and_not_as_one_nobody_can_answer() {
+        let ask = |method: &str| message(&format!(r#"{{"jsonrpc":"2.0","id":"a","method":"{method}","params":{{}}}}"#));
+        let code = |class, method| {
+            let heard = word(&Ear::legacy(1, false, None).asking(class, method).hear(ask("sampling/createMessage")));
+            ["-32601", "-32602", "ask "].into_iter().find(|code| heard.contains(code)).unwrap()
+        };
+        let able = CapabilityClass::SAMPLING;
+        for method in [Method::CompletionComplete, Method::TasksGet] {
+            assert_eq!(code(able, method), "-32602", "{method:?}");
+            assert_eq!(code(CapabilityClass::BASE, method), "-32601", "{method:?}");
+        }
+        assert_eq!(code(able, Method::PromptsGet), "ask ");
+        let mut completing = Ear::legacy(1, false, None).asking(able, Method::CompletionComplete);
+        assert_eq!(word(&completing.hear(ask("ping"))), r#"{"jsonrpc":"2.0","id":"a","result":{}}"#);
+        assert!(!completing.may_be_asked());
     }
 
     #[test]

@@ -71,6 +71,8 @@ pub enum Severity {
     Error,
     /// It can, but probably does not do what its writer wants.
     Warning,
+    /// It can, and does what its writer may not expect.
+    Note,
 }
 
 /// One thing to say about a config.
@@ -101,6 +103,11 @@ impl Problem {
         Self { severity: Severity::Warning, ..Self::error(path, message) }
     }
 
+    /// A remark about the value at `path`.
+    pub(crate) fn note(path: Path, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Note, ..Self::error(path, message) }
+    }
+
     /// Says what to do about it.
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -114,6 +121,7 @@ impl fmt::Display for Problem {
         let severity = match self.severity {
             Severity::Error => "error",
             Severity::Warning => "warning",
+            Severity::Note => "note",
         };
         if !self.file.is_empty() {
             f.write_str(&self.file)?;

@@ -40,7 +40,7 @@ pub(crate) async fn call(
     let extensions = &running.greeted.about.extensions;
     let body = tongue.call(id, call, &outbound.native, (declared, &site.client_info, extensions));
     let class = if asks::may_have_questions(call.method) { declared } else { CapabilityClass::BASE };
-    let ear = tongue.ear(id, call.wants_progress, call.log_level).asking(class);
+    let ear = tongue.ear(id, call.wants_progress, call.log_level).asking(declared, call.method);
     let of_task = (call.method == Method::TasksResult).then(|| outbound.native.clone());
     let purpose = Purpose::Call { asks: ear.may_be_asked(), task: of_task };
     let ticket = running.child.pipe.request(id, body, purpose).await.map_err(not_sent)?;
@@ -158,7 +158,7 @@ impl ReplySource for Talk {
                     self.ticket.leave(self.asking.left());
                     let end = match outcome {
                         Ok(result) => judge(&self.site, &self.listener, result),
-                        Err(error) => End::from(hop::failure(&error).at(&self.site.id)),
+                        Err(error) => End::from(self.site.refused(&error)),
                     };
                     if let End::Task(created) = &end {
                         // The task is the process's own.

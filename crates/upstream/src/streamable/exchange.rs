@@ -142,7 +142,7 @@ impl Refused {
         }
         if let Some(error) = &self.error {
             let proof = hop::proof_of_refusal(status, error);
-            return Refusal::new(hop::failure(error).at(&site.id)).proven(proof);
+            return Refusal::new(site.refused(error)).proven(proof);
         }
         let (kind, text) = match status {
             300..=399 => {

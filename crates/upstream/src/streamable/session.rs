@@ -13,7 +13,7 @@ use weir_core::reply::Reply;
 use weir_core::upstream::{About, Outbound};
 use weir_core::{CapabilityClass, FailureKind, SessionKey};
 use weir_era::hop::{self, Ear, Proof, Tongue};
-use weir_era::{asks, carry, lower};
+use weir_era::{carry, lower};
 use weir_wire::method::Method;
 use weir_wire::{LogLevel, Revision, scan};
 
@@ -160,8 +160,7 @@ impl Session {
         }
         let id = self.site.next_id();
         let body = self.tongue.call(id, call, &outbound.native, (self.class, &self.site.client_info, &[]));
-        let class = if asks::may_have_questions(call.method) { self.class } else { CapabilityClass::BASE };
-        let ear = self.tongue.ear(id, call.wants_progress, call.log_level).asking(class);
+        let ear = self.tongue.ear(id, call.wants_progress, call.log_level).asking(self.class, call.method);
         let headers = self.headers().into_iter().chain(exchange::traced(&call.trace)).collect();
         let task = Listener::takes_task(self.tongue, call, self.class);
         let tracked = self.site.tracks.begin(id, call);

@@ -219,7 +219,7 @@ impl Talk {
         self.close();
         let result = match outcome {
             Ok(result) => result,
-            Err(error) => return Event::End(weir_era::hop::failure(&error).at(&self.site.id).into()),
+            Err(error) => return Event::End(self.site.refused(&error).into()),
         };
         let end = judge(&self.site, &self.listener, result);
         if let (End::Task(created), Some(session)) = (&end, side) {

@@ -15,6 +15,8 @@ use super::super::report::{Path, Problem, Report};
 pub(crate) struct Defaults {
     /// Where relative paths start.
     pub(crate) folder: PathBuf,
+    /// Whether callers are asked who they are.
+    pub(crate) auth: bool,
     pub(crate) deadlines: Deadlines,
     pub(crate) validation: Validation,
     pub(crate) naming: Naming,
@@ -30,6 +32,7 @@ impl Defaults {
             .unwrap_or((super::fallback_naming(), Prefix::Always));
         Self {
             folder: folder.to_owned(),
+            auth: raw.auth.as_ref().and_then(|auth| auth.mode.as_deref()).is_some_and(|mode| mode != "none"),
             deadlines: deadlines(raw.deadlines.as_ref(), Deadlines::CALL, &Path::at("deadlines"), report),
             validation: validation(raw.validation.as_ref(), Validation::default()),
             naming,

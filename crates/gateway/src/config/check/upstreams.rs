@@ -82,11 +82,31 @@ pub(super) fn one(
         (Some(RawSession::Principal), _) | (None, false) => Sharing::Principal,
     };
     let asks = raw.asks.as_deref().map_or_else(|| sharing.asks(), asks);
+    let named = raw.asks.iter().flatten().any(|ask| *ask == RawAsk::ElicitationUrl);
     let baggage = raw.baggage.unwrap_or_default();
     let transport = transport(raw, &defaults.folder, path, report)?;
+    let visits = named || !defaults.auth || tells_apart(sharing, &transport);
+    if !visits && asks.has(CapabilityClass::ELICITATION_URL) {
+        let text = "sends nobody to a page: it cannot tell weir's callers apart, and one's visit would count for all";
+        let problem = Problem::note(path.clone(), text);
+        report.add(problem.hint("if it can, say so: asks: [sampling, elicitation, elicitation_url, roots]"));
+    }
     let connect = rules.deadlines.connect;
-    let settings = Settings { id, transport, protocol, session: sharing, asks, baggage, bounds, connect };
+    let settings = Settings { id, transport, protocol, session: sharing, asks, visits, baggage, bounds, connect };
     Some(UpstreamPlan { settings, rules })
+}
+
+/// Whether a server can know whose call it is: each caller has a session or process of its own there, and weir does not show
+/// one credential for all. Any fixed header, or a query in the URL, may be one.
+fn tells_apart(sharing: Sharing, transport: &Transport) -> bool {
+    let has_own_name = match transport {
+        Transport::Stdio(_) => true,
+        Transport::Http(http) => match &http.auth {
+            Some(auth) => auth.exchange.is_some(),
+            None => http.headers.is_empty() && http.url.query().is_none(),
+        },
+    };
+    sharing == Sharing::Principal && has_own_name
 }
 
 fn protocol(raw: Option<RawProtocol>) -> Protocol {
@@ -103,6 +123,7 @@ fn asks(raw: &[RawAsk]) -> CapabilityClass {
         asks.with(match one {
             RawAsk::Sampling => CapabilityClass::SAMPLING.with(CapabilityClass::SAMPLING_TOOLS),
             RawAsk::Elicitation => CapabilityClass::ELICITATION_FORM.with(CapabilityClass::ELICITATION_URL),
+            RawAsk::ElicitationUrl => CapabilityClass::ELICITATION_URL,
             RawAsk::Roots => CapabilityClass::ROOTS,
         })
     })

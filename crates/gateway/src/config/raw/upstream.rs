@@ -28,7 +28,8 @@ pub(crate) struct RawUpstream {
     /// Who shares a session or process. Default: `principal` over HTTP, `shared` for a command.
     pub(crate) session: Option<RawSession>,
     /// What it may ask of clients in the middle of their calls. Default: everything that the client says it can be asked;
-    /// where everybody shares a session or process, nothing.
+    /// where everybody shares a session or process, nothing. With `auth`, a server that cannot tell weir's callers apart (they
+    /// share a session, or one credential of weir's there) sends nobody to a page unless `elicitation_url` is named.
     pub(crate) asks: Option<Vec<RawAsk>>,
     /// Whether `baggage` (W3C) that a client says in `_meta` goes on to it. Default `false`: it is dropped.
     pub(crate) baggage: Option<bool>,
@@ -84,12 +85,14 @@ pub(crate) enum RawSession {
 
 /// What a server may ask of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum RawAsk {
     /// To have their model complete a prompt, with tools or without.
     Sampling,
-    /// To have their user fill in a form, or visit a page.
+    /// To have their user fill in a form; and visit a page, where the server can tell callers apart.
     Elicitation,
+    /// To have their user visit a page, wherever: it is the operator's word that no caller's visit counts for another.
+    ElicitationUrl,
     /// Which folders they work in.
     Roots,
 }

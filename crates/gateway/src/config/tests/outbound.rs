@@ -78,3 +78,38 @@ fn c20_tokens_of_callers_are_kept_only_where_they_are_exchanged() {
     assert!(crate::outbound::front(&good(&text("token_exchange"))).keep_tokens);
     assert!(!crate::outbound::front(&good(&text("client_credentials"))).keep_tokens);
 }
+
+#[test]
+fn r191_only_servers_that_can_tell_callers_apart_send_them_to_pages_unless_the_operator_says_so() {
+    let of = |auth: &str, upstream: &str| {
+        let outcome = load(&format!("{auth}\nupstreams: {{ a: {{ {upstream} }} }}"));
+        assert!(!outcome.report.has_errors(), "{}", outcome.report);
+        let said = outcome.report.to_string().contains("sends nobody to a page");
+        let settings = outcome.config.unwrap().upstreams.remove(0).settings;
+        (settings.visits, settings.asks.has(weir_core::CapabilityClass::ELICITATION_URL), said)
+    };
+    let known = "auth: { mode: required, api_keys: [{ id: a, sha256: \"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\", subject: y }] }";
+    let url = "url: \"https://a.example/mcp\"";
+    let own = "auth: { mode: client_credentials, issuer: \"https://id.example.com\", client_id: w, client_secret: s }";
+    let exchanged = own.replace("client_credentials", "token_exchange");
+    let header = "headers: { X-Key: \"${TOKEN}\" }";
+    let (sent, kept, kept_without_news) = ((true, true, false), (false, true, true), (false, false, false));
+    for (upstream, expected) in [
+        (url.to_owned(), sent),
+        (format!("{url}, {exchanged}"), sent),
+        (format!("{url}, {header}, {exchanged}"), sent),
+        (format!("{url}, {own}"), kept),
+        (format!("{url}, {header}"), kept),
+        ("url: \"https://a.example/mcp?key=${TOKEN}\"".to_owned(), kept),
+        (format!("{url}, session: shared, asks: [elicitation]"), kept),
+        (format!("{url}, session: shared"), kept_without_news),
+        (format!("{url}, {header}, asks: [sampling]"), kept_without_news),
+        (format!("{url}, {header}, asks: [elicitation, elicitation_url]"), sent),
+        ("command: x, env: { TOKEN: \"${TOKEN}\" }, session: principal".to_owned(), sent),
+        ("command: x".to_owned(), kept_without_news),
+    ] {
+        assert_eq!(of(known, &upstream), expected, "{upstream}");
+        let anyone = of("auth: { mode: none }", &upstream);
+        assert_eq!((anyone.0, anyone.2), (true, false), "there is one caller: {upstream}");
+    }
+}
