@@ -56,13 +56,14 @@ async fn watch(budget: Arc<AtomicU64>, pressure: Pressure) {
     loop {
         let (used, most) = (used().unwrap_or(0), budget.load(Ordering::Relaxed));
         let now = shortage(before, used, most);
-        instruments().memory_used.record(used, &[]);
-        instruments().memory_shortage.record(now as u64, &[]);
         if now != before {
-            tell(now, used, most);
+            // Before anybody is told of it: who sees the stage may count on what it does.
             pressure.set(now);
+            tell(now, used, most);
             before = now;
         }
+        instruments().memory_used.record(used, &[]);
+        instruments().memory_shortage.record(now as u64, &[]);
         tokio::time::sleep(LOOK).await;
     }
 }

@@ -68,7 +68,7 @@ impl MockStdio {
         self.flag("--noise")
     }
 
-    /// Never ends by itself: it ignores SIGTERM and the end of its input.
+    /// Never ends by itself: it ignores SIGTERM and the end of its input. Only the end of whoever started it ends it.
     pub fn ignore_sigterm(self) -> Self {
         self.flag("--ignore-sigterm")
     }
@@ -78,7 +78,7 @@ impl MockStdio {
         self.flag("--grandchild")
     }
 
-    /// Reads nothing, ever.
+    /// Reads nothing, ever, while whoever started it is there.
     pub fn hang(self) -> Self {
         self.flag("--hang")
     }

@@ -19,6 +19,18 @@ use weir_core::upstream::Deadlines;
 use crate::column;
 use crate::server::Server;
 
+/// Who is called: it hears that a limit passed, and says so to the client.
+pub(crate) trait Called: Send + Sync {
+    /// A call's limit passed: the whole, or the time between two signs of life.
+    fn timed_out(&self, whole: bool) -> Failure;
+}
+
+impl Called for Server {
+    fn timed_out(&self, whole: bool) -> Failure {
+        Server::timed_out(self, whole)
+    }
+}
+
 /// How long a call is waited for before its reply is given although nothing is known yet.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -47,20 +59,20 @@ impl Limits {
 }
 
 /// Holds a running reply to its limits.
-pub(crate) fn hold(server: Arc<Server>, limits: Limits, reply: Reply) -> Reply {
+pub(crate) fn hold<S: Called + 'static>(server: Arc<S>, limits: Limits, reply: Reply) -> Reply {
     let timer = Timer { server, sleep: Box::pin(tokio::time::sleep_until(limits.next())), limits, asked: Vec::new() };
     Reply::live(Held { reply: Some(reply), timer: Some(timer) })
 }
 
-struct Timer {
-    server: Arc<Server>,
+struct Timer<S> {
+    server: Arc<S>,
     limits: Limits,
     sleep: Pin<Box<Sleep>>,
     /// What the client was asked and has not, or not long ago, answered.
     asked: Vec<Waiting>,
 }
 
-impl Timer {
+impl<S: Called> Timer<S> {
     /// The failure, once a limit has passed.
     fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
         loop {
@@ -77,7 +89,7 @@ impl Timer {
     }
 }
 
-impl Timer {
+impl<S> Timer<S> {
     /// Time in which a question was open does not count as idle.
     fn asked(&mut self) {
         let now = Instant::now();
@@ -90,13 +102,13 @@ impl Timer {
     }
 }
 
-struct Held {
+struct Held<S> {
     /// Gone once a limit has passed.
     reply: Option<Reply>,
-    timer: Option<Timer>,
+    timer: Option<Timer<S>>,
 }
 
-impl ReplySource for Held {
+impl<S: Called + 'static> ReplySource for Held<S> {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         let (Some(reply), Some(timer)) = (&mut self.reply, &mut self.timer) else {
             return Poll::Ready(Event::End(Failure::internal("a reply was read after its end").into()));
@@ -124,12 +136,12 @@ impl ReplySource for Held {
     }
 }
 
-struct HeldPayload {
+struct HeldPayload<S> {
     source: Option<Box<dyn PayloadSource>>,
-    timer: Option<Timer>,
+    timer: Option<Timer<S>>,
 }
 
-impl PayloadSource for HeldPayload {
+impl<S: Called> PayloadSource for HeldPayload<S> {
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<bytes::Bytes, Failure>>> {
         let (Some(source), Some(timer)) = (&mut self.source, &mut self.timer) else { return Poll::Ready(None) };
         if let Poll::Ready(chunk) = source.poll_chunk(cx) {
@@ -139,5 +151,63 @@ impl PayloadSource for HeldPayload {
         let failure = std::task::ready!(timer.poll_expired(cx));
         self.source = None;
         Poll::Ready(Some(Err(failure)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use futures_util::stream;
+    use weir_core::FailureKind;
+    use weir_core::reply::Note;
+
+    use super::*;
+
+    struct Nobody;
+
+    impl Called for Nobody {
+        fn timed_out(&self, whole: bool) -> Failure {
+            Failure::new(FailureKind::TimedOut, if whole { "whole" } else { "idle" })
+        }
+    }
+
+    const IDLE: Duration = Duration::from_millis(100);
+    const HARD: Duration = Duration::from_millis(1050);
+
+    fn note(kind: NoteKind) -> Event {
+        Event::Note(Note { kind, params: Bytes::from_static(b"{}") })
+    }
+
+    /// A reply that says this every so often, `times` times, and then ends.
+    fn saying(kind: NoteKind, every: Duration, times: usize) -> Reply {
+        let events = stream::unfold(times, move |left| async move {
+            tokio::time::sleep(every).await;
+            let end = || Event::End(End::Complete(Payload::Whole(Bytes::from_static(b"{}"))));
+            Some((if left == 0 { end() } else { note(kind) }, left.saturating_sub(1)))
+        });
+        let events: Pin<Box<dyn futures_core::Stream<Item = Event> + Send>> = Box::pin(events);
+        let deadlines = Deadlines { connect: IDLE, idle: IDLE, hard: HARD };
+        hold(Arc::new(Nobody), Limits::new(deadlines), Reply::live(events))
+    }
+
+    /// How many notes came, and how it ended.
+    async fn outcome(mut reply: Reply) -> (usize, Result<(), String>) {
+        let mut notes = 0;
+        loop {
+            match reply.next().await {
+                Some(Event::Note(_)) => notes += 1,
+                Some(Event::End(End::Failed(failure))) => return (notes, Err(failure.message().to_owned())),
+                _ => return (notes, Ok(())),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn r143_progress_extends_the_idle_limit_and_never_the_hard_one() {
+        let (often, seldom) = (IDLE - Duration::from_millis(1), IDLE + Duration::from_millis(1));
+        assert_eq!(outcome(saying(NoteKind::Progress, often, 5)).await, (5, Ok(())), "far longer than the idle limit");
+        assert_eq!(outcome(saying(NoteKind::Progress, seldom, 5)).await, (0, Err("idle".to_owned())));
+        assert_eq!(outcome(saying(NoteKind::Progress, often, 100)).await, (10, Err("whole".to_owned())));
+        assert_eq!(outcome(saying(NoteKind::Waiting, IDLE * 2 / 3, 5)).await, (1, Err("idle".to_owned())), "no life");
     }
 }

@@ -66,11 +66,20 @@ fn main() -> Result<(), String> {
         server.run();
     }
     if server.flags.hang || server.flags.ignore_sigterm {
-        loop {
-            std::thread::park();
-        }
+        outlive_all_but_the_parent();
     }
     Ok(())
+}
+
+/// Does nothing for as long as whoever started it is there. A parent that was killed could not end it, and nobody else would.
+fn outlive_all_but_the_parent() {
+    /// What has lost its parent is given to the first process of all, or to a reaper nearer by.
+    const FIRST: u32 = 1;
+    let (parent, mut now) = (std::os::unix::process::parent_id(), std::os::unix::process::parent_id());
+    while now == parent && now != FIRST {
+        std::thread::sleep(Duration::from_millis(100));
+        now = std::os::unix::process::parent_id();
+    }
 }
 
 impl Server {
