@@ -9,7 +9,7 @@ mod shape;
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::{CapabilityClass, Question};
 use weir_wire::method::Method;
 use weir_wire::splice::{Edits, MetaEdits};
@@ -219,9 +219,20 @@ pub fn unanswered(id: &RequestId) -> Bytes {
 /// `notifications/progress` with another token.
 #[must_use]
 pub fn progress(params: &Bytes, token: &Bytes) -> Option<Bytes> {
+    report(params, token).map(|params| reported(&params))
+}
+
+/// The `params` of `notifications/progress` with another token.
+#[must_use]
+pub fn report(params: &Bytes, token: &Bytes) -> Option<Bytes> {
     let edits = Edits::new().set("progressToken", token.clone()).meta(MetaEdits::new().drop_owned());
-    let params = edits.apply(params).ok()?.0;
-    Some(write::notification(Method::Progress.as_str(), Some(&params)))
+    edits.apply(params).ok().map(|(params, _)| params)
+}
+
+/// `notifications/progress` with these `params`.
+#[must_use]
+pub fn reported(params: &Bytes) -> Bytes {
+    write::notification(Method::Progress.as_str(), Some(params))
 }
 
 /// `notifications/cancelled` about a question that was put to a legacy client.
@@ -242,6 +253,8 @@ pub struct Visit {
     pub message: String,
     /// Where: as the server wrote it.
     pub url: String,
+    /// The server's own name for it, by which it tells later that all is done.
+    pub id: Option<String>,
 }
 
 /// The URLs in the `data` of `-32042`. At most 16; what is malformed, or nothing a person may be sent to, is left out.
@@ -253,9 +266,30 @@ pub fn visits(data: &[u8]) -> Vec<Visit> {
     let visit = |at: std::ops::Range<usize>| {
         let one = &list[at];
         let url = text(one, "url").filter(|url| is_safe(url))?;
-        Some(Visit { message: text(one, "message").unwrap_or_default(), url })
+        Some(Visit { message: text(one, "message").unwrap_or_default(), url, id: text(one, "elicitationId") })
     };
     if list.starts_with(b"[") { scan::elements(list).filter_map(visit).take(16).collect() } else { Vec::new() }
+}
+
+/// The `data` of `-32042` for a client of 2025-11-25, under the names that `name` gives (schema, `URLElicitationRequiredError`).
+#[must_use]
+pub fn visits_first(visits: &[Visit], name: impl Fn(&Visit) -> String) -> Bytes {
+    let mut out = BytesMut::with_capacity(256);
+    let mut data = ObjectWriter::new(&mut out);
+    data.with("elicitations", |out| {
+        out.put_u8(b'[');
+        for (nth, visit) in visits.iter().enumerate() {
+            if nth > 0 {
+                out.put_u8(b',');
+            }
+            let mut one = ObjectWriter::new(out);
+            one.string("mode", "url").string("message", &visit.message).string("url", &visit.url);
+            one.string("elicitationId", &name(visit)).end();
+        }
+        out.put_u8(b']');
+    });
+    data.end();
+    out.freeze()
 }
 
 /// An `input_required` result that asks for visits.

@@ -58,6 +58,8 @@ pub(crate) struct Asked {
     class: CapabilityClass,
     /// The session in which the answer, if it becomes a stream, can be taken up again.
     resumable: Option<SessionKey>,
+    /// The session of a legacy client that can be sent to a URL.
+    visitor: Option<SessionKey>,
     /// The task whose result this is, as the client names it.
     task: Option<String>,
     /// True where the answer is to be a task: then there is no result that could say what went wrong.
@@ -135,6 +137,7 @@ impl Asked {
             binding: None,
             class: CapabilityClass::BASE,
             resumable: None,
+            visitor: None,
             task: None,
             as_task: false,
         }
@@ -151,6 +154,11 @@ impl Asked {
     /// The answer, if it becomes a stream, can be taken up again in this session where its revision has that.
     pub(crate) fn resumable(self, session: SessionKey) -> Self {
         Self { resumable: Some(session).filter(|_| self.revision.has_event_ids()), ..self }
+    }
+
+    /// Its client, of this session, can be sent to a URL.
+    pub(crate) fn visiting(self, session: SessionKey) -> Self {
+        Self { visitor: Some(session), ..self }
     }
 
     /// It is the result of this task, or is to be a task itself (2025-11-25).

@@ -268,6 +268,7 @@ fn call(
             _ => router.call(call).await,
         }
     }));
+    let visits = opened.lasts && class.has(CapabilityClass::ELICITATION_URL);
     let running = match asker {
         Some(asker) => running.asking(asker),
         None => running,
@@ -277,6 +278,7 @@ fn call(
     let owner = SessionOwner::new(context.shared.clone(), cancelled, in_flight);
     let asked = Asked::new(context, id.clone(), (revision, method), token).about_task(task, as_task);
     let asked = if opened.lasts && !context.on_line { asked.resumable(opened.key) } else { asked };
+    let asked = if visits { asked.visiting(opened.key) } else { asked };
     Turn::Call(Box::new(asked), Owned::by_session(running, owner))
 }
 

@@ -82,12 +82,7 @@ impl Questions {
     /// What a URL elicitation is called towards the client. Of a server's own name it is made by a rule, so that it is known
     /// again when the server tells, in whatever call or outside of all, that the URL was visited.
     pub(crate) fn elicitation(&self, theirs: Option<(&UpstreamId, &str)>) -> String {
-        let Some((upstream, theirs)) = theirs else { return format!("weir-{}", self.shared.request_name().as_str()) };
-        let mut digest = Sha256::new_with_prefix(self.session.0);
-        digest.update(upstream.as_str());
-        digest.update([0]);
-        digest.update(theirs);
-        format!("weir-{}", BASE64URL_NOPAD.encode(&digest.finalize()[..16]))
+        elicitation(&self.shared, self.session, theirs)
     }
 
     /// Puts a question to the client; where it cannot be put, gives back who asks.
@@ -185,4 +180,14 @@ impl Questions {
             Asking::Round { key, method } => rounds((key, method, outcome)),
         }
     }
+}
+
+/// The same for any question of a session.
+pub(crate) fn elicitation(shared: &Shared, session: SessionKey, theirs: Option<(&UpstreamId, &str)>) -> String {
+    let Some((upstream, theirs)) = theirs else { return format!("weir-{}", shared.request_name().as_str()) };
+    let mut digest = Sha256::new_with_prefix(session.0);
+    digest.update(upstream.as_str());
+    digest.update([0]);
+    digest.update(theirs);
+    format!("weir-{}", BASE64URL_NOPAD.encode(&digest.finalize()[..16]))
 }

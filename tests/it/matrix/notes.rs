@@ -34,6 +34,9 @@ async fn logs(client: &Checked, tool: &str) -> Vec<String> {
     let answer = client.call(tool, json!({})).await;
     let notes = notes(&answer, "notifications/message");
     assert!(answer.result()["content"].is_array(), "{:?}", answer.messages);
+    let is_labelled =
+        |note: &&Value| note["params"]["logger"].as_str().is_some_and(|logger| logger.starts_with("shop"));
+    assert!(notes.iter().all(is_labelled), "they say which server's they are: {notes:?}");
     notes.iter().map(|note| note["params"]["level"].as_str().unwrap().to_owned()).collect()
 }
 

@@ -23,11 +23,18 @@ fn ada() -> Value {
 async fn server() -> Mockup {
     let beside = [Step::AskBeside { method: "elicitation/create", params: form() }, Step::Echo];
     let url = json!({ "mode": "url", "message": "Sign in", "url": "https://idp.example/", "elicitationId": "own-1" });
+    let mut first = url.clone();
+    first["elicitationId"] = json!("own-2");
+    let mut unsafe_one = first.clone();
+    unsafe_one["url"] = json!("http://idp.example/");
+    let data = json!({ "elicitations": [unsafe_one, first] });
+    let sign_in = json!({ "code": -32042, "message": "Sign in first", "data": data });
     let visit = [Step::Ask { method: "elicitation/create", params: url }, Step::Echo];
     // Streams, not JSON: a server that answers by JSON says nothing before its answer.
     Mockup::legacy(Revision::NEWEST_LEGACY)
         .with(Tool::new("beside").does(Behaviour::steps(beside).as_events()))
         .with(Tool::new("visit").does(Behaviour::steps(visit)))
+        .with(Tool::new("sign_in").does(Behaviour::steps([Step::Error(sign_in)])))
         .tools(1)
         .start()
         .await
@@ -131,4 +138,23 @@ async fn r186_a_url_that_is_visited_after_the_call_is_told_to_whoever_was_asked(
     server.set_tools([Tool::new("new")]);
     server.notify_list_changed();
     others.changed().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r186_r187_a_url_to_visit_first_is_told_as_visited_under_the_name_that_the_error_gave() {
+    let server = server().await;
+    let weir = weir(&server);
+    let client = Checked::with_capabilities(&weir.url("/shop"), Revision::NEWEST_LEGACY, capabilities()).await;
+    let mut stream = client.changes().await;
+    let refused = client.call("sign_in", json!({})).await;
+    assert_eq!(refused.code(), -32042, "{}", refused.last());
+    let [one] = &refused.error()["data"]["elicitations"].as_array().unwrap()[..] else {
+        panic!("nobody is sent where others can listen: {}", refused.last())
+    };
+    let done = json!({ "elicitationId": "own-2" });
+    let done = json!({ "jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": done });
+    server.say_beside(&session_of(&server, "sign_in"), &done);
+    let told = soon("the visit", stream.next()).await.unwrap();
+    assert_eq!(told["method"], "notifications/elicitation/complete");
+    assert_eq!(told["params"]["elicitationId"], one["elicitationId"]);
 }

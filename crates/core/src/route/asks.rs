@@ -1,7 +1,8 @@
-//! How a server's questions change on their way to a client.
+//! How a server's questions and log messages change on their way to a client.
 //!
-//! The client sees one server, weir. So a question for a person says which server behind it asks, where there are several,
-//! and a sampling request may not have other servers' contexts added: to the client, "this server" is all of them.
+//! The client sees one server, weir. So a question for a person, and a log message, say which server behind it speaks, where
+//! there are several, and a sampling request may not have other servers' contexts added: to the client, "this server" is all
+//! of them.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::endpoint::{Endpoint, Mode};
 use crate::names::UpstreamId;
 use crate::telemetry::instruments;
 
-/// What is done to the questions of one call.
+/// What is done to the questions and log messages of one call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dress {
     /// Who asks, where the client cannot tell.
@@ -43,6 +44,19 @@ impl Dress {
             }
             _ => return params.clone(),
         };
+        edits.apply_checked(params).map_or_else(|_| params.clone(), |(params, _)| params)
+    }
+
+    /// The `params` of a log message: its logger is one of this server's. What is malformed passes.
+    pub(super) fn log(&self, params: &Bytes) -> Bytes {
+        let Some(asker) = &self.asker else { return params.clone() };
+        let logger = scan::find(params, "logger").and_then(|range| scan::string(&params[range]));
+        let mut text = BytesMut::with_capacity(asker.len() + 24);
+        match logger.filter(|logger| !logger.is_empty()) {
+            Some(logger) => string(&mut text, &format!("{asker}/{logger}")),
+            None => string(&mut text, asker),
+        }
+        let edits = Edits::new().set("logger", text.freeze());
         edits.apply_checked(params).map_or_else(|_| params.clone(), |(params, _)| params)
     }
 
@@ -114,5 +128,17 @@ mod tests {
         assert!(String::from_utf8_lossy(&alone).contains(r#""message":"Who?""#));
         let odd = Bytes::from_static(br#"{"inputRequests":5}"#);
         assert_eq!(dress(Some("shop")).questions(&odd), odd);
+    }
+    #[test]
+    fn r218_a_log_message_says_whose_logger_it_is_of_where_there_are_several() {
+        let of = |asker, params: &'static str| {
+            let told = dress(asker).log(&Bytes::from_static(params.as_bytes()));
+            assert!(scan::contains(&told, b"1.50"), "{told:?}");
+            scan::find(&told, "logger").and_then(|at| scan::string(&told[at]).map(String::from))
+        };
+        assert_eq!(of(Some("shop"), r#"{"level":"info","data":1.50}"#).as_deref(), Some("shop"));
+        assert_eq!(of(Some("shop"), r#"{"logger":"db","data":1.50}"#).as_deref(), Some("shop/db"));
+        assert_eq!(of(None, r#"{"logger":"db","data":1.50}"#).as_deref(), Some("db"));
+        assert_eq!(of(None, r#"{"data":1.50}"#), None);
     }
 }

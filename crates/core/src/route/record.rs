@@ -74,7 +74,7 @@ impl Record {
             }
             Event::Note(note) => {
                 record.iter().for_each(|record| record.is(Phase::Answering));
-                Event::Note(note)
+                Event::Note(way.note(note))
             }
         })
     }

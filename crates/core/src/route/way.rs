@@ -14,7 +14,7 @@ use crate::call::Call;
 use crate::catalog::Item;
 use crate::endpoint::Endpoint;
 use crate::failure::{Failure, FailureKind};
-use crate::reply::{End, Event, Payload};
+use crate::reply::{End, Event, Note, NoteKind, Payload};
 
 /// The most values of one completion (server/utilities/completion).
 const MOST_VALUES: usize = 100;
@@ -59,6 +59,14 @@ impl Way {
     /// Passes the questions of an object on.
     pub(super) fn questions(&self, result: &Bytes) -> Bytes {
         self.asks.questions(result)
+    }
+
+    /// Passes a note on.
+    pub(super) fn note(&self, mut note: Note) -> Note {
+        if let NoteKind::Log(_) = note.kind {
+            note.params = self.asks.log(&note.params);
+        }
+        note
     }
 
     /// Passes a question on.

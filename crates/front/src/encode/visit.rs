@@ -1,10 +1,12 @@
 //! `-32042` of 2025-11-25: a server says that its caller must visit URLs first. Other revisions have no such code.
 //!
-//! A modern client is asked to visit them, and the call is made again as it was. An older one is told in words.
+//! A modern client is asked to visit them, and the call is made again as it was. A client of 2025-11-25 that can be sent to a
+//! URL is told so in the same form, under weir's names; any other in words.
 
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
-use weir_core::{CapabilityClass, Failure, FailureKind, Payload, Resume};
+use weir_core::failure::UpstreamError;
+use weir_core::{CapabilityClass, Failure, FailureKind, Payload, Resume, SessionKey};
 use weir_era::{asks, render};
 use weir_wire::method::Method;
 use weir_wire::write::ObjectWriter;
@@ -12,33 +14,50 @@ use weir_wire::{ErrorObject, code};
 
 use super::{Asked, Ready};
 use crate::answer::Said;
+use crate::questions;
 use crate::tally::Tally;
 
 impl Asked {
-    /// What becomes of the failure; `None` where it is another one, or the client's revision has the code.
+    /// What becomes of the failure; `None` where it is another one.
     pub(super) fn visit(&self, failure: &Failure) -> Option<Ready> {
         let FailureKind::Upstream(error) = failure.kind() else { return None };
         if error.code != code::URL_ELICITATION_REQUIRED {
             return None;
         }
         let visits = error.data.as_deref().map(asks::visits).unwrap_or_default();
-        if self.revision.is_modern() {
-            return Some(self.visit_by_rounds(&visits));
+        if visits.is_empty() || self.revision.is_modern() && !asks::may_have_questions(self.method) {
+            let text = "The server wants a URL visited first, and does not say which";
+            return Some(self.failed(&Failure::new(FailureKind::BadAnswer, text)));
         }
-        (!self.revision.has_elicitation_modes()).then(|| self.visit_in_words(&error.message, &visits))
+        Some(match self.visitor {
+            _ if self.revision.is_modern() => self.visit_by_rounds(&visits),
+            Some(session) => self.visit_by_error((failure, error), session, &visits),
+            None => self.visit_in_words(&error.message, &visits),
+        })
     }
 
     fn visit_by_rounds(&self, visits: &[asks::Visit]) -> Ready {
-        if visits.is_empty() || !asks::may_have_questions(self.method) {
-            let text = "The server wants a URL visited first, and does not say which";
-            return self.failed(&Failure::new(FailureKind::BadAnswer, text));
-        }
         if !self.class.has(CapabilityClass::ELICITATION_URL) {
             let needed = Bytes::from_static(br#"{"elicitation":{"url":{}}}"#);
             let text = "The server wants a URL visited first: declare `elicitation.url`";
             return self.failed(&Failure::new(FailureKind::MissingCapability(needed), text));
         }
         self.asking(Payload::Whole(asks::visiting(visits)), Some(Resume::Again))
+    }
+
+    /// The names are those under which the client hears later that all is done.
+    fn visit_by_error(
+        &self,
+        (failure, error): (&Failure, &UpstreamError),
+        session: SessionKey,
+        visits: &[asks::Visit],
+    ) -> Ready {
+        let data = asks::visits_first(visits, |visit| {
+            let theirs = failure.upstream().zip(visit.id.as_deref());
+            questions::elicitation(&self.shared, session, theirs)
+        });
+        let error = UpstreamError { code: error.code, message: error.message.clone(), data: Some(data) };
+        self.failed(&Failure::new(FailureKind::Upstream(error), failure.message().to_owned()))
     }
 
     fn visit_in_words(&self, said: &str, visits: &[asks::Visit]) -> Ready {
