@@ -94,6 +94,12 @@ pub trait Upstream: Send + Sync {
         Box::pin(std::future::ready(None))
     }
 
+    /// Hears of the progress of a task of this principal's, as it is named there, in place of everybody else. `None` where it
+    /// tells of none.
+    fn progress(&self, _principal: &Principal, _native: &str) -> Option<Reports> {
+        None
+    }
+
     /// The part of a client's class that weir carries to this server as it is now known to be. Classes that are cut to
     /// the same rest share a watch.
     fn carries(&self) -> CapabilityClass;
@@ -111,6 +117,9 @@ pub trait Upstream: Send + Sync {
 /// Rings when a server tells something of a task; many at once may be one. It ends when nothing more will be told, and dropping
 /// it takes the subscription back.
 pub type Rings = Pin<Box<dyn futures_core::Stream<Item = ()> + Send>>;
+
+/// `params` of `notifications/progress` under the client's own token, as they come. Dropping it ends the listening.
+pub type Reports = Pin<Box<dyn futures_core::Stream<Item = Bytes> + Send>>;
 
 /// What happens to a session of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -379,6 +379,8 @@ pub fn note(note: &Note, token: Option<&Bytes>) -> Option<Bytes> {
             let edits = Edits::new().meta(MetaEdits::new().drop_owned());
             ("notifications/message", edits.apply(&note.params).ok()?.0)
         }
+        // Of a task: under the token of the call that became it, not of the request on whose stream it is told.
+        NoteKind::Other(Method::Progress) => ("notifications/progress", note.params.clone()),
         NoteKind::Other(Method::TasksStatus) => (Method::TasksStatus.as_str(), crate::tasks::lowered(&note.params)),
         // Nothing else belongs to a call; what an upstream tells of its lists, the catalog tells in its own time.
         NoteKind::Other(_) | NoteKind::Waiting => return None,

@@ -34,6 +34,11 @@ impl Listener {
                 matches!(call.as_task, AsTask::Wanted { .. })
             }
     }
+
+    /// The call became a task: gives what tells of its progress from then on.
+    pub(crate) fn became(&mut self, created: &Bytes) -> Option<Tracked> {
+        self.tracked.take().inspect(|tracked| tracked.became(created))
+    }
 }
 
 /// The end that a whole result is.

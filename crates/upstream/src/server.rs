@@ -11,8 +11,8 @@ use weir_core::names::UpstreamId;
 use weir_core::port::Fut;
 use weir_core::reply::Reply;
 use weir_core::telemetry::instruments;
-use weir_core::upstream::{Health, Outbound, Rings, SessionNews, Updates, Upstream, Watch};
-use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
+use weir_core::upstream::{Health, Outbound, Reports, Rings, SessionNews, Updates, Upstream, Watch};
+use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_era::hop::Proof;
 
 use crate::breaker::Breaker;
@@ -187,6 +187,11 @@ impl Upstream for Server {
             });
             Some(Box::pin(held) as Rings)
         })
+    }
+
+    fn progress(&self, principal: &Principal, native: &str) -> Option<Reports> {
+        let ear = self.site.tracks.listen((principal.clone(), native.into()))?;
+        Some(Box::pin(ear))
     }
 
     fn carries(&self) -> CapabilityClass {

@@ -63,6 +63,7 @@ impl Looking {
         let status = Status::of(&state).ok_or_else(bad)?;
         if status.is_final() {
             self.server.held.forget(&self.key());
+            self.server.site.tracks.over(&self.key());
         }
         match status {
             Status::Cancelled => Ok(tasks::lifted(&state, status)),

@@ -1,13 +1,18 @@
 //! Progress of tasks. A call's token holds until the task that it became is over (2025-11-25, tasks, "Task Progress"), and what
-//! comes under it then belongs to no request any more: it is told to the client itself, on its own standing stream.
+//! comes under it then belongs to no request any more: it is told where the task's result is waited for, else to the client
+//! itself, on its own standing stream. Where nobody is, the newest waits for the next who asks for the result.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use tokio::sync::mpsc;
 use weir_core::bell::Ring;
 use weir_core::call::AsTask;
-use weir_core::{Call, SessionKey};
+use weir_core::upstream::Outbound;
+use weir_core::{Principal, SessionKey};
 use weir_era::{asks, hop};
 use weir_wire::method::Method;
 use weir_wire::{Message, scan};
@@ -16,17 +21,34 @@ use crate::site::Site;
 
 /// Calls of one upstream whose progress is led to their clients. Of more nothing is told.
 const MOST: usize = 1024;
+/// Reports that wait for one who listens; more are dropped, since each outdates the one before.
+const REPORTS: usize = 8;
+
+/// A task by its owner and the server's own id of it.
+type Name = (Principal, Arc<str>);
 
 /// Who hears of what comes under which id.
 #[derive(Debug, Default)]
-pub(crate) struct Tracks(Mutex<HashMap<u64, Track>>);
+pub(crate) struct Tracks(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    tracks: HashMap<u64, Track>,
+    /// Who waits for results, the newest of each task.
+    ears: HashMap<Name, mpsc::Sender<Bytes>>,
+}
 
 #[derive(Debug)]
 struct Track {
     client: SessionKey,
+    owner: Principal,
     /// The client's own.
     token: Bytes,
     last: f64,
+    /// What the call became, once that is known.
+    task: Option<Name>,
+    /// What nobody heard.
+    unheard: Option<Bytes>,
 }
 
 /// Dropping it ends the telling.
@@ -36,17 +58,27 @@ pub(crate) struct Tracked {
     id: u64,
 }
 
+/// Hears `params` of progress of one task, under its client's own token, until somebody else listens.
+#[derive(Debug)]
+pub(crate) struct Ear {
+    tracks: Arc<Tracks>,
+    reports: mpsc::Receiver<Bytes>,
+}
+
 impl Tracks {
     /// Begins to lead the progress of a call that is to become a task; `None` where its client did not ask for any, or cannot
     /// be told.
-    pub(crate) fn begin(self: &Arc<Self>, id: u64, call: &Call) -> Option<Tracked> {
+    pub(crate) fn begin(self: &Arc<Self>, id: u64, outbound: &Outbound) -> Option<Tracked> {
+        let call = &outbound.call;
         let client = call.session.filter(|_| call.wants_progress && matches!(call.as_task, AsTask::Wanted { .. }))?;
         let token = call.params.meta().ok().flatten()?.progress_token().ok().flatten()?;
-        let mut tracks = self.lock();
-        if tracks.len() >= MOST {
+        let mut state = self.lock();
+        if state.tracks.len() >= MOST {
             return None;
         }
-        tracks.insert(id, Track { client, token, last: f64::NEG_INFINITY });
+        let owner = outbound.principal.clone();
+        let track = Track { client, owner, token, last: f64::NEG_INFINITY, task: None, unheard: None };
+        state.tracks.insert(id, track);
         Some(Tracked { tracks: self.clone(), id })
     }
 
@@ -56,26 +88,95 @@ impl Tracks {
         let (Some(Method::Progress), Some(params)) = (told.method.known(), &told.params) else { return false };
         let at = scan::find(params, "progress")
             .and_then(|range| std::str::from_utf8(&params[range]).ok()?.trim().parse::<f64>().ok());
-        let mut tracks = self.lock();
-        let Some(track) = hop::addressee(message).and_then(|id| tracks.get_mut(&id)) else { return false };
+        let mut state = self.lock();
+        let Some(id) = hop::addressee(message) else { return false };
+        let Some(track) = state.tracks.get_mut(&id) else { return false };
         let Some(at) = at.filter(|at| *at > track.last) else { return true };
         track.last = at;
-        let (client, said) = (track.client, asks::progress(params, &track.token));
-        drop(tracks);
-        if let Some(said) = said {
-            // A client that has no stream now is told of the next.
-            let _unheard = site.bells.ring(&client, Ring::Said(said));
+        let (client, report) = (track.client, asks::report(params, &track.token));
+        if let Some(report) = report.filter(|report| !state.tell(id, report)) {
+            // The lines have a lock of their own, and one is held at a time.
+            drop(state);
+            if site.bells.ring(&client, Ring::Said(asks::reported(&report))).is_err() {
+                self.lock().keep(id, report);
+            }
         }
         true
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Track>> {
+    /// Hears of a task from now on, and what nobody heard of it so far.
+    pub(crate) fn listen(self: &Arc<Self>, task: Name) -> Option<Ear> {
+        let (sender, reports) = mpsc::channel(REPORTS);
+        let mut state = self.lock();
+        if state.ears.len() >= MOST {
+            return None;
+        }
+        let own = |track: &&mut Track| track.task.as_ref() == Some(&task);
+        if let Some(unheard) = state.tracks.values_mut().find(own).and_then(|track| track.unheard.take()) {
+            // There is room: it is the first.
+            let _full = sender.try_send(unheard);
+        }
+        state.ears.insert(task, sender);
+        Some(Ear { tracks: self.clone(), reports })
+    }
+
+    /// Nothing is told of a task that is over.
+    pub(crate) fn over(&self, task: &Name) {
+        self.lock().tracks.retain(|_, track| track.task.as_ref() != Some(task));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Tells whoever waits for the result; false where nobody does.
+    fn tell(&self, id: u64, report: &Bytes) -> bool {
+        let task = self.tracks.get(&id).and_then(|track| track.task.as_ref());
+        let Some(ear) = task.and_then(|task| self.ears.get(task)).filter(|ear| !ear.is_closed()) else { return false };
+        // Who does not read what it was told is told of a later one.
+        let _full = ear.try_send(report.clone());
+        true
+    }
+
+    /// Keeps a report for the next who waits for the result, who may be there by now.
+    fn keep(&mut self, id: u64, report: Bytes) {
+        if !self.tell(id, &report)
+            && let Some(track) = self.tracks.get_mut(&id)
+        {
+            track.unheard = Some(report);
+        }
+    }
+}
+
+impl Tracked {
+    /// The call became a task: this is the answer that says so.
+    pub(crate) fn became(&self, created: &Bytes) {
+        let native = scan::find(created, "taskId").and_then(|at| scan::string(&created[at]));
+        if let (Some(native), Some(track)) = (native, self.tracks.lock().tracks.get_mut(&self.id)) {
+            track.task = Some((track.owner.clone(), (*native).into()));
+        }
     }
 }
 
 impl Drop for Tracked {
     fn drop(&mut self) {
-        self.tracks.lock().remove(&self.id);
+        self.tracks.lock().tracks.remove(&self.id);
+    }
+}
+
+impl futures_core::Stream for Ear {
+    type Item = Bytes;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.reports.poll_recv(cx)
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        self.reports.close();
+        self.tracks.lock().ears.retain(|_, ear| !ear.is_closed());
     }
 }

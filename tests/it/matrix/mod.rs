@@ -115,6 +115,8 @@ async fn tasks(world: tasks::Tasking) {
     tasks::r222_r226_r229_r232_a_task_is_looked_at_until_it_has_what_its_call_gave(&world).await;
     tasks::changes_of_tasks_are_told_on_streams_that_name_them(&world).await;
     tasks::r207_progress_goes_on_when_a_call_became_a_task(&world).await;
+    tasks::r207_progress_of_a_task_is_told_where_its_result_is_waited_for(&world).await;
+    tasks::r207_progress_is_told_in_the_call_that_became_a_task_nobody_knows_of(&world).await;
     tasks::changes_of_tasks_are_heard_from_servers_that_tell_of_them(&world).await;
     tasks::r233_r236_a_task_is_cancelled_by_its_own_method(&world).await;
     tasks::r230_a_task_asks_and_goes_on_with_the_answer(&world).await;

@@ -5,7 +5,7 @@ use weir_testkit::Mockup;
 use weir_wire::Revision;
 
 use super::world::Transport;
-use crate::harness::{Checked, Weir};
+use crate::harness::{Checked, Weir, until_it};
 use crate::tenants::{TENANTS, Tenant};
 
 /// A server with tasks, weir, and what both sides speak.
@@ -237,6 +237,57 @@ pub async fn r207_progress_goes_on_when_a_call_became_a_task(world: &Tasking) {
     let told = stream.next().await.unwrap();
     assert_eq!((&told["method"], &told["params"]["progressToken"]), (&json!("notifications/progress"), &json!("mine")));
     assert!(told["params"]["progress"].as_u64() > Some(0), "{told}");
+}
+
+pub async fn r207_progress_of_a_task_is_told_where_its_result_is_waited_for(world: &Tasking) {
+    if !world.client.has_task_param() || !world.upstream.has_task_param() {
+        return;
+    }
+    // They have no streams of their own.
+    let plain = Checked::open_with_header(&world.weir.url("/mcp"), world.client, TENANTS[0].header()).await;
+    for client in [world.of(&TENANTS[0], "/mcp").await, plain] {
+        waits_and_hears(&client).await;
+    }
+}
+
+async fn waits_and_hears(client: &Checked) {
+    let meta = json!({ "progressToken": "the call's" });
+    let params = json!({ "name": "shop__task_waits", "arguments": {}, "task": { "ttl": 60_000 }, "_meta": meta });
+    let begun = client.ask("tools/call", params).await;
+    let name = begun.result()["task"]["taskId"].as_str().unwrap().to_owned();
+    let mut last = 0;
+    // Once for one that goes away, and once more.
+    for own in ["one", "other"] {
+        let about = json!({ "taskId": name, "_meta": { "progressToken": own } });
+        let mut waiting = client.start("tasks/result", about).await;
+        for _ in 0..2 {
+            let told = waiting.next().await.unwrap();
+            assert_eq!(told["method"], "notifications/progress", "{told}");
+            assert_eq!(told["params"]["progressToken"], "the call's", "{told}");
+            let now = told["params"]["progress"].as_u64().unwrap();
+            assert!(now > last, "{told} after {last}");
+            last = now;
+        }
+        // Its connection is lost: the next who waits hears.
+        drop(waiting);
+    }
+    client.ask("tasks/cancel", json!({ "taskId": name })).await;
+}
+
+pub async fn r207_progress_is_told_in_the_call_that_became_a_task_nobody_knows_of(world: &Tasking) {
+    if Tasking::has(world.client) || !world.upstream.has_task_param() {
+        return;
+    }
+    let client = Checked::open_with_header(&world.weir.url("/mcp"), world.client, TENANTS[0].header()).await;
+    // A task may be over before its progress is there: what is told in the end counts.
+    until_it("progress", async || {
+        let answer = client.call_with_token("shop__task_only", json!({ "n": 1 }), &json!("mine")).await;
+        assert_eq!(answer.text(), r#"{"n":1}"#, "{}", answer.last());
+        let told = answer.messages.iter().find(|message| message["method"] == "notifications/progress")?;
+        assert_eq!(told["params"]["progressToken"], "mine");
+        Some(())
+    })
+    .await;
 }
 
 pub async fn changes_of_tasks_are_heard_from_servers_that_tell_of_them(world: &Tasking) {

@@ -10,6 +10,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use weir_core::reply::{Note, NoteKind};
 use weir_core::{Event, Failure};
 use weir_era::render;
+use weir_wire::method::Method;
 use weir_wire::sse::{self, StreamEncoder};
 
 use super::stream::Results;
@@ -83,7 +84,7 @@ impl Events {
     }
 
     fn note(&mut self, note: Note) {
-        if note.kind == NoteKind::Progress {
+        if matches!(note.kind, NoteKind::Progress | NoteKind::Other(Method::Progress)) {
             let now = Instant::now();
             if now < self.told_until {
                 self.held = Some(note);

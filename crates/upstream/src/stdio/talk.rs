@@ -45,7 +45,7 @@ pub(crate) async fn call(
     let purpose = Purpose::Call { asks: ear.may_be_asked(), task: of_task };
     let ticket = running.child.pipe.request(id, body, purpose).await.map_err(not_sent)?;
     let task = Listener::takes_task(tongue, call, declared);
-    let tracked = if tongue.revision().is_modern() { None } else { site.tracks.begin(id, call) };
+    let tracked = if tongue.revision().is_modern() { None } else { site.tracks.begin(id, outbound) };
     let listener = Listener { tongue, ear, class, task, tracked };
     let asking = Asking::new(tongue.revision());
     let mut talk = Talk { site: site.clone(), running, ticket, listener, asking, _turn: turn };
@@ -162,7 +162,7 @@ impl ReplySource for Talk {
                     };
                     if let End::Task(created) = &end {
                         // The task is the process's own.
-                        self.site.keep((self.running.clone(), self.listener.tracked.take()), tasks::ttl(created));
+                        self.site.keep((self.running.clone(), self.listener.became(created)), tasks::ttl(created));
                     }
                     return Poll::Ready(Event::End(end));
                 }

@@ -2,6 +2,7 @@
 //!
 //! It does not open itself again: that is the pool's business.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -46,6 +47,8 @@ pub(crate) struct Session {
     standing: Option<Arc<Standing>>,
     /// Reads that stream.
     reading: std::sync::Mutex<Option<Reading>>,
+    /// Whether progress of tasks is listened for, which comes on that stream, too.
+    hears_of_tasks: AtomicBool,
 }
 
 /// Who is behind a session.
@@ -122,12 +125,26 @@ impl Session {
             level: Mutex::new(None),
             standing: Standing::new(site, behind.class, behind.client),
             reading: std::sync::Mutex::default(),
+            hears_of_tasks: AtomicBool::new(false),
         })
     }
 
     /// Begins to read the standing stream, where the client can be asked there: it must be open before the first call.
     pub(crate) async fn stand(self: &Arc<Self>) {
-        let Some(standing) = self.standing.clone() else { return };
+        if let Some(standing) = self.standing.clone() {
+            self.hears_of_tasks.store(true, Ordering::Relaxed);
+            self.read(standing).await;
+        }
+    }
+
+    /// Begins to read it for the progress of tasks, in a session whose client cannot be asked anything.
+    async fn hear_of_tasks(self: &Arc<Self>) {
+        if !self.hears_of_tasks.swap(true, Ordering::Relaxed) {
+            self.read(Standing::unasked(&self.site)).await;
+        }
+    }
+
+    async fn read(self: &Arc<Self>, standing: Arc<Standing>) {
         let (teller, _) = Teller::new(None);
         let alone = standing::Reader::new(standing, self.tongue.revision());
         let reading = reading::begin(&self.site, self, teller, Some(alone)).await;
@@ -163,7 +180,10 @@ impl Session {
         let ear = self.tongue.ear(id, call.wants_progress, call.log_level).asking(self.class, call.method);
         let headers = self.headers().into_iter().chain(exchange::traced(&call.trace)).collect();
         let task = Listener::takes_task(self.tongue, call, self.class);
-        let tracked = self.site.tracks.begin(id, call);
+        let tracked = self.site.tracks.begin(id, outbound);
+        if tracked.is_some() {
+            Box::pin(self.hear_of_tasks()).await;
+        }
         let listener = Listener { tongue: self.tongue, ear, class: CapabilityClass::BASE, task, tracked };
         self.post(&http, (headers, body), listener, id).await
     }

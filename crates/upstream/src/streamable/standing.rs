@@ -49,6 +49,12 @@ impl Standing {
         (class != CapabilityClass::BASE).then(|| Arc::new(Self { client: client(), calls: Mutex::default() }))
     }
 
+    /// Of a session behind which nobody can be asked: what comes there can only be about tasks.
+    pub(crate) fn unasked(site: &Arc<Site>) -> Arc<Self> {
+        let client = Client { site: site.clone(), session: None, class: CapabilityClass::BASE };
+        Arc::new(Self { client, calls: Mutex::default() })
+    }
+
     /// Lets the request with this id hear; `asks` where it may have questions.
     pub(crate) fn enter(self: &Arc<Self>, id: u64, asks: bool) -> Entry {
         let inbox = Arc::<Inbox>::default();

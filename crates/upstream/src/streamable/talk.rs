@@ -224,7 +224,7 @@ impl Talk {
         let end = judge(&self.site, &self.listener, result);
         if let (End::Task(created), Some(session)) = (&end, side) {
             // A server may know its tasks in the session alone in which they began.
-            self.site.keep((session, self.listener.tracked.take()), tasks::ttl(created));
+            self.site.keep((session, self.listener.became(created)), tasks::ttl(created));
         }
         Event::End(end)
     }

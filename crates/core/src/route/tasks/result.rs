@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use futures_util::stream;
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tokio::time::{Instant, sleep_until};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
@@ -24,6 +24,7 @@ use crate::call::Call;
 use crate::failure::{Failure, FailureKind, UpstreamError};
 use crate::names::UpstreamId;
 use crate::reply::{End, Event, Note, NoteKind, Payload, Reply};
+use crate::upstream::Reports;
 
 /// How often a task is looked at: as it says, within these.
 const SOONEST: Duration = Duration::from_millis(50);
@@ -58,12 +59,13 @@ impl Router {
 
     fn wait(&self, call: Authenticated<Arc<Call>>, told: Told) -> Reply {
         let now = Instant::now();
-        let upstream = self.upstream_of(&call);
+        let (upstream, reports) = self.upstream_of(&call).unzip();
         let waiting = Waiting {
             router: self.clone(),
             call,
             told,
             upstream,
+            reports: reports.flatten(),
             asked: HashSet::new(),
             open: Vec::new(),
             said: VecDeque::new(),
@@ -81,11 +83,13 @@ impl Router {
         Reply::live(events)
     }
 
-    /// Who asks, where a task asks.
-    fn upstream_of(&self, call: &Authenticated<Arc<Call>>) -> Option<UpstreamId> {
+    /// Who asks, where a task asks, and what it tells of the task's progress.
+    fn upstream_of(&self, call: &Authenticated<Arc<Call>>) -> Option<(UpstreamId, Option<Reports>)> {
         let name = call.inner().params.task_id().ok().flatten()?;
         let home = self.tasks.as_ref()?.find(call.principal(), &call.inner().endpoint, &name)?;
-        Some(home.upstream)
+        let upstream = self.catalog.upstream(&home.upstream).filter(|_| !home.own);
+        let reports = upstream.and_then(|upstream| upstream.progress(call.principal(), &home.native));
+        Some((home.upstream, reports))
     }
 }
 
@@ -94,6 +98,7 @@ struct Waiting {
     call: Authenticated<Arc<Call>>,
     told: Told,
     upstream: Option<UpstreamId>,
+    reports: Option<Reports>,
     /// Keys of what was asked; none comes twice in the life of a task.
     asked: HashSet<String>,
     open: Vec<Open>,
@@ -122,14 +127,30 @@ impl Waiting {
             let done = tokio::select! {
                 biased;
                 (key, method, word) = poll_fn(|cx| poll_answer(&mut self.open, cx)) => self.answered(&key, method, word).await,
+                report = next_report(&mut self.reports) => {
+                    self.report(report);
+                    Ok(None)
+                }
                 () = sleep_until(self.next) => self.look().await,
             };
-            match done {
-                Ok(None) => {}
-                Ok(Some(end)) => return Event::End(end),
-                Err(failure) => return Event::End(failure.into()),
+            let end = match done {
+                Ok(None) => continue,
+                Ok(Some(end)) => end,
+                Err(failure) => failure.into(),
+            };
+            // What was reported before the end is told before it.
+            while let Some(report) = next_report(&mut self.reports).now_or_never() {
+                self.report(report);
             }
+            self.said.push_back(Event::End(end));
         }
+    }
+
+    /// Tells of progress: on its own call's stream under the token that is known there, else under the one of the call that
+    /// became the task.
+    fn report(&mut self, params: Bytes) {
+        let kind = if self.told == Told::AsCall { NoteKind::Progress } else { NoteKind::Other(Method::Progress) };
+        self.said.push_back(Event::Note(Note { kind, params }));
     }
 
     /// Looks at the task; gives the end, where it is over.
@@ -219,6 +240,17 @@ impl Waiting {
         let (params, wants_progress, log_level) = (Params::of_task(&name), false, None);
         self.call.with(Arc::new(Call { method, params, answers, wants_progress, log_level, ..Call::clone(call) }))
     }
+}
+
+/// The next report; pending for ever where none will come.
+async fn next_report(reports: &mut Option<Reports>) -> Bytes {
+    if let Some(some) = reports {
+        if let Some(report) = some.next().await {
+            return report;
+        }
+        *reports = None;
+    }
+    std::future::pending().await
 }
 
 /// The next word about any of the questions.
