@@ -18,6 +18,7 @@ mod lost;
 mod mirrors;
 mod names;
 mod nodes;
+mod old_questions;
 mod old_transport;
 mod sessionless;
 mod sessions;

@@ -6,7 +6,7 @@ use weir_testkit::{Exchange, Mockup, RawClient};
 use weir_wire::Revision;
 
 use super::{both_eras, weir_over};
-use crate::harness::{Weir, soon, until};
+use crate::harness::{Checked, Weir, soon, until};
 
 /// A client with its stream and its place to post to.
 struct Client {
@@ -139,7 +139,7 @@ async fn r078_a_server_of_http_sse_alone_is_found_or_named_and_serves_clients_of
     for protocol in ["auto", "sse"] {
         let weir = Weir::with(json!({ "upstreams": { "far": { "url": url, "protocol": protocol } } }));
         for revision in super::BOTH {
-            let client = crate::harness::Checked::open(&weir.url("/mcp"), revision).await;
+            let client = Checked::open(&weir.url("/mcp"), revision).await;
             assert_eq!(client.names().await.len(), 3, "{protocol}");
             let called = client.call("far__tool_0001", json!({ "b": [2] })).await;
             assert_eq!(called.text(), r#"{"b":[2]}"#, "{protocol}");
