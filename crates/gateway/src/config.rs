@@ -6,6 +6,7 @@ mod audit;
 mod check;
 mod decode;
 mod env;
+mod files;
 mod load;
 mod operators;
 mod raw;

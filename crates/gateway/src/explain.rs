@@ -37,13 +37,13 @@ pub(crate) struct Explainer {
 impl Explainer {
     /// Of a running weir.
     pub(crate) fn live(
-        config: Config,
+        config: Arc<Config>,
         (rules, limits): (&Arc<Rules>, &Arc<Limits>),
         catalog: &Arc<Catalog>,
         clock: &Arc<dyn Clock>,
     ) -> Self {
         Self {
-            config: ArcSwap::from_pointee(config),
+            config: ArcSwap::new(config),
             rules: rules.clone(),
             limits: limits.clone(),
             clock: clock.clone(),
@@ -53,16 +53,16 @@ impl Explainer {
 
     /// By a config alone: every upstream is taken to be up and to have whatever tool is asked for, and nothing of any limit
     /// to be used.
-    pub(crate) fn supposing(config: Config, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn supposing(config: Arc<Config>, clock: Arc<dyn Clock>) -> Self {
         let counters = Arc::new(MemoryCounters::new(clock.clone()));
         let limits = Limits::new(crate::limits::rates(&config), clock.clone(), counters);
         let rules = Arc::new(Rules::new(config.rules.clone()));
-        Self { config: ArcSwap::from_pointee(config), rules, limits: Arc::new(limits), clock, catalog: None }
+        Self { config: ArcSwap::new(config), rules, limits: Arc::new(limits), clock, catalog: None }
     }
 
     /// Answers by another config from now on. The rules, limits and catalog have theirs from elsewhere.
-    pub(crate) fn replace(&self, config: Config) {
-        self.config.store(Arc::new(config));
+    pub(crate) fn replace(&self, config: Arc<Config>) {
+        self.config.store(config);
     }
 
     /// Walks the way of a call.

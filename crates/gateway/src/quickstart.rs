@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -69,12 +70,12 @@ async fn loopback() -> std::io::Result<TcpListener> {
 async fn start(listen: Option<SocketAddr>, notes: &Running, desk: &Running) -> anyhow::Result<Weir> {
     if let Some(listen) = listen {
         let admin = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
-        return Ok(Weir::start(config(listen, admin, notes, desk)?).await?);
+        return Ok(Weir::start(Arc::new(config(listen, admin, notes, desk)?)).await?);
     }
     let mut last = None;
     for port in (FIRST_PORT..FIRST_PORT + 2 * TRIES).step_by(2) {
         let [listen, admin] = [port, port + 1].map(|port| SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, port)));
-        match Weir::start(config(listen, admin, notes, desk)?).await {
+        match Weir::start(Arc::new(config(listen, admin, notes, desk)?)).await {
             Ok(weir) => return Ok(weir),
             Err(error @ StartError::Listen { .. }) => last = Some(error),
             Err(error) => return Err(error.into()),

@@ -25,13 +25,15 @@ pub(crate) struct Follower<'a> {
     changed: Arc<Notify>,
     watcher: Option<RecommendedWatcher>,
     watched: Vec<PathBuf>,
-    applied: Config,
+    applied: Arc<Config>,
     said: Report,
+    /// Whether what was read last was not taken.
+    refused: bool,
 }
 
 impl<'a> Follower<'a> {
     /// Follows from here on: `applied` is what runs, `said` what was said about it.
-    pub(crate) fn new(loader: Loader<'a>, applied: Config, said: Report) -> Self {
+    pub(crate) fn new(loader: Loader<'a>, applied: Arc<Config>, said: Report) -> Self {
         let changed = Arc::new(Notify::new());
         let signal = changed.clone();
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
@@ -43,7 +45,7 @@ impl<'a> Follower<'a> {
         let watcher = watcher
             .inspect_err(|error| tracing::warn!(%error, "config files cannot be watched: use SIGHUP after a change"))
             .ok();
-        let mut follower = Self { loader, changed, watcher, watched: Vec::new(), applied, said };
+        let mut follower = Self { loader, changed, watcher, watched: Vec::new(), applied, said, refused: false };
         follower.watch();
         follower
     }
@@ -83,28 +85,42 @@ impl<'a> Follower<'a> {
             say(&outcome.report);
             self.said = outcome.report;
         }
-        match outcome.config {
+        let was_refused = std::mem::replace(&mut self.refused, outcome.config.is_none());
+        match outcome.config.map(Arc::new) {
             None if news => {
                 weir.refused_reload(&format!("the config has errors:\n{}", self.said));
                 tracing::error!("the config has errors: nothing was changed");
             }
             None => {}
-            Some(config) if config == self.applied && !anyway && !news => {}
-            Some(config) if config == self.applied && !anyway => tracing::info!("the config is as it was applied"),
-            Some(config) => match weir.reload(config.clone()) {
-                Ok(unmoved) => {
-                    tracing::info!(
-                        upstreams = config.upstreams.len(),
-                        endpoints = config.endpoints.len(),
-                        "config applied"
-                    );
-                    for name in unmoved {
-                        tracing::warn!(setting = name, "this setting changes at the next start only");
-                    }
-                    self.applied = config;
+            Some(config) if config == self.applied && !anyway => {
+                if was_refused {
+                    weir.kept();
                 }
-                Err(error) => tracing::error!(%error, "the config cannot be applied: nothing was changed"),
-            },
+                if was_refused || news {
+                    tracing::info!("the config is as it was applied");
+                }
+            }
+            Some(config) => self.apply(weir, config),
+        }
+    }
+
+    fn apply(&mut self, weir: &Weir, config: Arc<Config>) {
+        match weir.reload(&config) {
+            Ok(unmoved) => {
+                tracing::info!(
+                    upstreams = config.upstreams.len(),
+                    endpoints = config.endpoints.len(),
+                    "config applied"
+                );
+                for name in unmoved {
+                    tracing::warn!(setting = name, "this setting changes at the next start only");
+                }
+                self.applied = config;
+            }
+            Err(error) => {
+                self.refused = true;
+                tracing::error!(%error, "the config cannot be applied: nothing was changed");
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! `weir serve`: start, follow the config, and stop as the signals say.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -45,15 +46,15 @@ pub(crate) async fn serve(source: Source, log: Option<&str>, inherited: Result<I
         (Err(error), _) => return cannot_start(&format!("the system does not say where this program is: {error}")),
         (_, Err(why)) => return cannot_start(&why),
     };
-    let begun = Begun { loader, config, report: outcome.report, log };
-    // Boxed: a whole config goes through it by value.
+    let begun = Begun { loader, config: Arc::new(config), report: outcome.report, log };
+    // Boxed: a whole gateway goes through it by value.
     Box::pin(run(begun, inherited, &program)).await
 }
 
 /// A config that was read, and what is needed to read it again.
 struct Begun<'a> {
     loader: Loader<'a>,
-    config: Config,
+    config: Arc<Config>,
     report: Report,
     log: LogControl,
 }

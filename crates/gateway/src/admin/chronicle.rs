@@ -32,17 +32,22 @@ pub(super) struct Reloaded {
 
 impl Chronicle {
     /// weir starts with this config.
-    pub(crate) fn new(config: Config, now: SystemTime) -> Self {
+    pub(crate) fn new(config: Arc<Config>, now: SystemTime) -> Self {
         let book = Book { started: now, applied: now, unmoved: Vec::new(), last: None };
-        Self { config: ArcSwap::from_pointee(config), book: Mutex::new(book) }
+        Self { config: ArcSwap::new(config), book: Mutex::new(book) }
     }
 
     /// Another config was applied, but for these settings.
-    pub(crate) fn applied(&self, config: Config, unmoved: Vec<&'static str>, now: SystemTime) {
-        self.config.store(Arc::new(config));
+    pub(crate) fn applied(&self, config: Arc<Config>, unmoved: Vec<&'static str>, now: SystemTime) {
+        self.config.store(config);
         let mut book = self.lock();
         (book.applied, book.unmoved) = (now, unmoved);
         book.last = Some(Reloaded { at: now, error: None });
+    }
+
+    /// The one that was not taken is gone; this one was read again.
+    pub(crate) fn kept(&self, now: SystemTime) {
+        self.lock().last = Some(Reloaded { at: now, error: None });
     }
 
     /// Another config was not taken.

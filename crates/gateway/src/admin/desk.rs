@@ -68,8 +68,13 @@ impl Desk {
     }
 
     /// Another config was applied, but for these settings.
-    pub(crate) fn applied_now(&self, config: Config, unmoved: Vec<&'static str>) {
+    pub(crate) fn applied_now(&self, config: Arc<Config>, unmoved: Vec<&'static str>) {
         self.chronicle.applied(config, unmoved, self.now());
+    }
+
+    /// The config in force is the one in the files again.
+    pub(crate) fn kept(&self) {
+        self.chronicle.kept(self.now());
     }
 
     /// Another config was not taken.

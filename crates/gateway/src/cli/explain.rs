@@ -84,7 +84,7 @@ async fn answer(options: &Options, question: &Question) -> Result<Explanation, (
             Err(why) => eprintln!("weir: no weir answers at {address} ({why})"),
         }
     }
-    Ok(Explainer::supposing(config, Arc::new(SystemClock::new())).answer(question).await)
+    Ok(Explainer::supposing(Arc::new(config), Arc::new(SystemClock::new())).answer(question).await)
 }
 
 fn load(file: &Path) -> Result<Config, String> {

@@ -16,6 +16,7 @@ mod telemetry;
 mod toolsets;
 mod upstreams;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +43,9 @@ const CHANGE_WINDOW: Duration = Duration::from_millis(500);
 /// The path that has everything where the config names no endpoints.
 const EVERYTHING: &str = "/mcp";
 
+/// Files that a config names, and what each said, or why it cannot be read.
+pub(crate) type Texts = BTreeMap<PathBuf, Result<String, Problem>>;
+
 /// What one file (the main one or a team's) adds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Part {
@@ -49,8 +53,8 @@ pub(crate) struct Part {
     pub(crate) endpoints: Vec<Endpoint>,
     /// What is ruled for them.
     pub(crate) rulings: Vec<Ruling>,
-    /// Folders with its rules.
-    pub(crate) files: Vec<PathBuf>,
+    /// The files with its rules.
+    pub(crate) files: Texts,
 }
 
 /// What the main file says for all files.
@@ -63,8 +67,8 @@ pub(crate) struct Main {
     pub(crate) common: Vec<Sheet>,
     /// What is ruled for single ones.
     pub(crate) rulings: Vec<Ruling>,
-    /// Folders with rules.
-    pub(crate) files: Vec<PathBuf>,
+    /// The files with rules.
+    pub(crate) files: Texts,
     /// True if the file lists its endpoints itself.
     pub(crate) own_endpoints: bool,
 }
@@ -89,8 +93,8 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, environment: Environment<
     let audit = audit::check(raw.audit, folder, report);
     let telemetry = telemetry::check(raw.telemetry, folder, environment, report);
     let own_endpoints = raw.endpoints.is_some();
-    let common = policy::sheets(raw.policy.as_ref(), folder, &Path::at("policy"), report);
-    let mut part = Part { files: policy::files(raw.policy.iter(), folder), ..Part::default() };
+    let mut part = Part::default();
+    let common = policy::sheets(raw.policy.as_ref(), (folder, &mut part.files), &Path::at("policy"), report);
     upstreams::check(raw.upstreams, &defaults, &[], &mut part, report);
     mcp_servers::check(raw.mcp_servers, &defaults, &[], &mut part, report);
     if let Some(endpoints) = raw.endpoints {

@@ -1,22 +1,16 @@
 //! Reading the config's files, and putting the main file and the teams' files together.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path as FilePath, PathBuf};
-
-use sha2::{Digest as _, Sha256};
+use std::path::PathBuf;
 
 use super::check::{self, Main, Part};
 use super::decode::decode;
 use super::env::{Environment, fill_in};
+use super::files::{Fingerprint, files_in, folder_of, read};
 use super::raw::{RawMcpServer, RawTeam};
 use super::report::{Path, Problem, Report};
-use super::tree::{LONGEST, Node, Value};
+use super::tree::{Node, Value};
 use super::{Config, SourceDigest, raw};
-
-/// The folder may hold one file a team; more than this is a folder that was not meant.
-const MOST_FILES: usize = 1000;
 
 /// Where the main config is.
 #[derive(Clone, Debug)]
@@ -49,18 +43,15 @@ pub struct Loader<'a> {
     include: Option<PathBuf>,
     /// The files with rules.
     rules: Vec<PathBuf>,
-    /// What the files said when they were read.
-    read: Digest,
+    /// What the files said when they were read; `None`: they never were.
+    read: Option<[u8; 32]>,
 }
-
-/// Names what files say.
-type Digest = [u8; 32];
 
 impl<'a> Loader<'a> {
     /// Nothing is read yet.
     #[must_use]
     pub fn new(source: Source, environment: Environment<'a>) -> Self {
-        Self { source, environment, last_good: HashMap::new(), include: None, rules: Vec::new(), read: [0; 32] }
+        Self { source, environment, last_good: HashMap::new(), include: None, rules: Vec::new(), read: None }
     }
 
     /// Another text from now on, where the config is no file.
@@ -89,52 +80,53 @@ impl<'a> Loader<'a> {
     /// audit file, may be written all the time. Files that they only name (certificates) are not looked at.
     #[must_use]
     pub fn is_stale(&self) -> bool {
-        self.digest() != self.read
+        self.read != Some(self.now())
     }
 
-    fn digest(&self) -> Digest {
-        let (own, text) = match &self.source {
-            Source::File(file) => (Some(file.clone()), None),
-            Source::Text { text, .. } => (None, Some(text)),
-        };
+    /// What the files say now.
+    fn now(&self) -> [u8; 32] {
+        let mut said = Fingerprint::default();
+        // What of it cannot be read is in the fingerprint.
+        let _ = self.main(&mut said);
         let teams = self.include.as_deref().map(|include| files_in(include).unwrap_or_default()).unwrap_or_default();
-        let mut hash = Sha256::new();
-        let mut part = |part: &[u8]| {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part);
-        };
-        text.into_iter().for_each(|text| part(text.as_bytes()));
-        for file in own.into_iter().chain(teams).chain(self.rules.iter().cloned()) {
-            part(file.as_os_str().as_encoded_bytes());
-            match read(&file) {
-                Ok(text) => part(text.as_bytes()),
-                Err(problem) => part(problem.message.as_bytes()),
+        for file in teams.iter().chain(&self.rules) {
+            said.file(file, &read(file));
+        }
+        said.digest()
+    }
+
+    fn main(&self, said: &mut Fingerprint) -> Result<String, Problem> {
+        match &self.source {
+            Source::File(file) => {
+                let text = read(file);
+                said.file(file, &text);
+                text
+            }
+            Source::Text { text, .. } => {
+                said.part(text.as_bytes());
+                Ok(text.clone())
             }
         }
-        hash.finalize().into()
     }
 
-    /// Reads everything.
+    /// Reads everything, each file once: what changes meanwhile makes it stale.
     pub fn load(&mut self) -> Outcome {
-        // Before anything is read: what changes meanwhile is stale then, and read once more.
-        self.read = self.digest();
-        let mut outcome = self.load_all();
+        let mut said = Fingerprint::default();
+        let mut outcome = self.load_all(&mut said);
+        self.read = Some(said.digest());
         if let Some(config) = &mut outcome.config {
-            // Of the teams' files and those with rules too, which are known by now.
-            config.source = SourceDigest(Some(self.digest()));
+            config.source = SourceDigest(self.read);
         }
-        self.rules.sort();
-        self.rules.dedup();
         outcome
     }
 
-    fn load_all(&mut self) -> Outcome {
+    fn load_all(&mut self, said: &mut Fingerprint) -> Outcome {
         let mut report = Report::default();
-        let (name, folder, text) = match &self.source {
-            Source::File(file) => (file.display().to_string(), folder_of(file), read(file)),
-            Source::Text { name, text } => (name.clone(), PathBuf::new(), Ok(text.clone())),
+        let (name, folder) = match &self.source {
+            Source::File(file) => (file.display().to_string(), folder_of(file)),
+            Source::Text { name, .. } => (name.clone(), PathBuf::new()),
         };
-        let main = text.and_then(|text| Node::parse(&text)).map_err(|problem| report.add(problem));
+        let main = self.main(said).and_then(|text| Node::parse(&text)).map_err(|problem| report.add(problem));
         let Ok(mut tree) = main else {
             report.locate(&name, |_| 0);
             return Outcome { config: None, report };
@@ -145,11 +137,15 @@ impl<'a> Loader<'a> {
         let mut main = check::main(raw, &folder, self.environment, &mut report);
         let broken = report.has_errors();
         self.include = main.include.as_deref().map(|include| folder.join(include));
-        self.rules = std::mem::take(&mut main.files);
         let mut teams = Report::default();
         if let Some(include) = self.include.clone() {
-            self.teams(&include, &mut main, &mut report, &mut teams);
+            match files_in(&include) {
+                Ok(files) => self.teams(files, &mut main, said, &mut teams),
+                Err(message) => report.add(Problem::error(Path::at("include"), message)),
+            }
         }
+        main.files.iter().for_each(|(file, text)| said.file(file, text));
+        self.rules = std::mem::take(&mut main.files).into_keys().collect();
         if !main.own_endpoints && main.config.endpoints.is_empty() {
             main.config.endpoints = check::default_endpoints(&main.config.upstreams, &main.defaults);
         }
@@ -170,17 +166,14 @@ impl<'a> Loader<'a> {
     }
 
     /// Adds every team's file; one that is bad adds its last good version, or nothing.
-    fn teams(&mut self, include: &FilePath, main: &mut Main, report: &mut Report, teams: &mut Report) {
-        let files = match files_in(include) {
-            Ok(files) => files,
-            Err(message) => return report.add(Problem::error(Path::at("include"), message)),
-        };
+    fn teams(&mut self, files: Vec<PathBuf>, main: &mut Main, said: &mut Fingerprint, teams: &mut Report) {
         self.last_good.retain(|file, _| files.contains(file));
         for file in files {
             let (upstreams, endpoints) = (main.config.upstreams.clone(), main.config.endpoints.clone());
             let standing = Part { upstreams, endpoints, ..Part::default() };
             let mut own = Report::default();
             let text = read(&file);
+            said.file(&file, &text);
             let part = match &text {
                 Ok(text) => self.team(text, main, &standing, &mut own),
                 Err(problem) => {
@@ -206,7 +199,10 @@ impl<'a> Loader<'a> {
             main.config.upstreams.extend(part.upstreams);
             main.config.endpoints.extend(part.endpoints);
             main.rulings.extend(part.rulings);
-            self.rules.extend(part.files);
+            for (file, text) in part.files {
+                // What another team has read first counts: where it says something else by now, that is news.
+                main.files.entry(file).or_insert(text);
+            }
         }
     }
 
@@ -248,43 +244,4 @@ fn ignore_unknown(tree: &mut Node, report: &mut Report) {
             });
         }
     }
-}
-
-pub(super) fn folder_of(file: &FilePath) -> PathBuf {
-    match file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
-        _ => PathBuf::from("."),
-    }
-}
-
-fn files_in(folder: &FilePath) -> Result<Vec<PathBuf>, String> {
-    let cannot = |error: std::io::Error| format!("cannot read {}: {error}", folder.display());
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(cannot)? {
-        let path = entry.map_err(cannot)?.path();
-        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        let config =
-            path.extension().is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|own| extension == *own));
-        if config && !hidden && path.is_file() {
-            files.push(path);
-        }
-    }
-    if files.len() > MOST_FILES {
-        return Err(format!("{} has {} files, more than {MOST_FILES}", folder.display(), files.len()));
-    }
-    files.sort();
-    Ok(files)
-}
-
-/// Reads a file, but never more of it than a config may have.
-pub(super) fn read(file: &FilePath) -> Result<String, Problem> {
-    let problem = |message: String| Problem::error(Path::root(), message);
-    let mut bytes = Vec::new();
-    File::open(file)
-        .and_then(|file| file.take(LONGEST as u64 + 1).read_to_end(&mut bytes))
-        .map_err(|error| problem(format!("cannot be read: {error}")))?;
-    if bytes.len() > LONGEST {
-        return Err(problem(format!("the file has more than the {LONGEST} bytes a config may have")));
-    }
-    String::from_utf8(bytes).map_err(|_| problem("is no UTF-8 text".to_owned()))
 }

@@ -7,7 +7,7 @@ use std::path::Path as FilePath;
 use super::check::ADMIN;
 use super::decode::decode;
 use super::env::{Environment, fill_in};
-use super::load::read;
+use super::files::read;
 use super::raw;
 use super::report::{Path, Report};
 use super::tree::Node;

@@ -47,7 +47,7 @@ fn explainer() -> Explainer {
     let source = Source::Text { name: "test".to_owned(), text: CONFIG.to_owned() };
     let outcome = Loader::new(source, &none).load();
     let config = outcome.config.unwrap_or_else(|| panic!("{}", outcome.report));
-    Explainer::supposing(config, Arc::new(SystemClock::new()))
+    Explainer::supposing(Arc::new(config), Arc::new(SystemClock::new()))
 }
 
 async fn ask(claims: serde_json::Value, endpoint: &str, tool: &str, arguments: Option<&str>) -> Explanation {

@@ -34,7 +34,7 @@ pub(super) fn check(
         );
     }
     let own = raw.0.iter().filter_map(|(_, raw)| raw.policy.as_ref());
-    part.files.extend(policy::files(own, &defaults.folder));
+    policy::read(own, &defaults.folder, &mut part.files);
     for (text, raw) in raw.0 {
         let path = Path::at("endpoints").key(&text);
         if let Err(message) = legal(&text) {
@@ -46,7 +46,8 @@ pub(super) fn check(
             continue;
         }
         if let Some(endpoint) = one(&text, &raw, defaults, (standing, part), report) {
-            part.rulings.push(policy::ruling(&raw, &endpoint, &defaults.folder, report));
+            let files = (defaults.folder.as_path(), &mut part.files);
+            part.rulings.push(policy::ruling(&raw, &endpoint, files, report));
             part.endpoints.push(endpoint);
         }
     }

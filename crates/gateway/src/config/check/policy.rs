@@ -1,6 +1,6 @@
 //! `policy:`, common and of endpoints: rules are read and checked with everything else, each file once.
 
-use std::path::{Path as FilePath, PathBuf};
+use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use weir_core::Endpoint;
@@ -9,16 +9,28 @@ use weir_policy::rules::{Book, Complaint, Ruling, Sheet};
 
 use super::super::raw::{RawEndpoint, RawPolicy};
 use super::super::report::{Path, Problem, Report, Severity};
-use super::super::{Config, load};
-use super::toolsets;
+use super::super::{Config, files};
+use super::{Texts, toolsets};
 
-/// The files that hold rules, whether they can be read or not: so that a repaired one is seen.
-pub(super) fn files<'a>(all: impl Iterator<Item = &'a RawPolicy>, folder: &FilePath) -> Vec<PathBuf> {
-    all.flat_map(|policy| policy.files.iter().flatten()).map(|name| folder.join(name)).collect()
+/// Reads the files that hold rules, also where nothing comes of their rules: so that a repaired one is seen.
+pub(super) fn read<'a>(all: impl Iterator<Item = &'a RawPolicy>, folder: &FilePath, texts: &mut Texts) {
+    for name in all.flat_map(|policy| policy.files.iter().flatten()) {
+        text(&folder.join(name), texts);
+    }
 }
 
-/// The rules of one `policy:`.
-pub(super) fn sheets(raw: Option<&RawPolicy>, folder: &FilePath, path: &Path, report: &mut Report) -> Vec<Sheet> {
+/// What a file says; it is read once.
+fn text<'a>(file: &FilePath, texts: &'a mut Texts) -> &'a Result<String, Problem> {
+    texts.entry(file.to_owned()).or_insert_with(|| files::read(file))
+}
+
+/// The rules of one `policy:`, whose files start at the folder and are read into the texts.
+pub(super) fn sheets(
+    raw: Option<&RawPolicy>,
+    (folder, texts): (&FilePath, &mut Texts),
+    path: &Path,
+    report: &mut Report,
+) -> Vec<Sheet> {
     let Some(raw) = raw else { return Vec::new() };
     let files = raw.files.as_deref().unwrap_or_default();
     if raw.inline.is_none() && files.is_empty() && !report.blames(path) {
@@ -29,10 +41,10 @@ pub(super) fn sheets(raw: Option<&RawPolicy>, folder: &FilePath, path: &Path, re
     for (n, name) in files.iter().enumerate() {
         let path = path.key("files").key(n);
         let file = folder.join(name);
-        match load::read(&file) {
-            Err(problem) => report.add(Problem { path, ..problem }),
+        match text(&file, texts) {
+            Err(problem) => report.add(Problem { path, ..problem.clone() }),
             Ok(text) => {
-                let found = Sheet::read(name, &text, 1);
+                let found = Sheet::read(name, text, 1);
                 sheets.extend(take(found, &path, Some(&file), report));
             }
         }
@@ -46,10 +58,15 @@ pub(super) fn sheets(raw: Option<&RawPolicy>, folder: &FilePath, path: &Path, re
 }
 
 /// What is ruled for one endpoint; whether its tools take scopes is seen when all upstreams are known.
-pub(super) fn ruling(raw: &RawEndpoint, endpoint: &Endpoint, folder: &FilePath, report: &mut Report) -> Ruling {
+pub(super) fn ruling(
+    raw: &RawEndpoint,
+    endpoint: &Endpoint,
+    files: (&FilePath, &mut Texts),
+    report: &mut Report,
+) -> Ruling {
     let path = Path::at("endpoints").key(&endpoint.id);
     let scopes = toolsets::scopes(raw.scopes.as_deref().unwrap_or_default(), &path.key("scopes"), report);
-    let sheets = sheets(raw.policy.as_ref(), folder, &path.key("policy"), report);
+    let sheets = sheets(raw.policy.as_ref(), files, &path.key("policy"), report);
     Ruling { endpoint: endpoint.id.clone(), scopes, scoped: false, sheets }
 }
 

@@ -1,0 +1,77 @@
+//! The config's files: which there are, what they say, and whether they say it still.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path as FilePath, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+use super::report::{Path, Problem};
+use super::tree::LONGEST;
+
+/// The folder may hold one file a team; more than this is a folder that was not meant.
+const MOST_FILES: usize = 1000;
+
+/// Names what files say, in their order: the main one, the teams', those with rules.
+#[derive(Default)]
+pub(super) struct Fingerprint(Sha256);
+
+impl Fingerprint {
+    pub(super) fn part(&mut self, part: &[u8]) {
+        self.0.update((part.len() as u64).to_be_bytes());
+        self.0.update(part);
+    }
+
+    pub(super) fn file(&mut self, file: &FilePath, text: &Result<String, Problem>) {
+        self.part(file.as_os_str().as_encoded_bytes());
+        match text {
+            Ok(text) => self.part(text.as_bytes()),
+            Err(problem) => self.part(problem.message.as_bytes()),
+        }
+    }
+
+    pub(super) fn digest(self) -> [u8; 32] {
+        self.0.finalize().into()
+    }
+}
+
+/// Where relative paths in a file start.
+pub(super) fn folder_of(file: &FilePath) -> PathBuf {
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// The configs in a folder, in their order.
+pub(super) fn files_in(folder: &FilePath) -> Result<Vec<PathBuf>, String> {
+    let cannot = |error: std::io::Error| format!("cannot read {}: {error}", folder.display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(cannot)? {
+        let path = entry.map_err(cannot)?.path();
+        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        let config =
+            path.extension().is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|own| extension == *own));
+        if config && !hidden && path.is_file() {
+            files.push(path);
+        }
+    }
+    if files.len() > MOST_FILES {
+        return Err(format!("{} has {} files, more than {MOST_FILES}", folder.display(), files.len()));
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Reads a file, but never more of it than a config may have.
+pub(super) fn read(file: &FilePath) -> Result<String, Problem> {
+    let problem = |message: String| Problem::error(Path::root(), message);
+    let mut bytes = Vec::new();
+    File::open(file)
+        .and_then(|file| file.take(LONGEST as u64 + 1).read_to_end(&mut bytes))
+        .map_err(|error| problem(format!("cannot be read: {error}")))?;
+    if bytes.len() > LONGEST {
+        return Err(problem(format!("the file has more than the {LONGEST} bytes a config may have")));
+    }
+    String::from_utf8(bytes).map_err(|_| problem("is no UTF-8 text".to_owned()))
+}

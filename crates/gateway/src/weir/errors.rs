@@ -1,0 +1,90 @@
+//! Why weir does not start, and why a reload changes nothing: for people, with what to do about it.
+
+use std::error::Error;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+
+use crate::audit::AuditError;
+use crate::config::Report;
+
+/// Why weir did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The config has errors.
+    #[error("the config cannot be used:\n{0}")]
+    Config(Report),
+    /// An address cannot be bound.
+    #[error("cannot listen on {address}{}: {why}", if *.operators { " for operators" } else { "" })]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// True for the operators' listener.
+        operators: bool,
+        /// The system's reason, and what to do about it.
+        why: String,
+    },
+    /// An upstream cannot be made of its settings.
+    #[error(transparent)]
+    Upstream(#[from] weir_upstream::BuildError),
+    /// Records of who did what cannot be kept.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+    /// The collector cannot be spoken to as the config says.
+    #[error("telemetry cannot be sent: {0}")]
+    Telemetry(#[from] weir_upstream::TlsError),
+}
+
+/// Why a reload changed nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// The config has errors.
+    #[error("the config cannot be used:\n{0}")]
+    Config(Report),
+    /// An upstream cannot be made of its settings.
+    #[error(transparent)]
+    Upstream(#[from] weir_upstream::BuildError),
+    /// Records of who did what cannot be kept.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+    /// The collector cannot be spoken to as the config says.
+    #[error("telemetry cannot be sent: {0}")]
+    Telemetry(#[from] weir_upstream::TlsError),
+    /// The client side cannot take its settings.
+    #[error("{0}")]
+    Front(String),
+}
+
+/// A wrapper without words of its own hides its cause's type.
+pub(super) fn front_reason(error: &weir_front::BindError) -> String {
+    match error {
+        weir_front::BindError::Address(error) => reason(error),
+        weir_front::BindError::Tls(error) => reason(error),
+    }
+}
+
+/// An error and its causes, with a hint for the usual ones.
+pub(super) fn reason(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        if let Some(error) = cause.downcast_ref::<io::Error>() {
+            text.push_str(hint(error.kind()));
+        }
+        next = cause.source();
+    }
+    text
+}
+
+fn hint(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::AddrInUse => " (another program has this port; is weir running already?)",
+        ErrorKind::PermissionDenied => " (ports below 1024 need a privilege; take a higher one)",
+        ErrorKind::AddrNotAvailable => " (this machine does not have that address)",
+        _ => "",
+    }
+}

@@ -1,0 +1,171 @@
+//! The parts of a gateway behind its listeners, in the order in which they need one another.
+
+use std::sync::Arc;
+
+use weir_core::admit::Gates;
+use weir_core::bell::Bells;
+use weir_core::catalog::{CatalogPorts, CatalogSettings};
+use weir_core::port::{Clock, Random};
+use weir_core::seal::{Key, Sealer};
+use weir_core::{Catalog, Router};
+use weir_policy::Blocked;
+use weir_policy::limit::Limits;
+use weir_policy::rules::Rules;
+use weir_store::{MemoryCounters, MemoryParking, MemoryRecords, MemoryReplays};
+use weir_upstream::{Factory, Identity};
+
+use super::applied::{Built, topology};
+use super::errors::StartError;
+use crate::admin::Ready;
+use crate::audit::Auditing;
+use crate::clients::Clients;
+use crate::config::Config;
+use crate::explain::Explainer;
+use crate::handover::Sealing;
+use crate::system::{SystemClock, SystemRandom};
+use crate::telemetry::Metrics;
+
+/// What every part may ask for: time, chance, keys, and the way out.
+pub(super) struct Base {
+    pub(super) metrics: Metrics,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) random: Arc<dyn Random>,
+    pub(super) sealing: Sealing,
+    pub(super) sealer: Sealer,
+    /// Where clients are called.
+    pub(super) bells: Arc<Bells>,
+    pub(super) factory: Arc<Factory>,
+}
+
+impl Base {
+    /// `sealing` is the key that a process before left.
+    pub(super) fn new(config: &Config, sealing: Option<Sealing>) -> Self {
+        // First: an instrument that is used before it is installed measures nothing for ever.
+        let metrics = Metrics::install(config.telemetry.measured);
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let random: Arc<dyn Random> = Arc::new(SystemRandom);
+        let sealing = sealing.unwrap_or_else(|| Sealing::fresh(&*random));
+        let sealer = sealer(config, &sealing);
+        let bells = Arc::<Bells>::default();
+        let ports = weir_upstream::Ports { clock: clock.clone(), random: random.clone(), bells: bells.clone() };
+        let factory = Arc::new(Factory::new(ports, Identity::new("weir", env!("CARGO_PKG_VERSION"))));
+        Self { metrics, clock, random, sealing, sealer, bells, factory }
+    }
+}
+
+fn sealer(config: &Config, sealing: &Sealing) -> Sealer {
+    if config.keys.is_empty() {
+        sealing.sealer()
+    } else {
+        Sealer::new(config.keys.iter().map(|key| Key::new(key.id, &key.secret)).collect())
+    }
+}
+
+/// Who decides: who is who, who may do what and how often; and who writes that down.
+pub(super) struct Deciders {
+    pub(super) clients: Clients,
+    pub(super) limits: Arc<Limits>,
+    pub(super) rules: Arc<Rules>,
+    pub(super) blocked: Arc<Blocked>,
+    pub(super) auditing: Auditing,
+    pub(super) gates: Gates,
+}
+
+impl Deciders {
+    /// Returns when the beginning is on record. Must be called inside a tokio runtime.
+    pub(super) async fn start(config: &Config, base: &Base) -> Result<Self, StartError> {
+        let Base { clock, random, factory, .. } = base;
+        let clients = Clients::start(config.auth.clone(), factory.clone(), (clock, random));
+        let counters = Arc::new(MemoryCounters::new(clock.clone()));
+        let limits = Arc::new(Limits::new(crate::limits::rates(config), clock.clone(), counters));
+        let rules = Arc::new(Rules::new(config.rules.clone()));
+        let blocked = Arc::new(Blocked::new(rules.clone()));
+        let auditing = Auditing::start(config.audit.as_ref(), clock.clone(), factory)?;
+        auditing.begun().await;
+        let gates = Gates { authorizer: blocked.clone(), limiter: limits.clone(), audit: auditing.port() };
+        Ok(Self { clients, limits, rules, blocked, auditing, gates })
+    }
+}
+
+/// What is kept for clients between their requests.
+pub(super) struct Kept {
+    pub(super) records: Arc<MemoryRecords>,
+    pub(super) replays: Arc<MemoryReplays>,
+    pub(super) parking: Arc<MemoryParking>,
+}
+
+impl Kept {
+    fn new(config: &Config, Base { clock, random, .. }: &Base) -> Self {
+        Self {
+            records: Arc::new(MemoryRecords::new(clock.clone(), config.sessions)),
+            replays: Arc::new(MemoryReplays::new(clock.clone(), config.replays)),
+            parking: Arc::new(MemoryParking::new(clock.clone(), random.clone(), config.parked)),
+        }
+    }
+
+    /// Goes by another config's bounds from now on.
+    pub(super) fn limit(&self, config: &Config) {
+        self.records.limit(config.sessions);
+        self.replays.limit(config.replays);
+        self.parking.limit(config.parked);
+    }
+}
+
+/// All of a gateway behind its listeners.
+pub(super) struct Inside {
+    pub(super) base: Base,
+    pub(super) deciders: Deciders,
+    pub(super) kept: Kept,
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) ready: Ready,
+    pub(super) explainer: Arc<Explainer>,
+}
+
+impl Inside {
+    /// Puts them together over these upstreams, which it begins to follow.
+    pub(super) fn new(config: &Arc<Config>, base: Base, deciders: Deciders, upstreams: &[Built]) -> Self {
+        let catalog = catalog(config, &base, &deciders.gates);
+        catalog.apply(topology(config, upstreams));
+        base.metrics.watch(&catalog);
+        let kept = Kept::new(config, &base);
+        let ready = Ready::new(deciders.clients.verifier());
+        let asked = ready.clone();
+        base.metrics.ask_ready(move || asked.is());
+        let limited = (&deciders.rules, &deciders.limits);
+        let explainer = Arc::new(Explainer::live(config.clone(), limited, &catalog, &base.clock));
+        Self { base, deciders, kept, catalog, ready, explainer }
+    }
+
+    pub(super) fn router(&self) -> Router {
+        Router::new(self.catalog.clone(), self.deciders.gates.clone())
+    }
+
+    /// Takes what of a config needs nobody's consent.
+    pub(super) fn replace(&self, config: &Arc<Config>) {
+        let Deciders { clients, limits, .. } = &self.deciders;
+        clients.replace(config.auth.clone());
+        self.kept.limit(config);
+        limits.replace(crate::limits::rates(config));
+        self.explainer.replace(config.clone());
+    }
+
+    /// Puts the config's rules in force, and tells those whose lists are others now.
+    pub(super) fn rule(&self, config: &Config) {
+        let rules = &self.deciders.rules;
+        if *rules.book() != *config.rules {
+            rules.replace(config.rules.clone());
+            self.catalog.reconsider();
+        }
+    }
+}
+
+fn catalog(config: &Config, base: &Base, gates: &Gates) -> Arc<Catalog> {
+    let settings = CatalogSettings {
+        first_list_wait: config.catalog.first_list_wait,
+        change_window: config.catalog.change_window,
+        ..CatalogSettings::default()
+    };
+    let (clock, random) = (base.clock.clone(), base.random.clone());
+    let ports = CatalogPorts { clock, random, authorizer: gates.authorizer.clone() };
+    Catalog::new(settings, ports, base.sealer.clone())
+}
