@@ -99,20 +99,18 @@ pub(super) async fn on_upstream(
     let changed = match act {
         OnUpstream::Disable | OnUpstream::Drain => {
             let closing = if matches!(act, OnUpstream::Disable) { Closing::Disabled } else { Closing::Draining };
-            // Before the change: what is over in this moment is then undone, and not forgotten.
-            desk.book.enter(target, wish.change(act.word(), &operator, &desk))?;
-            let changed = desk.catalog.closed(&id).is_none_or(|closed| closed.how != closing);
-            desk.catalog.close(&id, closing);
+            let changed = desk.book.enter(target, wish.change(act.word(), &operator, &desk), || {
+                let changed = desk.catalog.closed(&id).is_none_or(|closed| closed.how != closing);
+                desk.catalog.close(&id, closing);
+                Ok(changed)
+            })?;
             if closing == Closing::Disabled {
                 let own = |_: &_, item: &weir_core::catalog::Item| item.tool.upstream == id;
                 ended_calls = Some(desk.live.stop_all(own, Stop::Disabled));
             }
             changed
         }
-        OnUpstream::Enable => {
-            desk.book.strike(&target);
-            desk.catalog.reopen(&id)
-        }
+        OnUpstream::Enable => desk.book.strike(&target, || desk.catalog.reopen(&id)),
         OnUpstream::Refresh => desk.catalog.walk_now(&id),
     };
     desk.operated(&operator.0, act.word(), &wish.detail(&format!("upstream {id}"), expires.as_deref()), true);

@@ -65,28 +65,36 @@ pub(super) struct Book {
 }
 
 impl Book {
-    /// A change is in force.
+    /// Makes a change, which is in force from now on. No other one is made or undone meanwhile: what is in force is what stands here.
     ///
     /// # Errors
-    /// As many are as there may be.
-    pub(super) fn enter(&self, target: Target, change: Change) -> Result<(), Refused> {
+    /// As many are as there may be, or it cannot be made: nothing has changed then.
+    pub(super) fn enter<T>(
+        &self,
+        target: Target,
+        change: Change,
+        make: impl FnOnce() -> Result<T, Refused>,
+    ) -> Result<T, Refused> {
         let mut changes = self.lock();
-        if matches!(target, Target::Log(_)) {
-            changes.retain(|other, _| !matches!(other, Target::Log(_)));
-        }
         if changes.len() >= MOST && !changes.contains_key(&target) {
             let text = "as many changes are in force as there may be: undo one first, or write it into the config";
             return Err(Refused::new(StatusCode::CONFLICT, text));
         }
+        let made = make()?;
+        if matches!(target, Target::Log(_)) {
+            changes.retain(|other, _| !matches!(other, Target::Log(_)));
+        }
         changes.insert(target, change);
         drop(changes);
         self.changed.notify_one();
-        Ok(())
+        Ok(made)
     }
 
-    /// The log is as from the beginning.
-    pub(super) fn strike_log(&self) {
-        self.lock().retain(|target, _| !matches!(target, Target::Log(_)));
+    /// Undoes what was done to the log.
+    pub(super) fn strike_log<T>(&self, undo: impl FnOnce() -> T) -> T {
+        let mut changes = self.lock();
+        changes.retain(|target, _| !matches!(target, Target::Log(_)));
+        undo()
     }
 
     /// The principals that are kept out: issuer and subject.
@@ -99,9 +107,11 @@ impl Book {
         those.collect()
     }
 
-    /// It is not any more; gives what it was.
-    pub(super) fn strike(&self, target: &Target) -> Option<Change> {
-        self.lock().remove(target)
+    /// Undoes a change, which is not in force any more.
+    pub(super) fn strike<T>(&self, target: &Target, undo: impl FnOnce() -> T) -> T {
+        let mut changes = self.lock();
+        changes.remove(target);
+        undo()
     }
 
     /// What is in force.
@@ -113,12 +123,13 @@ impl Book {
         self.lock().get(target).cloned()
     }
 
-    /// Takes out what is over.
-    fn over(&self, now: Instant) -> Vec<(Target, Change)> {
+    /// Takes out what is over, and undoes it.
+    fn over(&self, now: Instant, undo: impl Fn(&Target)) -> Vec<(Target, Change)> {
         let mut over = Vec::new();
         self.lock().retain(|target, change| {
             let is_over = change.ends.is_some_and(|(_, ends)| ends <= now);
             if is_over {
+                undo(target);
                 over.push((target.clone(), change.clone()));
             }
             !is_over
@@ -149,12 +160,55 @@ pub(super) async fn keep(desk: Arc<Desk>) {
             () = due => {}
             () = desk.book.changed.notified() => {}
         }
-        for (target, change) in desk.book.over(Instant::now()) {
-            desk.undo(&target);
+        for (target, change) in desk.book.over(Instant::now(), |target| desk.undo(target)) {
             let (kind, name) = target.named();
             let (what, since) = (change.what, rfc3339(change.since));
             let detail = format!("{kind} {name}: {what} by {} at {since} is over", change.who);
             desk.operated("weir", "expire", &detail, true);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::time::Duration;
+
+    use super::*;
+
+    fn change(ends: Option<Duration>) -> Change {
+        let since = SystemTime::UNIX_EPOCH;
+        let ends = ends.map(|ends| (since + ends, Instant::now() + ends));
+        Change { what: "disable", who: "ann".into(), reason: None, since, ends }
+    }
+
+    fn target(id: &str) -> Target {
+        Target::Upstream(UpstreamId::new(id).unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn r286_nothing_is_made_while_something_else_is_undone() {
+        let book = Book::default();
+        let is_alone = || book.changes.try_lock().is_err();
+        let second = Duration::from_secs(1);
+        assert!(book.enter(target("a"), change(Some(second)), || Ok(is_alone())).unwrap());
+        assert!(book.over(Instant::now(), |_| panic!("it is not over")).is_empty());
+        tokio::time::advance(second).await;
+        // Whoever disables it in this moment comes after, and it stays disabled.
+        let over = book.over(Instant::now(), |undone| assert!(is_alone() && *undone == target("a")));
+        assert_eq!((over.len(), book.all().len()), (1, 0));
+        assert!(book.strike(&target("a"), is_alone));
+        assert!(book.strike_log(is_alone));
+    }
+
+    #[test]
+    fn what_cannot_be_made_leaves_what_was_there() {
+        let book = Book::default();
+        let level = |name: &str| Target::Log(name.to_owned());
+        book.enter(level("debug"), change(None), || Ok(())).unwrap();
+        book.enter(level("nonsense"), change(None), || Err::<(), _>(Refused::bad("no level"))).unwrap_err();
+        assert!(book.find(&level("debug")).is_some() && book.all().len() == 1);
+        book.enter(level("trace"), change(None), || Ok(())).unwrap();
+        assert!(book.find(&level("trace")).is_some() && book.all().len() == 1, "one is in force at most");
     }
 }

@@ -89,8 +89,8 @@ pub(in super::super) async fn block(
     let Named { subject, target, what, wish } = Named::read(body, true).await?;
     let digest = *subject.digest();
     let expires = wish.expires(&desk);
-    desk.book.enter(target, wish.change("block", &operator, &desk))?;
-    let changed = desk.blocked.block(subject);
+    let change = wish.change("block", &operator, &desk);
+    let changed = desk.book.enter(target, change, || Ok(desk.blocked.block(subject)))?;
     let ended_calls = desk.live.stop_all(|principal, _| *principal.digest() == digest, Stop::Blocked);
     let ended_streams = desk.front.end_streams(&digest);
     desk.operated(&operator.0, "block", &wish.detail(&what, expires.as_deref()), true);
@@ -106,8 +106,7 @@ pub(in super::super) async fn unblock(
     body: Body,
 ) -> Result<Response, Refused> {
     let Named { subject, target, what, wish } = Named::read(body, false).await?;
-    desk.book.strike(&target);
-    let changed = desk.blocked.unblock(subject.digest());
+    let changed = desk.book.strike(&target, || desk.blocked.unblock(subject.digest()));
     desk.operated(&operator.0, "unblock", &wish.detail(&what, None), true);
     Ok(Done::answer("unblock", changed))
 }

@@ -41,18 +41,17 @@ pub(in super::super) async fn log(
     let wish = Wish::new(reason, ttl, level.is_some())?;
     let Some(levers) = desk.levers() else { return Err(none()) };
     let expires = wish.expires(&desk);
-    let taken = match &level {
-        Some(level) => levers.log.set(level),
-        None => levers.log.reset(),
-    };
     let shown = wish::plain(level.as_deref().unwrap_or("as from the beginning"));
-    if let Err(why) = taken {
+    let refused = |why: String| {
         desk.operated(&operator.0, "log", &format!("{shown}: {}", wish::plain(&why)), false);
-        return Err(Refused::bad(format!("`level` is no level or filter: {why}")));
-    }
+        Refused::bad(format!("`level` is no level or filter: {why}"))
+    };
     match level {
-        Some(_) => desk.book.enter(Target::Log(shown.clone()), wish.change("log", &operator, &desk))?,
-        None => desk.book.strike_log(),
+        Some(level) => {
+            let change = wish.change("log", &operator, &desk);
+            desk.book.enter(Target::Log(shown.clone()), change, || levers.log.set(&level).map_err(refused))?;
+        }
+        None => desk.book.strike_log(|| levers.log.reset()).map_err(refused)?,
     }
     desk.operated(&operator.0, "log", &wish.detail(&shown, expires.as_deref()), true);
     Ok(json(StatusCode::OK, &Done { expires, ..Done::new("log", true) }))
