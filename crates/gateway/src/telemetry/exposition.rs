@@ -93,7 +93,9 @@ impl Page {
     }
 
     fn head(&mut self, name: &str, kind: &str, unit: &str, about: &str) {
-        self.put(format_args!("# HELP {name} {}\n# TYPE {name} {kind}\n", Escaped { text: about, quotes: false }));
+        // In OpenMetrics as in a label; the plain format would show the stroke.
+        let about = Escaped { text: about, quotes: self.format == Format::Open };
+        self.put(format_args!("# HELP {name} {about}\n# TYPE {name} {kind}\n"));
         let unit = match unit {
             "s" => "seconds",
             "By" => "bytes",
@@ -218,7 +220,7 @@ mod tests {
     fn family(kind: Kind, unit: &'static str, figure: Figure) -> Family {
         let labels = vec![("mcp.method.name".into(), Text::Word("a\"b\\c\nd".to_owned()))];
         let points = vec![Point { labels, since: None, figure }];
-        Family { name: "weir.x".into(), about: "What\nit is".into(), unit: unit.into(), kind, points }
+        Family { name: "weir.x".into(), about: "What\n\"it\" is".into(), unit: unit.into(), kind, points }
     }
 
     #[test]
@@ -226,7 +228,7 @@ mod tests {
         let page = write(&[family(Kind::Gauge, "", Figure::Whole(3))], &[], Format::Plain);
         assert!(
             page.ends_with(
-                "# HELP weir_x What\\nit is\n# TYPE weir_x gauge\nweir_x{mcp_method_name=\"a\\\"b\\\\c\\nd\"} 3\n"
+                "# HELP weir_x What\\n\"it\" is\n# TYPE weir_x gauge\nweir_x{mcp_method_name=\"a\\\"b\\\\c\\nd\"} 3\n"
             ),
             "{page}"
         );
@@ -251,6 +253,7 @@ mod tests {
         for line in [
             "# TYPE target info".to_owned(),
             "target_info{service_name=\"weir\"} 1".to_owned(),
+            "# HELP weir_x_bytes What\\n\\\"it\\\" is".to_owned(),
             "# TYPE weir_x_bytes counter".to_owned(),
             "# UNIT weir_x_bytes bytes".to_owned(),
             format!("le=\"1.0\"}} 3 # {{trace_id=\"{trace}\",span_id=\"{span}\"}} 0.25 1.5"),

@@ -86,7 +86,7 @@ impl Metrics {
         catalogs.push(Arc::downgrade(catalog));
     }
 
-    /// Asks this, too, whenever somebody reads: whether the process wants traffic.
+    /// Asks this whenever somebody reads, and no longer what was given before: whether the process wants traffic.
     pub(crate) fn ask_ready(&self, ready: impl Fn() -> bool + Send + 'static) {
         *self.shared.ready.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(ready));
     }

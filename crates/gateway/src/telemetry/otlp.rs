@@ -33,7 +33,14 @@ const AGAIN: [u64; 3] = [1, 2, 4];
 /// How long the last request may take when weir stops.
 const AT_LAST: Duration = Duration::from_secs(2);
 
-/// The tasks that send. Dropping it ends them at once.
+/// The ways to a collector, made ready: nothing is sent yet.
+pub(super) struct Lines {
+    metrics: Line,
+    traces: Line,
+    interval: Duration,
+}
+
+/// The tasks that send. Where it is dropped they end after the request that they are at.
 #[derive(Debug)]
 pub(super) struct Pushing {
     stop: DropGuard,
@@ -52,29 +59,30 @@ impl SpanSink for Spans {
     }
 }
 
-impl Pushing {
-    /// Begins to send. Must be called inside a tokio runtime.
-    ///
+impl Lines {
     /// # Errors
     /// The certificate file in the settings is not usable.
-    pub(super) fn start(
-        plan: &OtlpPlan,
-        metrics: &Metrics,
-        factory: &Factory,
-    ) -> Result<(Self, Arc<dyn SpanSink>), TlsError> {
+    pub(super) fn new(plan: &OtlpPlan, metrics: &Metrics, factory: &Factory) -> Result<Self, TlsError> {
         let line = |signal, settings| {
             let post = factory.poster(settings)?;
             Ok(Line { signal, post, form: plan.form(), within: plan.timeout, metrics: metrics.clone() })
         };
-        let (to_metrics, to_traces) = (line("metrics", &plan.metrics)?, line("traces", &plan.traces)?);
-        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let (sender, receiver) = mpsc::channel(QUEUE);
-        tasks.spawn(to_traces.spans(receiver, stop.clone()));
-        tasks.spawn(to_metrics.series(plan.interval, stop.clone()));
-        tasks.close();
-        Ok((Self { stop: stop.drop_guard(), tasks }, Arc::new(Spans(sender))))
+        let (metrics, traces) = (line("metrics", &plan.metrics)?, line("traces", &plan.traces)?);
+        Ok(Self { metrics, traces, interval: plan.interval })
     }
 
+    /// Begins to send. Must be called inside a tokio runtime.
+    pub(super) fn start(self) -> (Pushing, Arc<dyn SpanSink>) {
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        tasks.spawn(self.traces.spans(receiver, stop.clone()));
+        tasks.spawn(self.metrics.series(self.interval, stop.clone()));
+        tasks.close();
+        (Pushing { stop: stop.drop_guard(), tasks }, Arc::new(Spans(sender)))
+    }
+}
+
+impl Pushing {
     /// Sends what is there, if that is done soon, and ends.
     pub(super) async fn shutdown(self) {
         let Self { stop, tasks } = self;
@@ -172,7 +180,7 @@ impl Line {
         let framed = if self.form == Form::Grpc { framed(&body) } else { body };
         let (sent, result, why) = match self.post.post(self.form, framed, self.within).await {
             Ok(posted) => {
-                let sent = judged(&posted);
+                let sent = judged(self.form, &posted);
                 let result = if sent == Sent::Taken { "ok" } else { "refused" };
                 if sent == Sent::Taken {
                     let own = if self.form == Form::Grpc { posted.body.get(5..) } else { Some(&posted.body[..]) };
@@ -195,9 +203,10 @@ impl Line {
     }
 }
 
-/// What an answer means (OTLP specification, failures): of HTTP by its status, of gRPC by its code.
-fn judged(posted: &Posted) -> Sent {
+/// What an answer means (OTLP specification, failures): of HTTP by its status, of gRPC by its code, without which nothing is known.
+fn judged(form: Form, posted: &Posted) -> Sent {
     match (posted.status, posted.code) {
+        (200..=299, None) if form == Form::Grpc => Sent::Never,
         (200..=299, None | Some(0)) => Sent::Taken,
         (429 | 502 | 503 | 504, _) | (200, Some(1 | 4 | 8 | 10 | 11 | 14 | 15)) => Sent::Later,
         _ => Sent::Never,
@@ -235,7 +244,9 @@ mod tests {
 
     #[test]
     fn answers_are_judged_as_the_protocol_says() {
-        let posted = |status, code| judged(&Posted { status, code, body: Bytes::new() });
+        let of = |form, status, code: Option<u16>| judged(form, &Posted { status, code, body: Bytes::new() });
+        let posted =
+            |status, code: Option<u16>| of(if code.is_some() { Form::Grpc } else { Form::Protobuf }, status, code);
         assert_eq!((posted(200, None), posted(200, Some(0))), (Sent::Taken, Sent::Taken));
         for later in [posted(429, None), posted(503, None), posted(200, Some(14)), posted(200, Some(8))] {
             assert_eq!(later, Sent::Later);
@@ -243,6 +254,11 @@ mod tests {
         for never in [posted(400, None), posted(404, Some(12)), posted(200, Some(12)), posted(301, None)] {
             assert_eq!(never, Sent::Never);
         }
+        assert_eq!(
+            (of(Form::Grpc, 200, None), of(Form::Grpc, 503, None)),
+            (Sent::Never, Sent::Later),
+            "a proxy, not it"
+        );
         assert_eq!(framed(b"ab"), &b"\0\0\0\0\x02ab"[..]);
     }
 }

@@ -7,7 +7,7 @@ use weir_core::trace::{self, SpanSink};
 use weir_upstream::{Factory, TlsError};
 
 use super::Metrics;
-use super::otlp::Pushing;
+use super::otlp::{Lines, Pushing};
 use crate::config::{OtlpPlan, TelemetryPlan};
 
 /// What runs of it.
@@ -19,7 +19,7 @@ pub(crate) struct Telemetry {
 }
 
 /// A plan made ready; `None` inside: it sends as before.
-pub(crate) struct Prepared(Option<Option<Push>>);
+pub(crate) struct Prepared(Option<Option<(OtlpPlan, Lines)>>);
 
 /// To a collector.
 struct Push {
@@ -39,7 +39,7 @@ impl Telemetry {
         Ok(telemetry)
     }
 
-    /// Makes another plan ready, without any effect yet. Must be called inside a tokio runtime.
+    /// Makes another plan ready, without any effect yet.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -49,21 +49,25 @@ impl Telemetry {
             // A collector that stays the same misses nothing.
             return Ok(Prepared(None));
         }
-        let started = plan.otlp.as_ref().map(|otlp| {
-            let (tasks, spans) = Pushing::start(otlp, &self.metrics, &self.factory)?;
-            Ok(Push { plan: otlp.clone(), tasks, spans })
-        });
-        Ok(Prepared(Some(started.transpose()?)))
+        let ready = plan.otlp.as_ref().map(|otlp| Ok((otlp.clone(), Lines::new(otlp, &self.metrics, &self.factory)?)));
+        Ok(Prepared(Some(ready.transpose()?)))
     }
 
-    /// Goes by a plan that was made ready.
+    /// Goes by a plan that was made ready. Must be called inside a tokio runtime.
     pub(crate) fn take(&self, prepared: Prepared, plan: &TelemetryPlan) {
         let mut pushing = self.pushing.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Prepared(Some(push)) = prepared {
-            *pushing = push;
-        }
+        let Prepared(other) = prepared;
+        let before = other.and_then(|ready| {
+            let push = ready.map(|(plan, lines)| {
+                let (tasks, spans) = lines.start();
+                Push { plan, tasks, spans }
+            });
+            std::mem::replace(&mut *pushing, push)
+        });
         limit_names(plan.names);
         trace::tell(pushing.as_ref().map(|push| push.spans.clone()), plan.sampling);
+        // Only now, when nobody offers it spans any more.
+        drop(before);
     }
 
     /// Sends what is there, if that is done soon.
@@ -80,5 +84,38 @@ impl Telemetry {
 impl std::fmt::Debug for Push {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Push").field(&self.tasks).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_core::bell::Bells;
+    use weir_upstream::{Identity, Ports};
+
+    use super::*;
+    use crate::config::{Loader, Source};
+    use crate::system::{SystemClock, SystemRandom};
+
+    #[tokio::test]
+    async fn a_plan_that_is_made_ready_sends_nothing_before_it_is_taken() {
+        let ports = Ports {
+            clock: Arc::new(SystemClock::new()),
+            random: Arc::new(SystemRandom),
+            bells: Arc::<Bells>::default(),
+        };
+        let factory = Arc::new(Factory::new(ports, Identity::new("weir", "0")));
+        let none = TelemetryPlan::default();
+        let telemetry = Telemetry::start(&none, Metrics::install(true), factory).expect("there is nothing to send to");
+        let text = "telemetry: { otlp: { endpoint: 'http://127.0.0.1:9' } }\nupstreams: { a: { command: x } }\n";
+        let source = Source::Text { name: "test".to_owned(), text: text.to_owned() };
+        let plan = Loader::new(source, &|_| None).load().config.expect("a good config").telemetry;
+        let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let before = tasks();
+        // A reload that another part of weir refuses.
+        drop(telemetry.prepare(&plan).expect("no certificates are named"));
+        assert_eq!(tasks(), before);
+        telemetry.take(telemetry.prepare(&plan).expect("no certificates are named"), &plan);
+        assert_eq!(tasks(), before + 2, "one for spans, one for metrics");
+        telemetry.shutdown().await;
     }
 }
