@@ -62,6 +62,51 @@ struct Client {
     last: AtomicU64,
 }
 
+impl Client {
+    fn new(
+        (principal, endpoint): (&Principal, &EndpointId),
+        (revision, info): (Revision, &[u8]),
+        now: SystemTime,
+    ) -> Self {
+        let text = |member: &str| {
+            let at = scan::is_object(info).then(|| scan::find(info, member)).flatten();
+            let text = at.and_then(|at| scan::string(&info[at])).unwrap_or_default();
+            text.chars().take(LONGEST).collect::<String>()
+        };
+        Self {
+            principal: principal.clone(),
+            name: text("name"),
+            version: text("version"),
+            revision,
+            endpoint: endpoint.clone(),
+            first: now,
+            last: AtomicU64::new(0),
+        }
+    }
+
+    /// The same program at another endpoint.
+    fn moved(&self, endpoint: &EndpointId) -> Self {
+        Self {
+            principal: self.principal.clone(),
+            name: self.name.clone(),
+            version: self.version.clone(),
+            revision: self.revision,
+            endpoint: endpoint.clone(),
+            first: self.first,
+            last: AtomicU64::new(0),
+        }
+    }
+}
+
+/// Of a part that is full the program goes that was away longest.
+fn make_room(part: &mut HashMap<u64, Arc<Client>>) {
+    if part.len() >= MOST {
+        let oldest = part.iter().min_by_key(|(_, client)| client.last.load(Ordering::Relaxed));
+        let oldest = oldest.map(|(key, _)| *key);
+        oldest.map(|oldest| part.remove(&oldest));
+    }
+}
+
 impl Clientele {
     /// Whether a request is one to look at: `served` counts those of its connection.
     pub(crate) fn is_due(served: usize) -> bool {
@@ -79,27 +124,15 @@ impl Clientele {
         let info = info.map(|info| &info[..]).unwrap_or_default();
         let key = self.hasher.hash_one((principal.digest(), revision.as_str(), info));
         let mut part = lock(&self.parts[key as usize % PARTS]);
-        let client = match part.get(&key) {
-            Some(client) => client.clone(),
-            None => {
-                if part.len() >= MOST {
-                    let oldest = part.iter().min_by_key(|(_, client)| client.last.load(Ordering::Relaxed));
-                    let oldest = oldest.map(|(key, _)| *key);
-                    oldest.map(|oldest| part.remove(&oldest));
-                }
-                let text = |member: &str| {
-                    let at = scan::is_object(info).then(|| scan::find(info, member)).flatten();
-                    let text = at.and_then(|at| scan::string(&info[at])).unwrap_or_default();
-                    text.chars().take(LONGEST).collect::<String>()
-                };
-                let client = Arc::new(Client {
-                    principal: principal.clone(),
-                    name: text("name"),
-                    version: text("version"),
-                    revision,
-                    endpoint: endpoint.clone(),
-                    first: now,
-                    last: AtomicU64::new(0),
+        let client = match part.get(&key).cloned() {
+            Some(client) if client.endpoint == *endpoint => client,
+            known => {
+                let client = Arc::new(match known {
+                    Some(before) => before.moved(endpoint),
+                    None => {
+                        make_room(&mut part);
+                        Client::new((principal, endpoint), (revision, info), now)
+                    }
                 });
                 part.insert(key, client.clone());
                 client
@@ -151,4 +184,63 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn millis(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_core::Failure;
+    use weir_core::port::{Evidence, Fut, Verifier};
+    use weir_core::principal::Identity;
+
+    use super::*;
+
+    fn at(second: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(second)
+    }
+
+    fn info(name: &str) -> Bytes {
+        format!("{{\"name\":\"{name}\",\"version\":\"1\"}}").into()
+    }
+
+    struct Open;
+
+    impl Verifier for Open {
+        fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
+            Box::pin(async { Ok(Identity::Anonymous) })
+        }
+    }
+
+    async fn somebody() -> Principal {
+        let endpoint = EndpointId::new("/mcp");
+        let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
+        weir_core::authenticate(&Open, &evidence, ()).await.expect("it lets everybody in").into_parts().0
+    }
+
+    fn see(clientele: &Clientele, (who, path): (&Principal, &str), name: &str, second: u64) {
+        let (endpoint, info) = (EndpointId::new(path), info(name));
+        clientele.seen((who, &endpoint), (Revision::MODERN, Some(&info)), None, at(second));
+    }
+
+    #[tokio::test]
+    async fn a_program_is_shown_where_it_was_last_and_since_when_it_comes() {
+        let (clientele, who) = (Clientele::default(), somebody().await);
+        see(&clientele, (&who, "/mcp"), "one", 1);
+        see(&clientele, (&who, "/mcp/files"), "one", 2);
+        let all = clientele.all();
+        let [one] = all.as_slice() else { panic!("{all:?}") };
+        assert_eq!((one.endpoint.as_str(), one.first, one.last), ("/mcp/files", at(1), at(2)));
+        assert_eq!((one.name.as_str(), one.version.as_str()), ("one", "1"));
+    }
+
+    #[tokio::test]
+    async fn f16_made_up_programs_push_out_each_other_and_not_who_still_comes() {
+        let (clientele, who) = (Clientele::default(), somebody().await);
+        for second in 1..=20_000 {
+            see(&clientele, (&who, "/mcp"), &format!("made-up-{second}"), second);
+            see(&clientele, (&who, "/mcp"), "here", second);
+        }
+        let all = clientele.all();
+        assert!(all.len() <= PARTS * MOST, "{}", all.len());
+        assert!(all.iter().any(|client| client.name == "here" && client.first == at(1)));
+    }
 }

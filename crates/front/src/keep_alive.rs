@@ -37,6 +37,10 @@ impl KeepAlive {
         let every = give_or_take(context.limits().keep_alive, byte[0]);
         let comment = Box::pin(sleep_until(Instant::now() + every));
         let enrolled = context.shared.roll.enter(principal, &context.endpoint, kind);
+        // Whoever blocks a principal ends the streams that are on the roll after that: none is in between.
+        if context.shared.ports.authorizer.may_enter(principal, &context.endpoint).is_err() {
+            enrolled.end.cancel();
+        }
         let ended = Box::pin(enrolled.end.clone().cancelled_owned());
         let (expires, clock) = (principal.expires(), context.shared.ports.clock.clone());
         Self { expires, clock, comment, every, enrolled, ended }

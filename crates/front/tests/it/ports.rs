@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -85,6 +86,29 @@ impl Authorizer for Lenient {
 
     fn may_call(&self, _: &Principal, _: &Call, _: &Item) -> Result<Verdict, Failure> {
         Ok(Verdict::default())
+    }
+}
+
+/// Lets everybody in once, and nobody again.
+#[derive(Default)]
+pub(crate) struct Closing(AtomicBool);
+
+impl Authorizer for Closing {
+    fn may_enter(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
+        let is_closed = self.0.swap(true, Ordering::SeqCst);
+        if is_closed { Err(Failure::new(FailureKind::Denied, "blocked by now")) } else { Ok(()) }
+    }
+
+    fn audience(&self, principal: &Principal, endpoint: &EndpointId) -> Option<Audience> {
+        Lenient.audience(principal, endpoint)
+    }
+
+    fn may_see(&self, principal: &Principal, endpoint: &EndpointId, item: &Item) -> Sight {
+        Lenient.may_see(principal, endpoint, item)
+    }
+
+    fn may_call(&self, principal: &Principal, call: &Call, item: &Item) -> Result<Verdict, Failure> {
+        Lenient.may_call(principal, call, item)
     }
 }
 

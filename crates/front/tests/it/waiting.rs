@@ -1,9 +1,11 @@
 //! Streams with nothing to say still say that they are open.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 
+use crate::ports::Closing;
 use crate::world::{World, settings};
 
 #[tokio::test]
@@ -31,4 +33,12 @@ async fn r039_r041_d22_streams_that_wait_keep_saying_so_and_carry_no_ids() {
             comments += event.comments.len();
         }
     }
+}
+
+#[tokio::test]
+async fn r286_a_stream_that_opens_while_its_principal_is_blocked_ends() {
+    let world = World::guarded(settings(), Arc::new(Closing::default())).await;
+    let mut stream = world.modern("alice").listen(json!({"toolsListChanged": true})).await.unwrap();
+    assert_eq!(stream.status, 200, "it was let in");
+    while stream.next_event().await.unwrap().is_some() {}
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::Receiver;
 use weir_core::catalog::{Catalog, CatalogPorts, CatalogSettings, Topology};
 use weir_core::endpoint::{Mode, PageSize, UpstreamRules};
-use weir_core::port::ReplicaId;
+use weir_core::port::{Authorizer, ReplicaId};
 use weir_core::seal::{Key, Sealer};
 use weir_core::{Endpoint, EndpointId, Router, UpstreamId};
 use weir_front::{Front, Ports, Settings};
@@ -31,20 +31,25 @@ pub(crate) fn settings() -> Settings {
 impl World {
     /// For everybody.
     pub(crate) async fn open(settings: Settings) -> Self {
-        Self::new(settings, true, PageSize::default()).await
+        Self::new(settings, true, PageSize::default(), Arc::new(Lenient)).await
     }
 
     /// For bearers of tokens.
     pub(crate) async fn locked(settings: Settings) -> Self {
-        Self::new(settings, false, PageSize::default()).await
+        Self::new(settings, false, PageSize::default(), Arc::new(Lenient)).await
     }
 
     /// For bearers of tokens, with lists of so many items a page.
     pub(crate) async fn paged(settings: Settings, items: usize) -> Self {
-        Self::new(settings, false, PageSize { items, ..PageSize::default() }).await
+        Self::new(settings, false, PageSize { items, ..PageSize::default() }, Arc::new(Lenient)).await
     }
 
-    async fn new(settings: Settings, anonymous: bool, page: PageSize) -> Self {
+    /// For bearers of tokens, by the word of this authorizer at its door.
+    pub(crate) async fn guarded(settings: Settings, authorizer: Arc<dyn Authorizer>) -> Self {
+        Self::new(settings, false, PageSize::default(), authorizer).await
+    }
+
+    async fn new(settings: Settings, anonymous: bool, page: PageSize, authorizer: Arc<dyn Authorizer>) -> Self {
         let (clock, random) = (FakeClock::new(), Arc::new(FakeRandom::new(7)));
         let sealer = Sealer::new(vec![Key::new(1, &[5; 32])]);
         let ports =
@@ -64,7 +69,7 @@ impl World {
         let router = Arc::new(Router::new(catalog.clone(), Lenient::gates()));
         let ports = Ports {
             verifier: Arc::new(Names { anonymous }),
-            authorizer: Arc::new(Lenient),
+            authorizer,
             limiter: Arc::new(Lenient),
             audit: Arc::new(Lenient),
             records: Arc::new(Kept::default()),
