@@ -8,7 +8,7 @@ mod compose;
 mod drill;
 mod image;
 mod manifests;
-mod prometheus;
+pub mod prometheus;
 mod rules;
 mod scene;
 mod units;

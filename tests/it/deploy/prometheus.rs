@@ -44,6 +44,7 @@ impl Prometheus {
         command.arg(format!("--config.file={}", folder.0.join("prometheus.yml").display()));
         command.arg(format!("--storage.tsdb.path={}", folder.0.join("data").display()));
         command.args([&format!("--web.listen-address=127.0.0.1:{port}"), "--log.level=warn"]);
+        command.arg("--enable-feature=exemplar-storage");
         let process = Process::start(command);
         let mut started = Self { process, port, folder };
         started.watch(targets);
@@ -83,6 +84,12 @@ impl Prometheus {
     pub fn range(&self, query: &str, begin: f64, end: f64) -> Value {
         let form = format!("query={}&start={begin}&end={end}&step=1", encoded(query));
         self.api("query_range", &form)["data"]["result"].clone()
+    }
+
+    /// The exemplars that series have had, a list: of each series `seriesLabels` and `exemplars`.
+    pub fn exemplars(&self, query: &str) -> Value {
+        let form = format!("query={}&start=0&end=9999999999", encoded(query));
+        self.api("query_exemplars", &form)["data"].clone()
     }
 
     /// The names of the alerts that fire, with their labels.

@@ -8,7 +8,8 @@ use weir_testkit::{Behaviour, Mockup, RawClient};
 use weir_wire::{LogLevel, Revision};
 
 use super::Collector;
-use crate::harness::{Checked, Process, Weir, free_port, until, until_it};
+use crate::deploy::prometheus::Prometheus;
+use crate::harness::{Checked, Weir, until, until_it};
 
 async fn page(weir: &Weir, accept: &str) -> (String, String) {
     let client = RawClient::new(&format!("{}/metrics", weir.admin_url()));
@@ -79,47 +80,24 @@ async fn f16_how_long_a_scrape_of_two_thousand_series_takes() {
     println!("f16: a scrape of {lines} lines: median {:?}, slowest {:?}", times[50], times[99]);
 }
 
-/// A Prometheus that scrapes weir, in a folder of its own.
-fn prometheus(weir: &Weir) -> (Process, u16, std::path::PathBuf) {
-    let folder = std::env::temp_dir().join(format!("weir-prometheus-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let target = weir.admin_url().trim_start_matches("http://").to_owned();
-    let config = json!({ "scrape_configs": [{ "job_name": "weir", "scrape_interval": "200ms", "scrape_timeout": "200ms",
-        "static_configs": [{ "targets": [target] }] }] });
-    let file = folder.join("prometheus.yml");
-    std::fs::write(&file, config.to_string()).unwrap();
-    let port = free_port();
-    let mut command = Command::new("prometheus");
-    command
-        .arg(format!("--config.file={}", file.display()))
-        .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
-        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-        .arg("--enable-feature=exemplar-storage");
-    (Process::start(command), port, folder)
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_real_prometheus_keeps_the_exemplars_of_a_scrape() {
     let (collector, upstream) = (Collector::start(), Mockup::modern().tools(1).start().await);
     let weir = Weir::with(json!({ "upstreams": { "one": { "url": upstream.url() } },
         "telemetry": { "traces": { "sample": 1.0 }, "otlp": { "endpoint": collector.url() } } }));
     weir.until_listed("/mcp", &["one__tool_0000"]);
-    let (_process, port, folder) = prometheus(&weir);
+    let prometheus = Prometheus::over(&[weir.admin_url().trim_start_matches("http://").to_owned()]);
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
-    let query = "query=mcp_server_operation_duration_seconds_bucket&start=0&end=9999999999";
-    let url = format!("http://127.0.0.1:{port}/api/v1/query_exemplars?{query}");
     let found = until_it("an exemplar in Prometheus", async || {
         client.call("one__tool_0000", json!({})).await;
-        let asked = RawClient::new(&url).send(http::Method::GET, http::HeaderMap::new(), "").await.ok()?;
-        let answer: serde_json::Value = serde_json::from_slice(&asked.finish().await.ok()?.body).ok()?;
-        let all = answer["data"].as_array()?;
-        let tools_call = |series: &&serde_json::Value| series["seriesLabels"]["mcp_method_name"] == "tools/call";
-        all.iter().find(tools_call).map(|series| series["exemplars"][0].clone())
+        let all = prometheus.exemplars("mcp_server_operation_duration_seconds_bucket");
+        let mut all = all.as_array()?.iter();
+        let own = all.find(|series| series["seriesLabels"]["mcp_method_name"] == "tools/call");
+        own.map(|series| series["exemplars"][0].clone())
     })
     .await;
     assert_eq!(found["labels"]["trace_id"].as_str().map(str::len), Some(32), "{found}");
     assert_eq!(found["labels"]["span_id"].as_str().map(str::len), Some(16), "{found}");
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

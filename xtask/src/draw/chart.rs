@@ -58,7 +58,7 @@ impl Chart<'_> {
         let place =
             |(x, y): (f64, f64)| (plot.x + across.place(x) * plot.width, plot.bottom() - upward.place(y) * plot.height);
         match self.style {
-            Style::Stacked => self.stack(picture, plot, place),
+            Style::Stacked => self.stack(picture, place),
             Style::Bars => self.bars(picture, plot, place),
             Style::Lines | Style::Steps => self.strokes(picture, place),
         }
@@ -137,7 +137,7 @@ impl Chart<'_> {
         sums.into_iter().map(|(x, y)| (f64::from_bits(x), y)).collect()
     }
 
-    fn stack(&self, picture: &mut Picture, plot: Area, place: impl Fn((f64, f64)) -> (f64, f64)) {
+    fn stack(&self, picture: &mut Picture, place: impl Fn((f64, f64)) -> (f64, f64)) {
         let mut below: Vec<(f64, f64)> = self.sums().into_iter().map(|(x, _)| (x, 0.0)).collect();
         for (line, colour) in self.lines.iter().zip(PALETTE.iter().cycle()) {
             let own: std::collections::BTreeMap<u64, f64> =
@@ -150,7 +150,6 @@ impl Chart<'_> {
             picture.path(&edge, colour, 1.0, 0);
             below = above;
         }
-        debug_assert!(plot.height > 0.0, "a frame too small to draw in");
     }
 
     /// Names in two columns, each with its last value and its highest.
