@@ -134,11 +134,52 @@ fn the_unit_and_the_scrape_config_name_what_there_is() {
     assert!(unit.contains("ExecStart=/usr/local/bin/weir serve --config /etc/weir/weir.yaml"));
     assert!(unit.contains("ExecReload=/bin/kill -HUP $MAINPID"));
     let stop = unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")).unwrap();
-    let drain = config("{}\n".replace("{}", "upstreams: { a: { command: x } }").as_str()).drain;
+    let drain = config("upstreams: { a: { command: x } }\n").drain;
     assert!(stop.trim_end_matches('s').parse::<u64>().unwrap() > drain.as_secs());
     let scrape = yaml(&read("deploy/prometheus/prometheus.yml"));
     let job = &scrape["scrape_configs"][0];
     assert!(ROUTES.contains(&(job["metrics_path"].as_str().unwrap(), "get")));
     let target = job["static_configs"][0]["targets"][0].as_str().unwrap();
     assert_eq!(target, format!("127.0.0.1:{}", ports().1));
+}
+
+/// What a key leads to in parts of a schema; references and alternatives are followed.
+fn under<'a>(schema: &'a Value, found: Vec<&'a Value>, key: &str) -> Vec<&'a Value> {
+    let mut next = Vec::new();
+    let mut open = found;
+    while let Some(node) = open.pop() {
+        next.extend(
+            node["properties"].get(key).or(Some(&node["additionalProperties"]).filter(|node| node.is_object())),
+        );
+        open.extend(["anyOf", "oneOf", "allOf"].iter().filter_map(|word| node[word].as_array()).flatten());
+        open.extend(node["$ref"].as_str().and_then(|name| schema.pointer(name.trim_start_matches('#'))));
+    }
+    next
+}
+
+#[test]
+fn every_key_of_the_config_that_a_page_names_is_there() {
+    let schema: Value = serde_json::from_str(&weir_gateway::config::schema()).unwrap();
+    let sections = schema["properties"].as_object().unwrap();
+    let docs = std::fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let pages =
+        docs.chain(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root().join(name)));
+    let mut named = 0;
+    for page in pages.filter(|page| page.extension().is_some_and(|kind| kind == "md")) {
+        let text = std::fs::read_to_string(&page).unwrap();
+        // What stands between strokes: a path of keys, perhaps with a value behind it.
+        // The name of a file is none.
+        for code in text.split('`').skip(1).step_by(2) {
+            let path: Vec<&str> = code.split(':').next().unwrap_or_default().split('.').collect();
+            let is_key = |word: &&str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+            if path.len() < 2 || !path.iter().all(is_key) || !sections.contains_key(path[0]) || path[1] == "cedarschema"
+            {
+                continue;
+            }
+            let found = path.iter().fold(vec![&schema], |found, key| under(&schema, found, key));
+            assert!(!found.is_empty(), "{} names `{code}`", page.display());
+            named += 1;
+        }
+    }
+    assert!(named > 20, "{named}");
 }

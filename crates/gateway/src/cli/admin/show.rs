@@ -8,77 +8,76 @@ use super::Command;
 /// The widest a column gets.
 const WIDEST: usize = 48;
 
+/// The columns of a table: their heads, and where in a row their values are.
+type Columns = [(&'static str, &'static str)];
+
+const UPSTREAMS: &Columns = &[
+    ("UPSTREAM", "/id"),
+    ("STATE", "/state"),
+    ("SINCE", "/since"),
+    ("PROTOCOL", "/protocol"),
+    ("P50 MS", "/calls/p50_ms"),
+    ("P99 MS", "/calls/p99_ms"),
+    ("NOW", "/calls/in_flight"),
+    ("FAILED", "/calls/failed"),
+    ("TOOLS", "/catalog/tools"),
+    ("LAST ERROR", "/last_error"),
+];
+
+const ITEMS: &Columns = &[
+    ("EXPOSED", "/exposed"),
+    ("UPSTREAM", "/upstream"),
+    ("NATIVE", "/native"),
+    ("TOKENS", "/tokens_estimated"),
+    ("ARGUMENTS", "/input_validation"),
+];
+
+const SESSIONS: &Columns = &[
+    ("SESSION", "/id"),
+    ("PRINCIPAL", "/principal/subject"),
+    ("PROGRAM", "/software/name"),
+    ("PROTOCOL", "/protocol"),
+    ("SINCE", "/since"),
+    ("CALLS", "/calls"),
+    ("STREAM", "/stream"),
+    ("TOLD OF", "/subscriptions"),
+];
+
+const CLIENTS: &Columns = &[
+    ("PROGRAM", "/software/name"),
+    ("VERSION", "/software/version"),
+    ("SUBJECT", "/principal/subject"),
+    ("ISSUER", "/principal/issuer"),
+    ("PROTOCOL", "/protocol"),
+    ("STREAMS", "/streams"),
+    ("CALLS", "/calls"),
+    ("SEEN", "/last_seen"),
+];
+
+const LIMITS: &Columns = &[("LIMIT", "/limit"), ("OF", "/of/name"), ("ALLOWS", "/allows"), ("REFUSES MS", "/wait_ms")];
+
+const CALLS: &Columns = &[
+    ("CALL", "/id"),
+    ("TOOL", "/tool"),
+    ("UPSTREAM", "/upstream"),
+    ("PRINCIPAL", "/principal/subject"),
+    ("PHASE", "/phase"),
+    ("AGE MS", "/age_ms"),
+    ("REQUEST", "/request"),
+];
+
 /// An answer for people.
 pub(super) fn show(command: &Command, answer: &Value) -> String {
     match command {
-        Command::Upstreams { id: None } => table(
-            &answer["upstreams"],
-            &[
-                ("UPSTREAM", "/id"),
-                ("STATE", "/state"),
-                ("SINCE", "/since"),
-                ("PROTOCOL", "/protocol"),
-                ("P50 MS", "/calls/p50_ms"),
-                ("P99 MS", "/calls/p99_ms"),
-                ("NOW", "/calls/in_flight"),
-                ("FAILED", "/calls/failed"),
-                ("TOOLS", "/catalog/tools"),
-                ("LAST ERROR", "/last_error"),
-            ],
-        ),
+        Command::Upstreams { id: None } => table(&answer["upstreams"], UPSTREAMS),
         Command::Catalog { .. } => {
-            let columns = [
-                ("EXPOSED", "/exposed"),
-                ("UPSTREAM", "/upstream"),
-                ("NATIVE", "/native"),
-                ("TOKENS", "/tokens_estimated"),
-                ("ARGUMENTS", "/input_validation"),
-            ];
             let total = format!("{} in all, about {} tokens\n", answer["total"], answer["tokens_estimated"]);
-            table(&answer["items"], &columns) + &total
+            table(&answer["items"], ITEMS) + &total
         }
-        Command::Sessions => table(
-            &answer["sessions"],
-            &[
-                ("SESSION", "/id"),
-                ("PRINCIPAL", "/principal/subject"),
-                ("PROGRAM", "/software/name"),
-                ("PROTOCOL", "/protocol"),
-                ("SINCE", "/since"),
-                ("CALLS", "/calls"),
-                ("STREAM", "/stream"),
-                ("TOLD OF", "/subscriptions"),
-            ],
-        ),
-        Command::Clients => table(
-            &answer["clients"],
-            &[
-                ("PROGRAM", "/software/name"),
-                ("VERSION", "/software/version"),
-                ("SUBJECT", "/principal/subject"),
-                ("ISSUER", "/principal/issuer"),
-                ("PROTOCOL", "/protocol"),
-                ("STREAMS", "/streams"),
-                ("CALLS", "/calls"),
-                ("SEEN", "/last_seen"),
-            ],
-        ),
-        Command::Limits => table(
-            &answer["refusing"],
-            &[("LIMIT", "/limit"), ("OF", "/of/name"), ("ALLOWS", "/allows"), ("REFUSES MS", "/wait_ms")],
-        ),
-        Command::Calls { .. } => table(
-            &answer["calls"],
-            &[
-                ("CALL", "/id"),
-                ("TOOL", "/tool"),
-                ("UPSTREAM", "/upstream"),
-                ("PRINCIPAL", "/principal/subject"),
-                ("PHASE", "/phase"),
-                ("AGE MS", "/age_ms"),
-                ("REQUEST", "/request"),
-            ],
-        ),
+        Command::Sessions => table(&answer["sessions"], SESSIONS),
+        Command::Clients => table(&answer["clients"], CLIENTS),
+        Command::Limits => table(&answer["refusing"], LIMITS),
+        Command::Calls { .. } => table(&answer["calls"], CALLS),
         Command::Upstreams { .. } | Command::Config => facts(answer, ""),
         _ => done(answer),
     }
