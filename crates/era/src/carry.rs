@@ -54,7 +54,7 @@ pub fn to_modern(class: CapabilityClass, raw: Option<&[u8]>, theirs: &[Extension
         }
         let said = raw.and_then(|raw| scan::find(raw, name).map(|range| &raw[range]));
         match said.filter(|value| scan::is_object(value)) {
-            Some(said) => object.raw(name, &no_more(carried, said)),
+            Some(said) => object.raw(name, &no_more(carried, name, said)),
             None => object.raw(name, own),
         };
     }
@@ -66,17 +66,18 @@ pub fn to_modern(class: CapabilityClass, raw: Option<&[u8]>, theirs: &[Extension
     (carried, out.freeze())
 }
 
-/// What a client says of one ability, without the ways of being asked that are not carried. No two abilities have a way of
-/// the same name.
-fn no_more(carried: CapabilityClass, said: &[u8]) -> Bytes {
-    let ways = [
-        ("tools", CapabilityClass::SAMPLING_TOOLS),
-        ("form", CapabilityClass::ELICITATION_FORM),
-        ("url", CapabilityClass::ELICITATION_URL),
-    ];
+/// What a client says of the ability `name`, without the ways of being asked that are not carried: those beyond its class, other
+/// servers' contexts, which weir never asks for, and news of changed roots, for which a modern server has no words.
+fn no_more(carried: CapabilityClass, name: &str, said: &[u8]) -> Bytes {
+    use CapabilityClass as C;
+    let ways: &[(&str, bool)] = match name {
+        "sampling" => &[("tools", carried.has(C::SAMPLING_TOOLS)), ("context", false)],
+        "elicitation" => &[("form", carried.has(C::ELICITATION_FORM)), ("url", carried.has(C::ELICITATION_URL))],
+        _ => &[("listChanged", false)],
+    };
     let said = Bytes::copy_from_slice(said);
-    let more = ways.into_iter().filter(|(way, one)| !carried.has(*one) && scan::find(&said, way).is_some());
-    let edits = more.fold(Edits::new(), |edits, (way, _)| edits.remove(way));
+    let more = ways.iter().filter(|(way, is_carried)| !is_carried && scan::find(&said, way).is_some());
+    let edits = more.fold(Edits::new(), |edits, (way, _)| edits.remove(*way));
     edits.apply_checked(&said).map_or_else(|_| said.clone(), |(said, _)| said)
 }
 
@@ -158,11 +159,11 @@ mod tests {
 
     #[test]
     fn r079_a_way_of_being_asked_that_is_not_carried_is_not_told_in_the_clients_words_either() {
-        let raw =
-            br#"{"elicitation":{"form":{"y":2},"url":{}},"sampling":{"tools":{},"context":{}},"roots":{"url":1}}"#;
-        let class = CapabilityClass::ELICITATION_FORM.with(CapabilityClass::SAMPLING);
+        let raw = br#"{"elicitation":{"form":{"y":2},"url":{}},"sampling":{"tools":{},"context":{},"z":1},
+"roots":{"listChanged":true,"x":1}}"#;
+        let class = CapabilityClass::ELICITATION_FORM.with(CapabilityClass::SAMPLING).with(CapabilityClass::ROOTS);
         let told = to_modern(class, Some(raw), &[]).1;
-        assert_eq!(told, r#"{"sampling":{"context":{}},"elicitation":{"form":{"y":2}}}"#);
+        assert_eq!(told, r#"{"sampling":{"z":1},"elicitation":{"form":{"y":2}},"roots":{"x":1}}"#);
         let url = to_modern(CapabilityClass::ELICITATION_URL, Some(raw), &[]).1;
         assert_eq!(url, r#"{"elicitation":{"url":{}}}"#);
     }

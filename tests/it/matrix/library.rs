@@ -1,7 +1,7 @@
 //! Prompts, resources, templates and completion.
 
 use serde_json::json;
-use weir_testkit::Answer;
+use weir_testkit::{Answer, Behaviour};
 use weir_wire::Revision;
 
 use super::world::World;
@@ -30,6 +30,15 @@ pub async fn r128_r138_prompts_are_listed_got_and_completed_under_their_names(wo
         let seen = world.mockup.requests_of("completion/complete").pop().unwrap();
         let takes = world.upstream >= Revision::V2025_06_18;
         assert_eq!(seen.message["params"].get("context"), takes.then_some(&with["context"]), "R137");
+        // One that completes nothing, and says so only now.
+        let unknown = Behaviour::error(-32601, "no such method", json!({}));
+        world.mockup.on(
+            "completion/complete",
+            1,
+            if world.upstream.is_modern() { unknown.with_status(404) } else { unknown },
+        );
+        let none = client.ask("completion/complete", with).await;
+        assert_eq!(none.result()["completion"]["values"], json!([]), "{:?}", none.last());
     }
 }
 

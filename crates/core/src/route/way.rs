@@ -19,6 +19,9 @@ use crate::reply::{End, Event, Note, NoteKind, Payload};
 /// The most values of one completion (server/utilities/completion).
 const MOST_VALUES: usize = 100;
 
+/// What is told where an upstream completes nothing: others of the endpoint may, so the method itself is there.
+const NO_VALUES: &[u8] = br#"{"completion":{"values":[]}}"#;
+
 /// What an end goes through.
 #[derive(Default)]
 pub(super) struct Way {
@@ -104,6 +107,9 @@ impl Way {
                     None => End::Complete(Payload::Whole(result)),
                 }
             }
+            (End::Failed(failure), _) if self.completion && is_not_served(&failure) => {
+                End::Complete(Payload::Whole(Bytes::from_static(NO_VALUES)))
+            }
             (End::Failed(failure), Some(uri)) if is_not_found(&failure) => Failure::unknown_resource(uri).into(),
             (End::Complete(Payload::Whole(result)), _) if self.completion => End::Complete(Payload::Whole(cut(result))),
             (end, _) => end,
@@ -116,6 +122,10 @@ fn is_not_found(failure: &Failure) -> bool {
     let FailureKind::Upstream(error) = failure.kind() else { return false };
     let names_uri = || error.data.as_ref().is_some_and(|data| scan::find(data, "uri").is_some());
     error.code == code::RESOURCE_NOT_FOUND || (error.code == code::INVALID_PARAMS && names_uri())
+}
+
+fn is_not_served(failure: &Failure) -> bool {
+    matches!(failure.kind(), FailureKind::Upstream(error) if error.code == code::METHOD_NOT_FOUND)
 }
 
 /// Takes away what no client expects.
@@ -152,6 +162,21 @@ mod tests {
         for odd in ["{}", r#"{"completion":5}"#, r#"{"completion":{"values":5}}"#] {
             assert_eq!(cut(Bytes::from_static(odd.as_bytes())), odd);
         }
+    }
+
+    #[test]
+    fn r138_who_completes_nothing_has_no_values_and_other_errors_pass() {
+        let failed = |code| {
+            let error = crate::failure::UpstreamError { code, message: "m".into(), data: None };
+            End::from(Failure::new(FailureKind::Upstream(error), "m"))
+        };
+        let of = |completion, code| match (Way { completion, ..Way::default() }).pass(failed(code)) {
+            End::Complete(Payload::Whole(result)) => Some(result),
+            _ => None,
+        };
+        assert_eq!(of(true, code::METHOD_NOT_FOUND).as_deref(), Some(NO_VALUES));
+        assert_eq!(of(true, code::INVALID_PARAMS), None);
+        assert_eq!(of(false, code::METHOD_NOT_FOUND), None);
     }
 
     #[test]
