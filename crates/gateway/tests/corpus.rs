@@ -1,15 +1,46 @@
-//! Runs the body of the fuzz target `config` over its committed corpus and mutations of it, so that CI needs no fuzzer.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+//! Runs the bodies of all fuzz targets over their committed corpus and mutations of it, so that CI needs no fuzzer.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use std::path::Path;
 
-use weir_gateway::fuzzing;
+use weir_core::fuzzing as core;
+use weir_gateway::fuzzing as gateway;
+use weir_wire::fuzzing as wire;
 
-/// Mutations of each corpus file.
-const ROUNDS: u64 = 100;
+/// What breaks JSON, headers and SSE in interesting places.
+const WIRE: &[&str] = &[
+    "{", "}", "[", "]", "\"", ",", ":", "\\", "\\u", "0", "e", "-", "+", ".", " ", "\n", "\r", "\0", "\u{1}", "tfn",
+    "1", "a", "=", "?", "\u{feff}", "é",
+];
+
+/// Pieces that change what a schema means, or what a cursor is.
+const CORE: &[&str] = &[
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    "\"",
+    "\n",
+    "1",
+    "A",
+    "-",
+    "_",
+    "\0",
+    "ä",
+    "\"$ref\":\"#\",",
+    "\"not\":",
+    "\"allOf\":[",
+    "{},",
+    "\"items\":",
+    "\"$id\":\"a\",",
+    "#/$defs/d1",
+    "\"unevaluatedProperties\":false,",
+    "\"properties\":",
+];
 
 /// Pieces that change what YAML means.
-const SALT: &[&str] = &[
+const CONFIG: &[&str] = &[
     "{",
     "}",
     "[",
@@ -37,52 +68,99 @@ const SALT: &[&str] = &[
     "1e9",
     "99999999999999999999",
     "é",
-    "\u{0}",
+    "\0",
     "upstreams",
     "limits",
     "0s",
     "5MiB",
 ];
 
-/// A small generator with a fixed seed (xorshift), so that every run tries the same.
+/// A small generator with a fixed seed (SplitMix64), so that every run tries the same.
 struct Dice(u64);
 
 impl Dice {
     fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % sides.max(1) as u64).unwrap()
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((mixed ^ (mixed >> 31)) % sides.max(1) as u64).expect("smaller than a usize")
     }
 
-    fn mutate(&mut self, seed: &[u8]) -> Vec<u8> {
+    /// A seed with a few changes: pieces of salt or of another seed put in or over, bits turned, parts cut out or repeated.
+    fn mutate(&mut self, seed: &[u8], other: &[u8], salt: &[&str]) -> Vec<u8> {
         let mut bytes = seed.to_vec();
-        for _ in 0..=self.roll(3) {
+        for _ in 0..=self.roll(4) {
             let at = self.roll(bytes.len() + 1);
-            let end = (at + self.roll(10)).min(bytes.len());
-            let insert = match self.roll(3) {
-                0 => SALT[self.roll(SALT.len())].as_bytes().to_vec(),
-                1 => bytes[at..end].repeat(2),
-                _ => Vec::new(),
+            let end = (at + self.roll(12)).min(bytes.len());
+            let piece = match self.roll(7) {
+                0 | 1 => salt[self.roll(salt.len())].as_bytes().to_vec(),
+                2 => bytes[at..end].repeat(2),
+                3 => bytes[at..end].iter().map(|byte| byte ^ (1 << self.roll(8))).collect(),
+                4 => Vec::new(),
+                // Most of these are no UTF-8.
+                5 => vec![self.roll(256).to_le_bytes()[0]],
+                _ => {
+                    let from = self.roll(other.len() + 1);
+                    other[from..(from + self.roll(24)).min(other.len())].to_vec()
+                }
             };
-            bytes.splice(at..end, insert);
+            let end = if self.roll(2) == 0 { at } else { end };
+            drop(bytes.splice(at..end, piece));
         }
         bytes
     }
 }
 
-#[test]
-fn g01_config_holds_over_its_corpus() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/config");
-    let mut seen = 0;
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let seed = std::fs::read(entry.unwrap().path()).unwrap();
-        fuzzing::config(&seed);
-        for round in 0..ROUNDS {
-            let mut dice = Dice(0x9E37_79B9_7F4A_7C15 ^ (round << 8) ^ seed.len() as u64);
-            fuzzing::config(&dice.mutate(&seed));
+/// Runs a target over its corpus, and so many mutations of each file.
+fn run(name: &str, (rounds, salt): (usize, &[&str]), target: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
+    let entries = std::fs::read_dir(&folder).expect("the corpus is committed");
+    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let seeds: Vec<Vec<u8>> = paths.iter().map(|path| std::fs::read(path).unwrap()).collect();
+    assert!(seeds.len() >= 5, "the corpus of {name} is gone");
+    let mut dice = Dice(0x5eed);
+    for seed in &seeds {
+        target(seed);
+        for _ in 0..rounds {
+            let other = &seeds[dice.roll(seeds.len())];
+            target(&dice.mutate(seed, other, salt));
         }
-        seen += 1;
     }
-    assert!(seen >= 20, "only {seen} corpus files");
+}
+
+#[test]
+fn b01_b03_b06_envelope_corpus() {
+    run("envelope", (400, WIRE), wire::envelope);
+}
+
+#[test]
+fn b10_mcp_headers_corpus() {
+    run("mcp_headers", (400, WIRE), wire::mcp_headers);
+}
+
+#[test]
+fn sse_decode_corpus() {
+    run("sse_decode", (400, WIRE), wire::sse_decode);
+}
+
+#[test]
+fn d20_sse_reencode_corpus() {
+    run("sse_reencode", (400, WIRE), wire::sse_reencode);
+}
+
+#[test]
+fn b16_cursor_open_corpus() {
+    run("cursor_open", (300, CORE), core::cursor_open);
+}
+
+#[test]
+fn b23_schema_cost_corpus() {
+    run("schema_cost", (300, CORE), core::schema_cost);
+}
+
+#[test]
+fn g01_config_corpus() {
+    run("config", (100, CONFIG), gateway::config);
 }
