@@ -11,20 +11,7 @@ use tokio::net::TcpStream;
 use weir_testkit::{Faultd, Mockup, RawClient};
 use weir_wire::Revision;
 
-use crate::harness::{Weir, soon};
-
-/// The 99th percentile of so many calls, one after the other.
-async fn p99(client: &RawClient, calls: usize) -> Duration {
-    let mut times = Vec::with_capacity(calls);
-    for number in 0..calls {
-        let begun = Instant::now();
-        let answer = client.call("one__tool_0000", json!({ "n": number })).await.unwrap();
-        times.push(begun.elapsed());
-        assert_eq!(answer.text(), format!(r#"{{"n":{number}}}"#));
-    }
-    times.sort_unstable();
-    times[calls * 99 / 100]
-}
+use crate::harness::{Weir, p99, soon};
 
 async fn weir_over_one() -> (Mockup, Weir) {
     let upstream = Mockup::modern().tools(1).start().await;

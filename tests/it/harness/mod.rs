@@ -15,6 +15,9 @@ pub use weir::{Weir, binary, free_port, peers};
 
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+use weir_testkit::RawClient;
+
 /// How long anything may take before a test gives up. Far above what it takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -34,7 +37,20 @@ pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The same for an attempt that waits itself.
+/// The 99th percentile of so many calls, one after the other, each of which has to be answered well.
+pub async fn p99(client: &RawClient, calls: usize) -> Duration {
+    let mut times = Vec::with_capacity(calls);
+    for number in 0..calls {
+        let begun = Instant::now();
+        let answer = client.call("one__tool_0000", json!({ "n": number })).await.unwrap();
+        times.push(begun.elapsed());
+        assert_eq!(answer.text(), format!(r#"{{"n":{number}}}"#));
+    }
+    times.sort_unstable();
+    times[calls * 99 / 100]
+}
+
+/// The same as [`until`] for an attempt that waits itself.
 ///
 /// # Panics
 /// After [`PATIENCE`].

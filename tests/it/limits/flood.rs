@@ -8,22 +8,10 @@ use serde_json::json;
 use weir_testkit::RawClient;
 
 use super::{from, weir_with};
+use crate::harness::p99;
 
 /// What the one may, at once and in a second.
 const RATE: u32 = 50;
-
-/// The 99th percentile of so many calls, one after the other, none of which is refused.
-async fn p99(client: &RawClient, calls: usize) -> Duration {
-    let mut times = Vec::with_capacity(calls);
-    for number in 0..calls {
-        let begun = Instant::now();
-        let answer = client.call("one__tool_0000", json!({ "n": number })).await.unwrap();
-        times.push(begun.elapsed());
-        assert_eq!(answer.text(), format!(r#"{{"n":{number}}}"#));
-    }
-    times.sort_unstable();
-    times[calls * 99 / 100]
-}
 
 /// Comes at so many times the rate until told to stop; gives how many were let in and how many refused, and in what time.
 async fn flood(client: RawClient, times: u32, stop: Arc<AtomicBool>) -> (usize, usize, Duration) {
