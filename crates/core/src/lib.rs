@@ -40,7 +40,7 @@ pub use catalog::Catalog;
 pub use endpoint::Endpoint;
 pub use failure::{Failure, FailureKind};
 pub use names::{EndpointId, UpstreamId};
-pub use parked::{Parked, ParkedId};
+pub use parked::{Parked, ParkedCall, ParkedId};
 pub use principal::Principal;
 pub use reply::{End, Event, Note, Payload, Reply};
 pub use route::Router;

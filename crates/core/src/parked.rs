@@ -18,7 +18,9 @@ use weir_wire::scan;
 use weir_wire::write::ObjectWriter;
 
 use crate::ask::Ask;
+use crate::call::RequestName;
 use crate::failure::Failure;
+use crate::names::{EndpointId, UpstreamId};
 use crate::port::Parking;
 use crate::principal::Principal;
 use crate::reply::{End, Event, Reply, ReplySource};
@@ -44,6 +46,38 @@ pub struct Parked {
     reply: Reply,
     open: Vec<Open>,
     asked: u64,
+}
+
+/// Whose a call is that waits, of what, and for what: what operators are shown of it.
+#[derive(Clone, Debug)]
+pub struct Stay {
+    /// Whose it is.
+    pub principal: Principal,
+    /// The request that ended with its questions.
+    pub request: RequestName,
+    /// Where it was made.
+    pub endpoint: EndpointId,
+    /// At which upstream it waits.
+    pub upstream: UpstreamId,
+    /// The call's own method.
+    pub method: &'static str,
+    /// The name that the client uses.
+    pub exposed: Arc<str>,
+    /// What was asked: the methods of the open questions, in the order in which they were asked.
+    pub questions: Vec<&'static str>,
+}
+
+/// A call that waits, as operators see it.
+#[derive(Clone, Debug)]
+pub struct ParkedCall {
+    /// Names it among the parked calls of this process; it opens nothing.
+    pub number: u64,
+    /// What is known of it.
+    pub stay: Stay,
+    /// How long it has been waiting.
+    pub age: Duration,
+    /// How long it may wait yet.
+    pub left: Duration,
 }
 
 /// A question under the key by which the client answers it. Keys are never used again in the same call.
@@ -86,6 +120,10 @@ impl Parked {
             }
         }
         self
+    }
+
+    fn asked(&self) -> Vec<&'static str> {
+        self.open.iter().map(|open| open.ask.question.method.as_str()).collect()
     }
 
     /// An `input_required` result with what is open.
@@ -131,11 +169,12 @@ pub fn is_answer(method: Method, value: &[u8]) -> bool {
         }
 }
 
-/// Where the calls of one principal are parked.
+/// Where a call is parked, and what is known of it there.
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) parking: Arc<dyn Parking>,
-    pub(crate) principal: Principal,
+    /// Without its questions.
+    pub(crate) stay: Stay,
 }
 
 impl Place {
@@ -154,14 +193,18 @@ impl Place {
     pub(crate) fn resume(self, id: ParkedId, answers: Option<&Bytes>) -> Result<Reply, Failure> {
         let gone =
             || Failure::invalid_params("This call no longer waits for input: make it again without `requestState`");
-        let parked = self.parking.take(&self.principal, id).ok_or_else(gone)?;
+        let parked = self.parking.take(&self.stay.principal, id).ok_or_else(gone)?;
         let none = Bytes::from_static(b"{}");
         let answers = answers.unwrap_or(&none);
         if let Err(failure) = parked.check(answers) {
-            self.parking.park(&self.principal, Some(id), parked)?;
+            self.parking.park(self.stay(&parked), Some(id), parked)?;
             return Err(failure);
         }
         Ok(self.going_on(parked.answered(answers)))
+    }
+
+    fn stay(&self, parked: &Parked) -> Stay {
+        Stay { questions: parked.asked(), ..self.stay.clone() }
     }
 
     fn going_on(self, parked: Parked) -> Reply {
@@ -210,7 +253,7 @@ impl Rounds {
     fn park(&mut self) -> End {
         let Some(parked) = self.parked.take() else { return Failure::internal("a call was parked twice").into() };
         let result = parked.questions();
-        match self.place.parking.park(&self.place.principal, None, parked) {
+        match self.place.parking.park(self.place.stay(&parked), None, parked) {
             Ok(id) => End::Parked { id, result },
             Err(failure) => failure.into(),
         }

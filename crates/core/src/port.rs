@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use crate::failure::Failure;
-use crate::parked::{Parked, ParkedId};
+use crate::parked::{Parked, ParkedCall, ParkedId, Stay};
 use crate::principal::Principal;
 
 /// A boxed future, as ports return them.
@@ -180,13 +180,19 @@ pub trait Parking: Send + Sync {
     ///
     /// # Errors
     /// `Busy`: the principal has as many as it may, or all together have. The call is dropped, which cancels it.
-    fn park(&self, principal: &Principal, again: Option<ParkedId>, parked: Parked) -> Result<ParkedId, Failure>;
+    fn park(&self, stay: Stay, again: Option<ParkedId>, parked: Parked) -> Result<ParkedId, Failure>;
 
     /// Takes a call out: a name is good once. Unknown, foreign, used and expired ones are all the same.
     fn take(&self, principal: &Principal, id: ParkedId) -> Option<Parked>;
 
     /// Drops the calls whose time is over, which cancels them at their upstreams. To be called now and then.
     fn sweep(&self);
+
+    /// The calls that wait, the oldest first.
+    fn waiting(&self) -> Vec<ParkedCall>;
+
+    /// Drops the calls of which `which` says so, which cancels them at their upstreams; gives how many.
+    fn stop(&self, which: &dyn Fn(u64, &Stay) -> bool) -> usize;
 }
 
 /// Fetches a document by URL for whoever may not open sockets: bounded in bytes and time, without redirects.

@@ -23,7 +23,7 @@ use crate::endpoint::Mode;
 use crate::failure::{Failure, FailureKind};
 use crate::live::{Live, LiveCalls, Phase};
 use crate::names::{EndpointId, uri};
-use crate::parked::{ParkedId, Place};
+use crate::parked::{ParkedId, Place, Stay};
 use crate::port::{Attempt, Decision, Parking, Sight};
 use crate::principal::Principal;
 use crate::reply::{End, Event, Reply, ReplySource};
@@ -164,8 +164,8 @@ impl Router {
             }
             Err(failure) => return record.on(Reply::ended(failure), Way::default()),
         };
-        let place = self.parking.clone().map(|parking| Place { parking, principal: principal.clone() });
-        let place = place.filter(|_| call.asked == AskedBy::Rounds);
+        let parking = self.parking.as_ref().filter(|_| call.asked == AskedBy::Rounds).cloned();
+        let place = parking.map(|parking| Place { parking, stay: stay(&principal, &call, &item) });
         if let Some(Resume::Parked(id)) = call.resume {
             live.is(Phase::Answering);
             let reply = live.over(resumed(place, id, &call).unwrap_or_else(Reply::ended));
@@ -298,6 +298,19 @@ impl Router {
             }),
             None => target::unknown(kind, name),
         }
+    }
+}
+
+/// What is known of a call where it waits.
+fn stay(principal: &Principal, call: &Call, item: &Item) -> Stay {
+    Stay {
+        principal: principal.clone(),
+        request: call.request.clone(),
+        endpoint: call.endpoint.clone(),
+        upstream: item.tool.upstream.clone(),
+        method: call.method.as_str(),
+        exposed: item.exposed.clone(),
+        questions: Vec::new(),
     }
 }
 

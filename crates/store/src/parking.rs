@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use weir_core::failure::{Failure, FailureKind};
+use weir_core::parked::{ParkedCall, Stay};
 use weir_core::port::{Clock, Parking, Random, random_id};
 use weir_core::telemetry::{Operation, instruments};
 use weir_core::{Parked, ParkedId, Principal};
@@ -41,10 +42,15 @@ pub struct MemoryParking {
 struct Lot {
     caps: ParkingCaps,
     calls: HashMap<(Principal, ParkedId), Place>,
+    /// How many were parked so far.
+    last: u64,
 }
 
 struct Place {
     call: Parked,
+    stay: Stay,
+    number: u64,
+    since: Duration,
     until: Duration,
 }
 
@@ -52,7 +58,7 @@ impl MemoryParking {
     /// An empty one.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, random: Arc<dyn Random>, caps: ParkingCaps) -> Self {
-        Self { clock, random, lot: Mutex::new(Lot { caps, calls: HashMap::new() }) }
+        Self { clock, random, lot: Mutex::new(Lot { caps, calls: HashMap::new(), last: 0 }) }
     }
 
     /// Goes by other caps from now on; calls that are there stay.
@@ -60,8 +66,9 @@ impl MemoryParking {
         self.lock().caps = caps;
     }
 
-    fn park_now(&self, principal: &Principal, again: Option<ParkedId>, parked: Parked) -> Result<ParkedId, Failure> {
+    fn park_now(&self, stay: Stay, again: Option<ParkedId>, call: Parked) -> Result<ParkedId, Failure> {
         self.sweep();
+        let principal = &stay.principal;
         let id = again.unwrap_or_else(|| ParkedId(random_id(&*self.random)));
         let mut lot = self.lock();
         let own = || lot.calls.keys().filter(|(owner, _)| owner == principal).count();
@@ -71,8 +78,11 @@ impl MemoryParking {
             let text = "Too many calls wait for input: answer one, or try again later";
             return Err(Failure::new(FailureKind::Busy, text));
         }
-        let until = self.clock.monotonic() + lot.caps.time;
-        lot.calls.insert((principal.clone(), id), Place { call: parked, until });
+        let since = self.clock.monotonic();
+        let until = since + lot.caps.time;
+        lot.last += 1;
+        let number = lot.last;
+        lot.calls.insert((principal.clone(), id), Place { call, stay, number, since, until });
         count(1);
         Ok(id)
     }
@@ -84,14 +94,21 @@ impl MemoryParking {
         Some(place.call)
     }
 
+    fn drop_those(&self, which: impl Fn(&Place) -> bool) -> usize {
+        let those: Vec<_> = self.lock().calls.extract_if(|_, place| which(place)).collect();
+        // Dropped outside of the lock.
+        count(-those.len().cast_signed());
+        those.len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Lot> {
         lock(&self.lot)
     }
 }
 
 impl Parking for MemoryParking {
-    fn park(&self, principal: &Principal, again: Option<ParkedId>, parked: Parked) -> Result<ParkedId, Failure> {
-        PARK.time(|| self.park_now(principal, again, parked))
+    fn park(&self, stay: Stay, again: Option<ParkedId>, parked: Parked) -> Result<ParkedId, Failure> {
+        PARK.time(|| self.park_now(stay, again, parked))
     }
 
     fn take(&self, principal: &Principal, id: ParkedId) -> Option<Parked> {
@@ -100,9 +117,25 @@ impl Parking for MemoryParking {
 
     fn sweep(&self) {
         let now = self.clock.monotonic();
-        let over: Vec<_> = self.lock().calls.extract_if(|_, place| place.until <= now).collect();
-        // Dropped outside of the lock.
-        count(-over.len().cast_signed());
+        self.drop_those(|place| place.until <= now);
+    }
+
+    fn waiting(&self) -> Vec<ParkedCall> {
+        self.sweep();
+        let now = self.clock.monotonic();
+        let seen = |place: &Place| ParkedCall {
+            number: place.number,
+            stay: place.stay.clone(),
+            age: now.saturating_sub(place.since),
+            left: place.until.saturating_sub(now),
+        };
+        let mut all: Vec<_> = self.lock().calls.values().map(seen).collect();
+        all.sort_by_key(|call| call.number);
+        all
+    }
+
+    fn stop(&self, which: &dyn Fn(u64, &Stay) -> bool) -> usize {
+        self.drop_those(|place| which(place.number, &place.stay))
     }
 }
 
@@ -122,12 +155,26 @@ impl std::fmt::Debug for MemoryParking {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use weir_core::Reply;
+    use weir_core::call::RequestName;
+    use weir_core::names::{EndpointId, UpstreamId};
 
     use super::*;
     use crate::fake::{FakeClock, FakeRandom, principal};
 
     fn call() -> Parked {
         Parked::new(Reply::ended(Failure::internal("over")))
+    }
+
+    fn of(principal: &Principal) -> Stay {
+        Stay {
+            principal: principal.clone(),
+            request: RequestName::from_bits(7),
+            endpoint: EndpointId::new("/mcp"),
+            upstream: UpstreamId::new("u").unwrap(),
+            method: "tools/call",
+            exposed: "u__t".into(),
+            questions: vec!["elicitation/create"],
+        }
     }
 
     fn parking(total: usize, per_principal: usize) -> (Arc<FakeClock>, MemoryParking) {
@@ -140,7 +187,8 @@ mod tests {
     async fn r174_r175_a_call_is_taken_once_in_time_and_by_its_own_principal() {
         let (clock, parking) = parking(10, 10);
         let (ada, bob) = (principal("ada").await, principal("bob").await);
-        let (first, second) = (parking.park(&ada, None, call()).unwrap(), parking.park(&ada, None, call()).unwrap());
+        let (first, second) =
+            (parking.park(of(&ada), None, call()).unwrap(), parking.park(of(&ada), None, call()).unwrap());
         assert!(parking.take(&bob, first).is_none());
         assert!(parking.take(&ada, first).is_some());
         assert!(parking.take(&ada, first).is_none());
@@ -153,14 +201,32 @@ mod tests {
         let (clock, parking) = parking(3, 2);
         let (ada, bob, all) = (principal("ada").await, principal("bob").await, principal("").await);
         for _ in 0..2 {
-            parking.park(&ada, None, call()).unwrap();
+            parking.park(of(&ada), None, call()).unwrap();
         }
-        assert_eq!(parking.park(&ada, None, call()).unwrap_err().reason(), "busy");
-        parking.park(&bob, None, call()).unwrap();
-        assert_eq!(parking.park(&all, None, call()).unwrap_err().reason(), "busy");
+        assert_eq!(parking.park(of(&ada), None, call()).unwrap_err().reason(), "busy");
+        parking.park(of(&bob), None, call()).unwrap();
+        assert_eq!(parking.park(of(&all), None, call()).unwrap_err().reason(), "busy");
         clock.advance(Duration::from_secs(61));
         for _ in 0..3 {
-            parking.park(&all, None, call()).unwrap();
+            parking.park(of(&all), None, call()).unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn operators_see_what_waits_the_oldest_first_and_drop_it() {
+        let (clock, parking) = parking(10, 10);
+        let (ada, bob) = (principal("ada").await, principal("bob").await);
+        let first = parking.park(of(&ada), None, call()).unwrap();
+        clock.advance(Duration::from_secs(20));
+        parking.park(of(&bob), None, call()).unwrap();
+        let seen = parking.waiting();
+        let times: Vec<_> = seen.iter().map(|call| (call.age.as_secs(), call.left.as_secs())).collect();
+        assert_eq!(times, [(20, 40), (0, 60)]);
+        assert_eq!(parking.stop(&|number, _| number == seen[0].number), 1);
+        assert!(parking.take(&ada, first).is_none(), "it is gone");
+        assert_eq!(parking.stop(&|_, stay| stay.principal == ada), 0);
+        assert_eq!(parking.waiting().len(), 1);
+        clock.advance(Duration::from_secs(60));
+        assert!(parking.waiting().is_empty(), "over");
     }
 }

@@ -9,7 +9,7 @@ use super::{Operator, body, over, token};
 use crate::harness::{Checked, Weir, soon, until_it};
 
 /// A config that knows Ada and Bob by their keys, and Ada's and Bob's headers.
-fn with_two(upstreams: &[(&str, &Mockup)]) -> (Value, [String; 2]) {
+pub fn with_two(upstreams: &[(&str, &Mockup)]) -> (Value, [String; 2]) {
     let mut config = over(upstreams);
     let made = ["ada", "bob"].map(token);
     let entries: Vec<Value> = ["ada", "bob"]

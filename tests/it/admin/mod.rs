@@ -3,9 +3,11 @@
 mod clients;
 mod doors;
 mod page;
+mod parked;
 mod process;
 mod upstreams;
 
+pub use clients::with_two;
 use http::{HeaderMap, HeaderValue, Method, header};
 use serde_json::{Value, json};
 use weir_testkit::{Answer, RawClient};

@@ -7,7 +7,6 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::ask::{Hearing, Question, Word};
-use crate::names::UpstreamId;
 use crate::principal::Identity;
 use crate::reply::Payload;
 
@@ -16,12 +15,15 @@ use crate::reply::Payload;
 struct Lot {
     calls: Mutex<HashMap<(Principal, ParkedId), Parked>>,
     named: AtomicU8,
+    /// What was said of each.
+    told: Mutex<Vec<Stay>>,
 }
 
 impl Parking for Lot {
-    fn park(&self, principal: &Principal, again: Option<ParkedId>, parked: Parked) -> Result<ParkedId, Failure> {
+    fn park(&self, stay: Stay, again: Option<ParkedId>, parked: Parked) -> Result<ParkedId, Failure> {
         let id = again.unwrap_or_else(|| ParkedId([self.named.fetch_add(1, Ordering::Relaxed); 16]));
-        self.calls.lock().unwrap().insert((principal.clone(), id), parked);
+        self.calls.lock().unwrap().insert((stay.principal.clone(), id), parked);
+        self.told.lock().unwrap().push(stay);
         Ok(id)
     }
 
@@ -30,6 +32,21 @@ impl Parking for Lot {
     }
 
     fn sweep(&self) {}
+
+    fn waiting(&self) -> Vec<ParkedCall> {
+        let told = self.told.lock().unwrap();
+        let seen = |(number, stay): (u64, &Stay)| ParkedCall {
+            number,
+            stay: stay.clone(),
+            age: Duration::ZERO,
+            left: Duration::MAX,
+        };
+        (1..).zip(&*told).map(seen).collect()
+    }
+
+    fn stop(&self, _: &dyn Fn(u64, &Stay) -> bool) -> usize {
+        std::mem::take(&mut *self.calls.lock().unwrap()).len()
+    }
 }
 
 /// A reply whose events the test sends.
@@ -48,8 +65,16 @@ struct World {
 
 fn world() -> (World, Reply) {
     let (events, script) = mpsc::channel(16);
-    let principal = Principal::mint(Identity::subject("iss", "ada"));
-    let place = Place { parking: Arc::new(Lot::default()), principal };
+    let stay = Stay {
+        principal: Principal::mint(Identity::subject("iss", "ada")),
+        request: RequestName::from_bits(7),
+        endpoint: EndpointId::new("/mcp"),
+        upstream: UpstreamId::new("u").unwrap(),
+        method: "tools/call",
+        exposed: "u__t".into(),
+        questions: Vec::new(),
+    };
+    let place = Place { parking: Arc::new(Lot::default()), stay };
     let reply = place.clone().by_rounds(Reply::live(Scripted(script)));
     (World { place, events }, reply)
 }
@@ -87,9 +112,11 @@ async fn r182_r176_r177_what_is_asked_at_once_is_one_round_and_missing_answers_a
     let (id, questions) = parked(&mut reply).await;
     assert!(questions.contains(r#""input-1":{"method":"elicitation/create","params":{}}"#), "{questions}");
     assert!(questions.contains(r#""input-2":{"method":"roots/list""#), "{questions}");
+    assert_eq!(world.place.parking.waiting()[0].stay.questions, ["elicitation/create", "roots/list"]);
     let mut reply = world.resume(id, CANCEL).unwrap();
     assert_eq!(word(&mut form).await, Word::Answer(Ok(Bytes::from_static(br#"{"action":"cancel"}"#))));
     let (id, questions) = parked(&mut reply).await;
+    assert_eq!(world.place.parking.waiting()[1].stay.questions, ["roots/list"]);
     assert!(!questions.contains("input-1") && questions.contains("input-2"), "{questions}");
     let mut reply = world.resume(id, r#"{"input-2":{"roots":[]}}"#).unwrap();
     assert_eq!(word(&mut roots).await, Word::Answer(Ok(Bytes::from_static(br#"{"roots":[]}"#))));
@@ -104,7 +131,9 @@ async fn r175_b19_a_round_is_answered_once_and_by_its_own_principal() {
     let _form = world.asks(Method::ElicitationCreate).await;
     let (id, _) = parked(&mut reply).await;
     let other = Principal::mint(Identity::subject("iss", "bob"));
-    let foreign = Place { principal: other, ..world.place.clone() }.resume(id, None).unwrap_err();
+    let mut foreign = world.place.clone();
+    foreign.stay.principal = other;
+    let foreign = foreign.resume(id, None).unwrap_err();
     assert_eq!(foreign.reason(), "invalid_params");
     let _going_on = world.resume(id, CANCEL).unwrap();
     assert_eq!(world.resume(id, CANCEL).unwrap_err().reason(), "invalid_params", "used");
@@ -148,6 +177,6 @@ async fn r183_dropping_what_is_parked_drops_the_call() {
     let _form = world.asks(Method::ElicitationCreate).await;
     let (id, _) = parked(&mut reply).await;
     assert!(!world.events.is_closed());
-    drop(world.place.parking.take(&world.place.principal, id));
+    drop(world.place.parking.take(&world.place.stay.principal, id));
     assert!(world.events.is_closed());
 }

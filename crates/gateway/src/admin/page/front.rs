@@ -7,7 +7,7 @@ use weir_core::CapabilityClass;
 use weir_core::upstream::ListKind;
 
 use super::super::desk::Desk;
-use super::super::views::calls::Call;
+use super::super::views::calls::{Call, Parked};
 use super::super::views::catalog;
 use super::super::views::clients::Client;
 use super::super::views::config::{Applied, Issuer};
@@ -53,6 +53,7 @@ pub(super) fn body(desk: &Desk, refresh: Option<u32>) -> String {
         let calls: Vec<Call> = live.iter().take(OLDEST).map(|call| Call::of(call, now)).collect();
         section(&mut out, &format!("Calls: {} run, the oldest first", live.len()), &calls_table(&calls, now));
     }
+    waiting_section(&mut out, desk, None, now);
     if !limits.refusing.is_empty() {
         section(&mut out, "Limits that refuse now", &limits_table(&limits));
     }
@@ -240,6 +241,31 @@ pub(super) fn calls_table(calls: &[Call], now: SystemTime) -> String {
         ]
     };
     table(&["Call", "Tool", "Upstream", "Client", "Phase", "Since"], &calls.iter().map(row).collect::<Vec<_>>())
+}
+
+/// The calls that wait for their clients, where there are any.
+pub(super) fn waiting_section(out: &mut String, desk: &Desk, upstream: Option<&str>, now: SystemTime) {
+    let mut waiting = desk.parking.waiting();
+    waiting.retain(|call| upstream.is_none_or(|id| call.stay.upstream.as_str() == id));
+    if waiting.is_empty() {
+        return;
+    }
+    let row = |call: &weir_core::ParkedCall| {
+        let call = Parked::of(call, now);
+        vec![
+            text(&call.id),
+            format!("{}<br><small>{}</small>", text(&call.tool), text(&call.endpoint)),
+            link(&call.upstream),
+            text(call.principal.name()),
+            text(&call.waits_for.join(", ")),
+            when(call.since, now),
+            when(call.until, now),
+        ]
+    };
+    let rows: Vec<_> = waiting.iter().take(OLDEST).map(row).collect();
+    let heads = ["Call", "Tool", "Upstream", "Client", "Waits for", "Since", "Until"];
+    let title = format!("Calls that wait for their clients: {}, the oldest first", waiting.len());
+    section(out, &title, &table(&heads, &rows));
 }
 
 fn endpoints_table(desk: &Desk, applied: &Applied) -> String {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::super::desk::Desk;
 use super::super::views::calls::Call;
 use super::super::views::upstreams::Upstream;
-use super::front::{badge, calls_table, era, section, tiles, took};
+use super::front::{badge, calls_table, era, section, tiles, took, waiting_section};
 use super::html::{facts, lines, table, text};
 use super::when;
 use weir_core::CapabilityClass;
@@ -59,6 +59,7 @@ pub(super) fn body(desk: &Desk, upstream: &Upstream) -> String {
     if !own.is_empty() {
         section(&mut out, "Calls that run, the oldest first", &calls_table(&own, now));
     }
+    waiting_section(&mut out, desk, Some(&upstream.id), now);
     section(&mut out, "Catalog", &catalog(upstream, now));
     for path in &upstream.endpoints {
         tools(&mut out, desk, upstream, path);

@@ -1,4 +1,4 @@
-//! The calls that run.
+//! The calls that run, and those that wait for their clients.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -7,8 +7,8 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
-use weir_core::Principal;
 use weir_core::live::LiveCall;
+use weir_core::{ParkedCall, Principal};
 
 use super::super::desk::Desk;
 use super::super::refused::{Refused, json};
@@ -20,6 +20,10 @@ struct All {
     total: usize,
     /// The oldest first.
     calls: Vec<Call>,
+    /// How many wait for their clients.
+    total_parked: usize,
+    /// The oldest first.
+    parked: Vec<Parked>,
 }
 
 /// A call.
@@ -39,6 +43,27 @@ pub(in super::super) struct Call {
     pub(in super::super) age_ms: f64,
     /// `queued`, `sent`, `answering` or `asking`.
     pub(in super::super) phase: &'static str,
+}
+
+/// A call whose client was asked something, as the end of a request, and has not come back.
+#[derive(Serialize)]
+pub(in super::super) struct Parked {
+    /// For `/admin/calls/{id}/cancel`.
+    pub(in super::super) id: String,
+    /// The request that ended with the questions.
+    request: String,
+    pub(in super::super) principal: Who,
+    pub(in super::super) endpoint: String,
+    pub(in super::super) upstream: String,
+    method: &'static str,
+    /// The name that the client uses.
+    pub(in super::super) tool: String,
+    /// The methods of the questions.
+    pub(in super::super) waits_for: Vec<&'static str>,
+    pub(in super::super) since: Moment,
+    /// When it is given up.
+    pub(in super::super) until: Moment,
+    age_ms: f64,
 }
 
 /// A principal; the anonymous one has neither issuer nor subject.
@@ -62,7 +87,7 @@ impl Who {
     }
 }
 
-/// The calls that run, the oldest first, at most `limit` of them.
+/// The calls that run and those that wait, the oldest first, of each at most `limit` of them.
 pub(in super::super) async fn all(
     State(desk): State<Arc<Desk>>,
     RawQuery(query): RawQuery,
@@ -73,12 +98,38 @@ pub(in super::super) async fn all(
     live.retain(|call| upstream.is_none_or(|id| call.item.tool.upstream.as_str() == id));
     let now = desk.now();
     let calls = live.iter().take(limit).map(|call| Call::of(call, now)).collect();
-    Ok(json(StatusCode::OK, &All { total: live.len(), calls }))
+    let mut waiting = desk.parking.waiting();
+    waiting.retain(|call| upstream.is_none_or(|id| call.stay.upstream.as_str() == id));
+    let parked = waiting.iter().take(limit).map(|call| Parked::of(call, now)).collect();
+    Ok(json(StatusCode::OK, &All { total: live.len(), calls, total_parked: waiting.len(), parked }))
 }
 
 /// The name of a call for operators.
 pub(in super::super) fn name(id: u64) -> String {
     format!("c{id}")
+}
+
+/// The name of a parked call for operators.
+pub(in super::super) fn parked_name(number: u64) -> String {
+    format!("p{number}")
+}
+
+impl Parked {
+    pub(in super::super) fn of(ParkedCall { number, stay, age, left }: &ParkedCall, now: SystemTime) -> Self {
+        Self {
+            id: parked_name(*number),
+            request: stay.request.as_str().to_owned(),
+            principal: Who::of(&stay.principal),
+            endpoint: stay.endpoint.to_string(),
+            upstream: stay.upstream.to_string(),
+            method: stay.method,
+            tool: stay.exposed.to_string(),
+            waits_for: stay.questions.clone(),
+            since: Moment(now.checked_sub(*age).unwrap_or(now)),
+            until: Moment(now.checked_add(*left).unwrap_or(now)),
+            age_ms: millis(*age),
+        }
+    }
 }
 
 impl Call {

@@ -66,6 +66,17 @@ const CALLS: &Columns = &[
     ("REQUEST", "/request"),
 ];
 
+const PARKED: &Columns = &[
+    ("PARKED", "/id"),
+    ("TOOL", "/tool"),
+    ("UPSTREAM", "/upstream"),
+    ("PRINCIPAL", "/principal/subject"),
+    ("WAITS FOR", "/waits_for"),
+    ("SINCE", "/since"),
+    ("UNTIL", "/until"),
+    ("REQUEST", "/request"),
+];
+
 /// An answer for people.
 pub(super) fn show(command: &Command, answer: &Value) -> String {
     match command {
@@ -77,10 +88,19 @@ pub(super) fn show(command: &Command, answer: &Value) -> String {
         Command::Sessions => table(&answer["sessions"], SESSIONS),
         Command::Clients => table(&answer["clients"], CLIENTS),
         Command::Limits => table(&answer["refusing"], LIMITS),
-        Command::Calls { .. } => table(&answer["calls"], CALLS),
+        Command::Calls { .. } => calls(answer),
         Command::Upstreams { .. } | Command::Config => facts(answer, ""),
         _ => done(answer),
     }
+}
+
+/// The calls that run, and below them those that wait for their clients.
+fn calls(answer: &Value) -> String {
+    let running = table(&answer["calls"], CALLS);
+    if answer["parked"].as_array().is_none_or(Vec::is_empty) {
+        return running;
+    }
+    format!("{running}\n{}", table(&answer["parked"], PARKED))
 }
 
 /// What was changed.
@@ -133,6 +153,9 @@ fn cell(value: &Value, most: usize) -> String {
     let text = match value {
         Value::Null => "-".to_owned(),
         Value::String(text) => plain(text).replace(['\n', '\t'], " "),
+        Value::Array(items) if items.iter().all(Value::is_string) => {
+            items.iter().map(|item| cell(item, usize::MAX)).collect::<Vec<_>>().join(", ")
+        }
         other => other.to_string(),
     };
     if text.chars().count() <= most { text } else { text.chars().take(most - 1).chain(['…']).collect() }
@@ -150,6 +173,15 @@ mod tests {
         let shown = table(&rows, &[("A", "/a"), ("B", "/b/c")]);
         assert_eq!(shown, "A          B\nx[2Jy      5\nlong name  -\n");
         assert!(table(&json!([{ "a": "y".repeat(100) }]), &[("A", "/a")]).contains('…'));
+    }
+
+    #[test]
+    fn calls_that_wait_stand_below_those_that_run() {
+        let none = calls(&json!({ "calls": [], "parked": [] }));
+        assert_eq!(none.lines().count(), 1, "{none}");
+        let one = json!({ "id": "p1", "waits_for": ["roots/list", "elicitation/create"] });
+        let shown = calls(&json!({ "calls": [], "parked": [one] }));
+        assert!(shown.contains("\nPARKED") && shown.contains("roots/list, elicitation/create"), "{shown}");
     }
 
     #[test]
