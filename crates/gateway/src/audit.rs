@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 use weir_core::failure::Failure;
 use weir_core::port::{Action, Attempt, Audit, Clock, Decision, Ended, Entrance};
 use weir_policy::LogAudit;
-use weir_policy::audit::Recorder;
+use weir_policy::audit::{Head, Recorder};
 use weir_upstream::Factory;
 
 use crate::config::AuditPlan;
@@ -99,18 +99,20 @@ struct Running {
 }
 
 impl Auditing {
-    /// Switches the audit on where there is a plan. Must be called inside a tokio runtime.
+    /// Switches the audit on where there is a plan. Must be called inside a tokio runtime. A new chain goes on after `left`, where the
+    /// process before left one.
     ///
     /// # Errors
     /// Records cannot be kept as it says.
     pub(crate) fn start(
         plan: Option<&AuditPlan>,
+        left: Option<Head>,
         clock: Arc<dyn Clock>,
         factory: &Factory,
     ) -> Result<Self, AuditError> {
         let auditing = Self { switch: Arc::default(), clock, running: Mutex::default() };
         let prepared = auditing.prepare(plan, factory)?;
-        auditing.take(prepared)?;
+        auditing.begin(prepared, left)?;
         Ok(auditing)
     }
 
@@ -154,7 +156,11 @@ impl Auditing {
     ///
     /// # Errors
     /// The system has no thread; only where the audit was off before.
-    pub(crate) fn take(&self, Prepared(ready): Prepared) -> Result<(), AuditError> {
+    pub(crate) fn take(&self, prepared: Prepared) -> Result<(), AuditError> {
+        self.begin(prepared, None)
+    }
+
+    fn begin(&self, Prepared(ready): Prepared, left: Option<Head>) -> Result<(), AuditError> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         match (&mut *running, ready) {
             (_, None) => {
@@ -165,7 +171,7 @@ impl Auditing {
             }
             (Some(running), Some(ready)) => running.change(ready),
             (none, Some(ready)) => {
-                let started = Running::start(ready, self.clock.clone())?;
+                let started = Running::start(ready, left, self.clock.clone())?;
                 self.switch.0.store(Some(started.recorder.clone()));
                 *none = Some(started);
             }
@@ -173,26 +179,31 @@ impl Auditing {
         Ok(())
     }
 
-    /// Leaves the file's path to the process that comes next. The chain goes on in the file under its other name; waits
-    /// until that is so, for a while.
-    pub(crate) async fn step_aside(&self) {
+    /// Leaves the chain, and the file's path, to the process that comes next: it goes on after the record that is given. Waits until
+    /// that is so, for a while.
+    pub(crate) async fn step_aside(&self) -> Option<Head> {
         let (done, aside) = oneshot::channel();
         {
             let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(running) = &*running else { return };
-            running.order(|orders| orders.aside = Some(done));
+            running.as_ref()?.order(|orders| orders.aside = Some(done));
         }
         // Where the disk hangs, the next process finds the file locked and says so.
-        let _ = tokio::time::timeout(LAST_RECORDS, aside).await;
+        tokio::time::timeout(LAST_RECORDS, aside).await.ok()?.ok()
     }
 
-    /// Writes what there is, says that this is the end, and waits for it, for a while.
-    pub(crate) async fn shutdown(&self) {
+    /// Puts on record that the process before has ended, and with which record, where it said so.
+    pub(crate) fn ended_before(&self, last: Option<Head>) {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = &*running {
+            running.order(|orders| orders.ended_before = Some(last));
+        }
+    }
+
+    /// Writes what there is, says that this is the end, and waits for it, for a while. Gives the last record, where it was kept.
+    pub(crate) async fn shutdown(&self) -> Option<Head> {
         self.switch.0.store(None);
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(running) = running {
-            running.end().await;
-        }
+        running?.end().await
     }
 }
 
@@ -221,13 +232,14 @@ impl Copies {
 }
 
 impl Running {
-    fn start(ready: Ready, clock: Arc<dyn Clock>) -> io::Result<Self> {
+    fn start(ready: Ready, left: Option<Head>, clock: Arc<dyn Clock>) -> io::Result<Self> {
         let Ready { plan, place, copies } = ready;
         let (copies, outlets) = copies.unwrap_or_else(Copies::none);
         let (queue, receiver) = Queue::new(plan.queue, plan.closed);
         let (queue, orders) = (Arc::new(queue), Arc::<Mutex<Orders>>::default());
         let recorder = Arc::new(Recorder::new(clock.clone(), queue.clone(), plan.shape.clone()));
-        let writer = Writer::new((queue.clone(), orders.clone()), clock, plan.clone(), place.flatten(), outlets);
+        let writer =
+            Writer::new((queue.clone(), orders.clone()), clock, plan.clone(), (place.flatten(), left), outlets);
         let (begin, begun) = oneshot::channel();
         let worker = Worker::start("audit", move || writer.run(&receiver, begin))?;
         Ok(Self { plan, queue, orders, recorder, worker, copies, begun: Some(begun) })
@@ -259,9 +271,9 @@ impl Running {
         self.copies.stop.cancel();
     }
 
-    async fn end(self) {
+    async fn end(self) -> Option<Head> {
         self.order(|orders| orders.stop = true);
-        let Self { queue, worker, copies, .. } = self;
+        let Self { queue, orders, worker, copies, .. } = self;
         if !worker.ended(LAST_RECORDS).await {
             let records = queue.waiting();
             tracing::error!(records, "the disk hangs: the last audit records are lost");
@@ -278,6 +290,7 @@ impl Running {
         if !poured || sent.is_err() {
             tracing::warn!("the last copies of audit records did not reach standard output or the collector");
         }
+        orders.lock().unwrap_or_else(PoisonError::into_inner).last.take()
     }
 }
 

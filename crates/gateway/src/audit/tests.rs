@@ -70,7 +70,7 @@ fn factory() -> Factory {
 }
 
 async fn start(plan: &AuditPlan) -> Auditing {
-    let auditing = Auditing::start(Some(plan), Arc::new(SystemClock::new()), &factory()).unwrap();
+    let auditing = Auditing::start(Some(plan), None, Arc::new(SystemClock::new()), &factory()).unwrap();
     auditing.begun().await;
     auditing
 }
@@ -191,7 +191,7 @@ async fn f18_a_file_that_is_no_record_of_weirs_is_left_alone() {
     let plan = folder.plan("audit.jsonl");
     for text in ["root:x:0:0\n", "{\"a\":1}\n", "{\"seq\":2,\"hash\":\"x\"}\n"] {
         fs::write(path(&plan), text).unwrap();
-        let refused = Auditing::start(Some(&plan), Arc::new(SystemClock::new()), &factory()).unwrap_err();
+        let refused = Auditing::start(Some(&plan), None, Arc::new(SystemClock::new()), &factory()).unwrap_err();
         assert!(refused.to_string().contains("move it away"), "{refused}");
         assert_eq!(fs::read_to_string(path(&plan)).unwrap(), text);
     }
@@ -202,7 +202,7 @@ async fn f18_two_processes_never_write_one_chain() {
     let folder = Folder::new("two");
     let plan = folder.plan("audit.jsonl");
     let auditing = start(&plan).await;
-    let refused = Auditing::start(Some(&plan), Arc::new(SystemClock::new()), &factory()).unwrap_err();
+    let refused = Auditing::start(Some(&plan), None, Arc::new(SystemClock::new()), &factory()).unwrap_err();
     assert!(refused.to_string().contains("another process"), "{refused}");
     auditing.shutdown().await;
 }
@@ -283,7 +283,7 @@ async fn f13_a_full_disk_refuses_calls_where_it_is_closed_and_counts_them_where_
     let anybody = anybody().await;
     let full = plan(Path::new("/dev/full"));
     let closed = AuditPlan { closed: true, queue: 64, ..full.clone() };
-    let auditing = Auditing::start(Some(&closed), Arc::new(SystemClock::new()), &factory()).unwrap();
+    let auditing = Auditing::start(Some(&closed), None, Arc::new(SystemClock::new()), &factory()).unwrap();
     for _ in 0..200 {
         assert_eq!(allowed(&auditing, &anybody).unwrap_err().kind(), &FailureKind::Overloaded);
     }
@@ -299,7 +299,7 @@ async fn f13_a_full_disk_refuses_calls_where_it_is_closed_and_counts_them_where_
     let summary = verified(&elsewhere);
     let lost = summary.seams.iter().map(|seam| match seam {
         Seam::Lost { events, .. } => *events,
-        Seam::Recovered { .. } => 0,
+        Seam::Recovered { .. } | Seam::Open { .. } => 0,
     });
     let calls = told(path(&elsewhere), "kind").iter().filter(|kind| *kind == "call").count() as u64;
     assert_eq!(calls + lost.sum::<u64>(), 200, "what has no record is counted");
@@ -317,4 +317,54 @@ async fn f18_a_closed_audit_has_a_record_of_every_call_that_it_let_through() {
     let summary = verified(&plan);
     assert_eq!(told(path(&plan), "kind").iter().filter(|kind| *kind == "call").count(), through);
     assert_eq!(summary.seams, []);
+}
+
+#[tokio::test]
+async fn f18_g06_the_chain_goes_on_in_the_next_process_and_names_the_end_of_the_last_ones_branch() {
+    let folder = Folder::new("handed-over");
+    let plan = folder.plan("audit.jsonl");
+    let old = start(&plan).await;
+    operate(&old, "before");
+    let left = old.step_aside().await;
+    let (clock, factory) = (Arc::new(SystemClock::new()), factory());
+    let new = Auditing::start(Some(&plan), left, clock, &factory).unwrap();
+    new.begun().await;
+    operate(&new, "after");
+    operate(&old, "while it drains");
+    let last = old.shutdown().await;
+    new.ended_before(last);
+    new.shutdown().await;
+    let aside = shelf::aside(path(&plan)).remove(0);
+    assert_eq!(told(&aside, "kind"), ["started", "admin", "left", "admin", "stopped"]);
+    assert_eq!(told(path(&plan), "kind"), ["started", "admin", "predecessor", "stopped"]);
+    let summary = verified(&plan);
+    assert_eq!((summary.records, summary.seams.as_slice()), (9, &[][..]));
+    // A later one goes on in the file as after any restart, whatever is left to it.
+    let other = Auditing::start(Some(&plan), Some(Head::genesis()), Arc::new(SystemClock::new()), &factory).unwrap();
+    other.begun().await;
+    other.shutdown().await;
+    assert_eq!(verified(&plan).records, 11);
+}
+
+#[tokio::test]
+async fn f18_g06_a_successor_of_which_nothing_came_leaves_the_chain_whole() {
+    let folder = Folder::new("handed-back");
+    let plan = folder.plan("audit.jsonl");
+    let old = start(&plan).await;
+    let factory = factory();
+    let next = async |left| {
+        let next = Auditing::start(Some(&plan), left, Arc::new(SystemClock::new()), &factory).unwrap();
+        next.begun().await;
+        next
+    };
+    // It begins, and cannot serve.
+    next(old.step_aside().await).await.shutdown().await;
+    operate(&old, "goes on");
+    let new = next(old.step_aside().await).await;
+    operate(&old, "while it drains");
+    new.ended_before(old.shutdown().await);
+    new.shutdown().await;
+    assert_eq!(shelf::aside(path(&plan)).len(), 1, "one file of the old process");
+    let summary = verified(&plan);
+    assert_eq!((summary.records, summary.seams.as_slice()), (11, &[][..]));
 }

@@ -8,7 +8,7 @@ use opentelemetry::KeyValue;
 use tokio::sync::oneshot;
 use weir_core::port::Clock;
 use weir_core::telemetry::instruments;
-use weir_policy::audit::{Chain, Event, Life};
+use weir_policy::audit::{Chain, Event, Head, Life};
 
 use super::journal::Journal;
 use super::outlet::Outlets;
@@ -34,8 +34,13 @@ const LOOK: Duration = Duration::from_secs(3600);
 #[derive(Debug, Default)]
 pub(super) struct Orders {
     pub(super) change: Option<Change>,
-    /// Another process is to begin at this path: the file goes aside, and its chain goes on there. Told when it is done.
-    pub(super) aside: Option<oneshot::Sender<()>>,
+    /// Another process is to go on at this path: the file goes aside, and what happens here yet is a branch there. Told when it is done:
+    /// After which record the other one goes on.
+    pub(super) aside: Option<oneshot::Sender<Head>>,
+    /// The process before has ended, with this record, where it said so.
+    pub(super) ended_before: Option<Option<Head>>,
+    /// Said by the writer at its end: the last record that it kept.
+    pub(super) last: Option<Head>,
     pub(super) stop: bool,
 }
 
@@ -84,16 +89,20 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// A writer that goes on where `place` ends.
+    /// A writer that goes on where `place` ends; in an empty one after `left`, the last record of the process before.
     pub(super) fn new(
         (queue, orders): (Arc<Queue>, Arc<Mutex<Orders>>),
         clock: Arc<dyn Clock>,
         plan: AuditPlan,
-        place: Place,
+        place: (Place, Option<Head>),
         outlets: Outlets,
     ) -> Self {
+        let (place, left) = place;
         let (journal, tail) = place.unzip();
-        let tail = tail.unwrap_or_else(Tail::empty);
+        let mut tail = tail.unwrap_or_else(Tail::empty);
+        if tail == Tail::empty() {
+            tail.head = left.unwrap_or(tail.head);
+        }
         let chain = Chain::after(tail.head.clone(), plan.key.clone());
         let rotate_at = plan.file.as_ref().map_or(u64::MAX, |file| file.size);
         let mut writer = Self {
@@ -240,30 +249,39 @@ impl Writer {
 
     /// Follows orders; true: stop.
     fn obey(&mut self) -> bool {
-        let (change, aside, stop) = {
+        let (change, aside, ended_before, stop) = {
             let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
-            (orders.change.take(), orders.aside.take(), orders.stop)
+            (orders.change.take(), orders.aside.take(), orders.ended_before.take(), orders.stop)
         };
+        if let Some(last) = ended_before {
+            self.life(Life::Predecessor { last });
+        }
         if let Some(change) = change {
             self.change(change);
         }
         if let Some(done) = aside {
-            self.step_aside();
+            let left = self.step_aside();
             // Nobody may be waiting any more.
-            let _ = done.send(());
+            let _ = done.send(left);
         }
         stop
     }
 
-    /// Leaves the path to another process. What happens here from now on follows in the file under its other name.
-    fn step_aside(&mut self) {
-        let head = self.chain.head().seq;
-        let Some(journal) = self.journal.as_mut().filter(|journal| journal.is_regular()) else { return };
-        match journal.move_to(shelf::name(journal.path(), head)) {
+    /// Leaves the path to another process, which goes on after the record that is given. What happens here from now on is a branch, in
+    /// the file under its other name.
+    fn step_aside(&mut self) -> Head {
+        self.life(Life::Left);
+        let left = self.chain.head().clone();
+        let path = self.plan.file.as_ref().map(|file| file.path.as_path());
+        // After an attempt of which nothing came it is aside already.
+        let own = |journal: &&mut Journal| journal.is_regular() && Some(journal.path()) == path;
+        let Some(journal) = self.journal.as_mut().filter(own) else { return left };
+        match journal.move_to(shelf::name(journal.path(), left.seq)) {
             // It is not to be put aside again.
             Ok(()) => self.rotate_at = u64::MAX,
             Err(error) => tracing::error!(%error, "the audit file cannot be put aside for the next process"),
         }
+        left
     }
 
     fn change(&mut self, Change { plan, place, outlets }: Change) {
@@ -346,7 +364,9 @@ impl Writer {
         if let Err(error) = self.attempt(true) {
             let records = self.unsynced;
             tracing::error!(%error, records, "the last audit records could not be written, and are lost");
+            return;
         }
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner).last = Some(self.chain.head().clone());
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) enum Command {
 /// What to verify, and against what.
 #[derive(Debug, Args)]
 pub(super) struct Verify {
-    /// The files of one chain, in any order
+    /// The files of one chain, in any order; also those of processes that handed over to others
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// A record that must be there, as an earlier run printed it: shows if the end was cut off, or all written anew
@@ -152,6 +152,9 @@ fn text(summary: &Summary) -> String {
             Seam::Recovered { seq, bytes } => {
                 format!("before record {seq} weir ended suddenly, and {bytes} bytes of records were torn")
             }
+            Seam::Open { seq } => format!(
+                "after record {seq} another process went on, and the one before has not said how it ended: it may be draining yet"
+            ),
             Seam::Lost { seq, events } => format!("before record {seq}, {events} events were lost for lack of room"),
         });
     }
@@ -162,12 +165,7 @@ fn text(summary: &Summary) -> String {
 }
 
 fn head(text: &str) -> Result<Head, String> {
-    let (seq, hash) = text.split_once(':').ok_or("write SEQ:HASH")?;
-    let is_hash = hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    match seq.parse() {
-        Ok(seq) if is_hash => Ok(Head { seq, hash: hash.to_owned() }),
-        _ => Err("write SEQ:HASH, as `weir audit verify` prints it".to_owned()),
-    }
+    Head::read(text).ok_or_else(|| "write SEQ:HASH, as `weir audit verify` prints it".to_owned())
 }
 
 /// The message never has the text in it, for that is a secret.

@@ -32,6 +32,14 @@ impl Head {
     pub fn genesis() -> Self {
         Self { seq: 0, hash: "0".repeat(64) }
     }
+
+    /// Reads what [`std::fmt::Display`] wrote: the number, a colon and the hash.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        let (seq, hash) = text.split_once(':')?;
+        let is_hash = hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        Some(Self { seq: seq.parse().ok()?, hash: hash.to_owned() }).filter(|_| is_hash)
+    }
 }
 
 impl std::fmt::Display for Head {

@@ -15,6 +15,7 @@ use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::Verdict;
 
 use super::arguments::{Arguments, Shape};
+use super::chain::Head;
 use super::json::Object;
 
 /// Something that is to have a record.
@@ -81,6 +82,14 @@ pub enum Life {
     },
     /// weir ends in order; nothing is missing before this.
     Stopped,
+    /// Another process goes on with the chain after this record, in a new file. What follows here is a branch: the last records of a
+    /// process that drains.
+    Left,
+    /// The process before, from which this chain was taken over, has ended.
+    Predecessor {
+        /// The last record of its branch. `None`: it ended without saying so.
+        last: Option<Head>,
+    },
     /// The config moved the record, or changed how it is kept.
     Changed,
     /// Events were lost before this record, for lack of room.
@@ -119,6 +128,8 @@ impl Event {
             What::Admin { .. } => "admin",
             What::Life(Life::Started { .. }) => "started",
             What::Life(Life::Stopped) => "stopped",
+            What::Life(Life::Left) => "left",
+            What::Life(Life::Predecessor { .. }) => "predecessor",
             What::Life(Life::Changed) => "changed",
             What::Life(Life::Lost { .. }) => "lost",
             What::Life(Life::Recovered { .. }) => "recovered",
@@ -134,7 +145,14 @@ impl Event {
                 !matches!(call.end, Ending::Ended { outcome: "complete" | "input_required" | "task", .. })
             }
             What::Admin { done, .. } => !done,
-            What::Life(life) => !matches!(life, Life::Started { unclean: false, .. } | Life::Stopped | Life::Changed),
+            What::Life(life) => !matches!(
+                life,
+                Life::Started { unclean: false, .. }
+                    | Life::Stopped
+                    | Life::Left
+                    | Life::Predecessor { last: Some(_) }
+                    | Life::Changed
+            ),
         }
     }
 
@@ -240,7 +258,10 @@ impl Life {
             Self::Started { version, unclean } => {
                 record.text("version", version).yes("unclean", *unclean);
             }
-            Self::Stopped | Self::Changed => {}
+            Self::Stopped | Self::Left | Self::Changed => {}
+            Self::Predecessor { last } => {
+                record.maybe("last", last.as_ref().map(ToString::to_string).as_deref());
+            }
             Self::Lost { events } => {
                 record.number("events", *events);
             }

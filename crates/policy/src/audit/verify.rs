@@ -3,6 +3,9 @@
 //! It sees that something was changed, dropped, inserted or swapped. It cannot see that the end was cut off between two
 //! records, nor, without a key, that somebody wrote the whole rest anew: against these one keeps a head elsewhere
 //! ([`Inspector::expect`]).
+//!
+//! Where one process took over from another, the chain has a branch: the last records of the one that drained. Its end is named by a
+//! record of the other one, so that it cannot be cut off.
 
 use data_encoding::HEXLOWER;
 use serde::Deserialize;
@@ -29,6 +32,7 @@ pub struct Link {
     bytes: Option<u64>,
     sha256: Option<String>,
     events: Option<u64>,
+    last: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -40,6 +44,7 @@ struct Members {
     bytes: Option<u64>,
     sha256: Option<String>,
     events: Option<u64>,
+    last: Option<String>,
 }
 
 impl Link {
@@ -55,9 +60,9 @@ impl Link {
         if !is_hash(hash) || !is_hash(members.prev.as_bytes()) {
             return None;
         }
-        let Members { seq, kind, prev, key, bytes, sha256, events } = members;
+        let Members { seq, kind, prev, key, bytes, sha256, events, last } = members;
         let hash = String::from_utf8_lossy(hash).into_owned();
-        Some(Self { head: Head { seq, hash }, prev, kind, key, record, bytes, sha256, events })
+        Some(Self { head: Head { seq, hash }, prev, kind, key, record, bytes, sha256, events, last })
     }
 
     /// Whether its hash is its own, under the key that it names. `None`: there is no such key here.
@@ -97,6 +102,12 @@ pub enum Seam {
         /// How many.
         events: u64,
     },
+    /// A process took over, and the one before, whose last records follow this one in its file, has not said how it ended. It may
+    /// still be draining.
+    Open {
+        /// The record at which it was left.
+        seq: u64,
+    },
 }
 
 /// Walks along a chain, file by file in order, line by line.
@@ -112,6 +123,20 @@ pub struct Inspector {
     seams: Vec<Seam>,
     line: u64,
     torn: Option<Torn>,
+    /// The records that say that another process goes on after them. Where nothing came of that, the same one went on.
+    lefts: Vec<Head>,
+    branches: Vec<Branch>,
+}
+
+/// What a process wrote after another one had taken over.
+#[derive(Debug)]
+struct Branch {
+    /// The record after which the other one goes on.
+    left: u64,
+    /// Its last record.
+    head: Option<Head>,
+    /// Whether its successor says that this is the last one.
+    closed: bool,
 }
 
 /// Lines that are no records where records should be: good only if a record follows that says what they are.
@@ -150,6 +175,9 @@ impl Inspector {
     pub fn line(&mut self, line: &[u8], whole: bool) -> Result<(), Trouble> {
         self.line += 1;
         let link = Link::read(line).filter(|_| whole);
+        if let Some(link) = link.as_ref().filter(|_| self.line == 1) {
+            self.turn(link);
+        }
         if let (Some(torn), Some(link)) = (&self.torn, &link)
             && self.seals(torn, link)
         {
@@ -193,15 +221,46 @@ impl Inspector {
     /// The record that was expected was not met.
     pub fn finish(self) -> Result<Summary, Trouble> {
         if let Some(Head { seq, .. }) = self.expected.filter(|_| !self.met) {
-            let why = format!("record {seq} was expected and is not there: the end was cut off, or the start");
+            let why = match self.branches.is_empty() {
+                true => format!("record {seq} was expected and is not there: the end was cut off, or the start"),
+                false => format!("record {seq} was expected and is not there, or it is another one"),
+            };
             return Err(Trouble { line: self.line, why });
         }
         if !self.keys.is_empty() && self.records > 0 && self.signed == 0 {
             let why = "no record is signed, and a key was given: anybody could have written them".to_owned();
             return Err(Trouble { line: self.line, why });
         }
-        let Self { first, head, records, signed, seams, .. } = self;
+        let Self { first, head, records, signed, mut seams, branches, .. } = self;
+        let open = branches.iter().filter(|branch| !branch.closed);
+        seams.extend(open.map(|branch| Seam::Open { seq: branch.left }));
         Ok(Summary { first, head, records, signed, seams })
+    }
+
+    /// Leaves a branch where a file's first record goes on at the one that was left.
+    fn turn(&mut self, link: &Link) {
+        let goes_on = |left: &Head| link.head.seq == left.seq + 1 && link.prev == left.hash;
+        if let Some(at) = self.lefts.iter().position(goes_on) {
+            let left = self.lefts.remove(at);
+            self.branches.push(Branch { left: left.seq, head: self.head.clone(), closed: false });
+            self.head = Some(left);
+        }
+    }
+
+    /// Holds what a successor says of the end of the process before it against that one's branch.
+    fn close(&mut self, link: &Link) -> Result<(), String> {
+        // Where the files of that one are not here, there is nothing to hold it against.
+        let Some(branch) = self.branches.last_mut() else { return Ok(()) };
+        let Some(last) = link.last.as_deref().and_then(Head::read) else { return Ok(()) };
+        if branch.head.as_ref() == Some(&last) {
+            branch.closed = true;
+            return Ok(());
+        }
+        let seq = branch.head.as_ref().map_or(0, |head| head.seq);
+        Err(format!(
+            "it says that the process before ended with record {}, and that one's file ends with record {seq}: its end was cut off, or changed",
+            last.seq
+        ))
     }
 
     /// Whether `link` is the record that says what the torn bytes are.
@@ -245,14 +304,24 @@ impl Inspector {
         if let Some(expected) = &self.expected
             && expected.seq == link.head.seq
         {
-            if expected.hash != link.head.hash {
+            let same = expected.hash == link.head.hash;
+            // A branch has the same numbers as what follows it.
+            if !same && self.lefts.is_empty() && self.branches.is_empty() {
                 let why = "it is not the record that was expected: all from some record on was written anew".to_owned();
                 return Err(Trouble { line: self.line, why });
             }
-            self.met = true;
+            self.met |= same;
         }
         if let (Some(events), "lost") = (link.events, &*link.kind) {
             self.seams.push(Seam::Lost { seq: link.head.seq, events });
+        }
+        match &*link.kind {
+            "left" => self.lefts.push(link.head.clone()),
+            "predecessor" => {
+                let line = self.line;
+                self.close(link).map_err(|why| Trouble { line, why })?;
+            }
+            _ => {}
         }
         self.first.get_or_insert(link.head.seq);
         self.head = Some(link.head.clone());

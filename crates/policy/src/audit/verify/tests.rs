@@ -164,3 +164,62 @@ fn f13_lost_events_are_counted_and_the_chain_holds() {
     let lines = [chain.seal(&event(Life::Changed)).line, chain.seal(&event(Life::Lost { events: 12 })).line];
     assert_eq!(check(&lines).unwrap().seams, [Seam::Lost { seq: 2, events: 12 }]);
 }
+
+/// What a process wrote that was left after five records, and what its successor wrote, to whom it said `last` when it ended.
+fn taken_over(last: impl Fn(&Head) -> Option<Head>) -> (Vec<String>, Vec<String>, Head) {
+    let mut before = fresh(None);
+    let mut old = more(&mut before, 4);
+    old.push(before.seal(&event(Life::Left)).line);
+    let mut after = Chain::after(before.head().clone(), None);
+    old.extend(more(&mut before, 3));
+    let mut new = more(&mut after, 2);
+    new.push(after.seal(&event(Life::Predecessor { last: last(before.head()) })).line);
+    new.extend(more(&mut after, 2));
+    (old, new, after.head().clone())
+}
+
+fn in_turn(mut inspector: Inspector, files: &[&[String]]) -> Result<Summary, Trouble> {
+    for file in files {
+        inspector.begin_file();
+        for line in *file {
+            inspector.line(line.trim_end().as_bytes(), true)?;
+        }
+        inspector.end_file()?;
+    }
+    inspector.finish()
+}
+
+#[test]
+fn f18_g06_a_chain_goes_on_where_a_process_took_over_and_no_end_can_be_cut_off() {
+    let (old, new, head) = taken_over(|head| Some(head.clone()));
+    let check = |files: &[&[String]]| in_turn(Inspector::default(), files);
+    let summary = check(&[&old, &new]).unwrap();
+    assert_eq!((summary.records, summary.seams.as_slice(), summary.head), (13, &[][..], Some(head.clone())));
+    // The last records of the process that drained.
+    for kept in 5..8 {
+        let trouble = check(&[&old[..kept], &new]).unwrap_err();
+        assert!(trouble.line == 3 && trouble.why.contains("ended with record 8"), "{trouble:?}");
+    }
+    assert!(check(&[&old[..4], &new]).unwrap_err().why.contains("records 5 to 5 are missing"));
+    let mut more_of_it = old.clone();
+    more_of_it.push(old[7].clone());
+    assert!(check(&[&more_of_it, &new]).is_err());
+    // Either file alone is what it is; a stranger's file hangs on nothing.
+    assert_eq!(check(&[&new]).unwrap().first, Some(6));
+    assert_eq!(check(&[&old]).unwrap().records, 8);
+    assert!(check(&[&old, &more(&mut fresh(None), 3)]).is_err());
+    // A record that must be there is looked for on the branch and after it.
+    let last = Link::read(old[7].trim_end().as_bytes()).unwrap().head;
+    for known in [head, last] {
+        assert!(in_turn(Inspector::default().expect(known.clone()), &[&old, &new]).is_ok());
+        let other = Head { hash: "0".repeat(64), ..known };
+        assert!(in_turn(Inspector::default().expect(other), &[&old, &new]).is_err());
+    }
+}
+
+#[test]
+fn f18_a_process_that_did_not_say_how_it_ended_is_a_seam() {
+    let (old, new, _) = taken_over(|_| None);
+    let summary = in_turn(Inspector::default(), &[&old, &new]).unwrap();
+    assert_eq!(summary.seams, [Seam::Open { seq: 5 }]);
+}
