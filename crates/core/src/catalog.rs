@@ -24,6 +24,7 @@ mod stand;
 mod status;
 mod terms;
 mod timing;
+mod told;
 mod tool;
 mod trace;
 mod updates;

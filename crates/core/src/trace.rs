@@ -4,6 +4,8 @@
 //! A request that is not told of costs two loads. What a client says of its trace is continued, but its wish to be told of counts only
 //! where the operator says so (fault F17).
 
+mod own;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
@@ -11,6 +13,7 @@ use std::time::{Instant, SystemTime};
 use arc_swap::ArcSwapOption;
 use data_encoding::HEXLOWER;
 
+pub use self::own::OwnSpan;
 use crate::call::{RequestName, Trace};
 use crate::port::Random;
 
@@ -41,6 +44,8 @@ pub enum SpanKind {
     Server,
     /// Asking an upstream.
     Client,
+    /// Nobody's but weir's own.
+    Internal,
 }
 
 /// A span that is over.
@@ -231,11 +236,15 @@ pub fn may_tell(name: &RequestName) -> bool {
 }
 
 fn is_drawn(name: &RequestName) -> bool {
+    // The request's own number, not the trace's: that one the client chooses.
+    is_drawn_by(|| name.bits())
+}
+
+fn is_drawn_by(number: impl FnOnce() -> u64) -> bool {
     match BELOW.load(Ordering::Relaxed) {
         0 => false,
         u64::MAX => true,
-        // The request's own number, not the trace's: that one the client chooses.
-        below => mixed(name.bits()) < below,
+        below => mixed(number()) < below,
     }
 }
 

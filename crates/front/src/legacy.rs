@@ -31,6 +31,7 @@ use crate::stack::Context;
 use crate::subscriptions;
 use crate::tally::Tally;
 use crate::tasks;
+use crate::told::Told as Span;
 
 /// Serves a request without modern `_meta`.
 pub(crate) async fn serve(
@@ -349,10 +350,9 @@ async fn item_of_batch(
             let id = request.id.clone();
             match Params::parse(request.params.as_ref()) {
                 Err(bad) => error(Some(&id), code::INVALID_PARAMS, bad.to_string()),
-                Ok(params) => match Box::pin(one(context, known, (opened, Stream::Batch), request, params)).await {
-                    Turn::Message(said) => Some(said),
-                    Turn::List(response) => Some(Said::ok(response.joined())),
-                    Turn::Call(asked, owned) => encode::whole(*asked, owned, context.limits().batch_bytes).await,
+                Ok(params) => match Span::begin(context, &request, &params, false) {
+                    None => whole(context, known, opened, (request, params)).await,
+                    Some((context, span)) => span.over_item(whole(&context, known, opened, (request, params))).await,
                 },
             }
         }
@@ -364,6 +364,20 @@ async fn item_of_batch(
             answered(context, opened, response);
             None
         }
+    }
+}
+
+/// The answer to a request of a batch. `None`: its client took it back.
+async fn whole(
+    context: &Context,
+    known: &Authenticated<()>,
+    opened: &Opened,
+    (request, params): (Request, Params),
+) -> Option<Said> {
+    match Box::pin(one(context, known, (opened, Stream::Batch), request, params)).await {
+        Turn::Message(said) => Some(said),
+        Turn::List(response) => Some(Said::ok(response.joined())),
+        Turn::Call(asked, owned) => encode::whole(*asked, owned, context.limits().batch_bytes).await,
     }
 }
 

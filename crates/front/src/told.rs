@@ -11,6 +11,7 @@ use weir_wire::message::Request;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 
+use crate::answer::Said;
 use crate::observe::Answer;
 use crate::stack::Context;
 use crate::tally::Tally;
@@ -23,7 +24,7 @@ const ID_LENGTH: usize = 64;
 pub(crate) struct Told(Arc<ServerSpan>);
 
 impl Told {
-    /// Whether this request is told of, and if it is, its surroundings with the span. A request in a batch never is.
+    /// Whether this request is told of, and if it is, its surroundings with the span. Of a batch each request is by itself, all or none.
     pub(crate) fn begin(
         context: &Context,
         request: &Request,
@@ -47,6 +48,15 @@ impl Told {
         let mut answer = answering.instrument(self.0.log().clone()).await;
         answer.body_mut().labels.span = Some(self);
         answer
+    }
+
+    /// Answers it as an item of a batch, whose status is none of its own.
+    pub(crate) async fn over_item(self, answering: impl Future<Output = Option<Said>>) -> Option<Said> {
+        let said = answering.instrument(self.0.log().clone()).await;
+        // What nobody waits for any more has no answer.
+        let tally = said.as_ref().map_or(Tally::Cancelled, |said| said.tally);
+        self.0.end(tally.as_str(), tally != Tally::Ok, Vec::new());
+        said
     }
 
     /// The answer is over.

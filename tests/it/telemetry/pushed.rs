@@ -150,6 +150,63 @@ fn metrics(collector: &Receiver, protocol: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r139_a_batch_is_told_of_request_by_request_and_weirs_own_walks_by_themselves() {
+    if !needs_peers() {
+        return;
+    }
+    let collector = Receiver::start(&[]);
+    let upstream = Mockup::modern().tools(1).tool("fails", Behaviour::error(4242, "sold out", json!({}))).start().await;
+    let otlp = json!({ "endpoint": collector.url("http"), "protocol": "http", "interval": "500ms" });
+    let weir = weir_telling(&upstream, json!({ "traces": { "sample": 1.0 }, "otlp": otlp }));
+
+    let walk = until("the walk", || {
+        let spans = collector.spans();
+        let walk = of_kind(&spans, "SPAN_KIND_INTERNAL").first().copied()?.clone();
+        let own = |span: &&Value| span["traceId"] == walk["traceId"] && span["parentSpanId"] == walk["spanId"];
+        let pages: Vec<Value> = spans.iter().filter(own).cloned().collect();
+        Some((walk, pages))
+    });
+    let (walk, pages) = walk;
+    assert_eq!((&walk["name"], walk["parentSpanId"].as_str().unwrap_or_default()), (&json!("catalog walk"), ""));
+    assert_eq!(attribute(&walk, "weir.upstream").as_deref(), Some("one"));
+    assert_eq!(attribute(&walk, "weir.outcome").as_deref(), Some("complete"));
+    let listed = pages.iter().find(|page| page["name"] == "tools/list").unwrap();
+    assert_eq!(
+        (&listed["kind"], attribute(listed, "weir.upstream").as_deref()),
+        (&json!("SPAN_KIND_CLIENT"), Some("one"))
+    );
+
+    let client = Checked::open(&weir.url("/mcp"), Revision::V2025_03_26).await;
+    let call = |id: u64, tool: &str| {
+        let parent = format!("00-{TRACE}-{SPAN}-00");
+        let params = json!({ "name": tool, "arguments": {}, "_meta": { "traceparent": parent } });
+        json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })
+    };
+    let (headers, _) = client.raw().envelope("ping", Value::Null);
+    let body = json!([call(71, "one__tool_0000"), call(72, "one__fails"), call(73, "nothing")]).to_string();
+    let answer = client.raw().send(http::Method::POST, headers, body).await.unwrap().finish().await.unwrap();
+    assert_eq!(answer.messages.len(), 3, "{:?}", answer.body);
+    let spans = until("the spans of the batch", || {
+        let own: Vec<Value> = collector.spans().into_iter().filter(|span| span["traceId"] == base64(TRACE)).collect();
+        (own.len() == 5).then_some(own)
+    });
+    for (id, name, outcome, below) in [
+        ("71", "tools/call one__tool_0000", "ok", Some("complete")),
+        ("72", "tools/call one__fails", "protocol_error", Some("upstream_error")),
+        ("73", "tools/call", "protocol_error", None),
+    ] {
+        let server = of_kind(&spans, "SPAN_KIND_SERVER").into_iter();
+        let server = server.filter(|span| attribute(span, "jsonrpc.request.id").as_deref() == Some(id));
+        let [server] = server.collect::<Vec<_>>()[..] else { panic!("{id}: {spans:#?}") };
+        assert_eq!((&server["name"], &server["parentSpanId"]), (&json!(name), &json!(base64(SPAN))));
+        assert_eq!(attribute(server, "weir.outcome").as_deref(), Some(outcome));
+        let asked =
+            of_kind(&spans, "SPAN_KIND_CLIENT").into_iter().find(|span| span["parentSpanId"] == server["spanId"]);
+        assert_eq!(asked.and_then(|span| attribute(span, "weir.outcome")).as_deref(), below, "{id}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f17_no_client_forces_weir_to_tell_of_it_unless_the_operator_lets_it() {
     let collector = Collector::start();
     let upstream = Mockup::modern().tools(1).start().await;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::view::Version;
 use crate::endpoint::WalkLimits;
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureKind};
 use crate::upstream::{ListKind, Watch};
 
 /// Bytes of one walk, whatever the number of items: what the largest honest federation needs, many times over.
@@ -71,6 +71,32 @@ pub(super) async fn walk(watch: &mut dyn Watch, kind: ListKind, limits: &WalkLim
 fn finish(mut walked: Walked, hinted: bool, ttl_ms: u64) -> Walked {
     walked.ttl = hinted.then(|| Duration::from_millis(ttl_ms));
     walked
+}
+
+impl Walked {
+    /// What a list brings that a server does not offer.
+    pub(super) fn nothing() -> Self {
+        Self { items: Vec::new(), truncated: None, ttl: None, public: true }
+    }
+}
+
+/// A server that does not know the method contributes nothing; that is not a fault.
+///
+/// # Errors
+/// Any other failure.
+pub(super) fn or_none(walked: Result<Walked, Failure>) -> Result<Walked, Failure> {
+    match walked {
+        Err(failure) if is_unknown_method(failure.kind()) => Ok(Walked::nothing()),
+        other => other,
+    }
+}
+
+fn is_unknown_method(kind: &FailureKind) -> bool {
+    match kind {
+        FailureKind::MethodNotFound => true,
+        FailureKind::Upstream(error) => error.code == weir_wire::code::METHOD_NOT_FOUND,
+        _ => false,
+    }
 }
 
 #[cfg(test)]

@@ -16,8 +16,9 @@ use super::feed::{Feed, Listing, State};
 use super::ingest::ingest;
 use super::pace::{Backoff, Pace, jittered};
 use super::source::Source;
+use super::told::Walking;
 use super::view::Freshness;
-use super::walk::{Walked, walk};
+use super::walk::{Walked, or_none, walk};
 use super::works::Works;
 use crate::failure::{Failure, FailureKind};
 use crate::telemetry::{instruments, unix_seconds};
@@ -97,6 +98,14 @@ impl Watcher {
     }
 
     async fn refresh(&mut self, watch: &mut dyn Watch) -> Result<(), Failure> {
+        let walking = Walking::begin(&self.works);
+        let (works, feed) = (self.works.clone(), self.feed.clone());
+        let walked = self.walk(&mut walking.over(&works, &feed.upstream, watch)).await;
+        walking.end((&feed.upstream, feed.class), &walked);
+        walked
+    }
+
+    async fn walk(&mut self, watch: &mut dyn Watch) -> Result<(), Failure> {
         let about = Arc::new(watch.about().clone());
         let mut lists: [Listing; 4] = Default::default();
         let mut redefined = 0;
@@ -268,25 +277,3 @@ impl Watcher {
 
 /// A hint longer than this changes nothing, and would overflow the clock (fault D15).
 const LONGEST_HINT: Duration = Duration::from_secs(3600);
-
-impl Walked {
-    fn nothing() -> Self {
-        Self { items: Vec::new(), truncated: None, ttl: None, public: true }
-    }
-}
-
-/// A server that does not know the method contributes nothing; that is not a fault.
-fn or_none(walked: Result<Walked, Failure>) -> Result<Walked, Failure> {
-    match walked {
-        Err(failure) if is_unknown_method(failure.kind()) => Ok(Walked::nothing()),
-        other => other,
-    }
-}
-
-fn is_unknown_method(kind: &FailureKind) -> bool {
-    match kind {
-        FailureKind::MethodNotFound => true,
-        FailureKind::Upstream(error) => error.code == weir_wire::code::METHOD_NOT_FOUND,
-        _ => false,
-    }
-}

@@ -67,6 +67,7 @@ fn span(out: &mut Message, span: &Span) {
         flags |= if span.kind == SpanKind::Server { ELSEWHERE } else { 0 };
     }
     let kind = match span.kind {
+        SpanKind::Internal => 1,
         SpanKind::Server => 2,
         SpanKind::Client => 3,
     };

@@ -1,0 +1,57 @@
+//! Spans of what weir does by itself, such as reading the lists of its upstreams.
+
+use std::time::{Instant, SystemTime};
+
+use super::{Asked, SINK, Span, SpanContext, SpanKind, Value, is_drawn_by, nonzero, offer, outcome_of};
+use crate::port::Random;
+
+/// A piece of weir's own work that is told of. No request caused it, so it begins a trace. Dropped before its end it is not told of.
+#[derive(Debug)]
+pub struct OwnSpan {
+    context: SpanContext,
+    name: &'static str,
+    began: (SystemTime, Instant),
+}
+
+impl OwnSpan {
+    /// Decides whether this is told of: as for requests that nobody else decides on.
+    pub fn begin(name: &'static str, random: &dyn Random) -> Option<Self> {
+        let drawn = || u64::from_be_bytes(nonzero(random));
+        if !is_drawn_by(drawn) || SINK.load().is_none() {
+            return None;
+        }
+        let context = SpanContext { trace: nonzero(random), span: nonzero(random) };
+        Some(Self { context, name, began: (SystemTime::now(), Instant::now()) })
+    }
+
+    /// The span of a request to an upstream that is part of it. Over now, begun before that.
+    pub fn asked(&self, random: &dyn Random, call: Asked) {
+        let ended = SystemTime::now();
+        offer(Span {
+            context: SpanContext { span: nonzero(random), ..self.context },
+            parent: Some(self.context.span),
+            state: None,
+            name: call.method.to_owned(),
+            kind: SpanKind::Client,
+            began: ended.checked_sub(call.took).unwrap_or(ended),
+            ended,
+            attributes: outcome_of(call.attributes, call.outcome, call.failed),
+            failed: call.failed,
+        });
+    }
+
+    /// It is over.
+    pub fn end(self, outcome: &'static str, failed: bool, attributes: Vec<(&'static str, Value)>) {
+        offer(Span {
+            context: self.context,
+            parent: None,
+            state: None,
+            name: self.name.to_owned(),
+            kind: SpanKind::Internal,
+            began: self.began.0,
+            ended: self.began.0 + self.began.1.elapsed(),
+            attributes: outcome_of(attributes, outcome, failed),
+            failed,
+        });
+    }
+}
