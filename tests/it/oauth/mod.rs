@@ -3,4 +3,5 @@
 mod canary;
 mod clients;
 mod login;
+mod operators;
 mod world;

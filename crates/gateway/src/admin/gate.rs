@@ -57,6 +57,14 @@ enum Shown<'a> {
     Password(String),
 }
 
+/// Why a token lets nobody in.
+enum NoOperator {
+    /// It is none, or not for this listener.
+    Unknown,
+    /// It is somebody's, and without the scope.
+    Lacks { who: Arc<str>, scope: Arc<str> },
+}
+
 impl Gate {
     pub(crate) fn new(
         plan: Option<AdminPlan>,
@@ -92,35 +100,46 @@ impl Gate {
             Shown::Bearer(text) => text.to_owned(),
             Shown::Password(text) => text,
         };
-        match self.operator(plan, &text).await {
-            Some(operator) => Ok(operator),
-            None => {
-                let peer = head.extensions.get::<Peer>().map(|peer| peer.0.to_string()).unwrap_or_default();
-                let detail = format!("from {peer}: not an operator's token");
-                self.audit.operated(&Action { who: "unknown", what: "login", detail: &detail, done: false });
-                Err(unknown("this is not an operator's token", changes))
+        let peer = head.extensions.get::<Peer>().map(|peer| peer.0.to_string()).unwrap_or_default();
+        let refused = |who: &str, detail: String| {
+            self.audit.operated(&Action { who, what: "login", detail: &detail, done: false });
+        };
+        self.operator(plan, &text).await.map_err(|why| match why {
+            NoOperator::Unknown => {
+                refused("unknown", format!("from {peer}: not an operator's token"));
+                unknown("this is not an operator's token", changes)
             }
-        }
+            NoOperator::Lacks { who, scope } => {
+                refused(&who, format!("from {peer}: its token lacks the scope {scope}"));
+                lacks(&scope)
+            }
+        })
     }
 
     /// Whose token it is.
-    async fn operator(&self, plan: &AdminPlan, text: &str) -> Option<Operator> {
+    async fn operator(&self, plan: &AdminPlan, text: &str) -> Result<Operator, NoOperator> {
         // Digests are compared, so the time that takes tells nothing of a token.
         let digest: [u8; 32] = Sha256::digest(text).into();
         let now = self.clock.wall();
         let own = plan.keys.iter().find(|key| key.digest == digest);
         if let Some(key) = own {
-            return key.expires.is_none_or(|expires| now < expires).then(|| Operator(key.name.clone()));
+            let lasts = key.expires.is_none_or(|expires| now < expires);
+            return if lasts { Ok(Operator(key.name.clone())) } else { Err(NoOperator::Unknown) };
         }
-        let scope = plan.scope.as_ref()?;
+        let Some(scope) = &plan.scope else { return Err(NoOperator::Unknown) };
         let endpoint = EndpointId::new(AUDIENCE);
         let unknown = IpAddr::from([0, 0, 0, 0]);
         let evidence = Evidence { bearer: Some(Secret::new(text)), ..Evidence::none(unknown, &endpoint) };
         match self.credentials.verify(&evidence).await {
-            Ok(Identity::Subject(subject)) if subject.by_token && subject.scopes.contains(scope) => {
-                Some(Operator(subject.subject().into()))
+            Ok(Identity::Subject(subject)) if subject.by_token => {
+                let who = Arc::from(subject.subject());
+                if subject.scopes.contains(scope) {
+                    Ok(Operator(who))
+                } else {
+                    Err(NoOperator::Lacks { who, scope: scope.clone() })
+                }
             }
-            _ => None,
+            _ => Err(NoOperator::Unknown),
         }
     }
 }
@@ -138,13 +157,30 @@ fn off() -> Refused {
 fn unknown(text: &str, changes: bool) -> Refused {
     // A browser asks its user for the first one that it knows.
     let challenge = if changes { "Bearer realm=\"weir\"" } else { "Basic realm=\"weir\", charset=\"UTF-8\"" };
-    Refused::new(StatusCode::UNAUTHORIZED, text).challenging(challenge)
+    Refused::new(StatusCode::UNAUTHORIZED, text).challenging(HeaderValue::from_static(challenge))
+}
+
+/// A token that is good, and not for this (RFC 6750, 3.1).
+fn lacks(scope: &str) -> Refused {
+    let text = format!("your token lacks the scope `{scope}`");
+    let challenge = format!("Bearer realm=\"weir\", error=\"insufficient_scope\", scope=\"{scope}\"");
+    let refused = Refused::new(StatusCode::FORBIDDEN, text);
+    // A scope of the config that no header can hold is in no token either.
+    match HeaderValue::try_from(challenge) {
+        Ok(challenge) => refused.challenging(challenge),
+        Err(_) => refused,
+    }
 }
 
 /// Lets operators through, and tells what is behind who it is.
 pub(super) async fn guard(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
+    let changes = !matches!(head.method, Method::GET | Method::HEAD);
     match desk.gate.admit(&head).await {
+        Ok(_) if changes && desk.is_leaving() => {
+            let text = "another process takes this one's place and would not know of it: try again in a moment";
+            Refused::new(StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+        }
         Ok(operator) => {
             let mut request = Request::from_parts(head, body);
             request.extensions_mut().insert(operator);

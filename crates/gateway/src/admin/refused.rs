@@ -9,8 +9,8 @@ use serde::Serialize;
 pub(super) struct Refused {
     status: StatusCode,
     error: String,
-    /// How one logs in, with a 401.
-    challenge: Option<&'static str>,
+    /// How one logs in, with a 401; what is missing, with a 403.
+    challenge: Option<HeaderValue>,
 }
 
 impl Refused {
@@ -29,7 +29,7 @@ impl Refused {
         Self::new(StatusCode::NOT_FOUND, format!("there is no {what} `{name}`"))
     }
 
-    pub(super) fn challenging(self, challenge: &'static str) -> Self {
+    pub(super) fn challenging(self, challenge: HeaderValue) -> Self {
         Self { challenge: Some(challenge), ..self }
     }
 }
@@ -42,7 +42,7 @@ impl IntoResponse for Refused {
         }
         let mut response = json(self.status, &Said { error: self.error });
         if let Some(challenge) = self.challenge {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
         }
         response
     }
