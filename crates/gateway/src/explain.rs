@@ -18,6 +18,7 @@ use weir_policy::limit::Limits;
 use weir_policy::rules::Rules;
 use weir_store::MemoryCounters;
 
+use crate::admin::Book;
 use crate::config::Config;
 
 pub(crate) use question::{ENDPOINT, Question};
@@ -32,6 +33,8 @@ pub(crate) struct Explainer {
     clock: Arc<dyn Clock>,
     /// What the upstreams have; `None`: they are not looked at.
     catalog: Option<Arc<Catalog>>,
+    /// What operators changed.
+    book: Arc<Book>,
 }
 
 impl Explainer {
@@ -39,7 +42,7 @@ impl Explainer {
     pub(crate) fn live(
         config: Arc<Config>,
         (rules, limits): (&Arc<Rules>, &Arc<Limits>),
-        catalog: &Arc<Catalog>,
+        (catalog, book): (&Arc<Catalog>, &Arc<Book>),
         clock: &Arc<dyn Clock>,
     ) -> Self {
         Self {
@@ -48,6 +51,7 @@ impl Explainer {
             limits: limits.clone(),
             clock: clock.clone(),
             catalog: Some(catalog.clone()),
+            book: book.clone(),
         }
     }
 
@@ -57,7 +61,14 @@ impl Explainer {
         let counters = Arc::new(MemoryCounters::new(clock.clone()));
         let limits = Limits::new(crate::limits::rates(&config), clock.clone(), counters);
         let rules = Arc::new(Rules::new(config.rules.clone()));
-        Self { config: ArcSwap::new(config), rules, limits: Arc::new(limits), clock, catalog: None }
+        Self {
+            config: ArcSwap::new(config),
+            rules,
+            limits: Arc::new(limits),
+            clock,
+            catalog: None,
+            book: Arc::default(),
+        }
     }
 
     /// Answers by another config from now on. The rules, limits and catalog have theirs from elsewhere.

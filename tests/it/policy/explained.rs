@@ -1,11 +1,14 @@
 //! `weir explain` and its route: what it says is what clients find.
 
+use std::process::Command;
+
 use serde_json::{Value, json};
 use weir_testkit::Mockup;
 use weir_testkit::mockup::Tool;
 
 use super::{Machine, Office, is_made};
-use crate::harness::{Weir, until};
+use crate::admin::Operator;
+use crate::harness::{Weir, binary, until, until_it};
 
 /// What `weir explain --json` says, and with which code it ends.
 fn explain(arguments: &[&str]) -> (Option<i32>, Value) {
@@ -107,6 +110,54 @@ async fn a_reload_changes_what_is_explained_and_without_weir_the_config_alone_is
     std::fs::write(&file, alone.to_string()).unwrap();
     let (code, told) = explain(&["--config", file.to_str().unwrap(), "--as", &claims, "--tool", "one__anything"]);
     assert_eq!((code, &told["live"], &told["callable"]), (Some(0), &json!(false), &json!(true)), "{told:#}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_operator_did_is_the_first_cause_with_who_and_until_when() {
+    let office = Office::with(json!({ "admin": { "auth": { "token": "weir_0123456789_of-the-operators" } } })).await;
+    let ops = Operator::of(&office.weir).with("authorization", "Bearer weir_0123456789_of-the-operators");
+    let file = office.weir.config_file();
+    let [writer, _] = office.machines();
+    let asked =
+        ["explain", "--json", "--config", file.to_str().unwrap(), "--as", &writer.claims(), "--tool", "one__read"];
+    let ask = || {
+        let mut command = Command::new(binary());
+        let output = command.args(asked).env("WEIR_ADMIN_TOKEN", "weir_0123456789_of-the-operators").output().unwrap();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+    };
+    // Without the token it is not answered by half.
+    let refused = Weir::cli(&asked);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(3) && said.contains("WEIR_ADMIN_TOKEN"), "{said}");
+    assert_eq!(cause(&ask()), "");
+
+    let first = |told: &Value| {
+        assert_eq!(
+            (cause(told), &told["listed"], &told["callable"]),
+            ("operator", &json!(false), &json!(false)),
+            "{told:#}"
+        );
+        told["steps"][0]["text"].as_str().unwrap().to_owned()
+    };
+    for (act, word) in [("disable", "disabled"), ("drain", "drained")] {
+        let path = format!("/admin/upstreams/one/{act}");
+        ops.change(&path, json!({ "ttl": "1h", "reason": "it is slow" })).await;
+        let told = ask();
+        let text = first(&told);
+        assert!(text.starts_with(&format!("`one` is {word} by token since 2")), "{text}");
+        assert!(text.contains(", until 2") && text.ends_with(": it is slow"), "{text}");
+        let causes = told["steps"].as_array().unwrap().iter().filter(|step| step["effect"] == "hides");
+        assert_eq!(causes.count(), 1, "nothing else is wrong: {told:#}");
+    }
+    ops.change("/admin/upstreams/one/enable", json!({})).await;
+    until_it("it back", async || office.listed(writer).await.contains(&"one__read".to_owned()).then_some(())).await;
+    let principal = ops.see("/admin/clients").await["clients"][0]["principal"].clone();
+    ops.change("/admin/principals/block", principal.clone()).await;
+    let text = first(&ask());
+    assert!(text.starts_with("it is blocked by token since 2") && text.contains("until an operator"), "{text}");
+    assert_eq!(office.client(writer).call("one__read", json!({})).await.unwrap().status, 403);
+    ops.change("/admin/principals/unblock", principal).await;
+    assert_eq!(cause(&ask()), "");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,6 @@
 //! `weir admin`: what the admin API of a running weir shows and changes, for people on a terminal.
 
-mod ask;
+pub(super) mod ask;
 mod show;
 
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ enum Command {
     Clients,
     /// The limits that refuse now
     Limits,
-    /// The calls that run, the oldest first
+    /// The calls that run, and those that wait for an answer of their clients, the oldest first
     Calls {
         /// Only those of this upstream
         #[arg(long, value_name = "ID")]
@@ -63,29 +63,33 @@ enum Command {
     Config,
     /// Serve nothing of an upstream; its running calls end
     Disable {
+        /// As `weir admin upstreams` names it
         id: String,
         #[command(flatten)]
         why: Lasting,
     },
     /// Serve an upstream again
     Enable {
+        /// As `weir admin upstreams` names it
         id: String,
         #[command(flatten)]
         why: Once,
     },
     /// Let an upstream's running calls end, and begin no new ones
     Drain {
+        /// As `weir admin upstreams` names it
         id: String,
         #[command(flatten)]
         why: Lasting,
     },
     /// Walk an upstream's lists now
     Refresh {
+        /// As `weir admin upstreams` names it
         id: String,
         #[command(flatten)]
         why: Once,
     },
-    /// End a call
+    /// End a call, whether it runs or waits
     Cancel {
         /// As `weir admin calls` names it
         id: String,

@@ -3,16 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::Bytes;
 use clap::Args;
-use http::{Request, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
 
+use super::admin::ask::{self, Desk, Failed};
 use super::{UNREACHABLE, USAGE, fail};
 use crate::admin::EXPLAIN;
-use crate::client::{chain, pool};
 use crate::config::{Config, Loader, Source};
 use crate::explain::{Explainer, Explanation, Question};
 use crate::serve::BAD_CONFIG;
@@ -20,10 +16,6 @@ use crate::system::SystemClock;
 
 /// A call would be refused.
 const REFUSED: u8 = 1;
-/// weir answers at once; another listener may not.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// An explanation has a few kilobytes.
-const LONGEST: usize = 1 << 20;
 
 #[derive(Debug, Args)]
 pub(super) struct Options {
@@ -32,8 +24,11 @@ pub(super) struct Options {
     #[arg(long, short, env = "WEIR_CONFIG", value_name = "FILE", required_unless_present = "admin")]
     config: Option<PathBuf>,
     /// The operators' listener of a running weir, such as http://127.0.0.1:8081
-    #[arg(long, value_name = "URL")]
+    #[arg(long, env = "WEIR_ADMIN", value_name = "URL")]
     admin: Option<String>,
+    /// A file with the operator's token, where the listener wants one; the variable WEIR_ADMIN_TOKEN does as well
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     /// The sender: the claims of its token, as JSON, or {"api_key": "ID"}, or {"certificate": "NAME"}; nobody where not given
     #[arg(long = "as", value_name = "CLAIMS", default_value = "{}", hide_default_value = true)]
     claims: String,
@@ -73,15 +68,22 @@ fn finish(explanation: &Explanation, json: bool) -> ExitCode {
 }
 
 async fn answer(options: &Options, question: &Question) -> Result<Explanation, (u8, String)> {
+    let token = options.token_file.as_deref();
     if let Some(admin) = &options.admin {
-        return ask(admin, question).await.map_err(|why| (UNREACHABLE, format!("{admin}: {why}")));
+        return ask(admin, token, question).await.map_err(|failed| match failed.code {
+            USAGE => (USAGE, failed.why),
+            _ => (UNREACHABLE, failed.why),
+        });
     }
     // clap asks for the one or the other.
     let config = load(options.config.as_deref().unwrap_or(Path::new("weir.yaml"))).map_err(|why| (BAD_CONFIG, why))?;
     if let Some(address) = config.admin.as_ref().map(|plan| plan.listen).filter(|address| address.port() != 0) {
-        match ask(&format!("http://{address}"), question).await {
+        match ask(&format!("http://{address}"), token, question).await {
             Ok(explanation) => return Ok(explanation),
-            Err(why) => eprintln!("weir: no weir answers at {address} ({why})"),
+            Err(Failed { code: UNREACHABLE, why }) => eprintln!("weir: no weir answers ({why})"),
+            // It is there: what the config alone says would be half of the truth.
+            Err(Failed { code: ask::REFUSED, why }) => return Err((UNREACHABLE, format!("{address}: {why}"))),
+            Err(Failed { code, why }) => return Err((code, why)),
         }
     }
     Ok(Explainer::supposing(Arc::new(config), Arc::new(SystemClock::new())).answer(question).await)
@@ -94,18 +96,9 @@ fn load(file: &Path) -> Result<Config, String> {
 }
 
 /// Asks a running weir.
-async fn ask(admin: &str, question: &Question) -> Result<Explanation, String> {
-    let url = format!("{}{EXPLAIN}?{}", admin.trim_end_matches('/'), question.query());
-    let request = Request::get(&url).body(Full::new(Bytes::new())).map_err(|error| error.to_string())?;
-    let exchange = async {
-        let response = pool(url.starts_with("https:"))?.request(request).await.map_err(|error| chain(&error))?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), LONGEST).collect().await.map_err(|error| error.to_string())?;
-        let body = body.to_bytes();
-        match status {
-            StatusCode::OK => serde_json::from_slice(&body).map_err(|error| format!("no explanation came: {error}")),
-            _ => Err(format!("{status}: {}", String::from_utf8_lossy(&body).trim())),
-        }
-    };
-    tokio::time::timeout(PATIENCE, exchange).await.unwrap_or_else(|_| Err("no answer".to_owned()))
+async fn ask(admin: &str, token: Option<&Path>, question: &Question) -> Result<Explanation, Failed> {
+    let desk = Desk::new(admin, token).map_err(|why| Failed { code: USAGE, why })?;
+    let answer = desk.look(&format!("{EXPLAIN}?{}", question.query())).await?;
+    serde_json::from_value(answer)
+        .map_err(|error| Failed { code: UNREACHABLE, why: format!("{admin}: no explanation came: {error}") })
 }

@@ -36,6 +36,7 @@ impl Walk<'_> {
         let named: Vec<&UpstreamId> = members.iter().filter(|id| tool.starts_with(id.as_str())).collect();
         let likely: Vec<&UpstreamId> = if named.is_empty() { members.iter().collect() } else { named };
         for id in likely {
+            self.taken_out(id);
             let Some(status) = self.status(id) else { continue };
             let Some(list) = status.lists.first() else { continue };
             if matches!(list.state, "pending" | "down") {

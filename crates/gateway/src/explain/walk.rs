@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use weir_core::failure::FailureKind;
+use weir_core::names::UpstreamId;
 use weir_core::port::{Authorizer, Evidence};
 use weir_core::{Endpoint, Principal, authenticate};
 
@@ -51,6 +52,7 @@ impl<'a> Walk<'a> {
             );
         };
         let Some(principal) = self.sender(endpoint).await else { return };
+        self.kept_out(&principal);
         self.entrance(endpoint, &principal);
         let mut tools = self.tools(endpoint);
         if tools.is_empty() {
@@ -61,9 +63,12 @@ impl<'a> Walk<'a> {
             let others = list(tools.iter().map(|tool| format!("{}/{}", tool.upstream, tool.native)));
             self.say("name", Effect::Notes, format!("it could also mean {others}"));
         }
+        let taken_out = self.taken_out(&tool.upstream);
         self.upstream(&tool.upstream);
         self.definition(&tool);
-        self.name(endpoint, &tool);
+        if !taken_out {
+            self.name(endpoint, &tool);
+        }
         self.rules(endpoint, &principal, &tool);
         self.limits(endpoint, &principal, &tool).await;
         self.arguments(&tool);
@@ -103,6 +108,22 @@ impl<'a> Walk<'a> {
             }
         }
         Some(principal)
+    }
+
+    /// What an operator did to the sender.
+    fn kept_out(&mut self, principal: &Principal) {
+        let word = principal.subject().and_then(|subject| self.explainer.book.of_principal(subject));
+        if let Some(word) = word {
+            self.say("operator", Effect::Hides, format!("{word}; answered with 403"));
+        }
+    }
+
+    /// What an operator did to the upstream; true: nothing of it has a name for clients.
+    pub(super) fn taken_out(&mut self, id: &UpstreamId) -> bool {
+        let word = self.explainer.book.of_upstream(id);
+        let is_out = word.is_some();
+        word.into_iter().for_each(|word| self.say("operator", Effect::Hides, word));
+        is_out
     }
 
     fn entrance(&mut self, endpoint: &Endpoint, principal: &Principal) {

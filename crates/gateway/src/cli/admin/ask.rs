@@ -16,18 +16,18 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// A thousand tools with their schemas.
 const LONGEST: usize = 64 << 20;
 /// weir said no.
-const REFUSED: u8 = 1;
+pub(in crate::cli) const REFUSED: u8 = 1;
 
 /// A running weir, for its operators.
-pub(super) struct Desk {
+pub(in crate::cli) struct Desk {
     url: String,
     token: Option<HeaderValue>,
 }
 
 /// Why there is no answer, and the command's exit code.
-pub(super) struct Failed {
-    pub(super) code: u8,
-    pub(super) why: String,
+pub(in crate::cli) struct Failed {
+    pub(in crate::cli) code: u8,
+    pub(in crate::cli) why: String,
 }
 
 impl Desk {
@@ -35,7 +35,7 @@ impl Desk {
     ///
     /// # Errors
     /// For people: the file cannot be read, or has no token.
-    pub(super) fn new(url: &str, file: Option<&Path>) -> Result<Self, String> {
+    pub(in crate::cli) fn new(url: &str, file: Option<&Path>) -> Result<Self, String> {
         let text = match file {
             Some(file) => {
                 let text = std::fs::read_to_string(file);
@@ -52,11 +52,11 @@ impl Desk {
         Ok(Self { url: url.trim_end_matches('/').to_owned(), token: text.map(header).transpose()? })
     }
 
-    pub(super) async fn look(&self, path: &str) -> Result<Value, Failed> {
+    pub(in crate::cli) async fn look(&self, path: &str) -> Result<Value, Failed> {
         self.send(Method::GET, path, Bytes::new()).await
     }
 
-    pub(super) async fn change(&self, path: &str, wish: &Value) -> Result<Value, Failed> {
+    pub(in crate::cli) async fn change(&self, path: &str, wish: &Value) -> Result<Value, Failed> {
         self.send(Method::POST, path, Bytes::from(wish.to_string())).await
     }
 
