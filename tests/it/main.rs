@@ -25,5 +25,6 @@ mod outbound;
 mod pain;
 mod policy;
 mod prove;
+mod surroundings;
 mod telemetry;
 mod tenants;

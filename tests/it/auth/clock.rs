@@ -15,7 +15,7 @@ const LIBRARIES: [&str; 2] =
     ["/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1"];
 
 /// The library, if this machine has it; else a line that says what was left out.
-fn library() -> Option<&'static str> {
+pub fn library() -> Option<&'static str> {
     let found = LIBRARIES.into_iter().find(|path| Path::new(path).exists());
     if found.is_none() {
         eprintln!("LEFT OUT: jumps of the clock need libfaketime (`apt-get install libfaketime`)");
