@@ -115,7 +115,8 @@ In another terminal:
   weir call  {url} desk__countdown '{{\"from\": 5}}'
   weir tools {url} --watch        in {after} seconds, desk gets one more tool
 
-Health and metrics: {admin}/readyz {admin}/metrics
+For operators: {admin}/ is a status page; {admin}/metrics, {admin}/readyz, and
+  weir admin --admin {admin} upstreams
 Ctrl-C ends it.
 ",
         version = env!("CARGO_PKG_VERSION"),
