@@ -1,7 +1,7 @@
 //! One process after another at the same sockets, by SIGUSR2 and by a service manager that holds them; and one config after
 //! another in the same process. Nothing is lost meanwhile.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use weir_testkit::mockup::{Gate, Tool};
 use weir_testkit::{Behaviour, Mockup, RawClient};
 
+use crate::admin::{Operator, body, with_two};
+use crate::audit::{Folder, of_kind, records, verify};
 use crate::harness::{Weir, signal, until, until_it};
 
 /// What is called in a loop while processes change.
@@ -122,7 +124,9 @@ async fn hand_over(times: usize) {
     signal(processes[times], "TERM");
     until("the last process to end", || is_gone(processes[times]).then_some(()));
     println!("{times} hand-overs, {calls} calls, 0 lost, 0 twice");
-    verified(&records, times + 1);
+    let files: Vec<_> = std::fs::read_dir(&records).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(files.len(), times + 1, "{files:?}");
+    verified(&files);
     std::fs::remove_dir_all(records).unwrap();
 }
 
@@ -130,14 +134,12 @@ fn is_ok(answer: &weir_testkit::Answer) -> bool {
     answer.last()["result"]["content"].is_array()
 }
 
-/// Every process kept a chain of its own, and each is whole.
-fn verified(records: &Path, chains: usize) {
-    let files: Vec<_> = std::fs::read_dir(records).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert_eq!(files.len(), chains, "{files:?}");
-    for file in files {
-        let said = Weir::cli(&["audit", "verify", "--from-start", file.to_str().unwrap()]);
-        assert!(said.status.success(), "{file:?}: {said:?}");
-    }
+/// One chain goes through the files of all processes, and is whole; gives what is said of it.
+fn verified(files: &[PathBuf]) -> String {
+    let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+    let (code, said) = verify(&["--from-start"], &files);
+    assert_eq!(code, 0, "{said}");
+    said
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -169,6 +171,55 @@ async fn g06_a_new_process_that_cannot_start_changes_nothing() {
     assert!(weir.admin("/readyz").starts_with("HTTP/1.1 200"), "operators meet the new one at once");
     signal(id, "TERM");
     until("its end", || is_gone(id).then_some(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g06_what_operators_changed_goes_along_and_so_does_the_chain_of_the_audit() {
+    let (one, two) = (Mockup::modern().tools(1).start().await, Mockup::modern().tools(1).start().await);
+    let folder = Folder::new("handed-over");
+    let (mut config, [ada, bob]) = with_two(&[("one", &one), ("two", &two)]);
+    config["audit"] = json!({ "file": { "path": folder.file() } });
+    let weir = Weir::with(config);
+    let listed = async |who: &str| {
+        let client = RawClient::new(&weir.url("/mcp")).modern().with_header("authorization", who);
+        let answer = client.ask("tools/list", json!({})).await.unwrap();
+        (answer.status.as_u16(), body(&answer))
+    };
+    until_it("the lists", async || listed(&bob).await.1.contains("two__tool_0000").then_some(())).await;
+    let ops = Operator::of(&weir);
+    let issuer = ops.see("/admin/clients").await["clients"][0]["principal"]["issuer"].clone();
+    ops.change("/admin/upstreams/one/disable", json!({ "ttl": "1h", "reason": "it is slow" })).await;
+    ops.change("/admin/principals/block", json!({ "issuer": issuer, "subject": "ada" })).await;
+    ops.change("/admin/log", json!({ "level": "debug" })).await;
+    let changes = ops.see("/admin/config").await["changes"].clone();
+    assert_eq!(changes.as_array().map(Vec::len), Some(3), "{changes}");
+
+    weir.process.signal("USR2");
+    let id = until("the next process", || successors(&weir).first().copied());
+    until("the old one to end", || is_gone(weir.process.id()).then_some(()));
+    assert_eq!(ops.see("/admin/config").await["changes"], changes, "as they were, with their ends");
+    assert_eq!(listed(&ada).await.0, 403);
+    let (status, list) =
+        until_it("the lists", async || Some(listed(&bob).await).filter(|(_, list)| list.contains("two"))).await;
+    assert!(status == 200 && !list.contains("one__"), "{list}");
+    assert_eq!(ops.see("/admin/upstreams/one").await["state"], "disabled");
+    ops.change("/admin/upstreams/one/enable", json!({})).await;
+    until_it("it back", async || listed(&bob).await.1.contains("one__tool_0000").then_some(())).await;
+    until("the word of the old one", || of_kind(&folder.file(), "predecessor").pop());
+    signal(id, "TERM");
+    until("its end", || is_gone(id).then_some(()));
+
+    let taken: Vec<_> = records(&folder.file()).into_iter().filter(|record| record["what"] == "take over").collect();
+    assert_eq!(taken.len(), 3, "{taken:?}");
+    let files: Vec<_> = std::fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(files.len() == 2 && verified(&files).lines().count() == 2, "{}", verified(&files));
+    // The end of the old one's records cannot be cut off.
+    let old = files.iter().find(|file| **file != folder.file()).unwrap();
+    let text = std::fs::read_to_string(old).unwrap();
+    let (kept, _) = text.trim_end().rsplit_once('\n').unwrap();
+    std::fs::write(old, format!("{kept}\n")).unwrap();
+    let (code, said) = verify(&[], &[&files[0], &files[1]]);
+    assert!(code == 1 && said.contains("its end was cut off"), "{said}");
 }
 
 /// Does what a service manager does: listens at the config's addresses, and starts the program with the sockets.

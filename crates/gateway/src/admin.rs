@@ -6,6 +6,7 @@ mod book;
 mod chronicle;
 mod desk;
 mod gate;
+mod heirs;
 mod page;
 mod refused;
 mod views;
@@ -30,10 +31,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
+pub(crate) use book::Book;
 pub(crate) use chronicle::Chronicle;
 pub(crate) use desk::{Desk, Levers, Parts, Ready};
 pub(crate) use gate::Gate;
 use gate::Peer;
+pub(crate) use heirs::{Noted, take_up};
 
 use crate::telemetry::Format;
 

@@ -5,7 +5,7 @@
 //! serves. Both go by the same protocol, systemd's (`sd_listen_fds(3)`); between two weirs a third socket, the line, says how
 //! far the other is. A successor that cannot start changes nothing.
 //!
-//! What does not move: what is only in memory. Running calls end where they began; sessions of older revisions end with the
+//! What operators changed moves, and the audit's chain goes on. What does not move: all else that is only in memory. Running calls end where they began; sessions of older revisions end with the
 //! process, and their clients begin new ones, as their protocol has it. What clients hold sealed (cursors, states)
 //! opens in the successor.
 
@@ -20,8 +20,8 @@ use listenfd::ListenFd;
 use weir_core::port::Random;
 use weir_core::seal::{Key, Sealer};
 
-pub(crate) use line::Predecessor;
-pub(crate) use successor::Program;
+pub(crate) use line::{Parting, Predecessor, Will};
+pub(crate) use successor::{Program, Successor};
 
 /// Names of the sockets, in `LISTEN_FDNAMES` and in `FileDescriptorName=`.
 const CLIENTS: &str = "clients";
@@ -37,6 +37,8 @@ pub(crate) struct Estate {
     pub(crate) operators: Option<TcpListener>,
     /// The key that nobody configured.
     pub(crate) sealing: Option<Sealing>,
+    /// What it said last.
+    pub(crate) will: Will,
 }
 
 /// The key of a weir without `keys` in its config: what it sealed opens in this process and its successors.
@@ -123,6 +125,6 @@ impl Inherited {
                 (Some(sealing), Some(predecessor))
             }
         };
-        Ok((Estate { clients, operators, sealing }, predecessor))
+        Ok((Estate { clients, operators, sealing, will: Will::default() }, predecessor))
     }
 }

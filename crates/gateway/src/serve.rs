@@ -1,5 +1,6 @@
 //! `weir serve`: start, follow the config, and stop as the signals say.
 
+use std::convert::Infallible;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -8,8 +9,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::admin::Levers;
+use crate::audit::Auditing;
 use crate::config::{Config, Loader, Report, Source};
-use crate::handover::{Estate, Inherited, Predecessor, Program};
+use crate::handover::{Estate, Inherited, Parting, Predecessor, Program};
 use crate::reload::{Follower, say};
 use crate::telemetry::{self, LogControl};
 use crate::weir::Weir;
@@ -61,11 +63,15 @@ struct Begun<'a> {
 
 async fn run(
     Begun { loader, config, report, log }: Begun<'_>,
-    (estate, mut predecessor): (Estate, Option<Predecessor>),
+    (mut estate, mut predecessor): (Estate, Option<Predecessor>),
     program: &Program,
 ) -> ExitCode {
-    if let Some(Err(error)) = predecessor.as_mut().map(Predecessor::may_begin) {
-        return cannot_start(&format!("the process before does not let this one take its place: {error}"));
+    match predecessor.as_mut().map(Predecessor::may_begin) {
+        None => {}
+        Some(Ok(will)) => estate.will = will,
+        Some(Err(error)) => {
+            return cannot_start(&format!("the process before does not let this one take its place: {error}"));
+        }
     }
     let signals = Signals::new();
     let (mut signals, mut weir) = match (signals, Weir::start_with(config.clone(), estate).await) {
@@ -83,9 +89,7 @@ async fn run(
     if config.front.listen.port() != 0 && config.front.listen != weir.address() {
         tracing::warn!(config = %config.front.listen, "weir was started with a socket, and serves at that one");
     }
-    if let Some(Err(error)) = predecessor.map(Predecessor::serving) {
-        tracing::warn!(%error, "the process before was gone already");
-    }
+    let mut before = Before::begin(predecessor, &weir);
     tell_system(&[NotifyState::Ready]);
     let (reload, mut reloads) = mpsc::channel(MOST_RELOADS);
     weir.give(Levers { log, reload });
@@ -107,6 +111,7 @@ async fn run(
                     }
                 }
             },
+            () = before.ends() => {}
             () = follower.changed() => follower.follow(&weir),
             Some(done) = reloads.recv() => {
                 follower.reload(&weir);
@@ -115,14 +120,55 @@ async fn run(
             }
         }
     }
-    Box::pin(finish(weir, &mut signals)).await
+    // The process before may end while this one drains already.
+    let finished = Box::pin(finish(weir, &mut signals));
+    tokio::select! {
+        code = finished => code,
+        never = before.for_good() => match never {},
+    }
+}
+
+/// The process before, until it has ended.
+struct Before {
+    parting: Option<Parting>,
+    auditing: Arc<Auditing>,
+}
+
+impl Before {
+    /// Says that this process serves.
+    fn begin(predecessor: Option<Predecessor>, weir: &Weir) -> Self {
+        let auditing = weir.auditing().clone();
+        let parting = match predecessor.map(Predecessor::serving).transpose() {
+            Ok(parting) => parting,
+            Err(error) => {
+                tracing::warn!(%error, "the process before was gone already");
+                auditing.ended_before(None);
+                None
+            }
+        };
+        Self { parting, auditing }
+    }
+
+    /// Waits for its end, and puts that on record. Cancel safe.
+    async fn ends(&mut self) {
+        let Some(parting) = &mut self.parting else { return std::future::pending().await };
+        let last = parting.heard().await;
+        self.parting = None;
+        self.auditing.ended_before(last);
+    }
+
+    /// The same for whoever waits for something else.
+    async fn for_good(&mut self) -> Infallible {
+        loop {
+            self.ends().await;
+        }
+    }
 }
 
 /// Starts a successor; true once it serves.
 async fn hand_over(weir: &mut Weir, program: &Program) -> bool {
     let outcome = program.succeed(weir).await;
-    weir.handed_over(&outcome);
-    match outcome {
+    match weir.handed_over(outcome) {
         Ok(id) => {
             tracing::info!(process = id, "the new process serves");
             tell_system(&[NotifyState::MainPid(id)]);

@@ -16,7 +16,7 @@ use weir_core::telemetry::{instruments, unix_seconds};
 
 use crate::admin::{Admin, Levers};
 use crate::config::{Config, Loader, Report, Source};
-use crate::handover::Estate;
+use crate::handover::{Estate, Successor};
 use crate::memory::Watch;
 use crate::outbound;
 use crate::telemetry::Telemetry;
@@ -34,7 +34,7 @@ pub struct Weir {
     memory: Watch,
     telemetry: Telemetry,
     applied: Mutex<Applied>,
-    has_successor: bool,
+    successor: Option<Successor>,
 }
 
 impl Weir {
@@ -54,12 +54,12 @@ impl Weir {
     }
 
     async fn assemble(config: Arc<Config>, estate: Estate) -> Result<Self, StartError> {
-        let Estate { clients, operators, sealing } = estate;
+        let Estate { clients, operators, sealing, will } = estate;
         let base = Base::new(&config, sealing);
         let telemetry = Telemetry::start(&config.telemetry, base.metrics.clone(), base.factory.clone())?;
         let upstreams = build(&config, &[], &base.factory)?;
-        let deciders = Deciders::start(&config, &base).await?;
-        let inside = Inside::new(&config, base, deciders, &upstreams);
+        let deciders = Deciders::start(&config, &base, will.left()).await?;
+        let inside = Inside::new(&config, base, deciders, (&upstreams, will.changes));
         let open = match Open::new(&config, &inside, (clients, operators)).await {
             Ok(open) => open,
             Err(error) => {
@@ -72,7 +72,7 @@ impl Weir {
         loaded("ok");
         let memory = Watch::start(&config, open.front.pressure());
         let applied = Mutex::new(Applied { started: config.clone(), config, upstreams });
-        Ok(Self { open, inside, memory, telemetry, applied, has_successor: false })
+        Ok(Self { open, inside, memory, telemetry, applied, successor: None })
     }
 
     /// Starts with a config as it stands in a file.
@@ -191,7 +191,7 @@ impl Weir {
 
     async fn end(mut self) {
         self.inside.ready.set(false);
-        if self.has_successor {
+        if self.successor.is_some() {
             // Operators and their probes are the successor's at once.
             self.open.close_admin().await;
         }
@@ -202,7 +202,10 @@ impl Weir {
         self.memory.shutdown().await;
         self.open.close_admin().await;
         // Last, so that all that happened before is on record.
-        self.inside.deciders.auditing.shutdown().await;
+        let last = self.inside.deciders.auditing.shutdown().await;
+        if let Some((successor, last)) = self.successor.take().zip(last) {
+            successor.farewell(&last).await;
+        }
         self.telemetry.shutdown().await;
     }
 }

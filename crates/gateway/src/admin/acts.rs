@@ -14,6 +14,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
 use tokio::time::Instant;
+use weir_core::call::RequestName;
 use weir_core::catalog::Closing;
 use weir_core::instant::rfc3339;
 use weir_core::live::Stop;
@@ -40,12 +41,21 @@ pub(super) enum OnUpstream {
     Refresh,
 }
 
+/// What changes that last are called: in answers, in records, and by one process to the next.
+pub(super) mod words {
+    pub(in super::super) const DISABLE: &str = "disable";
+    pub(in super::super) const DRAIN: &str = "drain";
+    pub(in super::super) const BLOCK: &str = "block";
+    pub(in super::super) const LOG: &str = "log";
+    pub(in super::super) const ALL: [&str; 4] = [DISABLE, DRAIN, BLOCK, LOG];
+}
+
 impl OnUpstream {
     const fn word(self) -> &'static str {
         match self {
-            Self::Disable => "disable",
+            Self::Disable => words::DISABLE,
             Self::Enable => "enable",
-            Self::Drain => "drain",
+            Self::Drain => words::DRAIN,
             Self::Refresh => "refresh",
         }
     }
@@ -106,7 +116,8 @@ pub(super) async fn on_upstream(
             })?;
             if closing == Closing::Disabled {
                 let own = |_: &_, item: &weir_core::catalog::Item| item.tool.upstream == id;
-                ended_calls = Some(desk.live.stop_all(own, Stop::Disabled));
+                let parked = desk.parking.stop(&|_, stay| stay.upstream == id);
+                ended_calls = Some(desk.live.stop_all(own, Stop::Disabled) + parked);
             }
             changed
         }
@@ -117,7 +128,7 @@ pub(super) async fn on_upstream(
     Ok(json(StatusCode::OK, &Done { expires, ended_calls, ..Done::new(act.word(), changed) }))
 }
 
-/// Cancels a call.
+/// Cancels a call, whether it runs or waits for its client.
 pub(super) async fn cancel(
     State(desk): State<Arc<Desk>>,
     Extension(operator): Extension<Operator>,
@@ -125,12 +136,10 @@ pub(super) async fn cancel(
     body: Body,
 ) -> Result<Response, Refused> {
     let wish = Wish::read(body, false).await?;
-    let live = desk.live.all();
-    let found = live.iter().find(|call| calls::name(call.id) == id);
-    let Some(call) = found.filter(|call| desk.live.stop(call.id, Stop::Cancelled)) else {
+    let Some((request, tool)) = desk.cancelled(&id).or_else(|| desk.cancelled_parked(&id)) else {
         return Err(desk.unknown(&operator, "cancel", "call", &id));
     };
-    let what = format!("call {id}, request {}, of {}", call.call.request.as_str(), wish::plain(&call.item.exposed));
+    let what = format!("call {id}, request {}, of {}", request.as_str(), wish::plain(&tool));
     desk.operated(&operator.0, "cancel", &wish.detail(&what, None), true);
     Ok(Done::answer("cancel", true))
 }
@@ -156,6 +165,20 @@ impl Wish {
 }
 
 impl Desk {
+    /// Cancels a call that runs: the request that made it, and what it is of.
+    fn cancelled(&self, id: &str) -> Option<(RequestName, Arc<str>)> {
+        let call = self.live.all().into_iter().find(|call| calls::name(call.id) == id)?;
+        let was_there = self.live.stop(call.id, Stop::Cancelled);
+        was_there.then(|| (call.call.request.clone(), call.item.exposed))
+    }
+
+    /// The same for one that waits: its client hears of it when it comes back.
+    fn cancelled_parked(&self, id: &str) -> Option<(RequestName, Arc<str>)> {
+        let call = self.parking.waiting().into_iter().find(|call| calls::parked_name(call.number) == id)?;
+        let dropped = self.parking.stop(&|number, _| number == call.number);
+        (dropped > 0).then_some((call.stay.request, call.stay.exposed))
+    }
+
     /// Records that something was to be done to what is not there, and says so.
     fn unknown(&self, operator: &Operator, act: &str, what: &str, id: &str) -> Refused {
         self.operated(&operator.0, act, &format!("{what} {}: unknown", wish::plain(id)), false);

@@ -1,6 +1,6 @@
 //! The changes of operators that are in force, and what undoes those whose time is over.
 //!
-//! They are no config: they outlive reloads and end with the process.
+//! They are no config: they outlive reloads, go to the process that takes this one's place, and end with the last of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,9 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use weir_core::instant::rfc3339;
 use weir_core::names::UpstreamId;
+use weir_core::principal::Subject;
 
+use super::acts::words;
 use super::desk::Desk;
 use super::refused::Refused;
 
@@ -57,9 +59,19 @@ pub(super) struct Change {
     pub(super) ends: Option<(SystemTime, Instant)>,
 }
 
+impl Change {
+    /// Who did it, since when and until when, and why.
+    fn words(&self) -> String {
+        let until = self.ends.map_or("an operator takes it back".to_owned(), |(ends, _)| rfc3339(ends));
+        let reason = self.reason.iter().map(|reason| format!(": {reason}"));
+        let said = format!("{} since {}, until {until}", self.who, rfc3339(self.since));
+        std::iter::once(said).chain(reason).collect()
+    }
+}
+
 /// The changes.
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(crate) struct Book {
     changes: Mutex<BTreeMap<Target, Change>>,
     changed: Notify,
 }
@@ -88,6 +100,28 @@ impl Book {
         drop(changes);
         self.changed.notify_one();
         Ok(made)
+    }
+
+    /// Who took an upstream out, since when and until when, and why; for people.
+    pub(crate) fn of_upstream(&self, id: &UpstreamId) -> Option<String> {
+        let change = self.find(&Target::Upstream(id.clone()))?;
+        let done = if change.what == words::DISABLE { "disabled" } else { "drained" };
+        Some(format!("`{id}` is {done} by {}", change.words()))
+    }
+
+    /// The same of a principal that is kept out.
+    pub(crate) fn of_principal(&self, subject: &Subject) -> Option<String> {
+        let (issuer, subject) = (subject.issuer().to_owned(), subject.subject().to_owned());
+        let change = self.find(&Target::Principal { issuer, subject })?;
+        Some(format!("it is blocked by {}", change.words()))
+    }
+
+    /// The log level that an operator set.
+    pub(super) fn log(&self) -> Option<String> {
+        self.lock().keys().find_map(|target| match target {
+            Target::Log(level) => Some(level.clone()),
+            _ => None,
+        })
     }
 
     /// Undoes what was done to the log.

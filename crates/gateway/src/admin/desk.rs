@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use tokio::sync::{mpsc, oneshot};
 use weir_core::Catalog;
 use weir_core::live::LiveCalls;
-use weir_core::port::{Action, Audit, Clock};
+use weir_core::port::{Action, Audit, Clock, Parking};
 use weir_front::Overview;
 use weir_policy::limit::Limits;
 use weir_policy::{Blocked, Credentials};
@@ -15,6 +15,7 @@ use weir_policy::{Blocked, Credentials};
 use super::book::Book;
 use super::chronicle::Chronicle;
 use super::gate::Gate;
+use super::heirs::{self, Noted};
 use crate::config::Config;
 use crate::explain::Explainer;
 use crate::telemetry::{LogControl, Metrics};
@@ -26,6 +27,7 @@ pub(crate) struct Parts {
     pub(crate) explainer: Arc<Explainer>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) live: Arc<LiveCalls>,
+    pub(crate) parking: Arc<dyn Parking>,
     pub(crate) front: Overview,
     pub(crate) limits: Arc<Limits>,
     pub(crate) blocked: Arc<Blocked>,
@@ -40,8 +42,10 @@ pub(crate) struct Parts {
 pub(crate) struct Desk {
     parts: Parts,
     /// The changes that are in force.
-    pub(super) book: Book,
+    pub(super) book: Arc<Book>,
     levers: OnceLock<Levers>,
+    /// Another process takes this one's place.
+    leaving: AtomicBool,
 }
 
 /// What whoever runs the process lets operators do to it.
@@ -53,14 +57,33 @@ pub(crate) struct Levers {
 }
 
 impl Desk {
-    pub(crate) fn new(parts: Parts) -> Self {
-        Self { parts, book: Book::default(), levers: OnceLock::new() }
+    pub(crate) fn new(parts: Parts, book: Arc<Book>) -> Self {
+        Self { parts, book, levers: OnceLock::new(), leaving: AtomicBool::new(false) }
     }
 
-    /// Lets operators change the log and reload from now on.
+    /// Lets operators change the log and reload from now on; a log level that the process before left is taken up.
     pub(crate) fn give(&self, levers: Levers) {
+        if let Some(Err(error)) = self.book.log().map(|level| levers.log.set(&level)) {
+            tracing::error!(error, "the log level that an operator set before cannot be taken up");
+        }
         // There is one process, which gives them once.
         let _second = self.levers.set(levers);
+    }
+
+    /// Refuses changes from now on, and gives those that are in force.
+    pub(crate) fn leave(&self) -> Vec<Noted> {
+        self.leaving.store(true, Ordering::Release);
+        heirs::notes(&self.book)
+    }
+
+    /// Nothing came of the other process.
+    pub(crate) fn stay(&self) {
+        self.leaving.store(false, Ordering::Release);
+    }
+
+    /// Whether changes are refused, because another process would not know of them.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
     }
 
     pub(super) fn levers(&self) -> Option<&Levers> {

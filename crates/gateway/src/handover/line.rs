@@ -2,25 +2,60 @@
 //!
 //! | who | says | when |
 //! |---|---|---|
-//! | predecessor | `weir 1 KEY` | before the successor runs |
+//! | predecessor | `weir 2 KEY` | before the successor runs |
 //! | successor | `prepared` | it has read its config, and will now open its files |
-//! | predecessor | `go` | it has put its audit file aside |
+//! | predecessor | `go WILL` | it has put its audit file aside; the [`Will`] is JSON |
 //! | successor | `serving` | it accepts; the predecessor drains |
+//! | predecessor | `ended SEQ:HASH` | it has kept its last audit record, and goes |
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt as _, BufReader as Reader, Lines};
+use weir_policy::audit::Head;
+
 use super::Sealing;
+use crate::admin::Noted;
 
 /// The version of what is said here. Two that differ do not follow one another.
-pub(super) const GREETING: &str = "weir 1";
+pub(super) const GREETING: &str = "weir 2";
 pub(super) const PREPARED: &str = "prepared";
-pub(super) const GO: &str = "go";
+pub(super) const GO: &str = "go ";
 pub(super) const SERVING: &str = "serving";
+pub(super) const ENDED: &str = "ended ";
 
 /// How long one waits for the other's next word.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is known only when the successor may begin.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Will {
+    /// The last audit record, after which the chain goes on; as [`Head`] is written.
+    pub(crate) audit: Option<String>,
+    /// What operators changed and is in force.
+    pub(crate) changes: Vec<Noted>,
+}
+
+impl Will {
+    /// The last audit record, where there is one.
+    pub(crate) fn left(&self) -> Option<Head> {
+        self.audit.as_deref().and_then(Head::read)
+    }
+}
+
+/// The process before, while it drains.
+#[derive(Debug)]
+pub(crate) struct Parting(Lines<Reader<tokio::net::UnixStream>>);
+
+impl Parting {
+    /// Waits for its end: the last audit record, where it says so. Cancel safe.
+    pub(crate) async fn heard(&mut self) -> Option<Head> {
+        let said = self.0.next_line().await.ok().flatten()?;
+        Head::read(said.strip_prefix(ENDED)?)
+    }
+}
 
 /// The process before, seen from its successor. Dropping it without [`Predecessor::serving`] tells that nothing came of it.
 #[derive(Debug)]
@@ -40,24 +75,28 @@ impl Predecessor {
         Ok((sealing, Self(line)))
     }
 
-    /// Says that this process is about to open its files, and waits until it may.
+    /// Says that this process is about to open its files, and waits until it may: with what the process before leaves.
     ///
     /// # Errors
     /// The process before is gone, or has changed its mind.
-    pub(crate) fn may_begin(&mut self) -> io::Result<()> {
+    pub(crate) fn may_begin(&mut self) -> io::Result<Will> {
         say(self.0.get_ref(), PREPARED)?;
-        match word(&mut self.0)?.as_str() {
-            GO => Ok(()),
-            other => Err(io::Error::other(format!("it says `{other:.40}`"))),
+        let said = word(&mut self.0)?;
+        match said.strip_prefix(GO).map(serde_json::from_str) {
+            Some(Ok(will)) => Ok(will),
+            _ => Err(io::Error::other(format!("it says `{said:.40}`"))),
         }
     }
 
-    /// Says that this process serves.
+    /// Says that this process serves. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// The process before is gone: so much the better.
-    pub(crate) fn serving(self) -> io::Result<()> {
-        say(self.0.get_ref(), SERVING)
+    /// The process before is gone.
+    pub(crate) fn serving(self) -> io::Result<Parting> {
+        let line = self.0.into_inner();
+        say(&line, SERVING)?;
+        line.set_nonblocking(true)?;
+        Ok(Parting(Reader::new(tokio::net::UnixStream::from_std(line)?).lines()))
     }
 }
 

@@ -9,11 +9,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use command_fds::{CommandFdExt as _, FdMapping};
-use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::Child;
+use weir_policy::audit::Head;
 
-use super::line::{GO, GREETING, PREPARED, SERVING, say};
+use super::line::{ENDED, GO, GREETING, PREPARED, SERVING, say};
 use super::{CLIENTS, Estate, LINE, OPERATORS};
 use crate::weir::Weir;
 
@@ -39,18 +41,18 @@ impl Program {
         Ok(Self { path: std::env::current_exe()?, arguments: std::env::args_os().skip(1).collect() })
     }
 
-    /// Starts it again beside `weir`, and returns once it serves: its process id. `weir` serves all the while, and goes on
+    /// Starts it again beside `weir`, and returns once it serves. `weir` serves all the while, and goes on
     /// where this fails.
     ///
     /// # Errors
     /// For people: why nothing came of it. The other process is gone then.
-    pub(crate) async fn succeed(&self, weir: &Weir) -> Result<u32, String> {
+    pub(crate) async fn succeed(&self, weir: &Weir) -> Result<Successor, String> {
         let estate = weir.estate().map_err(|error| format!("the sockets cannot be handed over: {error}"))?;
         let (line, mut child) = self.start(estate).map_err(|error| format!("{}: {error}", self.path.display()))?;
         let (told, said) = (Told::new(line), child.id());
         let outcome = match (told, said) {
             (Ok(told), Some(id)) => match tokio::time::timeout(PATIENCE, told.follow(weir)).await {
-                Ok(Ok(())) => Ok(id),
+                Ok(Ok(line)) => Ok(Successor { id, line }),
                 Ok(Err(error)) => Err(format!("the new process did not start, its own messages say why ({error})")),
                 Err(_) => Err(format!("the new process did not serve within {} s", PATIENCE.as_secs())),
             },
@@ -66,7 +68,7 @@ impl Program {
 
     /// The process itself, with the sockets, and this end of the line.
     fn start(&self, estate: Estate) -> io::Result<(StdStream, Child)> {
-        let Estate { clients, operators, sealing } = estate;
+        let Estate { clients, operators, sealing, will: _ } = estate;
         let (own, other) = StdStream::pair()?;
         let key = sealing.map(|sealing| sealing.text()).unwrap_or_default();
         say(&own, &format!("{GREETING} {key}"))?;
@@ -96,25 +98,41 @@ impl std::fmt::Display for Program {
     }
 }
 
+/// The process that serves now.
+#[derive(Debug)]
+pub(crate) struct Successor {
+    /// Its process id.
+    pub(crate) id: u32,
+    line: OwnedWriteHalf,
+}
+
+impl Successor {
+    /// Says that this process has ended, and with which audit record. Without this it hears that the line has.
+    pub(crate) async fn farewell(mut self, last: &Head) {
+        // It may be gone already.
+        let _gone = self.line.write_all(format!("{ENDED}{last}\n").as_bytes()).await;
+    }
+}
+
 /// The successor, as it is heard on the line.
 struct Told {
-    line: StdStream,
-    said: Lines<BufReader<UnixStream>>,
+    line: OwnedWriteHalf,
+    said: Lines<BufReader<OwnedReadHalf>>,
 }
 
 impl Told {
     fn new(line: StdStream) -> io::Result<Self> {
-        let heard = line.try_clone()?;
-        heard.set_nonblocking(true)?;
-        Ok(Self { line, said: BufReader::new(UnixStream::from_std(heard)?).lines() })
+        line.set_nonblocking(true)?;
+        let (said, line) = UnixStream::from_std(line)?.into_split();
+        Ok(Self { line, said: BufReader::new(said).lines() })
     }
 
-    async fn follow(mut self, weir: &Weir) -> io::Result<()> {
+    async fn follow(mut self, weir: &Weir) -> io::Result<OwnedWriteHalf> {
         self.hear(PREPARED).await?;
-        weir.make_room().await;
-        // A few bytes: there is always room for them.
-        say(&self.line, GO)?;
-        self.hear(SERVING).await
+        let will = serde_json::to_string(&weir.make_room().await)?;
+        self.line.write_all(format!("{GO}{will}\n").as_bytes()).await?;
+        self.hear(SERVING).await?;
+        Ok(self.line)
     }
 
     async fn hear(&mut self, word: &str) -> io::Result<()> {

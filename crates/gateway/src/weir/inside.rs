@@ -9,6 +9,7 @@ use weir_core::port::{Clock, Random};
 use weir_core::seal::{Key, Sealer};
 use weir_core::{Catalog, Router};
 use weir_policy::Blocked;
+use weir_policy::audit::Head;
 use weir_policy::limit::Limits;
 use weir_policy::rules::Rules;
 use weir_store::{MemoryCounters, MemoryParking, MemoryRecords, MemoryReplays};
@@ -16,7 +17,7 @@ use weir_upstream::{Factory, Identity};
 
 use super::applied::{Built, topology};
 use super::errors::StartError;
-use crate::admin::Ready;
+use crate::admin::{self, Book, Noted, Ready};
 use crate::audit::Auditing;
 use crate::clients::Clients;
 use crate::config::Config;
@@ -67,20 +68,20 @@ pub(super) struct Deciders {
     pub(super) limits: Arc<Limits>,
     pub(super) rules: Arc<Rules>,
     pub(super) blocked: Arc<Blocked>,
-    pub(super) auditing: Auditing,
+    pub(super) auditing: Arc<Auditing>,
     pub(super) gates: Gates,
 }
 
 impl Deciders {
-    /// Returns when the beginning is on record. Must be called inside a tokio runtime.
-    pub(super) async fn start(config: &Config, base: &Base) -> Result<Self, StartError> {
+    /// The audit goes on after `left`, the last record of a process before. Returns when the beginning is on record. Must be called inside a tokio runtime.
+    pub(super) async fn start(config: &Config, base: &Base, left: Option<Head>) -> Result<Self, StartError> {
         let Base { clock, random, factory, .. } = base;
         let clients = Clients::start(config.auth.clone(), factory.clone(), (clock, random));
         let counters = Arc::new(MemoryCounters::new(clock.clone()));
         let limits = Arc::new(Limits::new(crate::limits::rates(config), clock.clone(), counters));
         let rules = Arc::new(Rules::new(config.rules.clone()));
         let blocked = Arc::new(Blocked::new(rules.clone()));
-        let auditing = Auditing::start(config.audit.as_ref(), clock.clone(), factory)?;
+        let auditing = Arc::new(Auditing::start(config.audit.as_ref(), left, clock.clone(), factory)?);
         auditing.begun().await;
         let gates = Gates { authorizer: blocked.clone(), limiter: limits.clone(), audit: auditing.port() };
         Ok(Self { clients, limits, rules, blocked, auditing, gates })
@@ -119,21 +120,31 @@ pub(super) struct Inside {
     pub(super) catalog: Arc<Catalog>,
     pub(super) ready: Ready,
     pub(super) explainer: Arc<Explainer>,
+    /// What operators changed.
+    pub(super) book: Arc<Book>,
 }
 
 impl Inside {
-    /// Puts them together over these upstreams, which it begins to follow.
-    pub(super) fn new(config: &Arc<Config>, base: Base, deciders: Deciders, upstreams: &[Built]) -> Self {
+    /// Puts them together over these upstreams, which it begins to follow, with what operators changed in the process before.
+    pub(super) fn new(
+        config: &Arc<Config>,
+        base: Base,
+        deciders: Deciders,
+        (upstreams, changes): (&[Built], Vec<Noted>),
+    ) -> Self {
         let catalog = catalog(config, &base, &deciders.gates);
         catalog.apply(topology(config, upstreams));
+        let told = (&*deciders.gates.audit, base.clock.wall());
+        // Before anybody is served.
+        let book = admin::take_up(changes, (&catalog, &deciders.blocked), told);
         base.metrics.watch(&catalog);
         let kept = Kept::new(config, &base);
         let ready = Ready::new(deciders.clients.verifier());
         let asked = ready.clone();
         base.metrics.ask_ready(move || asked.is());
         let limited = (&deciders.rules, &deciders.limits);
-        let explainer = Arc::new(Explainer::live(config.clone(), limited, &catalog, &base.clock));
-        Self { base, deciders, kept, catalog, ready, explainer }
+        let explainer = Arc::new(Explainer::live(config.clone(), limited, (&catalog, &book), &base.clock));
+        Self { base, deciders, kept, catalog, ready, explainer, book }
     }
 
     pub(super) fn router(&self) -> Router {

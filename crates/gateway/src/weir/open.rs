@@ -79,17 +79,18 @@ async fn front(
 /// What operators see and change.
 fn desk(
     config: &Arc<Config>,
-    Inside { base, deciders, catalog, ready, explainer, .. }: &Inside,
+    Inside { base, deciders, kept, catalog, ready, explainer, book }: &Inside,
     front: &Front,
     live: Arc<LiveCalls>,
 ) -> Desk {
     let (clock, audit, clients) = (&base.clock, &deciders.gates.audit, &deciders.clients);
-    Desk::new(Parts {
+    let parts = Parts {
         metrics: base.metrics.clone(),
         ready: ready.clone(),
         explainer: explainer.clone(),
         catalog: catalog.clone(),
         live,
+        parking: kept.parking.clone(),
         front: front.overview(),
         limits: deciders.limits.clone(),
         blocked: deciders.blocked.clone(),
@@ -98,7 +99,8 @@ fn desk(
         gate: Gate::new(config.admin.clone(), clients.verifier(), (clock, audit)),
         audit: audit.clone(),
         clock: clock.clone(),
-    })
+    };
+    Desk::new(parts, book.clone())
 }
 
 async fn start_admin(

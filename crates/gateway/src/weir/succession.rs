@@ -1,8 +1,11 @@
 //! What a running weir does when another process takes its place.
 
+use std::sync::Arc;
+
 use super::Weir;
 use crate::admin::Admin;
-use crate::handover::Estate;
+use crate::audit::Auditing;
+use crate::handover::{Estate, Successor, Will};
 
 impl Weir {
     /// What another process needs to go on in this one's place, and nothing that it could read in the config.
@@ -15,26 +18,43 @@ impl Weir {
             clients: Some(self.open.front.socket()?.into()),
             operators: operators.map(Into::into),
             sealing: Some(self.inside.base.sealing.clone()),
+            will: Will::default(),
         })
     }
 
-    /// Leaves the audit file's path to the successor, which may then begin.
-    pub(crate) async fn make_room(&self) {
-        self.inside.deciders.auditing.step_aside().await;
+    /// Leaves the audit's chain and path, and the operators' changes, to the successor, which may then begin. No operator changes
+    /// anything here from now on.
+    pub(crate) async fn make_room(&self) -> Will {
+        let changes = self.open.desk.leave();
+        let audit = self.inside.deciders.auditing.step_aside().await;
+        Will { audit: audit.map(|head| head.to_string()), changes }
     }
 
-    /// Records how a hand-over went. After a good one [`Self::shutdown`] gives up the operators' listener first.
-    pub(crate) fn handed_over(&mut self, outcome: &Result<u32, String>) {
-        self.has_successor = outcome.is_ok();
-        let detail = match outcome {
+    /// Records how a hand-over went: the successor's process id. After a good one [`Self::shutdown`] gives up the operators' listener
+    /// first.
+    ///
+    /// # Errors
+    /// As it went.
+    pub(crate) fn handed_over(&mut self, outcome: Result<Successor, String>) -> Result<u32, String> {
+        let outcome = outcome.map(|successor| self.successor.insert(successor).id);
+        if outcome.is_err() {
+            self.open.desk.stay();
+        }
+        let detail = match &outcome {
             Ok(successor) => format!("process {successor} serves"),
             Err(why) => why.clone(),
         };
         self.operated("signal", "hand over", &detail, outcome.is_ok());
+        outcome
+    }
+
+    /// Where it is recorded who did what.
+    pub(crate) fn auditing(&self) -> &Arc<Auditing> {
+        &self.inside.deciders.auditing
     }
 
     /// Whether another process serves in this one's place.
     pub(crate) fn has_successor(&self) -> bool {
-        self.has_successor
+        self.successor.is_some()
     }
 }

@@ -16,8 +16,8 @@ use super::super::desk::Desk;
 use super::super::gate::Operator;
 use super::super::refused::{Refused, json};
 use super::super::views::clients::session_of;
-use super::Done;
 use super::wish::{self, Wish};
+use super::{Done, words};
 use crate::config::Time;
 
 /// The longest name of an issuer or subject.
@@ -89,13 +89,17 @@ pub(in super::super) async fn block(
     let Named { subject, target, what, wish } = Named::read(body, true).await?;
     let digest = *subject.digest();
     let expires = wish.expires(&desk);
-    let change = wish.change("block", &operator, &desk);
+    let change = wish.change(words::BLOCK, &operator, &desk);
     let changed = desk.book.enter(target, change, || Ok(desk.blocked.block(subject)))?;
     let ended_calls = desk.live.stop_all(|principal, _| *principal.digest() == digest, Stop::Blocked);
+    let parked = desk.parking.stop(&|_, stay| *stay.principal.digest() == digest);
     let ended_streams = desk.front.end_streams(&digest);
     desk.operated(&operator.0, "block", &wish.detail(&what, expires.as_deref()), true);
-    let done =
-        Done { ended_calls: Some(ended_calls), ended_streams: Some(ended_streams), ..Done::new("block", changed) };
+    let done = Done {
+        ended_calls: Some(ended_calls + parked),
+        ended_streams: Some(ended_streams),
+        ..Done::new("block", changed)
+    };
     Ok(json(StatusCode::OK, &Done { expires, ..done }))
 }
 

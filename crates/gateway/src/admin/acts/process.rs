@@ -15,8 +15,8 @@ use super::super::book::Target;
 use super::super::desk::Desk;
 use super::super::gate::Operator;
 use super::super::refused::{Refused, json};
-use super::Done;
 use super::wish::{self, Wish};
+use super::{Done, words};
 use crate::config::Time;
 
 /// Reading a config takes milliseconds; starting child processes is not waited for.
@@ -48,7 +48,7 @@ pub(in super::super) async fn log(
     };
     match level {
         Some(level) => {
-            let change = wish.change("log", &operator, &desk);
+            let change = wish.change(words::LOG, &operator, &desk);
             desk.book.enter(Target::Log(shown.clone()), change, || levers.log.set(&level).map_err(refused))?;
         }
         None => desk.book.strike_log(|| levers.log.reset()).map_err(refused)?,

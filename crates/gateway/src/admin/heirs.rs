@@ -1,0 +1,116 @@
+//! The changes of operators on their way to the process that takes this one's place.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+use weir_core::Catalog;
+use weir_core::catalog::Closing;
+use weir_core::instant::rfc3339;
+use weir_core::names::UpstreamId;
+use weir_core::port::{Action, Audit};
+use weir_core::principal::Subject;
+use weir_policy::Blocked;
+
+use super::acts::words;
+use super::book::{Book, Change, Target};
+
+/// A change, as one process tells the next of it. Times are milliseconds of the Unix epoch.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Noted {
+    of: Of,
+    what: String,
+    who: String,
+    reason: Option<String>,
+    since: u64,
+    ends: Option<u64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Of {
+    Upstream(String),
+    Principal { issuer: String, subject: String },
+    Log(String),
+}
+
+/// What is in force.
+pub(super) fn notes(book: &Book) -> Vec<Noted> {
+    let note = |(target, change): (Target, Change)| Noted {
+        of: match target {
+            Target::Upstream(id) => Of::Upstream(id.to_string()),
+            Target::Principal { issuer, subject } => Of::Principal { issuer, subject },
+            Target::Log(level) => Of::Log(level),
+        },
+        what: change.what.to_owned(),
+        who: change.who.to_string(),
+        reason: change.reason,
+        since: millis(change.since),
+        ends: change.ends.map(|(ends, _)| millis(ends)),
+    };
+    book.all().into_iter().map(note).collect()
+}
+
+/// Puts in force here what was in force in the process before, under its names and with its ends, and on record that it was. A log level
+/// waits for the log to be given. What this weir does not have, or does not understand, is left out, and the log says so.
+pub(crate) fn take_up(
+    noted: Vec<Noted>,
+    (catalog, blocked): (&Catalog, &Blocked),
+    (audit, now): (&dyn Audit, SystemTime),
+) -> Arc<Book> {
+    let book = Arc::<Book>::default();
+    for one in noted {
+        let taken = one.read(now).filter(|(target, change)| put_in_force(target, change, (catalog, blocked)));
+        let Some((target, change)) = taken else {
+            tracing::warn!("a change of an operator that the process before left means nothing here");
+            continue;
+        };
+        let (kind, name) = target.named();
+        let detail = format!("{kind} {name}: {} by {} at {}", change.what, change.who, rfc3339(change.since));
+        // The process before had room for it.
+        if book.enter(target, change, || Ok(())).is_ok() {
+            audit.operated(&Action { who: "weir", what: "take over", detail: &detail, done: true });
+        }
+    }
+    book
+}
+
+fn put_in_force(target: &Target, change: &Change, (catalog, blocked): (&Catalog, &Blocked)) -> bool {
+    match target {
+        Target::Upstream(id) => {
+            catalog.close(id, if change.what == words::DISABLE { Closing::Disabled } else { Closing::Draining })
+        }
+        Target::Principal { issuer, subject } => {
+            blocked.block(Subject::new(issuer.as_str(), subject.as_str()));
+            true
+        }
+        Target::Log(_) => true,
+    }
+}
+
+impl Noted {
+    /// `None`: a change of another version of weir.
+    fn read(self, now: SystemTime) -> Option<(Target, Change)> {
+        let what = words::ALL.into_iter().find(|word| *word == self.what)?;
+        let target = match self.of {
+            Of::Upstream(id) => Target::Upstream(UpstreamId::new(id.as_str()).ok()?),
+            Of::Principal { issuer, subject } => Target::Principal { issuer, subject },
+            Of::Log(level) => Target::Log(level),
+        };
+        // What was over meanwhile is undone at once, and that goes on record too.
+        let ends = self.ends.map(moment);
+        let ends = ends.map(|ends| (ends, Instant::now() + ends.duration_since(now).unwrap_or_default()));
+        let who = Arc::from(self.who);
+        Some((target, Change { what, who, reason: self.reason, since: moment(self.since), ends }))
+    }
+}
+
+fn millis(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn moment(millis: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis)).unwrap_or(SystemTime::UNIX_EPOCH)
+}
