@@ -37,8 +37,8 @@ impl Fetcher {
     pub(crate) fn new(agent: HeaderValue, roots: &Roots) -> Self {
         let connect = Deadlines::LIST.connect;
         let clients = roots.config(None).map(|tls| Clients {
-            operator: pooled(tcp(GaiResolver::new()), tls.clone(), connect, false),
-            outsider: pooled(Guarded::new(Checked::public(Arc::new(SystemNames)), tcp), tls, connect, false),
+            operator: pooled(tcp(GaiResolver::new()), tls.clone(), connect),
+            outsider: pooled(Guarded::new(Checked::public(Arc::new(SystemNames)), tcp), tls, connect),
         });
         Self { agent, clients }
     }

@@ -16,6 +16,7 @@ mod fetch;
 mod guard;
 mod inbox;
 mod judgment;
+mod line;
 mod listing;
 mod names;
 mod pace;

@@ -28,8 +28,8 @@ impl Poster {
             Form::Grpc => ("application/grpc", (header::TE, "trailers")),
         };
         let headers = [(header::CONTENT_TYPE, kind), extra].map(|(name, text)| (name, HeaderValue::from_static(text)));
-        let response = self.0.send(Method::POST, headers, document).await.map_err(|error| match error {
-            SendError::Lost { source, .. } => {
+        let response = self.0.send(Method::POST, headers.into(), document).await.map_err(|error| match error {
+            SendError::Lost(source) => {
                 Failure::new(FailureKind::Unavailable, "The collector cannot be reached").because(source)
             }
             SendError::NoToken(failure) => failure,

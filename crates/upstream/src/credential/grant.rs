@@ -131,7 +131,7 @@ impl Grant {
         let json = HeaderValue::from_static("application/json");
         let accept = HeaderValue::from_static("application/json, text/event-stream");
         let ping: Bytes = lower::legacy_request(self.site.next_id(), Rpc::Ping, &[]);
-        let asked = self.http.send(Method::POST, [(header::ACCEPT, accept), (header::CONTENT_TYPE, json)], ping);
+        let asked = self.http.send(Method::POST, vec![(header::ACCEPT, accept), (header::CONTENT_TYPE, json)], ping);
         match tokio::time::timeout(JUST_NOW, asked).await {
             Ok(Ok(answer)) => Challenge::read(answer.headers()),
             _ => Challenge::default(),

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use http::{Method, StatusCode, Uri, header};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use url::Url;
@@ -16,6 +15,7 @@ use weir_wire::sse::{Caps, Event, EventDecoder};
 
 use super::child::Child;
 use super::pipe::Pipe;
+use crate::line::Body;
 use crate::settle;
 use crate::site::Site;
 use crate::streamable::{EVENTS, Http, media_type, tell};
@@ -47,7 +47,7 @@ pub(crate) async fn is_there(site: &Site, http: &Http) -> bool {
 
 /// A stream of events.
 struct Stream {
-    body: Incoming,
+    body: Body,
     decoder: EventDecoder,
     rest: Bytes,
 }
@@ -68,8 +68,7 @@ impl Stream {
 /// The stream, and where its first event says to post.
 async fn open(site: &Site, http: &Http) -> Result<(Stream, Uri), Failure> {
     let no_server = || site.fail(FailureKind::Unavailable, "No MCP server of HTTP+SSE at the upstream's URL");
-    let headers: [(HeaderName, HeaderValue); 1] = [(header::ACCEPT, EVENTS)];
-    let sent = http.send(Method::GET, headers, Bytes::new()).await;
+    let sent = http.send(Method::GET, vec![(header::ACCEPT, EVENTS)], Bytes::new()).await;
     let (head, body) = sent.map_err(|error| crate::streamable::unsent(site, error).failure)?.into_parts();
     if head.status != StatusCode::OK || media_type(&head.headers).as_deref() != Some("text/event-stream") {
         return Err(no_server());

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use http_body::Body;
-use hyper::body::Incoming;
+use http_body::Body as _;
 use weir_core::telemetry::UpstreamMeter;
 use weir_wire::splitter::{Piece, ReplySplitter, SplitCaps};
 use weir_wire::sse::{self, SseItem};
 use weir_wire::{Limits, Response};
 
+use crate::line::{Body, LineError};
 use crate::site::Site;
 
 /// A message up to this size is kept whole; the result of a longer one is passed on in pieces.
@@ -41,7 +41,7 @@ pub(crate) enum Part {
 pub(crate) enum AnswerError {
     /// The connection was lost before the end.
     #[error("the connection was lost in the middle of the answer")]
-    Lost(#[source] hyper::Error),
+    Lost(#[source] LineError),
     /// More bytes than an answer may have.
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),
@@ -53,7 +53,7 @@ pub(crate) enum AnswerError {
 /// An answer that is being read. Dropping it takes the request back.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    body: Incoming,
+    body: Body,
     /// Set for a stream of events.
     events: Option<Box<sse::Decoder>>,
     rest: Bytes,
@@ -67,17 +67,17 @@ pub(crate) struct Answer {
 
 impl Answer {
     /// A JSON body: one message.
-    pub(crate) fn json(body: Incoming, site: &Site) -> Self {
+    pub(crate) fn json(body: Body, site: &Site) -> Self {
         Self::new(body, None, site)
     }
 
     /// A stream of events: many messages.
-    pub(crate) fn events(body: Incoming, site: &Site) -> Self {
+    pub(crate) fn events(body: Body, site: &Site) -> Self {
         let caps = sse::Caps { max_event: site.bounds.max_reply as u64, ..sse::Caps::default() };
         Self::new(body, Some(Box::new(sse::Decoder::new(caps))), site)
     }
 
-    fn new(body: Incoming, events: Option<Box<sse::Decoder>>, site: &Site) -> Self {
+    fn new(body: Body, events: Option<Box<sse::Decoder>>, site: &Site) -> Self {
         let (most, meter) = (site.bounds.max_reply, site.meter.clone());
         let message = Collector::new(most);
         Self { body, events, rest: Bytes::new(), message, parts: VecDeque::new(), room: most, most, over: false, meter }

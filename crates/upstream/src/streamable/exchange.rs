@@ -6,15 +6,15 @@ use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use weir_core::call::Trace;
 use weir_core::{Failure, FailureKind};
 use weir_era::hop::{self, Proof};
 use weir_wire::{ErrorObject, Incoming as Parsed, Message};
 
 use super::answer::{Answer, AnswerError, limits};
-use super::client::{Http, Reached, SendError};
+use super::client::{Http, SendError};
 use super::retry_after::retry_after;
+use crate::line::{Body, Reached};
 use crate::refusal::Refusal;
 use crate::site::Site;
 
@@ -60,6 +60,12 @@ pub(crate) fn traced(trace: &Trace) -> impl Iterator<Item = (HeaderName, HeaderV
     })
 }
 
+/// The headers of a message.
+fn posted(mut own: Vec<(HeaderName, HeaderValue)>) -> Vec<(HeaderName, HeaderValue)> {
+    own.extend([(header::ACCEPT, BOTH), (header::CONTENT_TYPE, JSON)]);
+    own
+}
+
 /// Posts a message and sorts the answer's head.
 ///
 /// # Errors
@@ -70,7 +76,7 @@ pub(crate) async fn post(
     own: Vec<(HeaderName, HeaderValue)>,
     body: Bytes,
 ) -> Result<Headed, Refusal> {
-    let headers = [(header::ACCEPT, BOTH), (header::CONTENT_TYPE, JSON)].into_iter().chain(own);
+    let headers = posted(own);
     site.meter.sent(body.len());
     let sent = http.send(Method::POST, headers, body).await;
     let (head, body) = sent.map_err(|error| unsent(site, error))?.into_parts();
@@ -101,7 +107,7 @@ pub(crate) async fn tell(
     own: Vec<(HeaderName, HeaderValue)>,
     body: Bytes,
 ) -> Result<(), Refusal> {
-    let headers = [(header::ACCEPT, BOTH), (header::CONTENT_TYPE, JSON)].into_iter().chain(own);
+    let headers = posted(own);
     site.meter.sent(body.len());
     let sent = http.send(Method::POST, headers, body).await;
     let (head, mut body) = sent.map_err(|error| unsent(site, error))?.into_parts();
@@ -172,12 +178,12 @@ impl Refused {
 
 /// What a request without an answer means.
 pub(crate) fn unsent(site: &Site, error: SendError) -> Refusal {
-    let (reached, source) = match error {
-        SendError::Lost { reached, source } => (reached, source),
+    let source = match error {
+        SendError::Lost(source) => source,
         SendError::NoToken(failure) => return Refusal::new(failure).unasked(),
     };
     let unavailable = |text: &'static str| site.fail(FailureKind::Unavailable, text);
-    match reached {
+    match source.reached() {
         // Nothing ran, but the connector has tried every address: at once again would be refused again.
         Reached::NoConnection => {
             Refusal::new(unavailable("The upstream cannot be reached").because(source)).unreached()
@@ -214,13 +220,13 @@ pub(crate) fn unreadable(site: &Site, error: AnswerError) -> Failure {
     }
 }
 
-async fn refused(site: &Site, status: StatusCode, headers: &HeaderMap, body: Incoming) -> Refused {
+async fn refused(site: &Site, status: StatusCode, headers: &HeaderMap, body: Body) -> Refused {
     let retry_after = retry_after(headers, site.clock.wall());
     Refused { status, error: error_object(body).await, retry_after }
 }
 
 /// The JSON-RPC error in the body of an answer, if it is one and not too long.
-async fn error_object(mut body: Incoming) -> Option<Bytes> {
+async fn error_object(mut body: Body) -> Option<Bytes> {
     let mut held = BytesMut::new();
     while let Some(frame) = body.frame().await {
         // What was read before the connection broke may still be a whole message.

@@ -28,7 +28,7 @@ use weir_era::hop::{Discovered, Found, Proof, judge_probe};
 use weir_wire::method::Method;
 use weir_wire::{ErrorObject, Revision};
 
-pub(crate) use client::{Http, Pooled, SendError, pooled, tcp};
+pub(crate) use client::{ConnectTimeout, Deadlined, Http, Pooled, SendError, pooled, tcp};
 pub(crate) use exchange::{EVENTS, media_type, tell, unsent};
 use modern::Modern;
 use pool::Pool;

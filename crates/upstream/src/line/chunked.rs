@@ -1,0 +1,115 @@
+//! A body in chunks, taken apart (RFC 9112, section 7.1). Extensions and trailers are read over.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::LineError;
+
+/// How long the line before a chunk may be, extensions included.
+const MOST_LINE: usize = 4 << 10;
+/// How long all trailers may be.
+const MOST_TRAILERS: usize = 16 << 10;
+
+/// Where the reading stands.
+#[derive(Debug, Default)]
+pub(super) enum Chunked {
+    /// Before the line with a chunk's size.
+    #[default]
+    Size,
+    /// In a chunk, of which so many bytes are to come.
+    Data(u64),
+    /// Before the line end after a chunk.
+    End,
+    /// After the last chunk; so many bytes of trailers were read.
+    Trailers(usize),
+    Over,
+}
+
+impl Chunked {
+    /// True if the body's end was read.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self, Self::Over)
+    }
+
+    /// Takes the next bytes of the body off `unread`; `None` if there are none in it, or the body is over.
+    ///
+    /// # Errors
+    /// What is there is not a body in chunks.
+    pub(super) fn next(&mut self, unread: &mut BytesMut) -> Result<Option<Bytes>, LineError> {
+        loop {
+            match self {
+                Self::Data(rest) => {
+                    if unread.is_empty() {
+                        return Ok(None);
+                    }
+                    let now = usize::try_from(*rest).unwrap_or(usize::MAX).min(unread.len());
+                    *rest -= now as u64;
+                    if *rest == 0 {
+                        *self = Self::End;
+                    }
+                    return Ok(Some(unread.split_to(now).freeze()));
+                }
+                _ => {
+                    if !self.step(unread)? {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads on as far as the next chunk's first byte, or the body's end, where that is in `unread`.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub(super) fn look(&mut self, unread: &mut BytesMut) -> Result<(), LineError> {
+        while !matches!(self, Self::Data(_)) && self.step(unread)? {}
+        Ok(())
+    }
+
+    /// Reads one line; false if none is there.
+    fn step(&mut self, unread: &mut BytesMut) -> Result<bool, LineError> {
+        let most = match self {
+            Self::Data(_) | Self::Over => return Ok(false),
+            Self::Size => MOST_LINE,
+            Self::End => 2,
+            Self::Trailers(read) => MOST_TRAILERS - *read,
+        };
+        let Some(end) = memchr::memchr(b'\n', unread) else {
+            return if unread.len() > most { Err(TOO_LONG) } else { Ok(false) };
+        };
+        if end + 1 > most {
+            return Err(TOO_LONG);
+        }
+        let Some(line) = unread[..end].strip_suffix(b"\r") else {
+            return Err(LineError::Malformed("a line of a chunk has no proper end"));
+        };
+        let next = match self {
+            Self::Size => match size(line)? {
+                0 => Self::Trailers(0),
+                size => Self::Data(size),
+            },
+            Self::End if line.is_empty() => Self::Size,
+            Self::Trailers(_) if line.is_empty() => Self::Over,
+            Self::Trailers(read) => Self::Trailers(*read + end + 1),
+            Self::Data(_) | Self::End | Self::Over => {
+                return Err(LineError::Malformed("a chunk is longer than it says"));
+            }
+        };
+        *self = next;
+        unread.advance(end + 1);
+        Ok(true)
+    }
+}
+
+const TOO_LONG: LineError = LineError::Malformed("a line of a chunk is too long");
+
+/// The size that a chunk's first line gives, in hexadecimal digits, before extensions.
+fn size(line: &[u8]) -> Result<u64, LineError> {
+    let digits = line.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(line.len());
+    let (number, rest) = line.split_at(digits);
+    let is_end = rest.trim_ascii_start().first().is_none_or(|byte| *byte == b';');
+    let number = std::str::from_utf8(number).ok().filter(|_| is_end);
+    number
+        .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+        .ok_or(LineError::Malformed("a chunk's size is no number"))
+}

@@ -1,0 +1,211 @@
+//! The head of a request, written, and the head of an answer, read (RFC 9112, sections 2 to 6).
+
+use std::mem::MaybeUninit;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use httparse::{ParserConfig, Status};
+
+use super::chunked::Chunked;
+use super::{Ask, LineError};
+
+/// How long an answer's head may be, in bytes and in lines.
+const MOST_BYTES: usize = 64 << 10;
+const MOST_FIELDS: usize = 100;
+
+/// How long a body is (RFC 9112, 6.3).
+#[derive(Debug)]
+pub(super) enum Framing {
+    /// So many bytes more.
+    Length(u64),
+    Chunked(Chunked),
+    /// Until the connection ends.
+    Close,
+}
+
+impl Framing {
+    /// True if nothing more comes.
+    pub(super) fn is_over(&self) -> bool {
+        match self {
+            Self::Length(rest) => *rest == 0,
+            Self::Chunked(chunked) => chunked.is_over(),
+            Self::Close => false,
+        }
+    }
+}
+
+/// The head of an answer.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) framing: Framing,
+    /// True if the connection can carry another request after the body.
+    pub(super) persists: bool,
+}
+
+/// The head that goes before `ask`'s body.
+pub(super) fn write(ask: Ask<'_>) -> Bytes {
+    let fields: usize = ask.fields().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    let path = ask.uri.path_and_query().map_or("/", |path| path.as_str());
+    let mut out = BytesMut::with_capacity(fields + path.len() + 128);
+    out.put_slice(ask.method.as_str().as_bytes());
+    out.put_slice(b" ");
+    out.put_slice(path.as_bytes());
+    out.put_slice(b" HTTP/1.1\r\n");
+    let mut has_host = false;
+    for (name, value) in ask.fields() {
+        has_host |= name == header::HOST;
+        field(&mut out, name, value);
+    }
+    if !has_host {
+        host(&mut out, ask.uri);
+    }
+    // Without it a body would be read as the next request. Where a method has a meaning for a body, none is said too
+    // (RFC 9110, 8.6).
+    if !ask.body.is_empty() || ask.method == Method::POST {
+        out.put_slice(b"content-length: ");
+        decimal(&mut out, ask.body.len());
+        out.put_slice(b"\r\n");
+    }
+    out.put_slice(b"\r\n");
+    out.freeze()
+}
+
+fn field(out: &mut BytesMut, name: &HeaderName, value: &HeaderValue) {
+    out.put_slice(name.as_str().as_bytes());
+    out.put_slice(b": ");
+    out.put_slice(value.as_bytes());
+    out.put_slice(b"\r\n");
+}
+
+/// The host without user and without the port that the scheme implies (RFC 9110, 7.2).
+fn host(out: &mut BytesMut, uri: &Uri) {
+    out.put_slice(b"host: ");
+    out.put_slice(uri.host().unwrap_or_default().as_bytes());
+    let implied = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+    if let Some(port) = uri.port_u16().filter(|port| *port != implied) {
+        out.put_slice(b":");
+        decimal(out, port.into());
+    }
+    out.put_slice(b"\r\n");
+}
+
+fn decimal(out: &mut BytesMut, number: usize) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    let mut rest = number;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.put_slice(&digits[at..]);
+}
+
+/// Takes the head of the answer off `unread`; `None` until all of it is there. Interim answers (1xx) are passed over.
+///
+/// # Errors
+/// What is there is not the head of an answer, or is too long.
+pub(super) fn read(unread: &mut BytesMut) -> Result<Option<Head>, LineError> {
+    loop {
+        let Some(end) = end_of_head(unread) else {
+            return if unread.len() > MOST_BYTES {
+                Err(LineError::Malformed("its head is too long"))
+            } else {
+                Ok(None)
+            };
+        };
+        let bytes = unread.split_to(end).freeze();
+        if let Some(head) = parse(&bytes)? {
+            return Ok(Some(head));
+        }
+    }
+}
+
+/// Where the empty line ends that ends a head.
+fn end_of_head(bytes: &[u8]) -> Option<usize> {
+    memchr::memchr_iter(b'\n', bytes).find_map(|at| match &bytes[at + 1..] {
+        [b'\r', b'\n', ..] => Some(at + 3),
+        [b'\n', ..] => Some(at + 2),
+        _ => None,
+    })
+}
+
+/// A whole head; `None` for one of an interim answer.
+fn parse(bytes: &Bytes) -> Result<Option<Head>, LineError> {
+    let mut fields = [const { MaybeUninit::uninit() }; MOST_FIELDS];
+    let mut parsed = httparse::Response::new(&mut []);
+    let read = ParserConfig::default().parse_response_with_uninit_headers(&mut parsed, bytes, &mut fields);
+    match read {
+        Ok(Status::Complete(_)) => {}
+        Ok(Status::Partial) => return Err(LineError::Malformed("its head is not whole")),
+        Err(httparse::Error::TooManyHeaders) => return Err(LineError::Malformed("its head has too many fields")),
+        Err(_) => return Err(LineError::Malformed("its head cannot be read")),
+    }
+    let status = parsed.code.and_then(|code| StatusCode::from_u16(code).ok());
+    let status = status.ok_or(LineError::Malformed("its status is none"))?;
+    if status == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(LineError::Malformed("it switches to another protocol"));
+    }
+    if status.is_informational() {
+        return Ok(None);
+    }
+    let mut headers = HeaderMap::with_capacity(parsed.headers.len());
+    for field in parsed.headers.iter() {
+        let name = HeaderName::from_bytes(field.name.as_bytes());
+        let name = name.map_err(|_| LineError::Malformed("a field's name is none"))?;
+        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value));
+        headers.append(name, value.map_err(|_| LineError::Malformed("a field's value is none"))?);
+    }
+    let (framing, is_clear) = framing(status, &headers)?;
+    let persists = is_clear && parsed.version == Some(1) && !closes(&headers);
+    Ok(Some(Head { status, headers, framing, persists }))
+}
+
+/// How long the body is, and whether that is beyond doubt (RFC 9112, 6.3). Nothing is asked with HEAD or CONNECT.
+fn framing(status: StatusCode, headers: &HeaderMap) -> Result<(Framing, bool), LineError> {
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter().peekable();
+    let is_coded = codings.peek().is_some();
+    if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+        return Ok((Framing::Length(0), !is_coded));
+    }
+    let length = length(headers)?;
+    if is_coded {
+        // A length beside it may be the work of somebody who wants two readers to disagree: nothing follows on this line.
+        let is_chunked = codings.next_back().is_some_and(|last| {
+            let last = last.as_bytes().rsplit(|byte| *byte == b',').next().unwrap_or_default();
+            last.trim_ascii().eq_ignore_ascii_case(b"chunked")
+        });
+        let framing = if is_chunked { Framing::Chunked(Chunked::default()) } else { Framing::Close };
+        return Ok((framing, length.is_none()));
+    }
+    Ok(length.map_or((Framing::Close, false), |length| (Framing::Length(length), true)))
+}
+
+/// The one length that all fields of the name give.
+fn length(headers: &HeaderMap) -> Result<Option<u64>, LineError> {
+    let mut found = None;
+    for value in headers.get_all(header::CONTENT_LENGTH) {
+        for one in value.as_bytes().split(|byte| *byte == b',') {
+            let one = one.trim_ascii();
+            let is_number = !one.is_empty() && one.iter().all(u8::is_ascii_digit);
+            let number = std::str::from_utf8(one).ok().filter(|_| is_number).and_then(|digits| digits.parse().ok());
+            let number: u64 = number.ok_or(LineError::Malformed("its length is no number"))?;
+            if found.replace(number).is_some_and(|other| other != number) {
+                return Err(LineError::Malformed("it has two lengths"));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// True if the server ends the connection after this answer.
+fn closes(headers: &HeaderMap) -> bool {
+    headers.get_all(header::CONNECTION).iter().any(|value| {
+        value.as_bytes().split(|byte| *byte == b',').any(|one| one.trim_ascii().eq_ignore_ascii_case(b"close"))
+    })
+}

@@ -1,0 +1,91 @@
+//! A connection of HTTP/2: many requests at once, hyper's work.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, Uri, Version};
+use http_body_util::Full;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+
+use super::{Ask, Body, LineError, Stream};
+
+/// Silence on a connection with requests on it after which the other side is asked whether it is there.
+const ASK_AFTER: Duration = Duration::from_secs(30);
+/// How long it may take to say so.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+
+/// How HTTP/2's REFUSED_STREAM reads at the end of hyper's chain of causes, which does not show the code itself. Were
+/// the text to change, such a request would count as perhaps executed: the safe side.
+const REFUSED_STREAM: &str = "stream error received: refused stream before processing any application logic";
+
+/// A share of the connection, which ends with the last one.
+#[derive(Clone, Debug)]
+pub(super) struct Many(http2::SendRequest<Full<Bytes>>);
+
+impl Many {
+    pub(super) async fn open(stream: Stream) -> Result<Self, LineError> {
+        let made = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(ASK_AFTER)
+            .keep_alive_timeout(ANSWER_WITHIN)
+            .initial_stream_window_size(256 << 10)
+            .initial_connection_window_size(4 << 20)
+            .handshake(TokioIo::new(stream))
+            .await;
+        let (sender, connection) = made.map_err(|error| LineError::Connect(error.into()))?;
+        // How it ended is told to the requests on it.
+        tokio::spawn(async move { drop(connection.await) });
+        Ok(Self(sender))
+    }
+
+    /// True while it takes requests.
+    pub(super) fn is_open(&self) -> bool {
+        !self.0.is_closed()
+    }
+
+    pub(super) async fn turn(mut self, ask: Ask<'_>) -> Result<Response<Body>, LineError> {
+        let mut request = Request::new(Full::new(ask.body.clone()));
+        *request.method_mut() = ask.method.clone();
+        *request.uri_mut() = without_user(ask.uri);
+        *request.version_mut() = Version::HTTP_2;
+        for (name, value) in ask.fields() {
+            request.headers_mut().append(name, value.clone());
+        }
+        let sent = match self.0.ready().await {
+            Ok(()) => self.0.try_send_request(request).await,
+            Err(error) => return Err(LineError::NotSent(std::io::Error::other(error))),
+        };
+        match sent {
+            Ok(answer) => Ok(answer.map(Body::many)),
+            // hyper gives a request back only where no byte of it was written.
+            Err(mut error) => Err(match error.take_message() {
+                Some(_) => LineError::NotSent(std::io::Error::other(error.into_error())),
+                None => broken(error.into_error()),
+            }),
+        }
+    }
+}
+
+/// `:authority` has no user in it (RFC 9113, 8.3.1).
+fn without_user(uri: &Uri) -> Uri {
+    let Some((_, host)) = uri.authority().and_then(|authority| authority.as_str().rsplit_once('@')) else {
+        return uri.clone();
+    };
+    let mut parts = uri.clone().into_parts();
+    parts.authority = host.parse().ok();
+    Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
+}
+
+fn broken(error: hyper::Error) -> LineError {
+    let mut last = error.source();
+    while let Some(inner) = last.and_then(std::error::Error::source) {
+        last = Some(inner);
+    }
+    if last.is_some_and(|cause| cause.to_string() == REFUSED_STREAM) {
+        LineError::Unread(error)
+    } else {
+        LineError::Stream(error)
+    }
+}

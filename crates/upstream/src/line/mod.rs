@@ -1,0 +1,269 @@
+//! The connections to one server: HTTP/1.1, each carried by the request that uses it, and one of HTTP/2 where the server
+//! has it.
+//!
+//! A general client hands every request to a task that owns its connection, and every answer back: two wakes, a dozen
+//! allocations and two header maps for one call. Here whoever waits for the answer reads it from the socket. What is
+//! read strictly and what is not follows RFC 9112; a property test holds it against hyper.
+//!
+//! It knows no redirects, cookies, proxies or messages. Its errors say how far a request got, because that decides whether
+//! it may be sent again.
+
+mod body;
+mod chunked;
+mod head;
+mod many;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod turn;
+
+use std::error::Error;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, Response, Uri};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::connect::HttpConnector;
+use tokio::time::Instant;
+use tower::Service;
+
+pub(crate) use body::Body;
+use many::Many;
+use stream::Stream;
+use turn::Line;
+
+use crate::names::Resolver;
+use crate::streamable::{ConnectTimeout, Deadlined};
+
+/// Unused connections are given up before common servers close them (node and uvicorn after 5 s), so that a request
+/// seldom meets a connection that is being closed.
+const IDLE: Duration = Duration::from_secs(4);
+/// How many unused connections are kept.
+const MOST_IDLE: usize = 256;
+
+/// How connections to a server are made.
+pub(crate) type Dial = Deadlined<HttpsConnector<HttpConnector<Resolver>>>;
+
+/// A header field of a request.
+pub(crate) type Field = (HeaderName, HeaderValue);
+
+/// One request. Its own fields take the place of the usual ones of the same name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) uri: &'a Uri,
+    pub(crate) usual: &'a [Field],
+    pub(crate) own: &'a [Field],
+    pub(crate) body: &'a Bytes,
+}
+
+impl<'a> Ask<'a> {
+    /// The fields to send.
+    fn fields(self) -> impl Iterator<Item = &'a Field> {
+        let usual = self.usual.iter().filter(move |(name, _)| self.own.iter().all(|(other, _)| other != name));
+        usual.chain(self.own)
+    }
+}
+
+/// How far a request got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reached {
+    /// No connection: refused, no route, name or certificate wrong.
+    NoConnection,
+    /// No connection in time.
+    ConnectTimeout,
+    /// A connection, but the request was not written to it.
+    NotSent,
+    /// Written, and the server says that it was not read.
+    Unread,
+    /// Written, and then the connection was lost. The server may have acted on it.
+    Maybe,
+}
+
+/// Why there is no answer, or no more of it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LineError {
+    /// See [`Reached::ConnectTimeout`].
+    #[error("no connection in time")]
+    ConnectTimeout,
+    /// See [`Reached::NoConnection`].
+    #[error("no connection")]
+    Connect(#[source] Box<dyn Error + Send + Sync>),
+    /// No byte of the request left.
+    #[error("the connection was lost before the request was written")]
+    NotSent(#[source] std::io::Error),
+    /// The server took the request back to where it came from.
+    #[error("the server did not read the request")]
+    Unread(#[source] hyper::Error),
+    /// The end, in the middle of something.
+    #[error("the server closed the connection")]
+    Closed,
+    /// Broken in the middle of something.
+    #[error("the connection broke")]
+    Broken(#[source] std::io::Error),
+    /// Broken in the middle of something, over HTTP/2.
+    #[error("the stream broke")]
+    Stream(#[source] hyper::Error),
+    /// What came is not HTTP.
+    #[error("the answer is not valid HTTP: {0}")]
+    Malformed(&'static str),
+}
+
+impl LineError {
+    /// How far the request got.
+    pub(crate) fn reached(&self) -> Reached {
+        match self {
+            Self::ConnectTimeout => Reached::ConnectTimeout,
+            Self::Connect(_) => Reached::NoConnection,
+            Self::NotSent(_) => Reached::NotSent,
+            Self::Unread(_) => Reached::Unread,
+            Self::Closed | Self::Broken(_) | Self::Stream(_) | Self::Malformed(_) => Reached::Maybe,
+        }
+    }
+}
+
+/// The connections to one server. Opens none before the first request.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    dial: Dial,
+    origin: Uri,
+    prior_knowledge: bool,
+    idle: Mutex<Idle>,
+}
+
+#[derive(Debug, Default)]
+struct Idle {
+    /// The least recently used first.
+    lines: Vec<(Line, Instant)>,
+    many: Option<(Many, Instant)>,
+    is_swept: bool,
+}
+
+/// What carries a request.
+enum Way {
+    Single(Line),
+    Many(Many),
+}
+
+impl Lines {
+    /// The connections to the server of `origin`; HTTP/2 without asking with `prior_knowledge`.
+    pub(crate) fn new(dial: Dial, origin: Uri, prior_knowledge: bool) -> Arc<Self> {
+        Arc::new(Self { dial, origin, prior_knowledge, idle: Mutex::default() })
+    }
+
+    /// Sends one request and waits for the answer's head. Dropping the future, or later the body before its end, takes the
+    /// request back: the connection is closed (HTTP/1.1) or the stream reset (HTTP/2).
+    ///
+    /// # Errors
+    /// The request got no answer. Where a kept connection turns out to be dead before anything is written, another is taken.
+    pub(crate) async fn request(self: &Arc<Self>, ask: Ask<'_>) -> Result<Response<Body>, LineError> {
+        loop {
+            let (way, kept) = match self.kept() {
+                Some(way) => (way, true),
+                None => (Box::pin(self.opened()).await?, false),
+            };
+            let answer = match way {
+                Way::Single(line) => line.turn(self, ask).await,
+                Way::Many(many) => Box::pin(many.turn(ask)).await,
+            };
+            match answer {
+                // A connection of HTTP/2 may be told to take no more before it ends.
+                Err(LineError::NotSent(_)) if kept => self.idle().many = None,
+                other => return other,
+            }
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is there and alive.
+    fn kept(&self) -> Option<Way> {
+        let now = Instant::now();
+        loop {
+            let mut idle = self.idle();
+            if let Some((many, used)) = idle.many.as_mut().filter(|(many, _)| many.is_open()) {
+                *used = now;
+                return Some(Way::Many(many.clone()));
+            }
+            idle.many = None;
+            let (mut line, since) = idle.lines.pop()?;
+            drop(idle);
+            if now.duration_since(since) < IDLE && line.is_quiet() {
+                return Some(Way::Single(line));
+            }
+        }
+    }
+
+    /// A new connection, or one of HTTP/2 that another request has opened meanwhile.
+    async fn opened(self: &Arc<Self>) -> Result<Way, LineError> {
+        let mut dial = self.dial.clone();
+        let made = async {
+            poll_fn(|cx| dial.poll_ready(cx)).await?;
+            dial.call(self.origin.clone()).await
+        };
+        let stream = Stream::from(made.await.map_err(|error| {
+            if error.is::<ConnectTimeout>() { LineError::ConnectTimeout } else { LineError::Connect(error) }
+        })?);
+        if !self.prior_knowledge && !stream.is_h2() {
+            return Ok(Way::Single(Line::new(stream)));
+        }
+        if let Some((many, _)) = self.idle().many.as_ref().filter(|(many, _)| many.is_open()) {
+            return Ok(Way::Many(many.clone()));
+        }
+        let many = Many::open(stream).await?;
+        self.idle().many = Some((many.clone(), Instant::now()));
+        self.sweep();
+        Ok(Way::Many(many))
+    }
+
+    /// Takes a connection back that is ready for another request.
+    fn keep(self: &Arc<Self>, line: Line) {
+        let mut idle = self.idle();
+        if idle.lines.len() < MOST_IDLE {
+            idle.lines.push((line, Instant::now()));
+        }
+        drop(idle);
+        self.sweep();
+    }
+
+    /// Sees to it that what nobody uses is closed in time.
+    fn sweep(self: &Arc<Self>) {
+        let mut idle = self.idle();
+        if idle.is_swept {
+            return;
+        }
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => {
+                idle.is_swept = true;
+                runtime.spawn(sweeping(Arc::downgrade(self)));
+            }
+            // The runtime is ending, and with it whoever could use a connection.
+            Err(_) => *idle = Idle::default(),
+        }
+    }
+}
+
+impl Idle {
+    /// Closes what was not used for long. True if nothing is left.
+    fn prune(&mut self, now: Instant) -> bool {
+        self.lines.retain(|(_, since)| now.duration_since(*since) < IDLE);
+        self.many.take_if(|(many, used)| !many.is_open() || now.duration_since(*used) >= IDLE);
+        self.lines.is_empty() && self.many.is_none()
+    }
+}
+
+async fn sweeping(lines: Weak<Lines>) {
+    loop {
+        tokio::time::sleep(IDLE).await;
+        let Some(lines) = lines.upgrade() else { return };
+        let mut idle = lines.idle();
+        if idle.prune(Instant::now()) {
+            idle.is_swept = false;
+            return;
+        }
+    }
+}

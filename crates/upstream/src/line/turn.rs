@@ -1,0 +1,124 @@
+//! One request and the head of its answer on a connection of HTTP/1.1.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Buf, BytesMut};
+use http::Response;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::io::{poll_read_buf, poll_write_buf};
+
+use super::body::Body;
+use super::head::{self, Head};
+use super::{Ask, LineError, Lines, Stream};
+
+/// How much is read at once: usually a whole answer.
+const READ: usize = 8 << 10;
+/// How much is read at once where more comes than that.
+const READ_MUCH: usize = 64 << 10;
+
+/// A connection that carries one request at a time.
+#[derive(Debug)]
+pub(super) struct Line {
+    stream: Stream,
+    /// Read from the connection, and not looked at yet.
+    pub(super) unread: BytesMut,
+    /// How much is read next.
+    room: usize,
+}
+
+impl Line {
+    pub(super) fn new(stream: Stream) -> Self {
+        Self { stream, unread: BytesMut::new(), room: READ }
+    }
+
+    /// True if the server has neither closed it nor said anything, as far as this machine knows.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        let mut one = [0];
+        let mut cx = Context::from_waker(Waker::noop());
+        Pin::new(&mut self.stream).poll_read(&mut cx, &mut ReadBuf::new(&mut one)).is_pending()
+    }
+
+    /// The connection, ready for another request. `None` if the server said more than its answer: that would be read as the
+    /// next one.
+    pub(super) fn rested(mut self) -> Option<Self> {
+        let is_clean = self.unread.is_empty();
+        if self.unread.capacity() > READ {
+            // Memory that only a long answer needed.
+            self.unread = BytesMut::new();
+        }
+        is_clean.then_some(self)
+    }
+
+    /// Writes a request and reads the head of its answer.
+    pub(super) async fn turn(mut self, home: &Arc<Lines>, ask: Ask<'_>) -> Result<Response<Body>, LineError> {
+        let mut out = Out { bytes: head::write(ask).chain(ask.body.clone()), is_begun: false, lost: None };
+        let head = std::future::poll_fn(|cx| self.poll_turn(cx, &mut out)).await?;
+        // A server that answers before it has read all will not read the rest as what it is.
+        let persists = head.persists && out.lost.is_none() && !out.bytes.has_remaining();
+        let mut answer = Response::new(Body::single(self, head.framing, persists.then(|| home.clone())));
+        *answer.status_mut() = head.status;
+        *answer.headers_mut() = head.headers;
+        Ok(answer)
+    }
+
+    fn poll_turn<B: Buf>(&mut self, cx: &mut Context<'_>, out: &mut Out<B>) -> Poll<Result<Head, LineError>> {
+        if let Poll::Ready(Err(error)) = self.poll_write(cx, out) {
+            if !out.is_begun {
+                return Poll::Ready(Err(LineError::NotSent(error)));
+            }
+            // Whoever closes early may have said why.
+            out.lost = Some(error);
+        }
+        loop {
+            if let Some(head) = head::read(&mut self.unread)? {
+                return Poll::Ready(Ok(head));
+            }
+            if let Err(error) = ready!(self.poll_more(cx)) {
+                return Poll::Ready(Err(out.lost.take().map_or(error, LineError::Broken)));
+            }
+        }
+    }
+
+    fn poll_write<B: Buf>(&mut self, cx: &mut Context<'_>, out: &mut Out<B>) -> Poll<io::Result<()>> {
+        if out.lost.is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        while out.bytes.has_remaining() {
+            if ready!(poll_write_buf(Pin::new(&mut self.stream), cx, &mut out.bytes))? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            out.is_begun = true;
+        }
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    /// Reads more into `unread`.
+    pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LineError>> {
+        self.unread.reserve(self.room);
+        let space = self.unread.capacity() - self.unread.len();
+        let read =
+            ready!(poll_read_buf(Pin::new(&mut self.stream), cx, &mut self.unread)).map_err(LineError::Broken)?;
+        self.room = if read == space { READ_MUCH } else { READ };
+        Poll::Ready(if read == 0 { Err(LineError::Closed) } else { Ok(()) })
+    }
+}
+
+#[cfg(test)]
+impl Line {
+    /// Waits until there is something to read.
+    pub(super) async fn readable(&self) {
+        let Stream::Plain(stream) = &self.stream else { return };
+        stream.readable().await.unwrap_or_default();
+    }
+}
+
+/// A request on its way.
+struct Out<B> {
+    bytes: B,
+    is_begun: bool,
+    /// Why the rest cannot be written.
+    lost: Option<io::Error>,
+}
