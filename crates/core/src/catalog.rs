@@ -33,7 +33,6 @@ mod walk;
 mod watcher;
 mod works;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -56,6 +55,7 @@ pub use view::{Collision, Found, Item, Missing, Version, View};
 
 use crate::capability::CapabilityClass;
 use crate::endpoint::{Endpoint, Mode, UpstreamRules};
+use crate::fast::{FastMap, FastState};
 use crate::names::{EndpointId, UpstreamId};
 use crate::seal::Sealer;
 use crate::upstream::{About, Extension, ListKind, Upstream};
@@ -90,10 +90,10 @@ pub struct Catalog {
 /// All endpoints and upstreams as of one reload.
 #[derive(Default)]
 struct Layout {
-    stands: HashMap<EndpointId, Stand>,
+    stands: FastMap<EndpointId, Stand>,
     order: Vec<Arc<Endpoint>>,
     sources: Vec<Arc<Source>>,
-    by_id: HashMap<UpstreamId, Arc<Source>>,
+    by_id: FastMap<UpstreamId, Arc<Source>>,
 }
 
 static NOTHING: LazyLock<Arc<View>> = LazyLock::new(|| Arc::new(View::empty()));
@@ -128,8 +128,8 @@ impl Catalog {
         let before = self.layout.load_full();
         let sources: Vec<_> =
             topology.upstreams.into_iter().map(|(up, rules)| self.source(&before, up, rules)).collect();
-        let by_id: HashMap<_, _> = sources.iter().map(|source| (source.id().clone(), source.clone())).collect();
-        let mut stands = HashMap::with_capacity(topology.endpoints.len());
+        let by_id: FastMap<_, _> = sources.iter().map(|source| (source.id().clone(), source.clone())).collect();
+        let mut stands = FastMap::with_capacity_and_hasher(topology.endpoints.len(), FastState::default());
         for endpoint in &topology.endpoints {
             let desks = desks(&before, endpoint);
             let sources = members(endpoint).iter().filter_map(|id| by_id.get(id).cloned()).collect();

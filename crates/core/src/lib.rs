@@ -14,6 +14,7 @@ pub mod cursor;
 pub mod endpoint;
 pub mod failure;
 mod fakes;
+pub mod fast;
 pub mod fuzzing;
 pub mod instant;
 pub mod live;

@@ -3,7 +3,6 @@
 //! It owns no call. A call has an entry from the moment its tool is known until its record is written, and looks into it
 //! wherever it waits; whoever stops one only says so there, and the call ends itself.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -18,6 +17,7 @@ use crate::admit::Authenticated;
 use crate::call::Call;
 use crate::catalog::Item;
 use crate::failure::{BLOCKED, Failure, FailureKind};
+use crate::fast::FastMap;
 use crate::principal::Principal;
 use crate::reply::{Event, Reply, ReplySource};
 
@@ -27,7 +27,7 @@ const SHARDS: usize = 32;
 /// The calls that run. The calls in flight bound it.
 #[derive(Default)]
 pub struct LiveCalls {
-    shards: [Mutex<HashMap<u64, Arc<Entry>>>; SHARDS],
+    shards: [Mutex<FastMap<u64, Arc<Entry>>>; SHARDS],
     last: AtomicU64,
 }
 
@@ -177,7 +177,7 @@ impl LiveCalls {
         Live { calls: self.clone(), id, entry }
     }
 
-    fn shard(&self, id: u64) -> MutexGuard<'_, HashMap<u64, Arc<Entry>>> {
+    fn shard(&self, id: u64) -> MutexGuard<'_, FastMap<u64, Arc<Entry>>> {
         // The remainder is below the number of shards, whatever the width of a word.
         self.shards[(id % SHARDS as u64) as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -66,7 +66,8 @@ pub(crate) async fn post(context: &Context, known: &Authenticated<()>, headers: 
             };
             let era = era(context, headers, &request.id, request.method.known(), &params);
             match Told::begin(context, &request, &params, matches!(era, Era::Modern)) {
-                None => serve(context, (known, headers), era, request, params).await,
+                // On the heap, too: what every layer above holds of it would be moved through every layer.
+                None => Box::pin(serve(context, (known, headers), era, request, params)).await,
                 Some((context, told)) => {
                     told.over(Box::pin(serve(&context, (known, headers), era, request, params))).await
                 }

@@ -1,6 +1,5 @@
 //! The column every request passes, outermost first, in one file.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -16,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use tower::{Layer as _, ServiceExt as _};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 use weir_core::call::{RequestName, Trace};
+use weir_core::fast::FastMap;
 use weir_core::seal::Sealer;
 use weir_core::telemetry::instruments;
 use weir_core::{Catalog, EndpointId, Router};
@@ -26,6 +26,7 @@ use crate::Ports;
 use crate::answer::Refusal;
 use crate::clientele::Clientele;
 use crate::guard::Gatekeeper;
+use crate::head;
 use crate::line::{self, Lines};
 use crate::listen::Peer;
 use crate::lists::PageCache;
@@ -142,7 +143,7 @@ pub(crate) struct Stack {
     shared: Arc<Shared>,
     keeper: Gatekeeper,
     about: Arc<About>,
-    paths: HashMap<Box<str>, (EndpointId, Arc<Meters>)>,
+    paths: FastMap<Box<str>, (EndpointId, Arc<Meters>)>,
     well_known: WellKnown,
     cors: Option<CorsLayer>,
 }
@@ -265,12 +266,12 @@ impl Stack {
 /// The trace context of a head (W3C). Of a header that is given twice none counts, and `baggage` is nobody's to pass on who was
 /// not asked to: a client that wants it passed on says it in `_meta`, and the operator names the upstreams it may go to.
 fn trace(headers: &HeaderMap) -> Trace {
-    let one = |name: &str| {
+    let one = |name: &http::HeaderName| {
         let mut all = headers.get_all(name).iter();
         let value = all.next()?.to_str().ok()?;
         all.next().is_none().then_some(value)
     };
-    lift::traced(one("traceparent"), one("tracestate"), None)
+    lift::traced(one(&head::TRACEPARENT), one(&head::TRACESTATE), None)
 }
 
 fn cors(settings: &Settings) -> Option<CorsLayer> {

@@ -3,7 +3,6 @@
 //! It stands before the rules and only ever adds refusals. It is no rule: rules are of the config, and this is what somebody does at
 //! three in the morning.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use arc_swap::ArcSwap;
 use weir_core::call::Call;
 use weir_core::catalog::Item;
 use weir_core::failure::{BLOCKED, Failure, FailureKind};
+use weir_core::fast::FastMap;
 use weir_core::names::EndpointId;
 use weir_core::port::{Audience, Authorizer, Sight, Verdict};
 use weir_core::principal::{Principal, Subject};
@@ -19,7 +19,7 @@ use weir_core::principal::{Principal, Subject};
 pub struct Blocked {
     inner: Arc<dyn Authorizer>,
     /// By digest. What is asked of it on every request is one load, and nearly always of an empty map.
-    those: ArcSwap<HashMap<[u8; 16], Arc<Subject>>>,
+    those: ArcSwap<FastMap<[u8; 16], Arc<Subject>>>,
 }
 
 impl Blocked {
@@ -33,7 +33,7 @@ impl Blocked {
     pub fn block(&self, subject: Subject) -> bool {
         let subject = Arc::new(subject);
         let before = self.those.rcu(|those| {
-            let mut those = HashMap::clone(those);
+            let mut those = FastMap::clone(those);
             those.insert(*subject.digest(), subject.clone());
             those
         });
@@ -43,7 +43,7 @@ impl Blocked {
     /// Lets it in again; false: it was not kept out.
     pub fn unblock(&self, digest: &[u8; 16]) -> bool {
         let before = self.those.rcu(|those| {
-            let mut those = HashMap::clone(those);
+            let mut those = FastMap::clone(those);
             those.remove(digest);
             those
         });

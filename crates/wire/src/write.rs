@@ -8,20 +8,35 @@ use crate::{ErrorObject, RequestId, run};
 
 /// Appends `text` as a JSON string.
 pub fn string(out: &mut BytesMut, text: &str) {
-    out.reserve(text.len() + 2);
-    out.put_u8(b'"');
     let mut rest = text.as_bytes();
-    loop {
-        let at = run::plain(rest);
-        if at == rest.len() {
-            break;
-        }
+    let mut at = run::plain(rest);
+    if at == rest.len() {
+        return quoted(out, false, rest, false);
+    }
+    out.reserve(text.len() + 8);
+    out.put_u8(b'"');
+    while at < rest.len() {
         out.put_slice(&rest[..at]);
         escape(out, rest[at]);
         rest = &rest[at + 1..];
+        at = run::plain(rest);
     }
     out.put_slice(rest);
     out.put_u8(b'"');
+}
+
+/// Appends a string that needs no escapes, with what stands around it, in one step: an object is made of many such.
+fn quoted(out: &mut BytesMut, comma: bool, plain: &[u8], colon: bool) {
+    let start = out.len() + usize::from(comma);
+    let end = start + plain.len() + 2;
+    out.resize(end + usize::from(colon), b'"');
+    if comma {
+        out[start - 1] = b',';
+    }
+    out[start + 1..end - 1].copy_from_slice(plain);
+    if colon {
+        out[end] = b':';
+    }
 }
 
 fn escape(out: &mut BytesMut, byte: u8) {
@@ -91,23 +106,23 @@ impl<'a> ObjectWriter<'a> {
 
     /// The same, with a value written in place.
     pub fn raw_with(&mut self, key: &[u8], write: impl FnOnce(&mut BytesMut)) -> &mut Self {
-        if !std::mem::take(&mut self.empty) {
-            self.out.put_u8(b',');
-        }
-        self.out.put_u8(b'"');
-        self.out.put_slice(key);
-        self.out.put_slice(b"\":");
+        quoted(self.out, !std::mem::take(&mut self.empty), key, true);
         write(self.out);
         self
     }
 
     /// Writes the key and leaves the value to the caller.
     pub fn key(&mut self, key: &str) -> &mut BytesMut {
-        if !std::mem::take(&mut self.empty) {
-            self.out.put_u8(b',');
+        let is_later = !std::mem::take(&mut self.empty);
+        if run::plain(key.as_bytes()) == key.len() {
+            quoted(self.out, is_later, key.as_bytes(), true);
+        } else {
+            if is_later {
+                self.out.put_u8(b',');
+            }
+            string(self.out, key);
+            self.out.put_u8(b':');
         }
-        string(self.out, key);
-        self.out.put_u8(b':');
         self.out
     }
 

@@ -15,6 +15,7 @@ use super::view::{Body, Collision, Freshness, Item, Missing, Version, View};
 use super::works::Works;
 use crate::capability::CapabilityClass;
 use crate::endpoint::{Endpoint, Mode, Prefix};
+use crate::fast::{FastMap, FastState};
 use crate::names::{UpstreamId, uri};
 use crate::toolset::{Hints, Known};
 use crate::upstream::ListKind;
@@ -270,7 +271,7 @@ fn assemble(used: &[Segment]) -> List {
         entries().filter(|entry| entry.chosen).map(|entry| (&*entry.name, &*entry.tool)).collect();
     let count = used.iter().map(|segment| segment.entries.len()).sum();
     let mut items: Vec<Item> = Vec::with_capacity(count);
-    let mut taken: HashMap<Arc<str>, u32> = HashMap::with_capacity(count);
+    let mut taken: FastMap<Arc<str>, u32> = FastMap::with_capacity_and_hasher(count, FastState::default());
     let mut collisions = Vec::new();
     for entry in entries() {
         let free = |name: &&Arc<str>| !taken.contains_key(*name) && (entry.chosen || !chosen.contains_key(&***name));

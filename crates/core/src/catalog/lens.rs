@@ -3,7 +3,7 @@
 //! Everything that reads a list for a client goes through here, so hiding cannot be forgotten: pages, names of calls and
 //! announcements all work on the part as if it were the whole. Where nothing is hidden, the part is the whole itself.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,6 +15,7 @@ use super::changes::{Change, Changes};
 use super::view::{Body, Item, Version, View, content};
 use super::{Catalog, NOTHING};
 use crate::capability::CapabilityClass;
+use crate::fast::FastMap;
 use crate::names::EndpointId;
 use crate::port::{Audience, Sight};
 use crate::principal::Principal;
@@ -110,7 +111,7 @@ impl Catalog {
         let seen = |item: &&Item| authorizer.may_see(principal, endpoint, item) == Sight::Seen;
         let items: Vec<Item> = whole.items.iter().filter(seen).cloned().collect();
         let version = content(&items);
-        let names: HashMap<_, _> = (0u32..).zip(&items).map(|(at, item)| (item.exposed.clone(), at)).collect();
+        let names: FastMap<_, _> = (0u32..).zip(&items).map(|(at, item)| (item.exposed.clone(), at)).collect();
         let body = Arc::new(Body::index(names, &items));
         restated(whole, (version, items.into(), body))
     }

@@ -1,6 +1,5 @@
 //! What one endpoint shows to one capability class: an immutable list, built off the request path.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,6 +9,7 @@ use tokio::time::Instant;
 
 use super::terms::Terms;
 use super::tool::Tool;
+use crate::fast::{FastMap, FastState};
 use crate::names::UpstreamId;
 
 /// The longest freshness weir ever promises, whatever an upstream says (fault D15).
@@ -152,15 +152,16 @@ impl fmt::Debug for View {
 /// The part of a view that stays while only its state changes.
 #[derive(Debug, Default)]
 pub(super) struct Body {
-    exposed: HashMap<Arc<str>, u32>,
-    native: HashMap<Arc<str>, Option<u32>>,
+    exposed: FastMap<Arc<str>, u32>,
+    native: FastMap<Arc<str>, Option<u32>>,
     mirrored: bool,
 }
 
 impl Body {
     /// `exposed` holds the place of every item by its name.
-    pub(super) fn index(exposed: HashMap<Arc<str>, u32>, items: &[Item]) -> Self {
-        let mut native: HashMap<Arc<str>, Option<u32>> = HashMap::with_capacity(items.len());
+    pub(super) fn index(exposed: FastMap<Arc<str>, u32>, items: &[Item]) -> Self {
+        let mut native: FastMap<Arc<str>, Option<u32>> =
+            FastMap::with_capacity_and_hasher(items.len(), FastState::default());
         for (at, item) in (0u32..).zip(items) {
             native.entry(item.tool.native.clone()).and_modify(|at| *at = None).or_insert(Some(at));
         }

@@ -4,15 +4,16 @@
 //! its own, and a place that becomes free goes to the lines in turn: whoever has a hundred calls waiting waits for the
 //! others, not they for him. A full queue refuses whoever has the longest line. Whoever stops waiting leaves no trace.
 
+use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
 use std::future::Future;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
+use weir_core::fast::{FastMap, FastState};
 
 /// Who waits: a principal's digest.
 pub(super) type Party = [u8; 16];
@@ -24,8 +25,8 @@ const SHARDS: usize = 16;
 pub(super) struct Queues<K: Name>(Arc<Inner<K>>);
 
 struct Inner<K: Name> {
-    shards: [Mutex<HashMap<K, Queue<K>>>; SHARDS],
-    hasher: RandomState,
+    shards: [Mutex<FastMap<K, Queue<K>>>; SHARDS],
+    hasher: FastState,
 }
 
 /// How many at once, and how many may wait.
@@ -51,7 +52,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + Unpin + 'static> Name for K {}
 
 impl<K: Name> Queues<K> {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Inner { shards: Default::default(), hasher: RandomState::new() }))
+        Self(Arc::new(Inner { shards: Default::default(), hasher: FastState::default() }))
     }
 
     /// Takes a place of `name` for `party`, or one in its queue. The caps are those of now: a reload changes them.
@@ -89,7 +90,7 @@ impl<K: Name> Queues<K> {
 
     /// The same of everything that has calls in flight or waiting.
     pub(super) fn loads(&self) -> Vec<(K, (usize, usize))> {
-        let of = |shard: &Mutex<HashMap<K, Queue<K>>>| -> Vec<_> {
+        let of = |shard: &Mutex<FastMap<K, Queue<K>>>| -> Vec<_> {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.iter().map(|(name, queue)| (name.clone(), (queue.held, queue.waiting))).collect()
         };
@@ -104,7 +105,7 @@ impl<K: Name> Queues<K> {
 }
 
 impl<K: Name> Inner<K> {
-    fn shard(&self, name: &K) -> MutexGuard<'_, HashMap<K, Queue<K>>> {
+    fn shard(&self, name: &K) -> MutexGuard<'_, FastMap<K, Queue<K>>> {
         let at = self.hasher.hash_one(name) as usize % SHARDS;
         self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -117,7 +118,7 @@ struct Queue<K: Name> {
     waiting: usize,
     /// Parties with a line, in the order of their turns.
     turns: VecDeque<Party>,
-    lines: HashMap<Party, VecDeque<Waiter<K>>>,
+    lines: FastMap<Party, VecDeque<Waiter<K>>>,
     numbers: u64,
 }
 
@@ -128,7 +129,7 @@ struct Waiter<K: Name> {
 
 impl<K: Name> Default for Queue<K> {
     fn default() -> Self {
-        Self { places: 0, held: 0, waiting: 0, turns: VecDeque::new(), lines: HashMap::new(), numbers: 0 }
+        Self { places: 0, held: 0, waiting: 0, turns: VecDeque::new(), lines: FastMap::default(), numbers: 0 }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use httparse::{ParserConfig, Status};
 
@@ -45,14 +45,11 @@ pub(super) struct Head {
 }
 
 /// The head that goes before `ask`'s body.
-pub(super) fn write(ask: Ask<'_>) -> Bytes {
+pub(super) fn write(ask: Ask<'_>) -> Vec<u8> {
     let fields: usize = ask.fields().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
     let path = ask.uri.path_and_query().map_or("/", |path| path.as_str());
-    let mut out = BytesMut::with_capacity(fields + path.len() + 128);
-    out.put_slice(ask.method.as_str().as_bytes());
-    out.put_slice(b" ");
-    out.put_slice(path.as_bytes());
-    out.put_slice(b" HTTP/1.1\r\n");
+    let mut out = Vec::with_capacity(fields + path.len() + 128);
+    put(&mut out, &[ask.method.as_str().as_bytes(), b" ", path.as_bytes(), b" HTTP/1.1\r\n"]);
     let mut has_host = false;
     for (name, value) in ask.fields() {
         has_host |= name == header::HOST;
@@ -64,46 +61,55 @@ pub(super) fn write(ask: Ask<'_>) -> Bytes {
     // Without it a body would be read as the next request. Where a method has a meaning for a body, none is said too
     // (RFC 9110, 8.6).
     if !ask.body.is_empty() || ask.method == Method::POST {
-        out.put_slice(b"content-length: ");
-        decimal(&mut out, ask.body.len());
-        out.put_slice(b"\r\n");
+        put(&mut out, &[b"content-length: ", Decimal::of(ask.body.len()).digits(), b"\r\n"]);
     }
-    out.put_slice(b"\r\n");
-    out.freeze()
+    put(&mut out, &[b"\r\n"]);
+    out
 }
 
-fn field(out: &mut BytesMut, name: &HeaderName, value: &HeaderValue) {
-    out.put_slice(name.as_str().as_bytes());
-    out.put_slice(b": ");
-    out.put_slice(value.as_bytes());
-    out.put_slice(b"\r\n");
+fn put(out: &mut Vec<u8>, pieces: &[&[u8]]) {
+    for piece in pieces {
+        out.extend_from_slice(piece);
+    }
+}
+
+fn field(out: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
+    put(out, &[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
 }
 
 /// The host without user and without the port that the scheme implies (RFC 9110, 7.2).
-fn host(out: &mut BytesMut, uri: &Uri) {
-    out.put_slice(b"host: ");
-    out.put_slice(uri.host().unwrap_or_default().as_bytes());
+fn host(out: &mut Vec<u8>, uri: &Uri) {
+    put(out, &[b"host: ", uri.host().unwrap_or_default().as_bytes()]);
     let implied = if uri.scheme_str() == Some("https") { 443 } else { 80 };
     if let Some(port) = uri.port_u16().filter(|port| *port != implied) {
-        out.put_slice(b":");
-        decimal(out, port.into());
+        put(out, &[b":", Decimal::of(port.into()).digits()]);
     }
-    out.put_slice(b"\r\n");
+    put(out, &[b"\r\n"]);
 }
 
-fn decimal(out: &mut BytesMut, number: usize) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    let mut rest = number;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
+/// A number's digits, without an allocation.
+struct Decimal {
+    places: [u8; 20],
+    begin: usize,
+}
+
+impl Decimal {
+    fn of(number: usize) -> Self {
+        let mut decimal = Self { places: [b'0'; 20], begin: 20 };
+        let mut rest = number;
+        loop {
+            decimal.begin -= 1;
+            decimal.places[decimal.begin] += (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                return decimal;
+            }
         }
     }
-    out.put_slice(&digits[at..]);
+
+    fn digits(&self) -> &[u8] {
+        &self.places[self.begin..]
+    }
 }
 
 /// Takes the head of the answer off `unread`; `None` until all of it is there. Interim answers (1xx) are passed over.

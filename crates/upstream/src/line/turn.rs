@@ -54,7 +54,8 @@ impl Line {
 
     /// Writes a request and reads the head of its answer.
     pub(super) async fn turn(mut self, home: &Arc<Lines>, ask: Ask<'_>) -> Result<Response<Body>, LineError> {
-        let mut out = Out { bytes: head::write(ask).chain(ask.body.clone()), is_begun: false, lost: None };
+        let head = head::write(ask);
+        let mut out = Out { bytes: head.chain(&ask.body[..]), is_begun: false, lost: None };
         let head = std::future::poll_fn(|cx| self.poll_turn(cx, &mut out)).await?;
         // A server that answers before it has read all will not read the rest as what it is.
         let persists = head.persists && out.lost.is_none() && !out.bytes.has_remaining();
