@@ -46,11 +46,16 @@ const MUST_NOT_USE: [(&str, &[&str]); 8] = [
 ];
 
 /// Files that may start a task, and who ends it.
-const SPAWNS: [(&str, &str); 2] = [
+const SPAWNS: [(&str, &str); 4] = [
     ("demo/src/host.rs", "`Running` aborts it when it is dropped"),
     (
         "gateway/src/audit/worker.rs",
         "`Auditing` tells it to stop and waits; one that hangs in the system goes with the process",
+    ),
+    ("upstream/src/line/many.rs", "ends with the last share of its connection, or with the connection"),
+    (
+        "upstream/src/line/mod.rs",
+        "closes unused connections for some seconds, and ends when there are none or nobody has any",
     ),
 ];
 
