@@ -37,6 +37,9 @@ pub use judge::Outcome;
 pub use sheet::{Complaint, Sheet};
 pub use vocabulary::schema;
 
+use self::book::Desk;
+use self::judge::Case;
+
 /// The rules in force. A reload replaces them as a whole; a decision is by those of one moment.
 #[derive(Default)]
 pub struct Rules(ArcSwap<Book>);
@@ -129,18 +132,7 @@ impl Rules {
     fn sees(&self, principal: &Principal, target: &Target<'_>) -> Sight {
         let book = self.0.load();
         let desk = book.desk(target.endpoint);
-        let seen = shielded(|| desk.case(principal, target).is_none_or(|case| is_yes(&case.see, target)));
-        if seen != Some(true) {
-            return Sight::Hidden;
-        }
-        // Scopes last: they say that there is something.
-        if lacking(principal, target.scopes).is_empty() {
-            return Sight::Seen;
-        }
-        let mut all: Vec<_> = desk.scopes.iter().chain(target.scopes).cloned().collect();
-        all.sort_unstable();
-        all.dedup();
-        Sight::Scopes(all.into())
+        sight(desk, shielded(|| desk.case(principal, target)).as_ref(), principal, target)
     }
 
     /// Whether a call may be made; `arguments` are its own bytes.
@@ -150,7 +142,10 @@ impl Rules {
         target: &Target<'_>,
         arguments: impl FnOnce() -> Result<Option<Arguments>, Failure>,
     ) -> Result<Verdict, Failure> {
-        match self.sees(principal, target) {
+        let book = self.0.load();
+        let desk = book.desk(target.endpoint);
+        let case = shielded(|| desk.case(principal, target));
+        match sight(desk, case.as_ref(), principal, target) {
             Sight::Seen => {}
             Sight::Hidden => return Err(Failure::not_there(target.kind, target.name)),
             Sight::Scopes(scopes) => {
@@ -158,9 +153,7 @@ impl Rules {
                 return Err(Failure::new(FailureKind::InsufficientScope(scopes), text));
             }
         }
-        let book = self.0.load();
-        let desk = book.desk(target.endpoint);
-        let decided = shielded(|| match desk.case(principal, target) {
+        let decided = shielded(|| match case.flatten() {
             None => Ok(Verdict::default()),
             Some(case) => verdict(case.call(&desk.index, arguments()?.as_deref()), target),
         });
@@ -172,6 +165,21 @@ impl Rules {
 }
 
 type Arguments = bytes::Bytes;
+
+/// What a principal may know of a tool. `case`: none where deciding went wrong, an empty one where no rule decides.
+fn sight(desk: &Desk, case: Option<&Option<Arc<Case>>>, principal: &Principal, target: &Target<'_>) -> Sight {
+    if !case.is_some_and(|case| case.as_ref().is_none_or(|case| is_yes(&case.see, target))) {
+        return Sight::Hidden;
+    }
+    // Scopes last: they say that there is something.
+    if lacking(principal, target.scopes).is_empty() {
+        return Sight::Seen;
+    }
+    let mut all: Vec<_> = desk.scopes.iter().chain(target.scopes).cloned().collect();
+    all.sort_unstable();
+    all.dedup();
+    Sight::Scopes(all.into())
+}
 
 impl fmt::Debug for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -18,7 +18,7 @@ use super::tail::Tail;
 use crate::config::AuditPlan;
 
 /// After the first event the writer waits this long for others, so that a busy weir wakes it seldom.
-const GATHER: Duration = Duration::from_millis(2);
+const GATHER: Duration = Duration::from_millis(10);
 /// The most events of one write.
 const BATCH: usize = 512;
 /// So many records are synced at the latest, however short the time was.
