@@ -174,6 +174,29 @@ async fn g06_a_new_process_that_cannot_start_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g05_g06_a_stop_during_a_hand_over_cuts_no_call_off() {
+    let gate = Gate::new();
+    let held = Tool::new("held").does(Behaviour::gated(&gate));
+    let upstream = Mockup::modern().tool("echo", Behaviour::echo()).with(held).start().await;
+    let weir = Weir::with(json!({ "upstreams": { "one": { "url": upstream.url() } } }));
+    weir.until_listed("/mcp", &["one__echo"]);
+    let client = RawClient::new(&weir.url("/mcp")).modern();
+    let slow = tokio::spawn(async move { client.call("one__held", json!({})).await });
+    until_it("the long call", async || (upstream.executions("held") == 1).then_some(())).await;
+    weir.process.signal("USR2");
+    until("the hand-over", || weir.process.said().contains("is to take this one's place").then_some(()));
+    weir.process.signal("TERM");
+    let id = until("the next process", || successors(&weir).first().copied());
+    until("the end to begin", || weir.process.said().contains("weir stops").then_some(()));
+    assert_eq!(weir.call("/mcp", "one__echo", &json!({ "n": 1 }))["content"][0]["text"], r#"{"n":1}"#);
+    gate.open();
+    assert!(is_ok(&slow.await.unwrap().unwrap()), "cut off by a signal that came before the end began");
+    until("the first process to end", || is_gone(weir.process.id()).then_some(()));
+    signal(id, "TERM");
+    until("its end", || is_gone(id).then_some(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g06_what_operators_changed_goes_along_and_so_does_the_chain_of_the_audit() {
     let (one, two) = (Mockup::modern().tools(1).start().await, Mockup::modern().tools(1).start().await);
     let folder = Folder::new("handed-over");

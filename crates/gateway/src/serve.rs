@@ -107,6 +107,7 @@ async fn run(
                 Wish::HandOver => {
                     tracing::info!(program = %program, "SIGUSR2: a new process is to take this one's place");
                     if hand_over(&mut weir, program).await {
+                        signals.pass_over().await;
                         break;
                     }
                 }
@@ -247,6 +248,18 @@ impl Signals {
             _ = self.interrupt.recv() => Wish::Stop,
             _ = self.hangup.recv() => Wish::Reload,
             _ = self.user.recv() => Wish::HandOver,
+        }
+    }
+
+    /// Takes out what came until now. A stop that came during a hand-over asks for what follows it anyway: as the second one it would
+    /// cut calls off.
+    async fn pass_over(&mut self) {
+        loop {
+            tokio::select! {
+                biased;
+                _ = self.next() => {}
+                () = std::future::ready(()) => return,
+            }
         }
     }
 
