@@ -236,14 +236,13 @@ impl Lines {
         if idle.is_swept {
             return;
         }
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => {
-                idle.is_swept = true;
-                runtime.spawn(sweeping(Arc::downgrade(self)));
-            }
+        if tokio::runtime::Handle::try_current().is_err() {
             // The runtime is ending, and with it whoever could use a connection.
-            Err(_) => *idle = Idle::default(),
+            *idle = Idle::default();
+            return;
         }
+        idle.is_swept = true;
+        tokio::spawn(sweeping(Arc::downgrade(self)));
     }
 }
 
