@@ -1,5 +1,6 @@
 //! The head of a request, written, and the head of an answer, read (RFC 9112, sections 2 to 6).
 
+use std::io::Write as _;
 use std::mem::MaybeUninit;
 
 use bytes::{Bytes, BytesMut};
@@ -12,6 +13,8 @@ use super::{Ask, LineError};
 /// How long an answer's head may be, in bytes and in lines.
 const MOST_BYTES: usize = 64 << 10;
 const MOST_FIELDS: usize = 100;
+/// Most heads of requests are shorter, tokens included.
+const USUAL: usize = 1024;
 
 /// How long a body is (RFC 9112, 6.3).
 #[derive(Debug)]
@@ -46,9 +49,8 @@ pub(super) struct Head {
 
 /// The head that goes before `ask`'s body.
 pub(super) fn write(ask: Ask<'_>) -> Vec<u8> {
-    let fields: usize = ask.fields().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
     let path = ask.uri.path_and_query().map_or("/", |path| path.as_str());
-    let mut out = Vec::with_capacity(fields + path.len() + 128);
+    let mut out = Vec::with_capacity(USUAL);
     put(&mut out, &[ask.method.as_str().as_bytes(), b" ", path.as_bytes(), b" HTTP/1.1\r\n"]);
     let mut has_host = false;
     for (name, value) in ask.fields() {
@@ -61,7 +63,8 @@ pub(super) fn write(ask: Ask<'_>) -> Vec<u8> {
     // Without it a body would be read as the next request. Where a method has a meaning for a body, none is said too
     // (RFC 9110, 8.6).
     if !ask.body.is_empty() || ask.method == Method::POST {
-        put(&mut out, &[b"content-length: ", Decimal::of(ask.body.len()).digits(), b"\r\n"]);
+        // Writing into a Vec cannot fail.
+        let _ = write!(out, "content-length: {}\r\n", ask.body.len());
     }
     put(&mut out, &[b"\r\n"]);
     out
@@ -82,34 +85,9 @@ fn host(out: &mut Vec<u8>, uri: &Uri) {
     put(out, &[b"host: ", uri.host().unwrap_or_default().as_bytes()]);
     let implied = if uri.scheme_str() == Some("https") { 443 } else { 80 };
     if let Some(port) = uri.port_u16().filter(|port| *port != implied) {
-        put(out, &[b":", Decimal::of(port.into()).digits()]);
+        let _ = write!(out, ":{port}");
     }
     put(out, &[b"\r\n"]);
-}
-
-/// A number's digits, without an allocation.
-struct Decimal {
-    places: [u8; 20],
-    begin: usize,
-}
-
-impl Decimal {
-    fn of(number: usize) -> Self {
-        let mut decimal = Self { places: [b'0'; 20], begin: 20 };
-        let mut rest = number;
-        loop {
-            decimal.begin -= 1;
-            decimal.places[decimal.begin] += (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                return decimal;
-            }
-        }
-    }
-
-    fn digits(&self) -> &[u8] {
-        &self.places[self.begin..]
-    }
 }
 
 /// Takes the head of the answer off `unread`; `None` until all of it is there. Interim answers (1xx) are passed over.

@@ -39,7 +39,7 @@ use crate::streamable::{ConnectTimeout, Deadlined};
 
 /// Unused connections are given up before common servers close them (node and uvicorn after 5 s), so that a request
 /// seldom meets a connection that is being closed.
-const IDLE: Duration = Duration::from_secs(4);
+pub(crate) const IDLE: Duration = Duration::from_secs(4);
 /// How many unused connections are kept.
 const MOST_IDLE: usize = 256;
 

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::names::{Addresses, SystemNames};
-use crate::streamable::{Roots, tcp};
+use crate::streamable::{Roots, dial, tcp};
 
 const GET: Method = Method::GET;
 const POST: Method = Method::POST;
@@ -19,8 +19,7 @@ fn lines(to: std::net::SocketAddr) -> (Arc<Lines>, Uri) {
     let uri: Uri = format!("http://somebody:secret@{to}/mcp?a=b").parse().unwrap();
     let resolver = Resolver::new(Arc::new(Addresses::new(Arc::new(SystemNames))));
     let tls = Roots::native().config(None).unwrap();
-    let dial = Deadlined::new(HttpsConnector::from((tcp(resolver), tls)), Duration::from_secs(5));
-    (Lines::new(dial, uri.clone(), false), uri)
+    (Lines::new(dial(tcp(resolver), tls, Duration::from_secs(5)), uri.clone(), false), uri)
 }
 
 async fn listening() -> (TcpListener, Arc<Lines>, Uri) {

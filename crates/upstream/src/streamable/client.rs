@@ -22,12 +22,10 @@ use weir_core::Failure;
 
 use super::tls::{Roots, TlsError};
 use crate::credential::{Account, Challenge};
-use crate::line::{Ask, Body, Field, LineError, Lines};
+use crate::line::{Ask, Body, Field, IDLE, LineError, Lines};
 use crate::names::{Addresses, Resolver, SystemNames};
 use crate::settings::HttpSettings;
 
-/// Unused connections are given up after this time.
-const POOL_IDLE: Duration = Duration::from_secs(4);
 /// Silence on a connection after which the other side is asked whether it is there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
@@ -66,11 +64,9 @@ impl Http {
     ) -> Result<Self, TlsError> {
         let mut headers = vec![(header::USER_AGENT, agent.clone())];
         headers.extend(settings.headers.iter().map(|(name, value)| (name.clone(), value.expose().clone())));
-        let mut tls = roots.config(settings.ca_file.as_deref())?;
-        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let tls = roots.config(settings.ca_file.as_deref())?;
         let tcp = tcp(Resolver::new(Arc::new(Addresses::new(Arc::new(SystemNames)))));
-        let dial = Deadlined::new(HttpsConnector::from((tcp, tls)), connect);
-        let lines = Lines::new(dial, settings.url.clone(), settings.h2c);
+        let lines = Lines::new(dial(tcp, tls, connect), settings.url.clone(), settings.h2c);
         let inner = Arc::new(Inner { lines, uri: settings.url.clone(), headers });
         Ok(Self { inner, account: None })
     }
@@ -156,21 +152,25 @@ pub(crate) fn tcp<R>(resolver: R) -> HttpConnector<R> {
     tcp
 }
 
+/// How connections are made that stand after at most `connect`; over TLS the server chooses the version of HTTP.
+pub(crate) fn dial<C>(tcp: C, mut tls: rustls::ClientConfig, connect: Duration) -> Deadlined<HttpsConnector<C>> {
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Deadlined { inner: HttpsConnector::from((tcp, tls)), after: connect }
+}
+
 /// A client whose connections stand after at most `connect`.
-pub(crate) fn pooled<C>(tcp: C, mut tls: rustls::ClientConfig, connect: Duration) -> Pooled<C>
+pub(crate) fn pooled<C>(tcp: C, tls: rustls::ClientConfig, connect: Duration) -> Pooled<C>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
     C::Response: Connection + Read + Write + Send + Unpin + 'static,
     C::Future: Send + 'static,
     C::Error: Into<Boxed>,
 {
-    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    let connector = Deadlined::new(HttpsConnector::from((tcp, tls)), connect);
     Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())
-        .pool_idle_timeout(POOL_IDLE)
-        .build(connector)
+        .pool_idle_timeout(IDLE)
+        .build(dial(tcp, tls, connect))
 }
 
 /// A connector that gives up after a time, name lookup and TLS handshake included.
@@ -178,13 +178,6 @@ where
 pub(crate) struct Deadlined<C> {
     inner: C,
     after: Duration,
-}
-
-impl<C> Deadlined<C> {
-    /// Gives up `after` this long.
-    pub(crate) fn new(inner: C, after: Duration) -> Self {
-        Self { inner, after }
-    }
 }
 
 /// No connection in time.

@@ -28,6 +28,8 @@ use weir_era::hop::{Discovered, Found, Proof, judge_probe};
 use weir_wire::method::Method;
 use weir_wire::{ErrorObject, Revision};
 
+#[cfg(test)]
+pub(crate) use client::dial;
 pub(crate) use client::{ConnectTimeout, Deadlined, Http, Pooled, SendError, pooled, tcp};
 pub(crate) use exchange::{EVENTS, media_type, tell, unsent};
 use modern::Modern;
