@@ -5,9 +5,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use tokio::sync::{mpsc, oneshot};
-use weir_core::Catalog;
-use weir_core::live::LiveCalls;
+use weir_core::live::{LiveCall, LiveCalls};
 use weir_core::port::{Action, Audit, Clock, Parking};
+use weir_core::{Catalog, ParkedCall};
 use weir_front::Overview;
 use weir_policy::limit::Limits;
 use weir_policy::{Blocked, Credentials};
@@ -103,6 +103,20 @@ impl Desk {
     /// Another config was not taken.
     pub(crate) fn refused(&self, why: String) {
         self.chronicle.refused(why, self.now());
+    }
+
+    /// The calls that run, the oldest first; only those of one upstream, where one is named.
+    pub(super) fn running(&self, upstream: Option<&str>) -> Vec<LiveCall> {
+        let mut all = self.live.all();
+        all.retain(|call| upstream.is_none_or(|id| call.item.tool.upstream.as_str() == id));
+        all
+    }
+
+    /// The same of those that wait for their clients.
+    pub(super) fn waiting(&self, upstream: Option<&str>) -> Vec<ParkedCall> {
+        let mut all = self.parking.waiting();
+        all.retain(|call| upstream.is_none_or(|id| call.stay.upstream.as_str() == id));
+        all
     }
 
     pub(super) fn now(&self) -> SystemTime {

@@ -29,7 +29,7 @@ const OLDEST: usize = 10;
 pub(super) fn body(desk: &Desk, refresh: Option<u32>) -> String {
     let now = desk.now();
     let (upstreams, applied) = (desk.upstreams(), desk.applied());
-    let (live, limits) = (desk.live.all(), desk.limits_now(REFUSALS));
+    let (live, limits) = (desk.running(None), desk.limits_now(REFUSALS));
     let (sessions, _) = desk.front.sessions(0);
     let streams = desk.front.streams();
     let mut out = String::from("<main>");
@@ -245,8 +245,7 @@ pub(super) fn calls_table(calls: &[Call], now: SystemTime) -> String {
 
 /// The calls that wait for their clients, where there are any.
 pub(super) fn waiting_section(out: &mut String, desk: &Desk, upstream: Option<&str>, now: SystemTime) {
-    let mut waiting = desk.parking.waiting();
-    waiting.retain(|call| upstream.is_none_or(|id| call.stay.upstream.as_str() == id));
+    let waiting = desk.waiting(upstream);
     if waiting.is_empty() {
         return;
     }

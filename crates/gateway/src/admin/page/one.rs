@@ -53,9 +53,8 @@ pub(super) fn body(desk: &Desk, upstream: &Upstream) -> String {
         section(&mut out, "Change by an operator", &change);
     }
     section(&mut out, "Server", &server(upstream));
-    let live = desk.live.all();
-    let own = live.iter().filter(|call| call.item.tool.upstream.as_str() == upstream.id);
-    let own: Vec<Call> = own.take(50).map(|call| Call::of(call, now)).collect();
+    let own = desk.running(Some(&upstream.id));
+    let own: Vec<Call> = own.iter().take(50).map(|call| Call::of(call, now)).collect();
     if !own.is_empty() {
         section(&mut out, "Calls that run, the oldest first", &calls_table(&own, now));
     }

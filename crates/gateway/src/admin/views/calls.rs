@@ -94,12 +94,10 @@ pub(in super::super) async fn all(
 ) -> Result<Response, Refused> {
     let query = Query::read(query.as_deref(), &["upstream", "limit"])?;
     let (limit, upstream) = (query.limit()?, query.text("upstream"));
-    let mut live = desk.live.all();
-    live.retain(|call| upstream.is_none_or(|id| call.item.tool.upstream.as_str() == id));
+    let live = desk.running(upstream);
     let now = desk.now();
     let calls = live.iter().take(limit).map(|call| Call::of(call, now)).collect();
-    let mut waiting = desk.parking.waiting();
-    waiting.retain(|call| upstream.is_none_or(|id| call.stay.upstream.as_str() == id));
+    let waiting = desk.waiting(upstream);
     let parked = waiting.iter().take(limit).map(|call| Parked::of(call, now)).collect();
     Ok(json(StatusCode::OK, &All { total: live.len(), calls, total_parked: waiting.len(), parked }))
 }
