@@ -144,7 +144,7 @@ pub fn lift(request: &Request) -> Option<Lifted> {
         scan::find(&params, "elicitationId").and_then(|range| scan::string(&params[range]).map(Arc::from));
     let edits = Edits::new().remove("task").remove("elicitationId").meta(MetaEdits::new().drop_owned());
     // The server's messages are checked when they are read.
-    let bare = edits.apply_checked(&params).map_or_else(|_| params.clone(), |(bare, _)| bare);
+    let bare = edits.or_same(&params);
     Some(Lifted { id: request.id.clone(), question: Question { method, params: bare }, token, elicitation })
 }
 
@@ -320,8 +320,7 @@ pub fn visiting(visits: &[Visit]) -> Bytes {
 /// A legacy client's answer in the words of the newest revision, where results of questions have neither `_meta` nor a type.
 #[must_use]
 pub fn lifted_answer(result: &Bytes) -> Bytes {
-    let bare = Edits::new().remove("_meta").remove("resultType").apply_checked(result);
-    bare.map_or_else(|_| result.clone(), |(bare, _)| bare)
+    Edits::new().remove("_meta").remove("resultType").or_same(result)
 }
 
 #[cfg(test)]

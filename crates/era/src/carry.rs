@@ -78,7 +78,7 @@ fn no_more(carried: CapabilityClass, name: &str, said: &[u8]) -> Bytes {
     let said = Bytes::copy_from_slice(said);
     let more = ways.iter().filter(|(way, is_carried)| !is_carried && scan::find(&said, way).is_some());
     let edits = more.fold(Edits::new(), |edits, (way, _)| edits.remove(*way));
-    edits.apply_checked(&said).map_or_else(|_| said.clone(), |(said, _)| said)
+    edits.or_same(&said)
 }
 
 /// Writes the extensions of a class, and `own` ones; `shows` are the settings of MCP Apps.

@@ -44,7 +44,7 @@ impl Dress {
             }
             _ => return params.clone(),
         };
-        edits.apply_checked(params).map_or_else(|_| params.clone(), |(params, _)| params)
+        edits.or_same(params)
     }
 
     /// The `params` of a log message: its logger is one of this server's. What is malformed passes.
@@ -57,7 +57,7 @@ impl Dress {
             None => string(&mut text, asker),
         }
         let edits = Edits::new().set("logger", text.freeze());
-        edits.apply_checked(params).map_or_else(|_| params.clone(), |(params, _)| params)
+        edits.or_same(params)
     }
 
     /// An `input_required` result, with its questions.
@@ -74,7 +74,7 @@ impl Dress {
         }
         object.end();
         let edits = Edits::new().replace("inputRequests", out.freeze());
-        edits.apply_checked(result).map_or_else(|_| result.clone(), |(result, _)| result)
+        edits.or_same(result)
     }
 
     fn request(&self, request: Bytes) -> Bytes {
@@ -82,8 +82,7 @@ impl Dress {
         let method = method.and_then(|method| Method::parse(&method));
         let (Some(method), Some(range)) = (method, scan::find(&request, "params")) else { return request };
         let params = self.question(method, &request.slice(range));
-        let edited = Edits::new().replace("params", params).apply_checked(&request);
-        edited.map_or(request, |(request, _)| request)
+        Edits::new().replace("params", params).or_same(&request)
     }
 }
 
@@ -129,6 +128,7 @@ mod tests {
         let odd = Bytes::from_static(br#"{"inputRequests":5}"#);
         assert_eq!(dress(Some("shop")).questions(&odd), odd);
     }
+
     #[test]
     fn r218_a_log_message_says_whose_logger_it_is_of_where_there_are_several() {
         let of = |asker, params: &'static str| {

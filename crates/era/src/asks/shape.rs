@@ -30,7 +30,7 @@ pub(super) fn answer(revision: Revision, method: Method, result: &Bytes) -> Byte
     };
     let Ok(Value::Array(blocks)) = serde_json::from_slice::<Value>(content) else { return result.clone() };
     let edits = Edits::new().replace("content", Bytes::from(one(blocks).to_string()));
-    edits.apply_checked(result).map_or_else(|_| result.clone(), |(result, _)| result)
+    edits.or_same(result)
 }
 
 /// Several blocks as one: texts together, else the first.

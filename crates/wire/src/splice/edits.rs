@@ -109,6 +109,12 @@ impl Edits {
         }
     }
 
+    /// The same; an object that cannot be edited stays as it is.
+    #[must_use]
+    pub fn or_same(self, object: &Bytes) -> Bytes {
+        self.apply_checked(object).map_or_else(|_| object.clone(), |(edited, _)| edited)
+    }
+
     /// The object with what it lacks, where nothing that it has changes.
     fn append(&self, object: &Bytes) -> Option<(Bytes, Observed)> {
         let open = object.iter().position(|byte| *byte == b'{')?;

@@ -204,7 +204,7 @@ impl Waiting {
         let name = self.call.inner().params.task_id().ok().flatten().filter(|_| self.told == Told::AsTask);
         let Some(name) = name else { return params };
         let edits = Edits::new().meta(MetaEdits::new().add(meta::RELATED_TASK, write::task(&name)));
-        edits.apply_checked(&params).map_or(params, |(params, _)| params)
+        edits.or_same(&params)
     }
 
     /// Passes an answer on to the task.
@@ -212,10 +212,7 @@ impl Waiting {
         let answer = match (word, method) {
             // Nobody hears of progress with answers there.
             (Word::Progress(_), _) => return Ok(None),
-            (Word::Answer(Ok(answer)), _) => {
-                let bare = Edits::new().remove("_meta").remove("resultType").apply_checked(&answer);
-                bare.map_or(answer, |(bare, _)| bare)
-            }
+            (Word::Answer(Ok(answer)), _) => Edits::new().remove("_meta").remove("resultType").or_same(&answer),
             (Word::Answer(Err(_)), Method::ElicitationCreate) => Bytes::from_static(br#"{"action":"cancel"}"#),
             // Its client went away: who comes back is asked again.
             (Word::Nothing, _) => {
