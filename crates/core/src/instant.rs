@@ -1,4 +1,4 @@
-//! Times as they stand in messages and records: RFC 3339 in UTC, to the millisecond.
+//! Times as they stand in messages and records: RFC 3339 in UTC, to the millisecond, or milliseconds of the Unix epoch.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,6 +10,13 @@ pub fn rfc3339(time: SystemTime) -> String {
     let (year, month, day) = date(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+/// Milliseconds since 1970; a time before that is its beginning.
+#[must_use]
+pub fn unix_millis(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The date that is so many days after 1970-01-01, in the proleptic Gregorian calendar. Years are counted from March, so

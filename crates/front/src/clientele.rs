@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use weir_core::instant::unix_millis;
 use weir_core::{EndpointId, Principal, SessionKey};
 use weir_wire::{Revision, scan};
 
@@ -139,7 +140,7 @@ impl Clientele {
             }
         };
         drop(part);
-        client.last.store(millis(now), Ordering::Relaxed);
+        client.last.store(unix_millis(now), Ordering::Relaxed);
         if let Some(session) = session {
             let mut sessions = self.of(&session);
             if sessions.len() < MOST_SESSIONS || sessions.contains_key(&session) {
@@ -179,11 +180,6 @@ impl Clientele {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn millis(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

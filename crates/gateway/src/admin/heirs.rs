@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use weir_core::Catalog;
 use weir_core::catalog::Closing;
-use weir_core::instant::rfc3339;
+use weir_core::instant::{rfc3339, unix_millis};
 use weir_core::names::UpstreamId;
 use weir_core::port::{Action, Audit};
 use weir_core::principal::Subject;
@@ -46,8 +46,8 @@ pub(super) fn notes(book: &Book) -> Vec<Noted> {
         what: change.what.to_owned(),
         who: change.who.to_string(),
         reason: change.reason,
-        since: millis(change.since),
-        ends: change.ends.map(|(ends, _)| millis(ends)),
+        since: unix_millis(change.since),
+        ends: change.ends.map(|(ends, _)| unix_millis(ends)),
     };
     book.all().into_iter().map(note).collect()
 }
@@ -104,11 +104,6 @@ impl Noted {
         let who = Arc::from(self.who);
         Some((target, Change { what, who, reason: self.reason, since: moment(self.since), ends }))
     }
-}
-
-fn millis(time: SystemTime) -> u64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn moment(millis: u64) -> SystemTime {
