@@ -174,7 +174,14 @@ async fn g06_a_new_process_that_cannot_start_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g05_g06_a_stop_during_a_hand_over_cuts_no_call_off() {
+async fn g05_g06_a_stop_during_or_after_a_hand_over_cuts_no_call_off_and_the_second_does() {
+    for (more, cut) in [(0, false), (1, false), (2, true)] {
+        stops(more, cut).await;
+    }
+}
+
+/// Stops weir while it hands over, or `stops` times afterwards, under a running call, which is then `cut` off.
+async fn stops(stops: usize, cut: bool) {
     let gate = Gate::new();
     let held = Tool::new("held").does(Behaviour::gated(&gate));
     let upstream = Mockup::modern().tool("echo", Behaviour::echo()).with(held).start().await;
@@ -185,12 +192,24 @@ async fn g05_g06_a_stop_during_a_hand_over_cuts_no_call_off() {
     until_it("the long call", async || (upstream.executions("held") == 1).then_some(())).await;
     weir.process.signal("USR2");
     until("the hand-over", || weir.process.said().contains("is to take this one's place").then_some(()));
-    weir.process.signal("TERM");
+    if stops == 0 {
+        weir.process.signal("TERM");
+    }
     let id = until("the next process", || successors(&weir).first().copied());
-    until("the end to begin", || weir.process.said().contains("weir stops").then_some(()));
+    until("the end to begin", || weir.process.said().contains("weir stops: ").then_some(()));
+    if stops > 0 {
+        weir.process.signal("TERM");
+    }
+    until("the stop to be heard", || weir.process.said().contains("weir stops already").then_some(()));
+    if stops > 1 {
+        weir.process.signal("TERM");
+    }
     assert_eq!(weir.call("/mcp", "one__echo", &json!({ "n": 1 }))["content"][0]["text"], r#"{"n":1}"#);
+    if !cut {
+        gate.open();
+    }
+    assert_eq!(slow.await.unwrap().is_ok_and(|answer| is_ok(&answer)), !cut, "after {stops} signals");
     gate.open();
-    assert!(is_ok(&slow.await.unwrap().unwrap()), "cut off by a signal that came before the end began");
     until("the first process to end", || is_gone(weir.process.id()).then_some(()));
     signal(id, "TERM");
     until("its end", || is_gone(id).then_some(()));

@@ -96,10 +96,10 @@ async fn run(
     let mut follower = Follower::new(loader, config, report);
     // What changed after it was read and before anybody watched.
     follower.follow(&weir);
-    loop {
+    let end = loop {
         tokio::select! {
             wish = signals.next() => match wish {
-                Wish::Stop => break,
+                Wish::Stop => break End::Asked,
                 Wish::Reload => {
                     tracing::info!("SIGHUP: the config is read again");
                     follower.reload(&weir);
@@ -107,8 +107,7 @@ async fn run(
                 Wish::HandOver => {
                     tracing::info!(program = %program, "SIGUSR2: a new process is to take this one's place");
                     if hand_over(&mut weir, program).await {
-                        signals.pass_over().await;
-                        break;
+                        break End::Succeeded;
                     }
                 }
             },
@@ -120,9 +119,9 @@ async fn run(
                 let _gone = done.send(());
             }
         }
-    }
+    };
     // The process before may end while this one drains already.
-    let finished = Box::pin(finish(weir, &mut signals));
+    let finished = Box::pin(finish(weir, &mut signals, end));
     tokio::select! {
         code = finished => code,
         never = before.for_good() => match never {},
@@ -189,15 +188,32 @@ fn tell_system(news: &[NotifyState<'_>]) {
     }
 }
 
-/// Drains; a second signal ends that.
-pub(crate) async fn finish(weir: Weir, signals: &mut Signals) -> ExitCode {
+/// Why weir stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// A signal asked for it.
+    Asked,
+    /// Another process serves.
+    Succeeded,
+}
+
+/// Drains; a second SIGTERM or SIGINT ends that.
+pub(crate) async fn finish(weir: Weir, signals: &mut Signals, end: End) -> ExitCode {
     tracing::info!("weir stops: running calls may end, a second signal cuts them off");
-    if !weir.has_successor() {
+    if end == End::Asked {
         tell_system(&[NotifyState::Stopping]);
     }
+    let cut = async {
+        // Who sends one during a hand-over, or right after it, asks for what happens anyway.
+        if end == End::Succeeded {
+            signals.stop().await;
+            tracing::info!("weir stops already, since a new process serves");
+        }
+        signals.stop().await;
+    };
     tokio::select! {
         () = weir.shutdown() => ExitCode::SUCCESS,
-        () = signals.stop() => ExitCode::from(CUT_SHORT),
+        () = cut => ExitCode::from(CUT_SHORT),
     }
 }
 
@@ -248,18 +264,6 @@ impl Signals {
             _ = self.interrupt.recv() => Wish::Stop,
             _ = self.hangup.recv() => Wish::Reload,
             _ = self.user.recv() => Wish::HandOver,
-        }
-    }
-
-    /// Takes out what came until now. A stop that came during a hand-over asks for what follows it anyway: as the second one it would
-    /// cut calls off.
-    async fn pass_over(&mut self) {
-        loop {
-            tokio::select! {
-                biased;
-                _ = self.next() => {}
-                () = std::future::ready(()) => return,
-            }
         }
     }
 
