@@ -12,18 +12,13 @@ use weir_wire::{ErrorObject, Incoming, Limits as ScanLimits, Message, RequestId,
 use crate::answer;
 use crate::guard::Gatekeeper;
 use crate::observe::Answer;
-use crate::stack::Context;
+use crate::stack::{Arrival, Context};
 use crate::tally::Tally;
 use crate::told::Told;
 use crate::{admission, intake, legacy, modern, streams};
 
 /// Serves a request of an endpoint.
-pub(crate) async fn enter(
-    context: Context,
-    keeper: &Gatekeeper,
-    request: http::Request<hyper::body::Incoming>,
-) -> Answer {
-    let (head, body) = request.into_parts();
+pub(crate) async fn enter(context: Context, keeper: &Gatekeeper, Arrival { head, body }: Arrival<'_>) -> Answer {
     // 5 guard: by the head alone.
     if let Err(refusal) = keeper.check(&head) {
         return refusal.answer();

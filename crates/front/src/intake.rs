@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode, header};
@@ -10,21 +11,25 @@ use http_body::{Body as _, Frame};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::time::error::Elapsed;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::answer::Refusal;
 use crate::settings::Limits;
 
-/// The whole body.
+/// What is still read of a request that was refused, so that its connection serves the next one.
+const SWALLOWED_BYTES: usize = 64 << 10;
+const SWALLOWED_TIME: Duration = Duration::from_secs(1);
+
+/// The whole body, which nobody took before.
 ///
 /// # Errors
 /// 413 beyond the size, 408 beyond the time or below the pace, 400 where the client broke off. Each closes the
 /// connection: what is left of the body must not be read as a request.
-pub(crate) async fn read(headers: &HeaderMap, body: Incoming, limits: &Limits) -> Result<Bytes, Refusal> {
+pub(crate) async fn read(headers: &HeaderMap, body: &mut Option<Incoming>, limits: &Limits) -> Result<Bytes, Refusal> {
     declared(headers, limits.body_bytes)?;
+    let Some(mut body) = body.take() else { return Ok(Bytes::new()) };
     let began = Instant::now();
     let end = began + limits.body_time;
-    let mut body = body;
     let mut whole: Option<Bytes> = None;
     let mut joined = BytesMut::new();
     loop {
@@ -53,6 +58,30 @@ pub(crate) async fn read(headers: &HeaderMap, body: Incoming, limits: &Limits) -
         }
     }
     Ok(whole.unwrap_or_else(|| joined.freeze()))
+}
+
+/// Reads the body of a refused request away; false where it is too large or comes too slowly for that.
+///
+/// A client that waits for `100 Continue` is told to go on with a body as small as this.
+pub(crate) async fn swallow(mut body: Incoming) -> bool {
+    if body.is_end_stream() {
+        return true;
+    }
+    if body.size_hint().lower() > SWALLOWED_BYTES as u64 {
+        return false;
+    }
+    let all = async {
+        let mut read = 0;
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else { return false };
+            read += frame.data_ref().map_or(0, Bytes::len);
+            if read > SWALLOWED_BYTES {
+                return false;
+            }
+        }
+        true
+    };
+    timeout(SWALLOWED_TIME, all).await.unwrap_or(false)
 }
 
 /// The next frame, if it comes in time. What came along with the head is there as soon as the connection has been asked for
@@ -89,7 +118,7 @@ fn held(whole: Option<&Bytes>, joined: &BytesMut) -> usize {
 /// By when the next byte has to be there for the body to keep its pace.
 fn pace_end(began: Instant, held: usize, limits: &Limits) -> Instant {
     let paid = held as u64 / limits.body_rate.max(1);
-    began + limits.body_rate_grace + std::time::Duration::from_secs(paid)
+    began + limits.body_rate_grace + Duration::from_secs(paid)
 }
 
 fn too_large() -> Refusal {

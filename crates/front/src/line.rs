@@ -13,7 +13,7 @@ use std::task::{Context as Task, Poll};
 
 use bytes::Bytes;
 use data_encoding::BASE64URL_NOPAD;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use http_body::Frame;
 use http_body_util::BodyExt as _;
 use tokio::sync::{Semaphore, mpsc};
@@ -28,7 +28,7 @@ use crate::guard::Gatekeeper;
 use crate::keep_alive::{self, KeepAlive};
 use crate::observe::{self, Answer, Waits};
 use crate::places::Place;
-use crate::stack::{Context, Shared};
+use crate::stack::{Arrival, Context, Shared};
 use crate::tally::Counted;
 use crate::{admission, doorway, intake, streams};
 
@@ -77,10 +77,9 @@ struct Line {
 pub(crate) async fn enter(
     context: Context,
     keeper: &Gatekeeper,
-    request: Request<hyper::body::Incoming>,
+    Arrival { head, body }: Arrival<'_>,
     end: End,
 ) -> Answer {
-    let (head, body) = request.into_parts();
     let method = if end == End::Stream { Method::GET } else { Method::POST };
     if let Err(refusal) = keeper.check_line(&head, &method) {
         return refusal.answer();

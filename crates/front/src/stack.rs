@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::FutureExt as _;
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
@@ -27,6 +28,7 @@ use crate::answer::Refusal;
 use crate::clientele::Clientele;
 use crate::guard::Gatekeeper;
 use crate::head;
+use crate::intake;
 use crate::line::{self, Lines};
 use crate::listen::Peer;
 use crate::lists::PageCache;
@@ -137,6 +139,12 @@ impl Context {
     }
 }
 
+/// A request whose body whoever needs it takes.
+pub(crate) struct Arrival<'a> {
+    pub(crate) head: Parts,
+    pub(crate) body: &'a mut Option<Incoming>,
+}
+
 /// The column, for one set of settings and endpoints.
 pub(crate) struct Stack {
     settings: Arc<Settings>,
@@ -172,40 +180,48 @@ impl Stack {
     /// Serves one request, on the stack as it is now. 1 listen stands above this.
     pub(crate) async fn serve(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> Result<Served, Infallible> {
         let beat = peer.pulse.begin();
+        let (head, body) = request.into_parts();
+        let mut body = Some(body);
         // 2 observe: sees the status the client got.
         let name = self.shared.request_name();
-        let version = request.version();
-        let seen = observe::begin(name.clone(), beat, Http::of(request.method(), version, peer.secure));
+        let version = head.version;
+        let seen = observe::begin(name.clone(), beat, Http::of(&head.method, version, peer.secure));
         // 4 shed: before anything is read or asked. Outside authentication: refusing must cost nothing.
         let full = MOST_IN_FLIGHT - self.shared.in_flight.available_permits() >= self.limits().in_flight;
         // What ends a session gives memory back.
         let shortage = self.shared.shortage.now();
-        let busy = full || (shortage == Shortage::Acute && request.method() != http::Method::DELETE);
+        let busy = full || (shortage == Shortage::Acute && head.method != http::Method::DELETE);
         let permit = if busy { None } else { self.shared.in_flight.clone().try_acquire_owned().ok() };
         let mut answer = match &permit {
             None => crate::answer::overloaded(),
-            Some(_) => self.admitted(request, name, peer).await,
+            Some(_) => self.admitted(Arrival { head, body: &mut body }, name, peer).await,
         };
-        let is_last = shortage > Shortage::None || self.shared.drain.is_cancelled();
-        if is_last && version <= http::Version::HTTP_11 {
-            answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        if version <= http::Version::HTTP_11 {
+            // A request that was refused by its head has a body that nobody read. It must not end the connection unsaid, with the
+            // client's next request on it.
+            let in_step = match body {
+                Some(body) => intake::swallow(body).await,
+                None => true,
+            };
+            let is_last = shortage > Shortage::None || self.shared.drain.is_cancelled();
+            if is_last || !in_step {
+                answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
         }
         Ok(seen.finish(answer, permit))
     }
 
     /// What is below the shedding.
-    async fn admitted(&self, request: Request<Incoming>, name: RequestName, peer: Peer) -> Answer {
+    async fn admitted(&self, request: Arrival<'_>, name: RequestName, peer: Peer) -> Answer {
         // 5 guard, its first half: no path and no preflight is there for a foreign page.
-        let (head, body) = request.into_parts();
         // What every page may read stands before the check of who asks.
-        if let Some(answer) = self.well_known.answer(&head) {
-            return self.keeper.known_host(&head).map_or_else(Refusal::answer, |()| answer);
+        if let Some(answer) = self.well_known.answer(&request.head) {
+            return self.keeper.known_host(&request.head).map_or_else(Refusal::answer, |()| answer);
         }
-        if let Err(refusal) = self.keeper.greet(&head) {
+        if let Err(refusal) = self.keeper.greet(&request.head) {
             return refusal.answer();
         }
         // 3 rescue: a panic ends this request alone.
-        let request = Request::from_parts(head, body);
         match AssertUnwindSafe(self.routed(request, name.clone(), peer)).catch_unwind().await {
             Ok(answer) => answer,
             Err(_) => {
@@ -215,13 +231,14 @@ impl Stack {
         }
     }
 
-    async fn routed(&self, request: Request<Incoming>, name: RequestName, peer: Peer) -> Answer {
-        let at_path = |request| self.at_path(request, name, peer);
-        let Some(cors) = &self.cors else { return at_path(request).await };
+    async fn routed(&self, request: Arrival<'_>, name: RequestName, peer: Peer) -> Answer {
+        let Some(cors) = &self.cors else { return self.at_path(request, name, peer).await };
+        let Arrival { head, body } = request;
+        let at_path = |head: Parts| self.at_path(Arrival { head, body }, name, peer);
         // CORS answers preflights before authentication: a browser sends them without credentials.
         let mut inner = Some(at_path);
-        let once = tower::service_fn(|request| {
-            let answer = inner.take().map(|at_path| at_path(request));
+        let once = tower::service_fn(|request: Request<()>| {
+            let answer = inner.take().map(|at_path| at_path(request.into_parts().0));
             async move {
                 Ok::<_, Infallible>(match answer {
                     Some(answer) => Box::pin(answer).await,
@@ -229,13 +246,13 @@ impl Stack {
                 })
             }
         });
-        let Ok(answer) = Box::pin(cors.layer(once).oneshot(request)).await;
+        let Ok(answer) = Box::pin(cors.layer(once).oneshot(Request::from_parts(head, ()))).await;
         answer
     }
 
     /// 5 guard, 6 authn, 7 admit, 8 decode, 9 door: in the order of doorway.
-    async fn at_path(&self, request: Request<Incoming>, name: RequestName, peer: Peer) -> Answer {
-        let path = request.uri().path();
+    async fn at_path(&self, request: Arrival<'_>, name: RequestName, peer: Peer) -> Answer {
+        let path = request.head.uri.path();
         let at = |path: &str| self.paths.get(path);
         let beside = line::beside(path).filter(|_| self.settings.http_sse);
         let found = at(path).map(|endpoint| (endpoint, None));
@@ -250,7 +267,7 @@ impl Stack {
             endpoint: endpoint.clone(),
             name,
             peer,
-            trace: trace(request.headers()),
+            trace: trace(&request.head.headers),
             meters: meters.clone(),
             on_line: end.is_some(),
         };

@@ -1,5 +1,7 @@
 //! What comes behind a request on the same connection: raw bytes, a body that nobody read, more requests (A08, A09, A25).
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::Stage;
@@ -65,6 +67,55 @@ async fn a09_the_body_of_a_refused_request_never_becomes_the_next_request() {
         assert!(
             after.iter().all(|reply| reply.status == 200 && reply.body.contains("supportedVersions")),
             "{name}: {after:?}"
+        );
+        stage.is_well(name).await;
+    }
+}
+
+/// Many clients write a head and its body one after the other, so the refusal is made while the body is on its way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a09_a_refused_request_does_not_cost_the_next_one_its_connection() {
+    let mut stage = Stage::new().await;
+    let (_, body) = parts("smuggled");
+    let length = format!("Content-Length: {}", body.len());
+    for (name, status, first, lines) in [
+        ("a foreign origin", 403, "POST /mcp HTTP/1.1", [length.as_str(), "Origin: https://evil.example"]),
+        ("no such path", 404, "POST /nowhere HTTP/1.1", [&length, "X-Nothing: x"]),
+        ("a verb not taken", 405, "PUT /mcp HTTP/1.1", [&length, "X-Nothing: x"]),
+        ("an encoded body", 415, "POST /mcp HTTP/1.1", [&length, "Content-Encoding: gzip"]),
+        ("two credentials", 400, "POST /mcp HTTP/1.1", [&length, "X-Api-Key: a\r\nX-Api-Key: b"]),
+        ("a chunked body", 403, "POST /mcp HTTP/1.1", ["Transfer-Encoding: chunked", "Origin: https://evil.example"]),
+    ] {
+        let sent =
+            if name == "a chunked body" { format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len()) } else { body.clone() };
+        let mut line = Line::to(&stage).await;
+        for _ in 0..3 {
+            line.say(head(&stage, first, &lines).as_bytes()).await.unwrap();
+            // Long enough for weir to have read the head alone.
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            line.say(sent.as_bytes()).await.unwrap();
+            let reply = line.reply().await.unwrap_or_else(|| panic!("{name}: closed"));
+            assert_eq!((reply.status, reply.header("connection")), (status, None), "{name}");
+        }
+        line.say(good(&stage, "server/discover", None, true).as_bytes()).await.unwrap();
+        assert_eq!(line.reply().await.map(|reply| reply.status), Some(200), "{name}");
+        stage.is_well(name).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a09_a_refusal_before_a_body_that_does_not_come_says_that_it_closes() {
+    let mut stage = Stage::new().await;
+    for (name, length) in [("a body that never comes", 1_000), ("a body too large to wait for", 100_000)] {
+        let length = format!("Content-Length: {length}");
+        let mut line = Line::to(&stage).await;
+        line.say(head(&stage, "POST /mcp HTTP/1.1", &[&length, "Origin: https://evil.example"]).as_bytes())
+            .await
+            .unwrap();
+        let replies = line.replies().await;
+        assert!(
+            matches!(&replies[..], [reply] if reply.status == 403 && reply.header("connection") == Some("close")),
+            "{name}: {replies:?}"
         );
         stage.is_well(name).await;
     }
