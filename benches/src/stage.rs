@@ -40,6 +40,8 @@ pub(crate) struct Stage {
     upstream: (Process, SocketAddr),
     pipe: Option<(Process, SocketAddr)>,
     weir: Option<(Process, SocketAddr)>,
+    /// Where its operators are served.
+    operators: Option<SocketAddr>,
     endpoint: Endpoint,
     /// What weir's callers show.
     credential: Option<HeaderValue>,
@@ -102,7 +104,8 @@ impl Stage {
         } else {
             None
         };
-        let mut stage = Self { upstream, pipe, weir: None, endpoint: settings.endpoint, credential, folder };
+        let mut stage =
+            Self { upstream, pipe, weir: None, operators: None, endpoint: settings.endpoint, credential, folder };
         if wanted(Kind::Weir) {
             let started = stage.start_weir(settings, upstreams, shape.tools * upstreams.len()).await;
             started.with_context(|| format!("weir does not serve; its log ends:\n{}", stage.weir_log()))?;
@@ -158,11 +161,17 @@ impl Stage {
     /// The upstream does not obey.
     pub(crate) async fn control(&self, verb: &str, index: usize) -> Result<u64> {
         let uri = format!("http://{}/control/{verb}/{index}", self.upstream.1);
-        let client = HttpClient::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-        let response = client.request(Request::post(uri).body(Empty::new())?).await?;
-        ensure!(response.status().is_success(), "control answers {}", response.status());
-        let body = response.into_body().collect().await?.to_bytes();
-        Ok(std::str::from_utf8(&body)?.parse()?)
+        Ok(read(Request::post(uri).body(Empty::new())?).await?.parse()?)
+    }
+
+    /// Requests of an MCP method that weir has answered, and the seconds they took it, as its own metrics say.
+    ///
+    /// # Errors
+    /// weir does not run, or says nothing of the method.
+    pub(crate) async fn served(&self, method: &str) -> Result<Served> {
+        let operators = self.operators.context("weir does not run")?;
+        let metrics = read(Request::get(format!("http://{operators}/metrics")).body(Empty::new())?).await?;
+        served(&metrics, method).with_context(|| format!("weir's metrics say nothing of {method}"))
     }
 
     /// A file name inside the stage's folder.
@@ -209,6 +218,7 @@ impl Stage {
         let args = [Path::new("serve"), Path::new("--config"), &config];
         let process = Process::spawn("weir", &settings.weir, args, &self.folder.file("weir.log"))?;
         let weir = self.weir.insert((process, listen));
+        self.operators = Some(admin);
         let deadline = Instant::now() + READY;
         loop {
             weir.0.check()?;
@@ -245,6 +255,38 @@ fn weir_config(listen: SocketAddr, admin: SocketAddr, upstream: SocketAddr, upst
         let _ = writeln!(text, "  {}: {{ url: \"http://{upstream}{}\", protocol: auto }}", server.id, server.path());
     }
     text
+}
+
+/// Requests, and the seconds they took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Served {
+    pub(crate) requests: f64,
+    pub(crate) seconds: f64,
+}
+
+/// The sums over all series of the method; `None` where there is none.
+fn served(metrics: &str, method: &str) -> Option<Served> {
+    let label = format!("mcp_method_name=\"{method}\"");
+    let sum = |name: &str| {
+        metrics
+            .lines()
+            .filter(|line| line.starts_with(name) && line.contains(&label))
+            .map(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok())
+            .collect::<Option<Vec<_>>>()
+            .filter(|values| !values.is_empty())
+            .map(|values| values.into_iter().sum())
+    };
+    let requests = sum("mcp_server_operation_duration_seconds_count{")?;
+    Some(Served { requests, seconds: sum("mcp_server_operation_duration_seconds_sum{")? })
+}
+
+/// The text of an answer.
+async fn read(request: Request<Empty<Bytes>>) -> Result<String> {
+    let client = HttpClient::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+    let uri = request.uri().clone();
+    let response = client.request(request).await?;
+    ensure!(response.status().is_success(), "{uri} answers {}", response.status());
+    Ok(String::from_utf8(response.into_body().collect().await?.to_bytes().into())?)
 }
 
 async fn listening(mut process: Process) -> Result<(Process, SocketAddr)> {
@@ -286,6 +328,21 @@ impl Drop for Folder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_served_is_summed_over_the_series_of_its_method() {
+        let metrics = "\
+            # TYPE mcp_server_operation_duration_seconds histogram\n\
+            mcp_server_operation_duration_seconds_bucket{mcp_method_name=\"tools/list\",le=\"1\"} 3\n\
+            mcp_server_operation_duration_seconds_sum{mcp_method_name=\"tools/list\",era=\"modern\"} 0.5\n\
+            mcp_server_operation_duration_seconds_count{mcp_method_name=\"tools/list\",era=\"modern\"} 3\n\
+            mcp_server_operation_duration_seconds_sum{mcp_method_name=\"tools/list\",era=\"legacy\"} 0.25\n\
+            mcp_server_operation_duration_seconds_count{mcp_method_name=\"tools/list\",era=\"legacy\"} 1\n\
+            mcp_server_operation_duration_seconds_sum{mcp_method_name=\"tools/call\"} 7\n\
+            mcp_server_operation_duration_seconds_count{mcp_method_name=\"tools/call\"} 9\n";
+        assert_eq!(served(metrics, "tools/list"), Some(Served { requests: 4.0, seconds: 0.75 }));
+        assert_eq!(served(metrics, "ping"), None);
+    }
 
     #[test]
     fn the_config_names_every_upstream_by_its_url() {

@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::protocol::Era;
 use crate::report::Table;
 use crate::settings::{Kind, Settings};
-use crate::stage::{Stage, Upstream};
+use crate::stage::{Served, Stage, Upstream};
 use crate::stats::{Latencies, Round, as_float};
 use crate::upstream::Shape;
 use anyhow::{Result, bail, ensure};
@@ -26,6 +26,7 @@ const COLUMNS: &[(&str, &str)] = &[
     ("page_kib", "KiB/page"),
     ("p50_us", "page p50 us"),
     ("p99_us", "p99 us"),
+    ("server_us", "server us"),
     ("cpu_us", "cpu us"),
     ("calls", "pages read"),
     ("errors", "errors"),
@@ -39,6 +40,8 @@ struct Row {
     target: Kind,
     pages: usize,
     page_kib: f64,
+    /// Of one page, by weir's own metrics.
+    server_us: Option<f64>,
     #[serde(flatten)]
     measured: Round,
     error: Option<String>,
@@ -51,6 +54,7 @@ struct Lane {
     latencies: Latencies,
     cpu: u64,
     spent: Duration,
+    served: Served,
     walk: Walk,
     errors: u64,
     error: Option<String>,
@@ -88,6 +92,9 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
         stage.stop().await;
     }
     table.note("page p50: request to whole page at one client; cpu: of the target's process, for one page");
+    table.note(
+        "server: from a request's head to its page given to the socket's writer, mean of all, by weir's own metrics",
+    );
     table.note("aim: under 100 us of server time a page, whatever the number of upstreams");
     Ok(table)
 }
@@ -146,19 +153,33 @@ fn expected(stage: &Stage, kind: Kind, upstreams: &[Upstream]) -> Result<BTreeSe
 impl Lane {
     fn new(kind: Kind, client: Client) -> Self {
         let latencies = Latencies::new();
-        Self { kind, client, latencies, cpu: 0, spent: Duration::ZERO, walk: Walk::default(), errors: 0, error: None }
+        Self {
+            kind,
+            client,
+            latencies,
+            cpu: 0,
+            spent: Duration::ZERO,
+            served: Served::default(),
+            walk: Walk::default(),
+            errors: 0,
+            error: None,
+        }
     }
 
     fn forget(&mut self) {
         self.latencies = Latencies::new();
-        (self.cpu, self.spent) = (0, Duration::ZERO);
+        (self.cpu, self.spent, self.served) = (0, Duration::ZERO, Served::default());
     }
 
     async fn measure(&mut self, stage: &Stage, expected: &BTreeSet<String>) -> Result<()> {
         let process = stage.process(self.kind)?;
+        let before = self.served(stage).await?;
         let cpu = process.cpu_nanos()?;
         let walked = self.walk(expected).await;
         self.cpu += process.cpu_nanos()?.saturating_sub(cpu);
+        let after = self.served(stage).await?;
+        self.served.requests += after.requests - before.requests;
+        self.served.seconds += after.seconds - before.seconds;
         match walked {
             Ok(walk) => self.walk = walk,
             Err(error) => {
@@ -167,6 +188,11 @@ impl Lane {
             }
         }
         Ok(())
+    }
+
+    /// What weir has listed until now, and how long it took.
+    async fn served(&self, stage: &Stage) -> Result<Served> {
+        if self.kind == Kind::Weir { stage.served("tools/list").await } else { Ok(Served::default()) }
     }
 
     async fn walk(&mut self, expected: &BTreeSet<String>) -> Result<Walk> {
@@ -204,6 +230,7 @@ impl Lane {
             target: self.kind,
             pages: self.walk.pages,
             page_kib: as_float(self.walk.bytes as u64) / 1024.0 / as_float(self.walk.pages.max(1) as u64),
+            server_us: (self.kind == Kind::Weir).then(|| self.served.seconds * 1e6 / self.served.requests.max(1.0)),
             measured: self.latencies.round(self.spent, self.cpu, self.errors),
             error: self.error.clone(),
         }
