@@ -64,9 +64,6 @@ pub(crate) async fn read(headers: &HeaderMap, body: &mut Option<Incoming>, limit
 ///
 /// A client that waits for `100 Continue` is told to go on with a body as small as this.
 pub(crate) async fn swallow(mut body: Incoming) -> bool {
-    if body.is_end_stream() {
-        return true;
-    }
     if body.size_hint().lower() > SWALLOWED_BYTES as u64 {
         return false;
     }

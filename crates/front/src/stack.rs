@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::FutureExt as _;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -191,15 +191,17 @@ impl Stack {
         // What ends a session gives memory back.
         let shortage = self.shared.shortage.now();
         let busy = full || (shortage == Shortage::Acute && head.method != http::Method::DELETE);
-        let permit = if busy { None } else { self.shared.in_flight.clone().try_acquire_owned().ok() };
+        let mut permit = if busy { None } else { self.shared.in_flight.clone().try_acquire_owned().ok() };
         let mut answer = match &permit {
             None => crate::answer::overloaded(),
             Some(_) => self.admitted(Arrival { head, body: &mut body }, name, peer).await,
         };
         if version <= http::Version::HTTP_11 {
             // A request that was refused by its head has a body that nobody read. It must not end the connection unsaid, with the
-            // client's next request on it.
-            let in_step = match body {
+            // client's next request on it. Nor may it keep others out meanwhile: nobody knows who sends it.
+            let unread = body.filter(|body| !body.is_end_stream());
+            permit = permit.filter(|_| unread.is_none());
+            let in_step = match unread {
                 Some(body) => intake::swallow(body).await,
                 None => true,
             };
