@@ -1,5 +1,9 @@
 //! Who may look and change: nobody by chance, and no page in a browser.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
 use data_encoding::BASE64;
 use http::Method;
 use serde_json::{Value, json};
@@ -19,6 +23,18 @@ fn served(config: &Value) -> (Option<i32>, String) {
     std::fs::remove_file(file).unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
     (output.status.code(), said)
+}
+
+/// What the operators' listener says to the head of a change, until it closes the connection.
+fn head_alone(weir: &Weir, path: &str) -> String {
+    let place = weir.admin_url().replace("http://", "");
+    let mut line = TcpStream::connect(&place).unwrap();
+    line.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let head = "Content-Type: application/json\r\nContent-Length: 2";
+    write!(line, "POST {path} HTTP/1.1\r\nHost: {place}\r\n{head}\r\n\r\n").unwrap();
+    let mut said = String::new();
+    line.read_to_string(&mut said).unwrap();
+    said
 }
 
 #[test]
@@ -86,6 +102,9 @@ async fn g14_with_operators_probes_are_open_and_everything_else_takes_a_token() 
     let refresh = "/admin/upstreams/one/refresh";
     let by_browser = Operator::of(&weir).with("authorization", &basic(TOKEN)).attempt(refresh, &json!({})).await;
     assert_eq!(by_browser.status, 401, "a browser sends it by itself, so it changes nothing");
+    // The answer is there before the body is, and the connection ends with it.
+    let unread = head_alone(&weir, refresh);
+    assert!(unread.starts_with("HTTP/1.1 401") && unread.contains("\r\nconnection: close\r\n"), "{unread}");
     let ada = Operator::of(&weir).with("authorization", &format!("Bearer {ada}"));
     ada.change(refresh, json!({ "reason": "to see" })).await;
     until("the records", || {

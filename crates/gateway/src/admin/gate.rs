@@ -8,10 +8,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use axum::body::HttpBody as _;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use data_encoding::BASE64;
@@ -176,17 +177,26 @@ fn lacks(scope: &str) -> Refused {
 pub(super) async fn guard(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
     let changes = !matches!(head.method, Method::GET | Method::HEAD);
+    // A body that nobody reads ends the connection: whoever sends it has to know, and not send the next request on it.
+    let is_last = head.version <= Version::HTTP_11 && !body.is_end_stream();
+    let refuse = |refused: Refused| {
+        let mut response = refused.into_response();
+        if is_last {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    };
     match desk.gate.admit(&head).await {
         Ok(_) if changes && desk.is_leaving() => {
             let text = "another process takes this one's place and would not know of it: try again in a moment";
-            Refused::new(StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+            refuse(Refused::new(StatusCode::SERVICE_UNAVAILABLE, text))
         }
         Ok(operator) => {
             let mut request = Request::from_parts(head, body);
             request.extensions_mut().insert(operator);
             next.run(request).await
         }
-        Err(refused) => refused.into_response(),
+        Err(refused) => refuse(refused),
     }
 }
 
