@@ -13,8 +13,8 @@ COPY . .
 # The caches keep what dependencies were compiled to: a change of weir's own code compiles that alone.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --release --locked --package weir-gateway --bin weir \
-    && install -D target/release/weir /out/usr/local/bin/weir
+    cargo build --profile dist --locked --package weir-gateway --bin weir \
+    && install -D target/dist/weir /out/usr/local/bin/weir
 # What is in the binary, package by package: CycloneDX.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     cargo cyclonedx --manifest-path crates/gateway/Cargo.toml --format json --override-filename sbom \
