@@ -123,11 +123,12 @@ fn own(about: &About) -> MetaEdits {
     MetaEdits::new().drop_owned().add(meta::SERVER_INFO, about.server_info.clone())
 }
 
-/// The JSON array of a list page's items. It depends only on the items and on the revision's family, so it can be kept.
+/// The JSON array of a list page's items, and the braces that end the result and the response around it ([`list`]). It depends only
+/// on the items and on the revision's family, so it can be kept.
 #[must_use]
 pub fn items(revision: Revision, items: &[Item]) -> Bytes {
     let size: usize = items.iter().map(|item| item.tool.raw.len() + 64).sum();
-    let mut out = BytesMut::with_capacity(size + 2);
+    let mut out = BytesMut::with_capacity(size + 4);
     out.put_u8(b'[');
     for (nth, item) in items.iter().enumerate() {
         if nth > 0 {
@@ -135,7 +136,7 @@ pub fn items(revision: Revision, items: &[Item]) -> Bytes {
         }
         one(&mut out, revision, item);
     }
-    out.put_u8(b']');
+    out.put_slice(b"]}}");
     out.freeze()
 }
 
@@ -197,16 +198,15 @@ pub struct PageFacts<'a> {
     pub missing: Vec<(String, &'static str)>,
 }
 
-/// The `result` object of a list, as what stands before its items and what stands after: a page is long, and is not copied.
+/// The `result` object of a list up to where its [`items`] follow, which are its last member: a page is long, is not copied, and
+/// nothing has to be sent after it.
 #[must_use]
-pub fn list(revision: Revision, kind: ListKind, about: &About, facts: &PageFacts<'_>) -> (Bytes, Bytes) {
+pub fn list(revision: Revision, kind: ListKind, about: &About, facts: &PageFacts<'_>) -> Bytes {
     let mut out = BytesMut::with_capacity(512);
-    let mut items = 0;
     let mut result = ObjectWriter::new(&mut out);
     if revision.has_result_type() {
         result.string("resultType", "complete");
     }
-    result.with(kind.member(), |out| items = out.len());
     if let Some(cursor) = facts.next_cursor {
         result.string("nextCursor", cursor);
     }
@@ -217,9 +217,8 @@ pub fn list(revision: Revision, kind: ListKind, about: &About, facts: &PageFacts
     if revision.is_modern() || !facts.missing.is_empty() {
         result.with("_meta", |out| list_meta(out, revision, about, facts));
     }
-    result.end();
-    let before = out.split_to(items);
-    (before.freeze(), out.freeze())
+    result.key(kind.member());
+    out.freeze()
 }
 
 fn list_meta(out: &mut BytesMut, revision: Revision, about: &About, facts: &PageFacts<'_>) {

@@ -69,15 +69,15 @@ impl PageCache {
 /// The result of a list. Its items are the kept page itself.
 pub(crate) struct ListResult {
     before: Bytes,
+    /// They end the message.
     items: Bytes,
-    after: Bytes,
 }
 
 impl ListResult {
     /// The response to the request of this id.
     pub(crate) fn response(self, id: &RequestId) -> ListResponse {
         let head = weir_wire::write::response_head(id);
-        ListResponse([head, self.before, self.items, self.after, Bytes::from_static(b"}")].into())
+        ListResponse([head, self.before, self.items].into())
     }
 }
 
@@ -132,8 +132,7 @@ pub(crate) async fn page(
         public: page.public,
         missing: page.view.missing.iter().map(|missing| (missing.upstream.to_string(), missing.reason)).collect(),
     };
-    let (before, after) = render::list(revision, kind, &context.about, &facts);
-    Ok(ListResult { before, items, after })
+    Ok(ListResult { before: render::list(revision, kind, &context.about, &facts), items })
 }
 
 fn offer(context: &Context) -> Offer {
