@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use weir_demo::Running;
 
 use crate::config::{Config, Loader, LogPlan, Source};
-use crate::serve::{CANNOT_START, End, Signals, finish};
+use crate::serve::{CANNOT_START, Signals, finish};
 use crate::telemetry;
 use crate::weir::{StartError, Weir};
 
@@ -56,7 +56,7 @@ async fn run(listen: Option<SocketAddr>) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    let code = Box::pin(finish(weir, &mut signals, End::Asked)).await;
+    let code = Box::pin(finish(weir, &mut signals)).await;
     notes.shutdown().await;
     desk.shutdown().await;
     Ok(code)

@@ -96,10 +96,10 @@ async fn run(
     let mut follower = Follower::new(loader, config, report);
     // What changed after it was read and before anybody watched.
     follower.follow(&weir);
-    let end = loop {
+    loop {
         tokio::select! {
             wish = signals.next() => match wish {
-                Wish::Stop => break End::Asked,
+                Wish::Stop => break,
                 Wish::Reload => {
                     tracing::info!("SIGHUP: the config is read again");
                     follower.reload(&weir);
@@ -107,7 +107,7 @@ async fn run(
                 Wish::HandOver => {
                     tracing::info!(program = %program, "SIGUSR2: a new process is to take this one's place");
                     if hand_over(&mut weir, program).await {
-                        break End::Succeeded;
+                        break;
                     }
                 }
             },
@@ -119,9 +119,9 @@ async fn run(
                 let _gone = done.send(());
             }
         }
-    };
+    }
     // The process before may end while this one drains already.
-    let finished = Box::pin(finish(weir, &mut signals, end));
+    let finished = Box::pin(finish(weir, &mut signals));
     tokio::select! {
         code = finished => code,
         never = before.for_good() => match never {},
@@ -188,24 +188,16 @@ fn tell_system(news: &[NotifyState<'_>]) {
     }
 }
 
-/// Why weir stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// A signal asked for it.
-    Asked,
-    /// Another process serves.
-    Succeeded,
-}
-
 /// Drains; a second SIGTERM or SIGINT ends that.
-pub(crate) async fn finish(weir: Weir, signals: &mut Signals, end: End) -> ExitCode {
+pub(crate) async fn finish(weir: Weir, signals: &mut Signals) -> ExitCode {
     tracing::info!("weir stops: running calls may end, a second signal cuts them off");
-    if end == End::Asked {
+    let succeeded = weir.has_successor();
+    if !succeeded {
         tell_system(&[NotifyState::Stopping]);
     }
     let cut = async {
         // Who sends one during a hand-over, or right after it, asks for what happens anyway.
-        if end == End::Succeeded {
+        if succeeded {
             signals.stop().await;
             tracing::info!("weir stops already, since a new process serves");
         }

@@ -52,4 +52,9 @@ impl Weir {
     pub(crate) fn auditing(&self) -> &Arc<Auditing> {
         &self.inside.deciders.auditing
     }
+
+    /// Whether another process serves in this one's place.
+    pub(crate) fn has_successor(&self) -> bool {
+        self.successor.is_some()
+    }
 }
