@@ -16,10 +16,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::lines::Lines;
 use super::pulse::Pulse;
-
-/// What a closing connection still reads, so that the answer is not lost to a reset (faults A05, A09).
-const LINGER_BYTES: usize = 64 << 10;
-const LINGER_TIME: Duration = Duration::from_secs(1);
+use crate::intake::{SWALLOWED_BYTES, SWALLOWED_TIME};
 
 /// The times of an HTTP/1.1 connection; HTTP/2 has pings and an age instead.
 #[derive(Clone, Copy, Debug)]
@@ -192,7 +189,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         if this.phase != Phase::Lingering {
             ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
             this.phase = Phase::Lingering;
-            this.arm(LINGER_TIME);
+            this.arm(SWALLOWED_TIME);
         }
         let mut scratch = [0; 4096];
         loop {
@@ -202,7 +199,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
                 Poll::Ready(_) => return Poll::Ready(Ok(())),
                 Poll::Pending => break,
             }
-            if this.lingered >= LINGER_BYTES {
+            if this.lingered >= SWALLOWED_BYTES {
                 return Poll::Ready(Ok(()));
             }
         }
