@@ -1,13 +1,12 @@
 //! What comes behind a request on the same connection: raw bytes, a body that nobody read, more requests (A08, A09, A25).
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::Stage;
 use super::framing::parts;
 use super::raw::{Line, exchange, good, head, modern, post};
 use super::stage::in_time;
+use crate::harness::until;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a08_an_upgrade_is_never_made() {
@@ -72,6 +71,11 @@ async fn a09_the_body_of_a_refused_request_never_becomes_the_next_request() {
     }
 }
 
+/// Waits until weir has read a head and waits for what follows it.
+fn being_answered(stage: &Stage) {
+    until("a head to be read", || (stage.weir.metric("http_server_active_requests", &[]) > 0.0).then_some(()));
+}
+
 /// Many clients write a head and its body one after the other, so the refusal is made while the body is on its way.
 #[tokio::test(flavor = "multi_thread")]
 async fn a09_a_refused_request_does_not_cost_the_next_one_its_connection() {
@@ -91,8 +95,7 @@ async fn a09_a_refused_request_does_not_cost_the_next_one_its_connection() {
         let mut line = Line::to(&stage).await;
         for _ in 0..3 {
             line.say(head(&stage, first, &lines).as_bytes()).await.unwrap();
-            // Long enough for weir to have read the head alone.
-            tokio::time::sleep(Duration::from_millis(30)).await;
+            being_answered(&stage);
             line.say(sent.as_bytes()).await.unwrap();
             let reply = line.reply().await.unwrap_or_else(|| panic!("{name}: closed"));
             assert_eq!((reply.status, reply.header("connection")), (status, None), "{name}");
@@ -106,14 +109,18 @@ async fn a09_a_refused_request_does_not_cost_the_next_one_its_connection() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a09_a_refusal_before_a_body_that_does_not_come_says_that_it_closes() {
     let mut stage = Stage::limited(json!({ "in_flight": 1 })).await;
-    for (name, length) in [("a body that never comes", 1_000), ("a body too large to wait for", 100_000)] {
+    for (name, length, waits) in
+        [("a body that never comes", 1_000, true), ("a body too large to wait for", 100_000, false)]
+    {
         let length = format!("Content-Length: {length}");
         let mut line = Line::to(&stage).await;
         line.say(head(&stage, "POST /mcp HTTP/1.1", &[&length, "Origin: https://evil.example"]).as_bytes())
             .await
             .unwrap();
         // What weir still reads of it takes nobody's place.
-        tokio::time::sleep(Duration::from_millis(30)).await;
+        if waits {
+            being_answered(&stage);
+        }
         stage.is_well(name).await;
         let replies = line.replies().await;
         assert!(
