@@ -17,6 +17,7 @@ mod deploy;
 mod foreign;
 mod handover;
 mod harness;
+mod hostile;
 mod life;
 mod limits;
 mod matrix;

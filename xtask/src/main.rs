@@ -9,6 +9,7 @@ mod conformance;
 mod curves;
 mod dashboards;
 mod draw;
+mod hostile;
 mod lint;
 mod peers;
 mod prove;
@@ -41,6 +42,10 @@ enum Command {
     Lint,
     /// Measure weir; arguments go to the load generator
     Bench(bench::Options),
+    /// Run the hostile suite against the release build: clients, upstreams and files written to do harm
+    ///
+    /// The tests of `tests/it/hostile`, the long ones included, which `cargo xtask test` leaves out.
+    Hostile(hostile::Options),
     /// Run the long proofs: timings, capacity, chaos, benchmarks
     ///
     /// Builds weir as it is released and runs the tests that are ignored otherwise, one at a time: slow heads (A01, A02),
@@ -58,6 +63,7 @@ fn main() -> ExitCode {
         Command::Dashboards => dashboards::run(),
         Command::Lint => lint::run(),
         Command::Bench(options) => bench::run(&options),
+        Command::Hostile(options) => hostile::run(&options),
         Command::Prove(options) => prove::run(&options),
     };
     match done {
