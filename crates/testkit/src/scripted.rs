@@ -1,0 +1,232 @@
+//! An HTTP/1.1 server over real loopback TCP that writes exactly the bytes that a test gives it, at any time. For what no
+//! well-behaved server library lets a server do.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::accept::accept;
+use crate::task::Owned;
+
+/// Bytes that are written at once of a [`Act::Fill`].
+const FILL: usize = 64 << 10;
+
+/// A request that arrived.
+#[derive(Clone, Debug)]
+pub struct ScriptedRequest {
+    /// The number of its connection, from 0.
+    pub connection: usize,
+    /// Its place on that connection, from 0.
+    pub nth: usize,
+    /// The request line and the headers.
+    pub head: String,
+    /// The body as JSON; `null` where it is none.
+    pub body: Value,
+}
+
+impl ScriptedRequest {
+    /// The JSON-RPC method, or nothing.
+    pub fn method(&self) -> &str {
+        self.body["method"].as_str().unwrap_or_default()
+    }
+
+    /// The name in `params`, or nothing.
+    pub fn tool(&self) -> &str {
+        self.body["params"]["name"].as_str().unwrap_or_default()
+    }
+
+    /// The JSON-RPC id.
+    pub fn id(&self) -> &Value {
+        &self.body["id"]
+    }
+}
+
+/// One thing the server does on a request's connection.
+#[derive(Clone, Debug)]
+pub enum Act {
+    /// Writes these bytes.
+    Write(Bytes),
+    /// Writes this byte so many times.
+    Fill(u8, usize),
+    /// Writes these bytes over and over, until the client closes the connection.
+    Endless(Bytes),
+    /// Closes the connection.
+    Close,
+}
+
+type Script = dyn Fn(&ScriptedRequest) -> Vec<Act> + Send + Sync;
+type Writer = Arc<tokio::sync::Mutex<OwnedWriteHalf>>;
+
+/// A running server. Dropping it closes every connection.
+pub struct ScriptedServer {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    _server: Owned,
+}
+
+struct Shared {
+    script: Box<Script>,
+    requests: Mutex<Vec<ScriptedRequest>>,
+    open: Mutex<Vec<Writer>>,
+    accepted: AtomicUsize,
+}
+
+impl ScriptedServer {
+    /// Starts one on a free loopback port. `script` says what it does on each request.
+    pub async fn start(script: impl Fn(&ScriptedRequest) -> Vec<Act> + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap_or_else(|error| panic!("{error}"));
+        let address = listener.local_addr().unwrap_or_else(|error| panic!("{error}"));
+        let (requests, open, accepted) = (Mutex::default(), Mutex::default(), AtomicUsize::new(0));
+        let shared = Arc::new(Shared { script: Box::new(script), requests, open, accepted });
+        let serving = shared.clone();
+        let server = Owned::spawn(accept(listener, move |stream| serve(serving.clone(), stream)));
+        Self { address, shared, _server: server }
+    }
+
+    /// The URL of its endpoint.
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+
+    /// Connections that it accepted.
+    pub fn accepted(&self) -> usize {
+        self.shared.accepted.load(Ordering::SeqCst)
+    }
+
+    /// All requests so far.
+    pub fn requests(&self) -> Vec<ScriptedRequest> {
+        lock(&self.shared.requests).clone()
+    }
+
+    /// The requests of one method.
+    pub fn requests_of(&self, method: &str) -> Vec<ScriptedRequest> {
+        self.requests().into_iter().filter(|request| request.method() == method).collect()
+    }
+
+    /// Writes to every open connection, whatever it waits for.
+    pub async fn write_to_all(&self, bytes: &[u8]) {
+        let open = lock(&self.shared.open).clone();
+        for writer in open {
+            // A connection that its client closed meanwhile hears nothing.
+            let _ = writer.lock().await.write_all(bytes).await;
+        }
+    }
+}
+
+/// A whole answer with a JSON body.
+pub fn json_answer(status: u16, body: &Value) -> Act {
+    let body = body.to_string();
+    let head = format!(
+        "HTTP/1.1 {status} Scripted\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    Act::Write((head + &body).into())
+}
+
+/// The answer of a plain modern server with these tools to what weir asks on its own account; `None` for a call.
+pub fn modern_answer(request: &ScriptedRequest, tools: &[&str]) -> Option<Vec<Act>> {
+    let id = request.id();
+    let result = match request.method() {
+        "server/discover" => json!({
+            "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} },
+            "ttlMs": 0, "cacheScope": "private",
+        }),
+        "tools/list" => {
+            let tools: Vec<Value> =
+                tools.iter().map(|name| json!({ "name": name, "inputSchema": { "type": "object" } })).collect();
+            json!({ "resultType": "complete", "tools": tools, "ttlMs": 0, "cacheScope": "private" })
+        }
+        "tools/call" => return None,
+        _ => {
+            let error = json!({ "code": -32601, "message": "no such method" });
+            return Some(vec![json_answer(404, &json!({ "jsonrpc": "2.0", "id": id, "error": error }))]);
+        }
+    };
+    Some(vec![json_answer(200, &json!({ "jsonrpc": "2.0", "id": id, "result": result }))])
+}
+
+/// A result of one text, as the answer to a request.
+pub fn text_answer(request: &ScriptedRequest, text: &str) -> Act {
+    let result = json!({ "resultType": "complete", "content": [{ "type": "text", "text": text }] });
+    json_answer(200, &json!({ "jsonrpc": "2.0", "id": request.id(), "result": result }))
+}
+
+async fn serve(shared: Arc<Shared>, stream: TcpStream) {
+    let connection = shared.accepted.fetch_add(1, Ordering::SeqCst);
+    // What is written is on its way at once.
+    let _ = stream.set_nodelay(true);
+    let (mut reader, writer) = stream.into_split();
+    let writer = Arc::new(tokio::sync::Mutex::new(writer));
+    lock(&shared.open).push(writer.clone());
+    let (mut unread, mut nth) = (Vec::new(), 0);
+    while let Some((head, body)) = request(&mut reader, &mut unread).await {
+        let request = ScriptedRequest { connection, nth, head, body };
+        nth += 1;
+        lock(&shared.requests).push(request.clone());
+        let mut writer = writer.lock().await;
+        if !act(&mut writer, (shared.script)(&request)).await {
+            break;
+        }
+    }
+    lock(&shared.open).retain(|open| !Arc::ptr_eq(open, &writer));
+}
+
+/// False at the end of the connection.
+async fn act(writer: &mut OwnedWriteHalf, acts: Vec<Act>) -> bool {
+    for act in acts {
+        let written = match act {
+            Act::Write(bytes) => writer.write_all(&bytes).await,
+            Act::Fill(byte, count) => fill(writer, byte, count).await,
+            Act::Endless(bytes) => {
+                while writer.write_all(&bytes).await.is_ok() {}
+                return false;
+            }
+            Act::Close => return false,
+        };
+        if written.is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+async fn fill(writer: &mut OwnedWriteHalf, byte: u8, mut count: usize) -> std::io::Result<()> {
+    let block = vec![byte; FILL.min(count)];
+    while count > 0 {
+        let now = count.min(block.len());
+        writer.write_all(&block[..now]).await?;
+        count -= now;
+    }
+    Ok(())
+}
+
+/// Reads one request; `None` at the end of the connection.
+async fn request(reader: &mut OwnedReadHalf, unread: &mut Vec<u8>) -> Option<(String, Value)> {
+    loop {
+        if let Some(at) = unread.windows(4).position(|window| window == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&unread[..at]).into_owned();
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            let end = at + 4 + length.and_then(|length| length.parse::<usize>().ok()).unwrap_or(0);
+            if unread.len() >= end {
+                let body = serde_json::from_slice(&unread[at + 4..end]).unwrap_or_default();
+                unread.drain(..end);
+                return Some((head, body));
+            }
+        }
+        let mut more = [0; 4096];
+        match reader.read(&mut more).await {
+            Ok(0) | Err(_) => return None,
+            Ok(read) => unread.extend_from_slice(&more[..read]),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
