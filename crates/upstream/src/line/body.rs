@@ -1,4 +1,4 @@
-//! The body of an answer. With its last byte the connection is free for another request.
+//! The body of an answer. Dropped after its last byte, it gives the connection back for another request.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +14,10 @@ use super::{LineError, Lines};
 
 /// The body of an answer. Dropping it before its end takes the request back.
 #[derive(Debug)]
-pub(crate) struct Body(Kind);
+pub(crate) struct Body {
+    kind: Kind,
+    is_kept: bool,
+}
 
 #[derive(Debug)]
 enum Kind {
@@ -25,7 +28,7 @@ enum Kind {
 /// A body on a connection of its own.
 #[derive(Debug)]
 struct Single {
-    /// `None` after the end.
+    /// `None` once it is lost, or closed at the end.
     line: Option<Line>,
     framing: Framing,
     /// Where the connection goes after the end; `None` if it cannot be used again.
@@ -34,13 +37,22 @@ struct Single {
 
 impl Body {
     pub(super) fn single(line: Line, framing: Framing, home: Option<Arc<Lines>>) -> Self {
+        let is_kept = line.is_kept;
         let mut single = Single { line: Some(line), framing, home };
-        single.settle();
-        Self(Kind::Single(single))
+        if single.framing.is_over() {
+            single.settle();
+        }
+        Self { kind: Kind::Single(single), is_kept }
     }
 
     pub(super) fn many(body: Incoming) -> Self {
-        Self(Kind::Many(body))
+        Self { kind: Kind::Many(body), is_kept: false }
+    }
+
+    /// True if the answer came on a connection of HTTP/1.1 that had carried another one before: what such a connection says may
+    /// be about something else than the request.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.is_kept
     }
 }
 
@@ -48,7 +60,9 @@ impl Body {
 impl Body {
     /// Waits until more of it is at hand.
     pub(super) async fn readable(&self) {
-        if let Kind::Single(Single { line: Some(line), .. }) = &self.0 {
+        if let Kind::Single(Single { line: Some(line), framing, .. }) = &self.kind
+            && !framing.is_over()
+        {
             line.readable().await;
         }
     }
@@ -57,17 +71,16 @@ impl Body {
 impl Single {
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, LineError>>> {
         loop {
+            if self.framing.is_over() {
+                return Poll::Ready(None);
+            }
             let Some(line) = &mut self.line else { return Poll::Ready(None) };
             match self.framing.next(line) {
+                Ok(None) if self.framing.is_over() => return Poll::Ready(None),
                 Ok(None) => {}
-                Ok(Some(data)) => {
-                    self.settle();
-                    return Poll::Ready(Some(Ok(data)));
-                }
+                Ok(Some(data)) => return Poll::Ready(Some(Ok(data))),
                 Err(error) => return self.failed(error),
             }
-            self.settle();
-            let Some(line) = &mut self.line else { continue };
             match (ready!(line.poll_more(cx)), &self.framing) {
                 (Ok(()), _) => {}
                 (Err(LineError::Closed), Framing::Close) => self.line = None,
@@ -81,16 +94,18 @@ impl Single {
         Poll::Ready(Some(Err(error)))
     }
 
-    /// Gives the connection back if all was read.
+    /// Gives the connection back.
     fn settle(&mut self) {
-        if !self.framing.is_over() {
-            return;
-        }
         if let (Some(line), Some(home)) = (self.line.take(), self.home.take())
             && let Some(line) = line.rested()
         {
             home.keep(line);
         }
+    }
+
+    /// True if nothing more comes.
+    fn is_over(&self) -> bool {
+        self.line.is_none() || self.framing.is_over()
     }
 }
 
@@ -116,13 +131,18 @@ impl Framing {
 }
 
 impl Drop for Single {
-    /// Often only the end of a stream is still to be read, and it is there: then the connection is kept.
+    /// Gives the connection back if all was read. Often only the end of a stream is still to be read, and it is there: then the
+    /// connection is kept, too.
     fn drop(&mut self) {
-        if self.home.is_none() || matches!(self.framing, Framing::Length(_)) {
+        if self.home.is_none() {
             return;
         }
-        let mut cx = Context::from_waker(Waker::noop());
-        drop(self.poll_data(&mut cx));
+        if !self.framing.is_over() && !matches!(self.framing, Framing::Length(_)) {
+            drop(self.poll_data(&mut Context::from_waker(Waker::noop())));
+        }
+        if self.framing.is_over() {
+            self.settle();
+        }
     }
 }
 
@@ -131,21 +151,21 @@ impl http_body::Body for Body {
     type Error = LineError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, LineError>>> {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::Single(single) => single.poll_data(cx).map_ok(Frame::data),
             Kind::Many(body) => Pin::new(body).poll_frame(cx).map_err(LineError::Stream),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.0 {
-            Kind::Single(single) => single.line.is_none(),
+        match &self.kind {
+            Kind::Single(single) => single.is_over(),
             Kind::Many(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.kind {
             Kind::Single(single) => match &single.framing {
                 Framing::Length(rest) => SizeHint::with_exact(*rest),
                 Framing::Chunked(_) | Framing::Close => SizeHint::default(),

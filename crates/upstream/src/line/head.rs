@@ -90,11 +90,12 @@ fn host(out: &mut Vec<u8>, uri: &Uri) {
     put(out, &[b"\r\n"]);
 }
 
-/// Takes the head of the answer off `unread`; `None` until all of it is there. Interim answers (1xx) are passed over.
+/// Takes the head of the answer off `unread`; `None` until all of it is there. Interim answers (1xx) are passed over, and their
+/// bytes are added to `interim`: a server may send as many of them as fit into one head.
 ///
 /// # Errors
 /// What is there is not the head of an answer, or is too long.
-pub(super) fn read(unread: &mut BytesMut) -> Result<Option<Head>, LineError> {
+pub(super) fn read(unread: &mut BytesMut, interim: &mut usize) -> Result<Option<Head>, LineError> {
     loop {
         let Some(end) = end_of_head(unread) else {
             return if unread.len() > MOST_BYTES {
@@ -106,6 +107,10 @@ pub(super) fn read(unread: &mut BytesMut) -> Result<Option<Head>, LineError> {
         let bytes = unread.split_to(end).freeze();
         if let Some(head) = parse(&bytes)? {
             return Ok(Some(head));
+        }
+        *interim += end;
+        if *interim > MOST_BYTES {
+            return Err(LineError::Malformed("too many interim answers come before it"));
         }
     }
 }

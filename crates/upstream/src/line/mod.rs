@@ -12,6 +12,7 @@ mod body;
 mod chunked;
 mod head;
 mod many;
+mod reuse;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ use tower::Service;
 
 pub(crate) use body::Body;
 use many::Many;
+use reuse::{Idle, Rested, TRIAL};
 use stream::Stream;
 use turn::Line;
 
@@ -133,14 +135,6 @@ pub(crate) struct Lines {
     idle: Mutex<Idle>,
 }
 
-#[derive(Debug, Default)]
-struct Idle {
-    /// The least recently used first.
-    lines: Vec<(Line, Instant)>,
-    many: Option<(Many, Instant)>,
-    is_swept: bool,
-}
-
 /// What carries a request.
 enum Way {
     Single(Line),
@@ -159,20 +153,57 @@ impl Lines {
     /// # Errors
     /// The request got no answer. Where a kept connection turns out to be dead before anything is written, another is taken.
     pub(crate) async fn request(self: &Arc<Self>, ask: Ask<'_>) -> Result<Response<Body>, LineError> {
-        loop {
-            let (way, kept) = match self.kept() {
-                Some(way) => (way, true),
-                None => (Box::pin(self.opened()).await?, false),
-            };
-            let answer = match way {
-                Way::Single(line) => line.turn(self, ask).await,
-                Way::Many(many) => Box::pin(many.turn(ask)).await,
-            };
-            match answer {
-                // A connection of HTTP/2 may be told to take no more before it ends.
-                Err(LineError::NotSent(_)) if kept => self.idle().many = None,
-                other => return other,
+        if let Some(answer) = self.over_many(ask).await {
+            return answer;
+        }
+        while let Some(line) = self.kept().await {
+            match line.turn(self, ask).await {
+                Err(LineError::NotSent(_)) => {}
+                answer => {
+                    if matches!(answer, Err(LineError::Closed | LineError::Broken(_))) {
+                        self.idle().lost();
+                    }
+                    return answer;
+                }
             }
+        }
+        self.over_new(ask).await
+    }
+
+    /// The same, never on a connection of HTTP/1.1 that carried another request before.
+    ///
+    /// # Errors
+    /// The request got no answer.
+    pub(crate) async fn request_anew(self: &Arc<Self>, ask: Ask<'_>) -> Result<Response<Body>, LineError> {
+        match self.over_many(ask).await {
+            Some(answer) => answer,
+            None => self.over_new(ask).await,
+        }
+    }
+
+    /// Sends a request over the connection of HTTP/2; `None` where there is none that takes it.
+    async fn over_many(&self, ask: Ask<'_>) -> Option<Result<Response<Body>, LineError>> {
+        let many = {
+            let mut idle = self.idle();
+            idle.many.take_if(|(many, _)| !many.is_open());
+            let (many, used) = idle.many.as_mut()?;
+            *used = Instant::now();
+            many.clone()
+        };
+        match Box::pin(many.turn(ask)).await {
+            // A connection may be told to take no more before it ends.
+            Err(LineError::NotSent(_)) => {
+                self.idle().many = None;
+                None
+            }
+            answer => Some(answer),
+        }
+    }
+
+    async fn over_new(self: &Arc<Self>, ask: Ask<'_>) -> Result<Response<Body>, LineError> {
+        match Box::pin(self.opened()).await? {
+            Way::Single(line) => line.turn(self, ask).await,
+            Way::Many(many) => Box::pin(many.turn(ask)).await,
         }
     }
 
@@ -180,20 +211,18 @@ impl Lines {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is there and alive.
-    fn kept(&self) -> Option<Way> {
-        let now = Instant::now();
+    /// An unused connection that is open and on which the server has said nothing.
+    async fn kept(&self) -> Option<Line> {
         loop {
-            let mut idle = self.idle();
-            if let Some((many, used)) = idle.many.as_mut().filter(|(many, _)| many.is_open()) {
-                *used = now;
-                return Some(Way::Many(many.clone()));
+            let Rested { mut line, mut rest, watch } = self.idle().take(Instant::now())?;
+            if let Some(watch) = watch {
+                let _still_quiet = Box::pin(tokio::time::timeout(watch, line.disturbed())).await;
+                rest = TRIAL;
             }
-            idle.many = None;
-            let (mut line, since) = idle.lines.pop()?;
-            drop(idle);
-            if now.duration_since(since) < IDLE && line.is_quiet() {
-                return Some(Way::Single(line));
+            let is_quiet = line.is_quiet();
+            self.idle().found(is_quiet, rest);
+            if is_quiet && rest < IDLE {
+                return Some(line);
             }
         }
     }
@@ -222,11 +251,7 @@ impl Lines {
 
     /// Takes a connection back that is ready for another request.
     fn keep(self: &Arc<Self>, line: Line) {
-        let mut idle = self.idle();
-        if idle.lines.len() < MOST_IDLE {
-            idle.lines.push((line, Instant::now()));
-        }
-        drop(idle);
+        self.idle().put(line);
         self.sweep();
     }
 
@@ -243,15 +268,6 @@ impl Lines {
         }
         idle.is_swept = true;
         tokio::spawn(sweeping(Arc::downgrade(self)));
-    }
-}
-
-impl Idle {
-    /// Closes what was not used for long. True if nothing is left.
-    fn prune(&mut self, now: Instant) -> bool {
-        self.lines.retain(|(_, since)| now.duration_since(*since) < IDLE);
-        self.many.take_if(|(many, used)| !many.is_open() || now.duration_since(*used) >= IDLE);
-        self.lines.is_empty() && self.many.is_none()
     }
 }
 

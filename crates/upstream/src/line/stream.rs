@@ -1,13 +1,16 @@
 //! The bytes of a connection, in clear or by TLS.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use hyper_rustls::MaybeHttpsStream;
 use hyper_util::client::legacy::connect::Connection as _;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rustls::ClientConnection;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 type Dialled = MaybeHttpsStream<TokioIo<TcpStream>>;
@@ -36,6 +39,67 @@ impl Stream {
             Self::Tls(stream) => stream.inner().connected().is_negotiated_h2(),
         }
     }
+
+    /// True if the peer has neither closed the connection nor sent anything that a response would be read from. Looks at the
+    /// socket itself: the runtime knows of what arrived only once it has polled.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        self.with_socket(|tcp, tls| would_block(&inspect(tcp, tls)))
+    }
+
+    /// Waits until the connection is not quiet any more. Cancel safe.
+    pub(super) async fn disturbed(&mut self) {
+        while self.tcp().readable().await.is_ok() {
+            // Inside `try_io`, so that the runtime waits for the next event where nothing was found.
+            let found = self.with_socket(|tcp, tls| tcp.try_io(Interest::READABLE, || inspect(tcp, tls)));
+            if !would_block(&found) {
+                return;
+            }
+        }
+    }
+
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(tcp) => tcp,
+            Self::Tls(stream) => match stream.inner() {
+                MaybeHttpsStream::Http(tcp) => tcp.inner(),
+                MaybeHttpsStream::Https(secure) => secure.inner().get_ref().0.inner().inner(),
+            },
+        }
+    }
+
+    fn with_socket<R>(&mut self, act: impl FnOnce(&TcpStream, Option<&mut ClientConnection>) -> R) -> R {
+        match self {
+            Self::Plain(tcp) => act(tcp, None),
+            Self::Tls(stream) => match stream.inner_mut() {
+                MaybeHttpsStream::Http(tcp) => act(tcp.inner(), None),
+                MaybeHttpsStream::Https(secure) => {
+                    let (tcp, tls) = secure.inner_mut().get_mut();
+                    act(tcp.inner().inner(), Some(tls))
+                }
+            },
+        }
+    }
+}
+
+/// TLS records that are read of an unused connection at once. A server has no reason to send so many.
+const MOST_RECORDS: usize = 64;
+
+/// `WouldBlock` if the connection is quiet. Over TLS, records are read: session tickets and key updates may come at any time;
+/// application data, an alert or the end of the connection are no quiet.
+fn inspect(tcp: &TcpStream, tls: Option<&mut ClientConnection>) -> io::Result<()> {
+    let socket = SockRef::from(tcp);
+    let Some(tls) = tls else { return socket.peek(&mut [MaybeUninit::uninit()]).map(drop) };
+    for _ in 0..MOST_RECORDS {
+        let state = tls.process_new_packets().map_err(io::Error::other)?;
+        if state.plaintext_bytes_to_read() > 0 || state.peer_has_closed() || tls.read_tls(&mut &*socket)? == 0 {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn would_block(found: &io::Result<()>) -> bool {
+    found.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
 /// The call of the same name on whichever it is.

@@ -164,6 +164,198 @@ async fn a_dead_connection_is_found_before_a_request_is_written_to_it() {
     }
 }
 
+/// The server of one blocking connection: answers, and then does `after` before the client goes on.
+fn blocking(
+    listener: std::net::TcpListener,
+    after: impl Fn(&mut std::net::TcpStream) + Send + 'static,
+) -> (std::sync::mpsc::Sender<()>, std::sync::mpsc::Receiver<()>) {
+    use std::io::{Read as _, Write as _};
+    let (go, gone) = std::sync::mpsc::channel::<()>();
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            stream.set_nodelay(true).unwrap();
+            let mut read = [0; 4096];
+            if stream.read(&mut read).unwrap_or(0) == 0 {
+                return;
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
+            if gone.recv().is_err() {
+                return;
+            }
+            after(&mut stream);
+            done.send(()).unwrap();
+            // Left open, until the client closes it.
+            let _end = stream.read(&mut read);
+        }
+    });
+    (go, is_done)
+}
+
+#[tokio::test]
+async fn what_a_server_says_late_is_seen_though_the_runtime_has_not_looked() {
+    use std::io::Write as _;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (lines, uri) = lines(listener.local_addr().unwrap());
+    let late = |stream: &mut std::net::TcpStream| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil").unwrap();
+    };
+    let (go, is_done) = blocking(listener, late);
+    for round in 0..15 {
+        let (_, _, body) = ask(&lines, &uri, &POST, b"{}").await.unwrap();
+        assert_eq!(&body[..], b"ok", "{round}");
+        // From here to the next request this thread's runtime does not poll its sockets.
+        go.send(()).unwrap();
+        is_done.recv().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_closes_after_each_answer_loses_no_request() {
+    let (listener, lines, uri) = listening().await;
+    let counts = serve(listener, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", true);
+    for round in 1..=50 {
+        assert_eq!(ask(&lines, &uri, &POST, b"{}").await.unwrap().0, 200);
+        assert_eq!(counted(&counts), [round, round]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_loss_connections_rest_before_they_are_used_again() {
+    const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+    let (listener, lines, uri) = listening().await;
+    // Each connection answers twice, and takes a third request without an answer.
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let counter = accepted.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            counter.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(async move {
+                for _ in 0..2 {
+                    if request(&mut stream).await.is_none() {
+                        return;
+                    }
+                    stream.write_all(OK.as_bytes()).await.unwrap();
+                }
+                request(&mut stream).await;
+            });
+        }
+    });
+    for _ in 0..2 {
+        ask(&lines, &uri, &POST, b"{}").await.unwrap();
+    }
+    assert_eq!(ask(&lines, &uri, &POST, b"{}").await, Err(Reached::Maybe), "the third on a connection");
+    assert_eq!(accepted.load(Ordering::SeqCst), 1);
+    for made in 2..6 {
+        ask(&lines, &uri, &POST, b"{}").await.unwrap();
+        assert_eq!(accepted.load(Ordering::SeqCst), made, "no connection is used that has not rested");
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    ask(&lines, &uri, &POST, b"{}").await.unwrap();
+    assert_eq!(accepted.load(Ordering::SeqCst), 5, "one that has");
+}
+
+#[tokio::test]
+async fn endless_interim_answers_are_no_answer() {
+    let (listener, lines, uri) = listening().await;
+    let server = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        request(&mut stream).await.unwrap();
+        while stream.write_all(b"HTTP/1.1 102 Processing\r\n\r\n").await.is_ok() {}
+    };
+    let (seen, ()) = tokio::join!(ask(&lines, &uri, &POST, b"{}"), server);
+    assert_eq!(seen, Err(Reached::Maybe));
+}
+
+/// A server over TLS that answers before the handshake is over for it, so that its session tickets come after its answer.
+#[tokio::test]
+async fn late_session_tickets_do_not_spoil_a_connection() {
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let mut config = builder.with_no_client_auth().with_single_cert(vec![cert.der().clone()], key).unwrap();
+    config.send_half_rtt_data = true;
+    config.send_tls13_tickets = 4;
+    let file = std::env::temp_dir().join(format!("weir-tickets-{}.pem", std::process::id()));
+    std::fs::write(&file, cert.pem()).unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let uri: Uri = format!("https://localhost:{}/mcp", listener.local_addr().unwrap().port()).parse().unwrap();
+    let resolver = Resolver::new(Arc::new(Addresses::new(Arc::new(SystemNames))));
+    let tls = Roots::native().config(Some(&file)).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let lines = Lines::new(dial(tcp(resolver), tls, Duration::from_secs(5)), uri.clone(), false);
+    let (sent, are_sent) = std::sync::mpsc::channel();
+    let (accepted, counter) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counted = (accepted.clone(), counter.clone());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            counted.0.fetch_add(1, Ordering::SeqCst);
+            half_rtt(
+                rustls::ServerConnection::new(Arc::new(config.clone())).unwrap(),
+                stream.unwrap(),
+                &sent,
+                &counted.1,
+            );
+        }
+    });
+    for round in 1..=3 {
+        assert_eq!(ask(&lines, &uri, &POST, b"{}").await.unwrap().0, 200, "{round}");
+        if round == 1 {
+            // The tickets are there, and this thread's runtime has not polled since.
+            are_sent.recv().unwrap();
+        }
+    }
+    assert_eq!(
+        (accepted.load(Ordering::SeqCst), counter.load(Ordering::SeqCst)),
+        (1, 3),
+        "one connection, three requests"
+    );
+}
+
+/// Serves one connection of which the first answer overtakes the tickets.
+fn half_rtt(
+    mut tls: rustls::ServerConnection,
+    mut stream: std::net::TcpStream,
+    sent: &std::sync::mpsc::Sender<()>,
+    requests: &AtomicUsize,
+) {
+    use std::io::{Read as _, Write as _};
+    const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+    stream.set_nodelay(true).unwrap();
+    // The client's hello, then everything up to the server's `Finished`, then the answer.
+    tls.read_tls(&mut stream).unwrap();
+    tls.process_new_packets().unwrap();
+    tls.writer().write_all(OK).unwrap();
+    while tls.wants_write() {
+        tls.write_tls(&mut stream).unwrap();
+    }
+    let mut text = Vec::new();
+    loop {
+        if !matches!(tls.read_tls(&mut stream), Ok(read) if read > 0) || tls.process_new_packets().is_err() {
+            return;
+        }
+        let mut more = [0; 4096];
+        if let Ok(read) = tls.reader().read(&mut more) {
+            text.extend_from_slice(&more[..read]);
+        }
+        if text.ends_with(b"{}") {
+            text.clear();
+            if requests.fetch_add(1, Ordering::SeqCst) > 0 {
+                tls.writer().write_all(OK).unwrap();
+            }
+        }
+        while tls.wants_write() {
+            tls.write_tls(&mut stream).unwrap();
+        }
+        if requests.load(Ordering::SeqCst) == 1 {
+            sent.send(()).unwrap();
+        }
+    }
+}
+
 #[tokio::test]
 async fn how_far_a_request_got_is_told() {
     let (listener, lines, uri) = listening().await;

@@ -3,11 +3,11 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
 use http::Response;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::AsyncWrite;
 use tokio_util::io::{poll_read_buf, poll_write_buf};
 
 use super::body::Body;
@@ -27,18 +27,23 @@ pub(super) struct Line {
     pub(super) unread: BytesMut,
     /// How much is read next.
     room: usize,
+    /// True once it has carried a request before the one it carries now.
+    pub(super) is_kept: bool,
 }
 
 impl Line {
     pub(super) fn new(stream: Stream) -> Self {
-        Self { stream, unread: BytesMut::new(), room: READ }
+        Self { stream, unread: BytesMut::new(), room: READ, is_kept: false }
     }
 
-    /// True if the server has neither closed it nor said anything, as far as this machine knows.
+    /// True if the server has neither closed it nor said anything since its last answer.
     pub(super) fn is_quiet(&mut self) -> bool {
-        let mut one = [0];
-        let mut cx = Context::from_waker(Waker::noop());
-        Pin::new(&mut self.stream).poll_read(&mut cx, &mut ReadBuf::new(&mut one)).is_pending()
+        self.stream.is_quiet()
+    }
+
+    /// Waits until the server closes it or says something. Cancel safe.
+    pub(super) async fn disturbed(&mut self) {
+        self.stream.disturbed().await;
     }
 
     /// The connection, ready for another request. `None` if the server said more than its answer: that would be read as the
@@ -49,13 +54,14 @@ impl Line {
             // Memory that only a long answer needed.
             self.unread = BytesMut::new();
         }
+        self.is_kept = true;
         is_clean.then_some(self)
     }
 
     /// Writes a request and reads the head of its answer.
     pub(super) async fn turn(mut self, home: &Arc<Lines>, ask: Ask<'_>) -> Result<Response<Body>, LineError> {
         let head = head::write(ask);
-        let mut out = Out { bytes: head.chain(&ask.body[..]), is_begun: false, lost: None };
+        let mut out = Out { bytes: head.chain(&ask.body[..]), is_begun: false, lost: None, interim: 0 };
         let head = std::future::poll_fn(|cx| self.poll_turn(cx, &mut out)).await?;
         // A server that answers before it has read all will not read the rest as what it is.
         let persists = head.persists && out.lost.is_none() && !out.bytes.has_remaining();
@@ -74,7 +80,7 @@ impl Line {
             out.lost = Some(error);
         }
         loop {
-            if let Some(head) = head::read(&mut self.unread)? {
+            if let Some(head) = head::read(&mut self.unread, &mut out.interim)? {
                 return Poll::Ready(Ok(head));
             }
             if let Err(error) = ready!(self.poll_more(cx)) {
@@ -122,4 +128,6 @@ struct Out<B> {
     is_begun: bool,
     /// Why the rest cannot be written.
     lost: Option<io::Error>,
+    /// Bytes of interim answers that were read.
+    interim: usize,
 }
