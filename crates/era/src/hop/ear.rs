@@ -83,8 +83,8 @@ impl Ear {
         match message {
             Message::Response(response) => match &response.id {
                 Some(id) if id.as_integer() == Some(self.id) => Heard::Answer(response.outcome),
-                // An error to a request whose id the server could not read: on this call's stream it is this call's.
-                None => Heard::Answer(response.outcome),
+                // What names no request answers none here: only a refusal by HTTP is about its request without naming it.
+                None => Heard::Dropped("no_id"),
                 Some(_) => Heard::Dropped("unknown_id"),
             },
             Message::Request(request) if self.elsewhere => Heard::Reply(answer_alone(&request)),
@@ -253,7 +253,9 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":8,"result":{}}"#.into(), "dropped unknown_id"),
             (r#"{"jsonrpc":"2.0","id":"7","result":{}}"#.into(), "dropped unknown_id"),
             (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#.into(), "result"),
-            (r#"{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}"#.into(), "error"),
+            (r#"{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}"#.into(), "dropped no_id"),
+            (r#"{"jsonrpc":"2.0","error":{"code":1,"message":"m"}}"#.into(), "dropped no_id"),
+            (r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"m"}}"#.into(), "error"),
             (r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#.into(), "changed"),
             (r#"{"jsonrpc":"2.0","method":"notifications/x"}"#.into(), "dropped unknown_notification"),
         ] {

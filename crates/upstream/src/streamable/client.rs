@@ -36,6 +36,8 @@ type Boxed = Box<dyn Error + Send + Sync>;
 pub(crate) struct Http {
     inner: Arc<Inner>,
     account: Option<Arc<Account>>,
+    /// True where every request goes on a connection of its own.
+    is_anew: bool,
 }
 
 #[derive(Debug)]
@@ -68,19 +70,25 @@ impl Http {
         let tcp = tcp(Resolver::new(Arc::new(Addresses::new(Arc::new(SystemNames)))));
         let lines = Lines::new(dial(tcp, tls, connect), settings.url.clone(), settings.h2c);
         let inner = Arc::new(Inner { lines, uri: settings.url.clone(), headers });
-        Ok(Self { inner, account: None })
+        Ok(Self { inner, account: None, is_anew: false })
     }
 
     /// The same client in the name of an account.
     pub(crate) fn by(&self, account: Arc<Account>) -> Self {
-        Self { inner: self.inner.clone(), account: Some(account) }
+        Self { account: Some(account), ..self.clone() }
     }
 
     /// The same client for another place of the same origin.
     pub(crate) fn at(&self, uri: Uri) -> Self {
         let Inner { lines, headers, .. } = &*self.inner;
         let inner = Inner { lines: lines.clone(), uri, headers: headers.clone() };
-        Self { inner: Arc::new(inner), account: self.account.clone() }
+        Self { inner: Arc::new(inner), ..self.clone() }
+    }
+
+    /// The same client, which uses no connection of HTTP/1.1 that carried another request before: what comes there is the answer
+    /// to its own request.
+    pub(crate) fn anew(&self) -> Self {
+        Self { is_anew: true, ..self.clone() }
     }
 
     /// Where the server is.
@@ -103,7 +111,9 @@ impl Http {
     /// What the protocol needs, `own`, cannot be overridden by the config.
     async fn once(&self, method: &Method, own: &[Field], body: &Bytes) -> Result<Response<Body>, SendError> {
         let Inner { lines, uri, headers } = &*self.inner;
-        lines.request(Ask { method, uri, usual: headers, own, body }).await.map_err(SendError::Lost)
+        let ask = Ask { method, uri, usual: headers, own, body };
+        let answer = if self.is_anew { Box::pin(lines.request_anew(ask)).await } else { lines.request(ask).await };
+        answer.map_err(SendError::Lost)
     }
 
     async fn signed(

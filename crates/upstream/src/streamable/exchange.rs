@@ -48,6 +48,8 @@ pub(crate) struct Refused {
     pub(crate) status: StatusCode,
     /// The JSON-RPC error object in the body, if there was one.
     pub(crate) error: Option<Bytes>,
+    /// True if the refusal is beyond doubt about this request: it names it, or the connection carried no other.
+    is_own: bool,
     retry_after: Option<Duration>,
 }
 
@@ -66,7 +68,7 @@ fn posted(mut own: Vec<(HeaderName, HeaderValue)>) -> Vec<(HeaderName, HeaderVal
     own
 }
 
-/// Posts a message and sorts the answer's head.
+/// Posts the request `id` and sorts the answer's head.
 ///
 /// # Errors
 /// No answer, or one that is no answer to a message.
@@ -75,13 +77,14 @@ pub(crate) async fn post(
     http: &Http,
     own: Vec<(HeaderName, HeaderValue)>,
     body: Bytes,
+    id: u64,
 ) -> Result<Headed, Refusal> {
     let headers = posted(own);
     site.meter.sent(body.len());
     let sent = http.send(Method::POST, headers, body).await;
     let (head, body) = sent.map_err(|error| unsent(site, error))?.into_parts();
     if !head.status.is_success() {
-        return Ok(Headed::Refused(Box::pin(refused(site, head.status, &head.headers, body)).await));
+        return Ok(Headed::Refused(Box::pin(refused(site, (head.status, &head.headers), body, Some(id))).await));
     }
     if matches!(head.status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
         return Ok(Headed::Accepted);
@@ -112,7 +115,7 @@ pub(crate) async fn tell(
     let sent = http.send(Method::POST, headers, body).await;
     let (head, mut body) = sent.map_err(|error| unsent(site, error))?.into_parts();
     if !head.status.is_success() {
-        return Err(refused(site, head.status, &head.headers, body).await.into_refusal(site));
+        return Err(refused(site, (head.status, &head.headers), body, None).await.into_refusal(site));
     }
     // Read to its end where that is at hand, so that the connection can be used again.
     let _rest = body.frame().now_or_never();
@@ -120,6 +123,12 @@ pub(crate) async fn tell(
 }
 
 impl Refused {
+    /// True if the refusal is beyond doubt the answer to this request. What an unused connection says late, or a server that no
+    /// longer wants it, is read as an answer, too.
+    pub(crate) fn is_own(&self) -> bool {
+        self.is_own
+    }
+
     /// True if the body is an error only a modern server sends.
     pub(crate) fn is_modern(&self) -> bool {
         let code = self.error.as_ref().and_then(|error| ErrorObject::parse(error).ok()).map(|error| error.code);
@@ -144,10 +153,12 @@ impl Refused {
             }
             429 => return self.wait(site, FailureKind::Limit, "The upstream limits the rate of requests"),
             503 => return self.wait(site, FailureKind::Busy, "The upstream is too busy or restarting"),
+            // A server says so when it closes an unused connection. What became of the request is not known.
+            408 if !self.is_own => return Refusal::new(lost(site)).doubtful(),
             _ => {}
         }
         if let Some(error) = &self.error {
-            let proof = hop::proof_of_refusal(status, error);
+            let proof = hop::proof_of_refusal(status, error).filter(|_| self.is_own);
             return Refusal::new(site.refused(error)).proven(proof);
         }
         let (kind, text) = match status {
@@ -220,13 +231,24 @@ pub(crate) fn unreadable(site: &Site, error: AnswerError) -> Failure {
     }
 }
 
-async fn refused(site: &Site, status: StatusCode, headers: &HeaderMap, body: Body) -> Refused {
+/// Reads a refusal of the request `id`, if it is of one.
+async fn refused(site: &Site, (status, headers): (StatusCode, &HeaderMap), body: Body, id: Option<u64>) -> Refused {
     let retry_after = retry_after(headers, site.clock.wall());
-    Refused { status, error: error_object(body).await, retry_after }
+    let is_kept = body.is_kept();
+    let (error, is_named) = match error_object(body).await {
+        Some((about, error)) if about.is_none() => (Some(error), false),
+        Some((about, error)) if about.is_some() && about == id => (Some(error), true),
+        Some(_) => {
+            site.dropped("unknown_id");
+            (None, false)
+        }
+        None => (None, false),
+    };
+    Refused { status, error, is_own: is_named || !is_kept, retry_after }
 }
 
-/// The JSON-RPC error in the body of an answer, if it is one and not too long.
-async fn error_object(mut body: Body) -> Option<Bytes> {
+/// The JSON-RPC error in the body of an answer and the request it names, if it is one and not too long.
+async fn error_object(mut body: Body) -> Option<(Option<u64>, Bytes)> {
     let mut held = BytesMut::new();
     while let Some(frame) = body.frame().await {
         // What was read before the connection broke may still be a whole message.
@@ -238,7 +260,12 @@ async fn error_object(mut body: Body) -> Option<Bytes> {
         held.extend_from_slice(&data);
     }
     match Parsed::parse(held.freeze(), &limits()).ok()? {
-        Parsed::One(Message::Response(response)) => response.outcome.err(),
+        Parsed::One(Message::Response(response)) => {
+            // A name that is none of weir's is another's.
+            let about =
+                response.id.as_ref().map(|id| id.as_integer().and_then(|id| u64::try_from(id).ok()).unwrap_or(0));
+            Some((about, response.outcome.err()?))
+        }
         _ => None,
     }
 }

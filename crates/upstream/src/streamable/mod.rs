@@ -61,6 +61,9 @@ pub(crate) struct HttpServer {
     pace: Mutex<Pace>,
 }
 
+/// How often the connection of a probe may be lost before the server counts as one that does not understand it.
+const PROBES: usize = 3;
+
 /// How a server is spoken to.
 #[derive(Debug)]
 enum Speaker {
@@ -325,8 +328,7 @@ impl HttpServer {
             Protocol::Sse => return Ok(Probed::Line),
             Protocol::Auto | Protocol::Modern => {}
         }
-        let modern = Modern::new(self.site.clone(), self.http.clone(), Revision::MODERN);
-        let asked = modern.ask(CapabilityClass::BASE, Method::Discover, &[]).await;
+        let asked = self.discover().await;
         let no_endpoint = asked.as_ref().is_err_and(|refusal| refusal.answered);
         let found = match asked {
             Ok(result) => judge_probe(Some(&Ok(result))),
@@ -352,6 +354,21 @@ impl HttpServer {
             }
             (_, found) => Probed::Era(found),
         })
+    }
+
+    /// Makes the probe. Where its connection is lost it is made again: that says nothing about the server, unless it happens each
+    /// time.
+    async fn discover(&self) -> Result<bytes::Bytes, Refusal> {
+        let modern = Modern::new(self.site.clone(), self.http.anew(), Revision::MODERN);
+        let is_lost =
+            |refusal: &Refusal| matches!(refusal.failure.kind(), FailureKind::ResultUnknown) && !refusal.unreached;
+        for _ in 1..PROBES {
+            match modern.ask(CapabilityClass::BASE, Method::Discover, &[]).await {
+                Err(refusal) if is_lost(&refusal) => {}
+                asked => return asked,
+            }
+        }
+        modern.ask(CapabilityClass::BASE, Method::Discover, &[]).await
     }
 
     fn pace(&self) -> std::sync::MutexGuard<'_, Pace> {

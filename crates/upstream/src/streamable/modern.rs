@@ -130,7 +130,7 @@ impl Modern {
         listener: Listener,
         id: u64,
     ) -> Result<Reply, Refusal> {
-        match exchange::post(&self.site, &self.http, headers, body).await? {
+        match exchange::post(&self.site, &self.http, headers, body, id).await? {
             Headed::Answer(_, answer) => {
                 Ok(talk::reply(self.site.clone(), answer, listener, Pending::new(None, id)).await)
             }

@@ -19,6 +19,7 @@ use super::exchange::{EVENTS, media_type};
 use super::session::Session;
 use super::standing;
 use super::talk::Side;
+use super::watching::Subscription;
 use crate::site::Site;
 use crate::told::Told;
 
@@ -97,7 +98,15 @@ pub(crate) async fn begin(
     alone: Option<standing::Reader>,
 ) -> Option<Reading> {
     let session_of = Arc::downgrade(session);
-    let reader = Reader { site: site.clone(), teller, session: Some(session_of), alone, last_event: None, retry: None };
+    let reader = Reader {
+        site: site.clone(),
+        teller,
+        session: Some(session_of),
+        request: None,
+        alone,
+        last_event: None,
+        retry: None,
+    };
     let mut opening = Box::pin(get(session.clone(), None));
     let task = match tokio::time::timeout(SLOW_HEAD, &mut opening).await {
         Ok(stream) => site.background(reader.read_on(stream?)),
@@ -127,8 +136,10 @@ pub(crate) async fn get(session: Arc<Session>, last_event: Option<String>) -> Op
 }
 
 /// Reads a subscription to its end.
-pub(crate) async fn listen(site: Arc<Site>, mut stream: Answer, teller: Teller) {
-    let mut reader = Reader { site, teller, session: None, alone: None, last_event: None, retry: None };
+pub(crate) async fn listen(site: Arc<Site>, subscription: Subscription, teller: Teller) {
+    let Subscription { mut stream, id } = subscription;
+    let request = Some(id);
+    let mut reader = Reader { site, teller, session: None, request, alone: None, last_event: None, retry: None };
     let why = reader.read(&mut stream).await;
     reader.lost(&why);
 }
@@ -138,6 +149,8 @@ struct Reader {
     teller: Teller,
     /// Set for a legacy stream, on which the server may ask.
     session: Option<Weak<Session>>,
+    /// The request that opened a subscription: its answer is the end.
+    request: Option<u64>,
     /// Set where somebody can be asked there.
     alone: Option<standing::Reader>,
     last_event: Option<String>,
@@ -274,8 +287,10 @@ impl Reader {
             },
             Message::Request(request) if self.session.is_some() => Heard::Reply(hop::answer_alone(&request)),
             Message::Request(_) => Heard::Dropped("server_request"),
-            Message::Response(response) if self.session.is_none() => Heard::Answer(response.outcome),
-            Message::Response(_) => Heard::Dropped("unknown_id"),
+            message @ Message::Response(_) if self.request.is_none() || hop::addressee(&message) != self.request => {
+                Heard::Dropped("unknown_id")
+            }
+            Message::Response(response) => Heard::Answer(response.outcome),
         }
     }
 

@@ -75,7 +75,7 @@ impl Session {
             let id = site.next_id();
             let capabilities = carry::to_legacy(behind.class, behind.client.is_some());
             let body = lower::initialize(id, offered, &capabilities, &site.client_info);
-            let (named, answer) = match exchange::post(site, http, Vec::new(), body).await? {
+            let (named, answer) = match exchange::post(site, http, Vec::new(), body, id).await? {
                 Headed::Answer(named, answer) => (named, answer),
                 Headed::Accepted => {
                     return Err(site.fail(FailureKind::BadAnswer, "The upstream gave no answer to initialize").into());
@@ -230,7 +230,7 @@ impl Session {
     ) -> Result<Reply, Refusal> {
         let entry = self.standing.as_ref().map(|standing| standing.enter(id, listener.ear.may_be_asked()));
         let mut pending = Pending::new(Some(self.clone()), id).hearing(entry);
-        let headed = exchange::post(&self.site, http, headers, body).await;
+        let headed = exchange::post(&self.site, http, headers, body, id).await;
         match headed {
             Ok(Headed::Answer(_, answer)) => Ok(talk::reply(self.site.clone(), answer, listener, pending).await),
             Ok(Headed::Accepted) => {
@@ -248,15 +248,20 @@ impl Session {
         }
     }
 
-    /// Whether a refusal means that the session is gone: 404 says so; 400 says so where a ping fails the same way.
+    /// Whether a refusal means that the session is gone: 404 says so where it is beyond doubt about this request; it, and 400, say
+    /// so where a ping fails the same way.
     async fn refused(&self, refused: Refused) -> Refusal {
         let lost = self.id.is_some()
             && match refused.status {
-                StatusCode::NOT_FOUND => true,
+                StatusCode::NOT_FOUND if refused.is_own() => true,
+                StatusCode::NOT_FOUND => self.is_unknown().await,
                 StatusCode::BAD_REQUEST if !refused.is_modern() => self.is_unknown().await,
                 _ => false,
             };
+        // A modern server may have taken its place.
+        let is_modern = refused.is_modern();
         let refusal = refused.into_refusal(&self.site);
+        let refusal = if is_modern { refusal.doubtful() } else { refusal };
         if lost {
             let failure = self.site.fail(FailureKind::Unavailable, "The upstream lost the session");
             return Refusal::new(failure).proven(Some(Proof::SessionLost));
@@ -267,8 +272,9 @@ impl Session {
     /// True if a ping in this session is refused as well. A server that does not know the method is not the one that
     /// opened the session.
     async fn is_unknown(&self) -> bool {
-        let (http, body) = (self.http(), lower::legacy_request(self.site.next_id(), Method::Ping, &[]));
-        let ping = settle::in_time(&self.site, exchange::post(&self.site, &http, self.headers(), body)).await;
+        let (http, id) = (self.http().anew(), self.site.next_id());
+        let body = lower::legacy_request(id, Method::Ping, &[]);
+        let ping = settle::in_time(&self.site, exchange::post(&self.site, &http, self.headers(), body, id)).await;
         let gone = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND];
         matches!(ping, Ok(Headed::Refused(refused)) if gone.contains(&refused.status))
     }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use weir_core::port::Fut;
 use weir_core::upstream::{About, Kinds, ListKind, ListPage, Watch};
 use weir_core::{CapabilityClass, Failure, FailureKind};
-use weir_era::lower;
+use weir_era::{hop, lower};
 use weir_wire::Message;
 use weir_wire::method::Method;
 
@@ -129,20 +129,26 @@ impl Drop for HttpWatch {
     }
 }
 
+/// A subscription: its stream, and the request that opened it.
+pub(crate) struct Subscription {
+    pub(crate) stream: Answer,
+    pub(crate) id: u64,
+}
+
 /// Opens `subscriptions/listen` with this filter; gives the `params` of its first message, the acknowledgment. `None` where the
 /// server has no subscriptions.
 pub(crate) async fn listen(
     modern: &Modern,
     class: CapabilityClass,
     wanted: Bytes,
-) -> Result<Option<(Answer, Bytes)>, Refusal> {
+) -> Result<Option<(Subscription, Bytes)>, Refusal> {
     let site = &modern.site;
     let id = site.next_id();
     let members: &[(&str, &[u8])] = &[("notifications", &wanted)];
     let body = modern.tongue.request(id, Method::SubscriptionsListen, members, (class, &site.client_info));
     crate::settle::in_time(site, async {
         let headers = modern.headers(Method::SubscriptionsListen);
-        let mut stream = match exchange::post(site, &modern.http, headers, body).await? {
+        let mut stream = match exchange::post(site, &modern.http, headers, body, id).await? {
             Headed::Answer(_, answer) => answer.endless(),
             Headed::Accepted => return Ok(None),
             // A server without subscriptions says that it does not know the method; its lists are polled.
@@ -153,9 +159,9 @@ pub(crate) async fn listen(
             match stream.part().await.map_err(|error| Refusal::new(unreadable(site, error)))? {
                 Some(Part::Message(bytes)) => match Message::parse(bytes, &limits()) {
                     Ok(Message::Notification(told)) if told.method == Method::SubscriptionsAcknowledged.into() => {
-                        return Ok(Some((stream, told.params.unwrap_or_default())));
+                        return Ok(Some((Subscription { stream, id }, told.params.unwrap_or_default())));
                     }
-                    Ok(Message::Response(_)) => return Ok(None),
+                    Ok(message @ Message::Response(_)) if hop::addressee(&message) == Some(id) => return Ok(None),
                     _ => site.dropped("before_acknowledgment"),
                 },
                 Some(_) => {}

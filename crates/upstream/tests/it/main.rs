@@ -7,6 +7,7 @@ mod calls;
 mod child;
 mod deadlines;
 mod fetching;
+mod kept;
 mod probing;
 mod resending;
 mod secure;

@@ -157,9 +157,9 @@ async fn r069_a_server_that_was_replaced_by_one_of_the_other_era_is_found_out_ag
         proxy.retarget(server.address());
         proxy.reset_all();
         let mut tries = 0;
-        while outcome(ask(&upstream, "echo", json!({})).await).await.end.is_err() {
+        while let Err(why) = outcome(ask(&upstream, "echo", json!({})).await).await.end {
             tries += 1;
-            assert!(tries <= 20, "{revision}");
+            assert!(tries <= 20, "{revision}: {why:?}");
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
         assert_eq!(upstream.health().revision, Some(revision));

@@ -112,6 +112,8 @@ async fn e10_a_session_lost_twice_in_a_row_fails_the_call() {
     let mock = legacy().await;
     let upstream = pinned(&mock.url(), Protocol::Legacy);
     mock.on("tools/call", 9, Behaviour::status(404, "text/plain", "gone"));
+    // On a kept connection a 404 that names no request proves nothing alone.
+    mock.on("ping", 9, Behaviour::status(404, "text/plain", "gone"));
     let failure = failure(ask(&upstream, "echo", json!({})).await).await;
     assert_eq!(failure.reason(), "unavailable", "the client never sees the 404");
     assert_eq!(mock.requests_of("tools/call").len(), 2);
