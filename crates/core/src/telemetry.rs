@@ -88,6 +88,7 @@ instruments! {
     upstream_retries: Counter<u64> = u64_counter("weir.upstream.retries", "{retry}", ["upstream", "proof"], "Requests sent again, by proof of non-execution"),
     upstream_protocol_errors: Counter<u64> = u64_counter("weir.upstream.protocol_errors", "{message}", ["upstream", "reason"], "Messages of an upstream that were dropped as invalid"),
     upstream_sessions: UpDownCounter<i64> = i64_up_down_counter("weir.upstream.sessions", "{session}", ["upstream"], "Sessions and child processes held open"),
+    upstream_sessions_ended: Counter<u64> = u64_counter("weir.upstream.sessions_ended", "{session}", ["upstream", "reason"], "Sessions of upstreams that weir ended: `posts_waiting` (the upstream does not take the messages it is sent)"),
     catalog_items: Gauge<u64> = u64_gauge("weir.catalog.items", "{item}", ["upstream", "kind"], "Items in the catalog"),
     catalog_complete: Gauge<u64> = u64_gauge("weir.catalog.complete", "{upstream}", ["upstream"], "1 if an upstream's last walk was whole and is fresh"),
     catalog_last_walk: Gauge<f64> = f64_gauge("weir.catalog.last_walk", "s", ["upstream"], "When an upstream's lists were last read to their end, as Unix time: the time since is how stale they can be"),
@@ -135,6 +136,10 @@ instruments! {
     telemetry_dropped: Counter<u64> = u64_counter("weir.telemetry.dropped", "{item}", ["signal", "reason"], "Spans (`traces`) and data points (`metrics`) that the collector did not get: `queue` (no room), `refused` or `lost`"),
     memory_used: Gauge<u64> = u64_gauge("weir.memory.used", "By", [], "Memory that the process has"),
     memory_shortage: Gauge<u64> = u64_gauge("weir.memory.shortage", "{stage}", [], "How short memory is: 0 enough, 1 connections are not kept, 2 what is new gets 503"),
+    memory_reserved: UpDownCounter<i64> = i64_up_down_counter("weir.memory.reserved", "By", ["budget"], "Memory taken from a budget of the process: `bodies` (bodies of requests that are read or in use), `messages` (what upstreams and clients say that waits to be taken)"),
+    memory_refused: Counter<u64> = u64_counter("weir.memory.refused", "{refusal}", ["budget"], "Requests, questions and messages refused because a budget of memory was used up"),
+    descriptors_open: Gauge<u64> = u64_gauge("weir.descriptors.open", "{descriptor}", [], "File descriptors that the process has open"),
+    descriptors_refused: Counter<u64> = u64_counter("weir.descriptors.refused", "{connection}", ["side"], "Connections of clients (`front`) and to upstreams (`upstream`) refused to keep file descriptors for operators and reloads"),
     panics: Counter<u64> = u64_counter("weir.panics", "{panic}", [], "Requests that ended by a bug"),
 }
 

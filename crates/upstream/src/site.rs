@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use opentelemetry::KeyValue;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -28,6 +28,11 @@ use crate::tracks::Tracks;
 
 /// What is held open for a task is not held for longer, whatever its server promises.
 const LONGEST_KEPT: Duration = Duration::from_secs(3600);
+
+/// Ends of sessions that one server is told at the same time, each on a connection.
+const MOST_FAREWELLS: usize = 32;
+/// Answers of one server that are read to their end at the same time after their calls are over.
+const MOST_DRAINING: usize = 64;
 
 /// The shared part of one upstream.
 pub(crate) struct Site {
@@ -54,6 +59,10 @@ pub(crate) struct Site {
     pub(crate) meter: Arc<UpstreamMeter>,
     /// Whom progress of tasks is told.
     pub(crate) tracks: Arc<Tracks>,
+    /// Places for ends of sessions that its server is told at the same time.
+    pub(crate) farewells: Semaphore,
+    /// Places for answers whose streams are read to their end after the call is over.
+    pub(crate) draining: Arc<Semaphore>,
 }
 
 impl Site {
@@ -82,6 +91,8 @@ impl Site {
             stop: CancellationToken::new(),
             last_error: Mutex::new(None),
             tracks: Arc::default(),
+            farewells: Semaphore::new(MOST_FAREWELLS),
+            draining: Arc::new(Semaphore::new(MOST_DRAINING)),
         }
     }
 

@@ -5,6 +5,7 @@ mod answer;
 mod client;
 mod exchange;
 mod modern;
+mod outbox;
 mod pool;
 mod reading;
 mod retry_after;

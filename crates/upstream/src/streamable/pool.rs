@@ -140,15 +140,17 @@ impl Pool {
     /// The slot's session, opened if there is none.
     async fn session(&self, slot: &Slot<Session>, key: &Key, own: Option<&Http>) -> Result<Arc<Session>, Refusal> {
         match slot.current.load_full() {
-            Some(session) => Ok(session),
-            None => Box::pin(self.opened(slot, key, own.unwrap_or(&self.http))).await,
+            Some(session) if !session.over().is_cancelled() => Ok(session),
+            _ => Box::pin(self.opened(slot, key, own.unwrap_or(&self.http))).await,
         }
     }
 
     async fn opened(&self, slot: &Slot<Session>, key: &Key, http: &Http) -> Result<Arc<Session>, Refusal> {
         let _one = slot.opening.lock().await;
-        if let Some(session) = slot.current.load_full() {
-            return Ok(session);
+        match slot.current.load_full() {
+            Some(session) if session.over().is_cancelled() => slot.forget(&session),
+            Some(session) => return Ok(session),
+            None => {}
         }
         let session = self.open(Behind { class: key.class, client: key.session }, http).await?;
         session.stand().await;

@@ -164,7 +164,10 @@ impl Reader {
         let mut wait = FIRST_WAIT;
         loop {
             let began = Instant::now();
-            self.read(&mut stream).await;
+            let over = self.session().map(|session| session.over().clone()).unwrap_or_default();
+            if over.run_until_cancelled(self.read(&mut stream)).await.is_none() {
+                return self.lost("weir ended the session");
+            }
             wait = if began.elapsed() < BRIEF { (wait * 2).min(LAST_WAIT) } else { FIRST_WAIT };
             let asked = self.retry.map(|millis| Duration::from_millis(millis).min(LONGEST));
             tokio::time::sleep(asked.unwrap_or(wait / 2)).await;

@@ -4,13 +4,16 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
 use weir_core::port::Fut;
 use weir_core::reply::Reply;
+use weir_core::telemetry::instruments;
 use weir_core::upstream::{About, Outbound};
 use weir_core::{CapabilityClass, FailureKind, SessionKey};
 use weir_era::hop::{self, Ear, Proof, Tongue};
@@ -21,6 +24,7 @@ use weir_wire::{LogLevel, Revision, scan};
 use super::answer::Answer;
 use super::client::Http;
 use super::exchange::{self, Headed, PROTOCOL_VERSION, Refused, SESSION_ID};
+use super::outbox::{Outbox, Pushed};
 use super::reading::{self, Reading, Teller};
 use super::standing::{self, Standing};
 use super::talk::{self, Pending, Side};
@@ -49,7 +53,12 @@ pub(crate) struct Session {
     reading: std::sync::Mutex<Option<Reading>>,
     /// Whether progress of tasks is listened for, which comes on that stream, too.
     hears_of_tasks: AtomicBool,
+    /// The messages that are posted beside its requests.
+    outbox: Arc<Outbox<Arc<Http>>>,
 }
+
+/// The time that a server has to take note of a session's end.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Who is behind a session.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +135,7 @@ impl Session {
             standing: Standing::new(site, behind.class, behind.client),
             reading: std::sync::Mutex::default(),
             hears_of_tasks: AtomicBool::new(false),
+            outbox: Arc::default(),
         })
     }
 
@@ -303,28 +313,71 @@ impl Session {
 
     /// Tells the server that the session is over. A server may refuse that (405) or be gone: it makes no difference.
     pub(crate) async fn close(&self) {
+        self.stop_reading();
+        if self.id.is_some() {
+            farewell(&self.site, &self.http(), self.headers()).await;
+        }
+    }
+
+    /// Cancelled once weir ended the session because the server did not take what it was sent.
+    pub(crate) fn over(&self) -> &CancellationToken {
+        self.outbox.over()
+    }
+
+    fn stop_reading(&self) {
         drop(self.reading.lock().unwrap_or_else(PoisonError::into_inner).take());
-        if self.id.is_none() {
-            return;
+    }
+
+    /// The server does not take what it is sent: the session ends, and with it what waits.
+    fn overflowed(&self) {
+        tracing::warn!(upstream = %self.site.id, "session ended: the upstream does not take the messages it is sent");
+        let labels = [self.site.label(), opentelemetry::KeyValue::new("reason", "posts_waiting")];
+        instruments().upstream_sessions_ended.add(1, &labels);
+        self.stop_reading();
+        if self.id.is_some() {
+            let (site, http, headers) = (self.site.clone(), self.http(), self.headers());
+            self.site.spawn(async move { farewell(&site, &http, headers).await });
         }
-        let http = self.http();
-        let request = http.send(http::Method::DELETE, self.headers(), Bytes::new());
-        if let Ok(Err(error)) = tokio::time::timeout(std::time::Duration::from_secs(2), request).await {
-            let refusal = exchange::unsent(&self.site, error);
-            tracing::debug!(upstream = %self.site.id, error = %refusal.failure, "a session was not ended");
-        }
+    }
+}
+
+/// Tells a server that a session is over, where it takes that in time.
+async fn farewell(site: &Site, http: &Http, headers: Vec<(HeaderName, HeaderValue)>) {
+    let telling = async {
+        // Many sessions may end at once, and each takes a connection for this.
+        let _place = site.farewells.acquire().await;
+        http.send(http::Method::DELETE, headers, Bytes::new()).await
+    };
+    if let Ok(Err(error)) = tokio::time::timeout(FAREWELL, telling).await {
+        let refusal = exchange::unsent(site, error);
+        tracing::debug!(upstream = %site.id, error = %refusal.failure, "a session was not ended");
     }
 }
 
 impl Side for Session {
     fn send(&self, message: Bytes) {
-        let (site, http, headers) = (self.site.clone(), self.http(), self.headers());
+        match self.outbox.push(message, self.http()) {
+            Pushed::Queued | Pushed::Over => return,
+            Pushed::Overflow => return self.overflowed(),
+            Pushed::Idle => {}
+        }
+        let (site, headers, outbox) = (self.site.clone(), self.headers(), self.outbox.clone());
         self.site.spawn(async move {
-            let sent = settle::in_time(&site, exchange::tell(&site, &http, headers, message)).await;
-            if let Err(refusal) = sent {
-                tracing::debug!(upstream = %site.id, error = %refusal.failure, "a message did not reach the upstream");
-            }
+            let post = |message, http: Arc<Http>| {
+                let (site, headers) = (&site, headers.clone());
+                async move {
+                    let sent = settle::in_time(site, exchange::tell(site, &http, headers, message)).await;
+                    if let Err(refusal) = sent {
+                        tracing::debug!(upstream = %site.id, error = %refusal.failure, "a message did not reach the upstream");
+                    }
+                }
+            };
+            outbox.run(post).await;
         });
+    }
+
+    fn over(&self) -> Option<CancellationToken> {
+        Some(self.outbox.over().clone())
     }
 
     fn cancel(&self, id: u64) {

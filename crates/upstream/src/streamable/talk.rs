@@ -1,12 +1,14 @@
 //! One request's answer as a reply: what belongs to the call becomes events, everything else is answered or dropped.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::port::Fut;
 use weir_core::reply::{End, Event, Note, NoteKind, Payload, PayloadSource, Reply, ReplySource};
 use weir_core::{Failure, FailureKind};
@@ -28,6 +30,10 @@ pub(crate) trait Side: Send + Sync {
     fn send(&self, message: Bytes);
     /// The client gave up waiting for the request `id`.
     fn cancel(&self, id: u64);
+    /// Cancelled once no message can be sent any more.
+    fn over(&self) -> Option<CancellationToken> {
+        None
+    }
     /// Takes up a stream that broke after an event of this id; `None` where the server does not have it any more.
     fn resume(self: Arc<Self>, last_event: String) -> Fut<'static, Option<Answer>>;
 }
@@ -81,7 +87,7 @@ impl Drop for Pending {
 pub(crate) async fn reply(site: Arc<Site>, answer: Answer, listener: Listener, pending: Pending) -> Reply {
     let asking = Asking::new(listener.tongue.revision());
     let (batch, thread) = (VecDeque::new(), Thread::default());
-    let mut talk = Talk { site, answer: Some(answer), listener, asking, pending, batch, thread };
+    let mut talk = Talk { site, answer: Some(answer), listener, asking, pending, over: None, batch, thread };
     match std::future::poll_fn(|cx| talk.poll_event(cx)).await {
         // A reply that is over needs nothing of what is above any more; a result that streams does.
         Event::End(end) if !matches!(end, End::Complete(Payload::Stream(_))) => Reply::ended(end),
@@ -110,6 +116,8 @@ struct Talk {
     listener: Listener,
     asking: Asking,
     pending: Pending,
+    /// The end of the session, for a call whose server waits for something that is sent beside it.
+    over: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     /// Messages of a batch that are still to be heard.
     batch: VecDeque<Bytes>,
     thread: Thread,
@@ -119,6 +127,9 @@ impl ReplySource for Talk {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         if let Some(side) = &self.pending.side {
             self.asking.poll(cx, |message| side.send(message));
+        }
+        if self.over.as_mut().is_some_and(|over| over.as_mut().poll(cx).is_ready()) {
+            return Poll::Ready(self.cut_off());
         }
         loop {
             while let Some(message) = self.pending.overhear(cx) {
@@ -193,7 +204,10 @@ impl Talk {
             Heard::Note(note) => return Some(Event::Note(note)),
             Heard::Answer(outcome) => return Some(self.ended(outcome)),
             Heard::Ask(lifted) => match self.asking.ask(&self.site, *lifted, shared) {
-                Ok(ask) => return Some(ask),
+                Ok(ask) => {
+                    self.depend();
+                    return Some(ask);
+                }
                 Err(refusal) => self.send(refusal),
             },
             Heard::Withdrawn(id) => self.asking.withdraw(&id),
@@ -211,6 +225,23 @@ impl Talk {
         if let Some(side) = &self.pending.side {
             side.send(message);
         }
+    }
+
+    /// The server waits for an answer: without its session there will be none.
+    fn depend(&mut self) {
+        if self.over.is_none() {
+            let over = self.pending.side.as_ref().and_then(|side| side.over());
+            self.over = over.map(|over| Box::pin(over.cancelled_owned()));
+        }
+    }
+
+    /// The session is over, and the server waits for an answer that it will not get.
+    fn cut_off(&mut self) -> Event {
+        self.pending.end();
+        self.answer = None;
+        let text = "The upstream did not take the answers to what it asked, so its session was ended: the call may have \
+                    run. Check before calling again";
+        Event::End(self.site.fail(FailureKind::ResultUnknown, text).into())
     }
 
     fn ended(&mut self, outcome: Result<Bytes, Bytes>) -> Event {
@@ -309,7 +340,10 @@ fn drain(site: &Site, mut answer: Answer) {
     if matches!(answer.part().now_or_never(), Some(Ok(None) | Err(_))) {
         return;
     }
+    // Each such answer keeps its connection for this long: beyond the bound it is closed at once.
+    let Ok(place) = site.draining.clone().try_acquire_owned() else { return };
     site.spawn(async move {
+        let _place = place;
         let rest = async { while let Ok(Some(_)) = answer.part().await {} };
         // A server that keeps the stream open has its connection closed.
         let _kept_open = tokio::time::timeout(Duration::from_secs(1), rest).await;
