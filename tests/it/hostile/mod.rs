@@ -5,3 +5,4 @@
 //! tests that are not ignored. Each submodule is one kind of attacker; what several need stands in `weir-testkit`.
 
 mod flow;
+mod teams;

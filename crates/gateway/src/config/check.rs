@@ -12,6 +12,7 @@ mod outbound;
 mod policy;
 mod rates;
 mod rules;
+mod teams;
 mod telemetry;
 mod toolsets;
 mod upstreams;
@@ -27,12 +28,13 @@ use weir_core::names::{EndpointId, Naming, UpstreamId};
 use weir_policy::rules::{Book, Ruling, Sheet};
 
 use super::env::Environment;
-use super::raw::{Raw, RawLog, RawLogFormat, RawTeam, Time};
+use super::raw::{Raw, RawLog, RawLogFormat, RawTeamFile, Time};
 use super::report::{Path, Problem, Report};
 use super::{CatalogPlan, Config, LogFormat, LogPlan, SourceDigest, UpstreamPlan};
 pub(crate) use admin::LISTEN as ADMIN;
 pub(crate) use policy::book;
 use rules::Defaults;
+pub(crate) use teams::{TeamGrant, TeamGrants, show_by_default};
 
 /// Long enough for most calls, short enough for the grace period that process managers give (30 s is usual).
 const DRAIN: Duration = Duration::from_secs(25);
@@ -63,6 +65,8 @@ pub(crate) struct Main {
     pub(crate) config: Config,
     pub(crate) defaults: Defaults,
     pub(crate) include: Option<String>,
+    /// The rights of the included files.
+    pub(crate) teams: TeamGrants,
     /// Rules for all endpoints.
     pub(crate) common: Vec<Sheet>,
     /// What is ruled for single ones.
@@ -71,6 +75,8 @@ pub(crate) struct Main {
     pub(crate) files: Texts,
     /// True if the file lists its endpoints itself.
     pub(crate) own_endpoints: bool,
+    /// True if `/mcp` is there without being listed.
+    pub(crate) has_default_endpoint: bool,
 }
 
 /// Checks the main file. The config is whole only if the report has no errors.
@@ -93,6 +99,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, environment: Environment<
     let audit = audit::check(raw.audit, folder, report);
     let telemetry = telemetry::check(raw.telemetry, folder, environment, report);
     let own_endpoints = raw.endpoints.is_some();
+    let teams = teams::check(raw.teams, raw.include.is_some(), report);
     let mut part = Part::default();
     let common = policy::sheets(raw.policy.as_ref(), (folder, &mut part.files), &Path::at("policy"), report);
     upstreams::check(raw.upstreams, &defaults, &[], &mut part, report);
@@ -122,12 +129,36 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, environment: Environment<
         source: SourceDigest::default(),
     };
     let (rulings, files) = (part.rulings, part.files);
-    Main { config, defaults, include: raw.include, common, rulings, files, own_endpoints }
+    Main {
+        config,
+        defaults,
+        include: raw.include,
+        teams,
+        common,
+        rulings,
+        files,
+        own_endpoints,
+        has_default_endpoint: false,
+    }
 }
 
-/// Checks a team's file against what stands already.
-pub(crate) fn team(raw: RawTeam, defaults: &Defaults, standing: &Part, report: &mut Report) -> Part {
+/// Checks a team's file against its rights and what stands already.
+pub(crate) fn team(
+    raw: RawTeamFile,
+    grant: &TeamGrant,
+    defaults: &Defaults,
+    standing: &Part,
+    report: &mut Report,
+) -> Part {
     let mut part = Part::default();
+    let mut judged = Report::default();
+    teams::judge(&raw, grant, defaults, standing, &mut judged);
+    let refused = judged.has_errors();
+    report.append(judged);
+    if refused {
+        // Nothing of it is used, and no file that it names is opened.
+        return part;
+    }
     upstreams::check(raw.upstreams, defaults, &standing.upstreams, &mut part, report);
     mcp_servers::check(raw.mcp_servers, defaults, &standing.upstreams, &mut part, report);
     if let Some(endpoints) = raw.endpoints {
@@ -139,17 +170,14 @@ pub(crate) fn team(raw: RawTeam, defaults: &Defaults, standing: &Part, report: &
 /// Where no file names endpoints: `/mcp` over all upstreams, and each alone under `/mcp/<id>`.
 pub(crate) fn default_endpoints(upstreams: &[UpstreamPlan], defaults: &Defaults) -> Vec<Endpoint> {
     let ids: Vec<UpstreamId> = upstreams.iter().map(|plan| plan.settings.id.clone()).collect();
-    let everything =
-        Mode::Aggregate { upstreams: ids.clone(), naming: defaults.naming.clone(), prefix: defaults.prefix };
-    let make = |path: &str, mode| Endpoint {
-        id: EndpointId::new(path),
-        mode,
-        page: defaults.page,
-        deadlines: None,
-        tools: None,
-    };
-    let alone = ids.into_iter().map(|id| make(&format!("{EVERYTHING}/{id}"), Mode::Transparent(id)));
-    std::iter::once(make(EVERYTHING, everything)).chain(alone).collect()
+    let everything = default_endpoint(EVERYTHING, defaults.everything(ids.clone()), defaults);
+    let alone =
+        ids.into_iter().map(|id| default_endpoint(&format!("{EVERYTHING}/{id}"), Mode::Transparent(id), defaults));
+    std::iter::once(everything).chain(alone).collect()
+}
+
+fn default_endpoint(path: &str, mode: Mode, defaults: &Defaults) -> Endpoint {
+    Endpoint { id: EndpointId::new(path), mode, page: defaults.page, deadlines: None, tools: None }
 }
 
 /// What only the whole shows.

@@ -1,5 +1,6 @@
 //! `${NAME}` in a config's values: filled in from the environment, before anything is checked.
 
+use super::check::TeamGrant;
 use super::report::{Path, Problem, Report};
 use super::tree::{Node, Value};
 
@@ -8,8 +9,25 @@ pub type Environment<'a> = &'a (dyn Fn(&str) -> Option<String> + Send + Sync);
 
 /// Fills in every `${NAME}` of the tree's texts. A variable that is not set is an error; `$${` stands for `${`.
 pub(crate) fn fill_in(node: &mut Node, path: &Path, environment: Environment<'_>, report: &mut Report) {
+    fill(node, path, &|name| environment(name).ok_or_else(|| Bad::Unset(name.to_owned())), report);
+}
+
+/// The same for a team's file: a variable that is not granted is not looked up, whether it is set or not.
+pub(crate) fn fill_in_granted(node: &mut Node, grant: &TeamGrant, environment: Environment<'_>, report: &mut Report) {
+    let lookup = |name: &str| {
+        if !grant.has_variable(name) {
+            return Err(Bad::NotGranted(name.to_owned(), grant.place("env")));
+        }
+        environment(name).ok_or_else(|| Bad::Unset(name.to_owned()))
+    };
+    fill(node, &Path::root(), &lookup, report);
+}
+
+type Lookup<'a> = &'a dyn Fn(&str) -> Result<String, Bad>;
+
+fn fill(node: &mut Node, path: &Path, lookup: Lookup<'_>, report: &mut Report) {
     match &mut node.value {
-        Value::Text(text) if text.text.contains("${") => match expand(&text.text, environment) {
+        Value::Text(text) if text.text.contains("${") => match expand(&text.text, lookup) {
             Ok((filled, from_env)) => {
                 text.text = filled;
                 text.from_env = from_env;
@@ -22,12 +40,12 @@ pub(crate) fn fill_in(node: &mut Node, path: &Path, environment: Environment<'_>
         },
         Value::List(items) => {
             for (n, item) in items.iter_mut().enumerate() {
-                fill_in(item, &path.key(n), environment, report);
+                fill(item, &path.key(n), lookup, report);
             }
         }
         Value::Map(entries) => {
             for (key, entry) in entries {
-                fill_in(entry, &path.key(key), environment, report);
+                fill(entry, &path.key(key), lookup, report);
             }
         }
         _ => {}
@@ -37,6 +55,8 @@ pub(crate) fn fill_in(node: &mut Node, path: &Path, environment: Environment<'_>
 #[derive(Debug, PartialEq, Eq)]
 enum Bad {
     Unset(String),
+    /// The name, and the place in the main file that could grant it.
+    NotGranted(String, Path),
     Name(String),
     Open,
 }
@@ -47,6 +67,10 @@ impl Bad {
         match self {
             Self::Unset(name) => Problem::error(path, format!("environment variable {name} is not set"))
                 .hint("set it where weir starts, or write $${ for a plain ${"),
+            Self::NotGranted(name, place) => {
+                Problem::error(path, format!("{name} is a variable that the main file does not grant to this one"))
+                    .hint(format!("see {place} in the main file, or write $${{ for a plain ${{"))
+            }
             Self::Name(name) => Problem::error(path, format!("`${{{name}}}` names no environment variable"))
                 .hint("write ${NAME} with letters, digits and _, or $${ for a plain ${"),
             Self::Open => Problem::error(path, "`${` without its `}`").hint("write ${NAME}, or $${ for a plain ${"),
@@ -54,7 +78,7 @@ impl Bad {
     }
 }
 
-fn expand(text: &str, environment: Environment<'_>) -> Result<(String, bool), Bad> {
+fn expand(text: &str, lookup: Lookup<'_>) -> Result<(String, bool), Bad> {
     let mut filled = String::with_capacity(text.len());
     let mut from_env = false;
     let mut rest = text;
@@ -74,7 +98,7 @@ fn expand(text: &str, environment: Environment<'_>) -> Result<(String, bool), Ba
         if !legal {
             return Err(Bad::Name(name.chars().take(40).collect()));
         }
-        filled.push_str(&environment(name).ok_or_else(|| Bad::Unset(name.to_owned()))?);
+        filled.push_str(&lookup(name)?);
         from_env = true;
         rest = after;
     }
@@ -86,8 +110,8 @@ fn expand(text: &str, environment: Environment<'_>) -> Result<(String, bool), Ba
 mod tests {
     use super::*;
 
-    fn set(name: &str) -> Option<String> {
-        (name == "HOME_1").then(|| "/root/${X}".to_owned())
+    fn set(name: &str) -> Result<String, Bad> {
+        if name == "HOME_1" { Ok("/root/${X}".to_owned()) } else { Err(Bad::Unset(name.to_owned())) }
     }
 
     #[test]

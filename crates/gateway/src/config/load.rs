@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use super::check::{self, Main, Part};
+use super::check::{self, Main, Part, TeamGrant};
 use super::decode::decode;
-use super::env::{Environment, fill_in};
+use super::env::{Environment, fill_in, fill_in_granted};
 use super::files::{Fingerprint, files_in, folder_of, read};
-use super::raw::{RawMcpServer, RawTeam};
+use super::raw::{RawMcpServer, RawTeamFile};
 use super::report::{Path, Problem, Report};
 use super::tree::{Node, Value};
 use super::{Config, SourceDigest, raw};
@@ -137,17 +137,25 @@ impl<'a> Loader<'a> {
         let mut main = check::main(raw, &folder, self.environment, &mut report);
         let broken = report.has_errors();
         self.include = main.include.as_deref().map(|include| folder.join(include));
+        // The main file's own come first: no team's file takes them away.
+        main.has_default_endpoint = !main.own_endpoints && !main.config.upstreams.is_empty();
+        if main.has_default_endpoint {
+            main.config.endpoints = check::default_endpoints(&main.config.upstreams, &main.defaults);
+        }
         let mut teams = Report::default();
         if let Some(include) = self.include.clone() {
             match files_in(&include) {
-                Ok(files) => self.teams(files, &mut main, said, &mut teams),
+                Ok(files) => {
+                    main.teams.warn_of_missing(files.iter(), &mut report);
+                    self.teams(files, &mut main, said, &mut teams);
+                }
                 Err(message) => report.add(Problem::error(Path::at("include"), message)),
             }
         }
         main.files.iter().for_each(|(file, text)| said.file(file, text));
         self.rules = std::mem::take(&mut main.files).into_keys().collect();
         if !main.own_endpoints && main.config.endpoints.is_empty() {
-            main.config.endpoints = check::default_endpoints(&main.config.upstreams, &main.defaults);
+            main.config.endpoints = check::default_endpoints(&[], &main.defaults);
         }
         let (common, rulings) = (std::mem::take(&mut main.common), std::mem::take(&mut main.rulings));
         main.config.rules = check::book(&main.config, common, rulings);
@@ -171,11 +179,12 @@ impl<'a> Loader<'a> {
         for file in files {
             let (upstreams, endpoints) = (main.config.upstreams.clone(), main.config.endpoints.clone());
             let standing = Part { upstreams, endpoints, ..Part::default() };
+            let grant = main.teams.of(&file);
             let mut own = Report::default();
             let text = read(&file);
             said.file(&file, &text);
             let part = match &text {
-                Ok(text) => self.team(text, main, &standing, &mut own),
+                Ok(text) => self.team(TeamFile { text, grant: &grant }, main, &standing, &mut own),
                 Err(problem) => {
                     own.add(problem.clone());
                     None
@@ -188,7 +197,9 @@ impl<'a> Loader<'a> {
             } else {
                 own.locate(&file.display().to_string(), |_| 0);
                 let before = self.last_good.get(&file).cloned();
-                let kept = before.and_then(|text| self.team(&text, main, &standing, &mut Report::default()));
+                let kept = before.and_then(|text| {
+                    self.team(TeamFile { text: &text, grant: &grant }, main, &standing, &mut Report::default())
+                });
                 let note = if kept.is_some() { "its last good version stays" } else { "it is left out" };
                 let mut problem = Problem::warning(Path::root(), format!("this file has errors: {note}"));
                 problem.file = file.display().to_string();
@@ -196,6 +207,9 @@ impl<'a> Loader<'a> {
                 kept.unwrap_or_default()
             };
             teams.append(own);
+            if !main.own_endpoints && part.endpoints.is_empty() {
+                check::show_by_default(main, &part.upstreams, &grant);
+            }
             main.config.upstreams.extend(part.upstreams);
             main.config.endpoints.extend(part.endpoints);
             main.rulings.extend(part.rulings);
@@ -207,7 +221,8 @@ impl<'a> Loader<'a> {
     }
 
     /// A team's part; `None` where its file has errors.
-    fn team(&self, text: &str, main: &Main, standing: &Part, report: &mut Report) -> Option<Part> {
+    fn team(&self, file: TeamFile<'_>, main: &Main, standing: &Part, report: &mut Report) -> Option<Part> {
+        let TeamFile { text, grant } = file;
         let mut tree = match Node::parse(text) {
             Ok(tree) => tree,
             Err(problem) => {
@@ -215,14 +230,20 @@ impl<'a> Loader<'a> {
                 return None;
             }
         };
-        fill_in(&mut tree, &Path::root(), self.environment, report);
+        fill_in_granted(&mut tree, grant, self.environment, report);
         ignore_unknown(&mut tree, report);
-        let raw: RawTeam = decode(tree.clone(), report);
-        let part = check::team(raw, &main.defaults, standing, report);
+        let raw: RawTeamFile = decode(tree.clone(), report);
+        let part = check::team(raw, grant, &main.defaults, standing, report);
         // Lines are known here; the file's name is the caller's to add.
         report.place(|path| tree.line_of(path));
         (!report.has_errors()).then_some(part)
     }
+}
+
+/// What a team's file says, and what it may say.
+struct TeamFile<'a> {
+    text: &'a str,
+    grant: &'a TeamGrant,
 }
 
 /// Takes out what other MCP clients write under `mcpServers` and weir does not know.

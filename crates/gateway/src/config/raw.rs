@@ -9,6 +9,7 @@ mod ordered;
 mod outbound;
 mod policy;
 mod rates;
+mod teams;
 mod telemetry;
 mod toolsets;
 mod units;
@@ -23,6 +24,7 @@ pub(crate) use ordered::Ordered;
 pub(crate) use outbound::{RawOutbound, RawOutboundMode, RawSecretPlace, RawSubjectToken};
 pub(crate) use policy::RawPolicy;
 pub(crate) use rates::{Frequency, RawConcurrency, RawLimit, RawRate, RawRates, RawToolLimit, RawUncounted};
+pub(crate) use teams::{RawConsent, RawTeam};
 pub(crate) use telemetry::{RawPush, RawPushProtocol, RawTelemetry};
 pub(crate) use toolsets::{RawHints, RawToolset, RawTrust};
 pub(crate) use units::{Size, Time};
@@ -55,14 +57,18 @@ pub(crate) struct Raw {
     pub(crate) log: Option<RawLog>,
     /// How long running calls may take to end when weir stops. Default `25s`.
     pub(crate) drain: Option<Time>,
-    /// A folder with further files, one a team, each with `upstreams`, `mcpServers` and `endpoints` of its own.
+    /// A folder with further files, one a team, each with `upstreams`, `mcpServers` and `endpoints` of its own. Each has the rights
+    /// that `teams` gives it, and no others.
     pub(crate) include: Option<String>,
+    /// The rights of the files in `include`, by their names without the extension. A file that is not here has none.
+    pub(crate) teams: Option<Ordered<RawTeam>>,
     /// The servers behind weir, by id: a lower-case letter, then letters, digits and `-`, at most 24.
     pub(crate) upstreams: Option<Ordered<RawUpstream>>,
     /// The same as MCP clients write it. Keys that are no ids are changed into some; unknown keys are ignored.
     #[serde(rename = "mcpServers")]
     pub(crate) mcp_servers: Option<Ordered<RawMcpServer>>,
-    /// The paths clients use. Absent: `/mcp` with all upstreams, and `/mcp/<id>` for each alone.
+    /// The paths clients use. Absent: `/mcp` with all upstreams, and `/mcp/<id>` for each alone; those of a team's file are there
+    /// as far as `teams` grants these paths.
     pub(crate) endpoints: Option<Ordered<RawEndpoint>>,
     /// Who may connect.
     pub(crate) auth: Option<RawAuth>,
@@ -105,7 +111,7 @@ pub(crate) struct Raw {
 /// A team's file in the `include` folder.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct RawTeam {
+pub(crate) struct RawTeamFile {
     pub(crate) upstreams: Option<Ordered<RawUpstream>>,
     #[serde(rename = "mcpServers")]
     pub(crate) mcp_servers: Option<Ordered<RawMcpServer>>,

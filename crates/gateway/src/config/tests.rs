@@ -10,6 +10,7 @@ mod includes;
 mod messages;
 mod outbound;
 mod settings;
+mod teams;
 mod telemetry;
 
 fn environment(name: &str) -> Option<String> {

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use weir_core::endpoint::{PageSize, Prefix};
-use weir_core::names::{Alphabet, Naming};
+use weir_core::endpoint::{Mode, PageSize, Prefix};
+use weir_core::names::{Alphabet, Naming, UpstreamId};
 use weir_core::schema::{Check, Validation};
 use weir_core::upstream::Deadlines;
 
@@ -40,6 +40,11 @@ impl Defaults {
             prefix,
             page: page(raw.page.as_ref(), PageSize::default(), &Path::at("page"), report),
         }
+    }
+
+    /// An endpoint over these upstreams that says nothing of its own.
+    pub(super) fn everything(&self, upstreams: Vec<UpstreamId>) -> Mode {
+        Mode::Aggregate { upstreams, naming: self.naming.clone(), prefix: self.prefix }
     }
 }
 

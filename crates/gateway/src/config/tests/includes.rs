@@ -7,6 +7,15 @@ fn ids(outcome: &Outcome) -> Vec<String> {
     config.upstreams.iter().map(|plan| plan.settings.id.to_string()).collect()
 }
 
+/// A main file whose teams may have servers on any host of theirs.
+const MAIN: &str = r#"include: teams
+upstreams: { own: { url: "http://own/mcp" } }
+teams:
+  a: { hosts: [a, a2], paths: [/a, /mcp/a*], upstreams: [own] }
+  b: { hosts: [b, b2], paths: [/a, /mcp/b*] }
+  c: { hosts: [own], paths: [/mcp/own] }
+"#;
+
 fn team(id: &str) -> String {
     format!("upstreams: {{ {id}: {{ url: \"http://{id}/mcp\" }} }}\n")
 }
@@ -14,7 +23,7 @@ fn team(id: &str) -> String {
 #[test]
 fn a_bad_team_file_keeps_its_last_good_version_only() {
     let folder = Folder::new("teams");
-    let main = folder.write("weir.yaml", "include: teams\nupstreams: { own: { url: \"http://own/mcp\" } }\n");
+    let main = folder.write("weir.yaml", MAIN);
     folder.write("teams/a.yaml", &team("a"));
     folder.write("teams/b.yaml", &team("b"));
     folder.write("teams/notes.txt", "not a config");
@@ -43,7 +52,10 @@ fn a_bad_team_file_keeps_its_last_good_version_only() {
 fn only_the_configs_own_files_make_it_stale() {
     let folder = Folder::new("stale");
     let rules = |who: &str| format!("permit(principal in Group::\"{who}\", action, resource);");
-    let main = folder.write("weir.yaml", "include: teams\npolicy: { files: [main.cedar] }\n");
+    let main = folder.write(
+        "weir.yaml",
+        "include: teams\nteams: { a: { hosts: [a, a2] }, b: { hosts: [b] } }\npolicy: { files: [main.cedar] }\n",
+    );
     folder.write("main.cedar", &rules("a"));
     folder.write("teams/a.yaml", &team("a"));
     let mut loader = Loader::new(Source::File(main.clone()), &environment);
@@ -57,7 +69,10 @@ fn only_the_configs_own_files_make_it_stale() {
     folder.write("other.cedar", &rules("b"));
     assert!(!loader.is_stale(), "what stands beside it is nothing to it");
     let changes: [(&str, &str); 4] = [
-        ("weir.yaml", "include: teams\npolicy: { files: [main.cedar] }\nlisten: 127.0.0.1:0\n"),
+        (
+            "weir.yaml",
+            "include: teams\nteams: { a: { hosts: [a, a2] }, b: { hosts: [b] } }\npolicy: { files: [main.cedar] }\nlisten: 127.0.0.1:0\n",
+        ),
         ("main.cedar", &rules("b")),
         ("teams/a.yaml", &team("a2")),
         ("teams/b.yaml", &team("b")),
@@ -75,7 +90,7 @@ fn only_the_configs_own_files_make_it_stale() {
 #[test]
 fn a_team_cannot_take_anothers_id_or_path() {
     let folder = Folder::new("clash");
-    let main = folder.write("weir.yaml", "include: teams\nupstreams: { own: { url: \"http://own/mcp\" } }\n");
+    let main = folder.write("weir.yaml", MAIN);
     folder.write("teams/a.yaml", &format!("{}endpoints: {{ /a: {{ upstreams: [a, own] }} }}\n", team("a")));
     folder.write("teams/b.yaml", &format!("{}endpoints: {{ /a: {{ upstream: b }} }}\n", team("b")));
     folder.write("teams/c.yaml", &team("own"));

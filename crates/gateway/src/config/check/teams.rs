@@ -1,0 +1,298 @@
+//! `teams`: the rights of the files in the `include` folder, and each such file held against them.
+
+mod host;
+
+use std::collections::HashMap;
+use std::path::{Component, Path as FilePath};
+
+use weir_core::endpoint::Mode;
+use weir_core::names::EndpointId;
+use weir_core::toolset::Pattern;
+
+use super::super::UpstreamPlan;
+use super::super::raw::{Ordered, RawConsent, RawEndpoint, RawOutbound, RawTeam, RawTeamFile};
+use super::super::report::{Path, Problem, Report};
+use super::mcp_servers::slug;
+use super::rules::Defaults;
+use super::{EVERYTHING, Main, Part, default_endpoint};
+use host::HostPattern;
+
+/// The rights of all teams, by the names of their files without the extension.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TeamGrants(HashMap<String, TeamGrant>);
+
+/// The rights of one team's file. The default grants nothing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TeamGrant {
+    team: String,
+    env: Vec<Pattern>,
+    commands: bool,
+    hosts: Vec<HostPattern>,
+    authorization_servers: Vec<HostPattern>,
+    paths: Vec<Pattern>,
+    upstreams: Vec<Pattern>,
+    files: Vec<Pattern>,
+    trust: bool,
+}
+
+/// Checks `teams`.
+pub(super) fn check(raw: Option<Ordered<RawTeam>>, include: bool, report: &mut Report) -> TeamGrants {
+    let Some(raw) = raw else { return TeamGrants::default() };
+    if !include && !report.blames(&Path::at("include")) {
+        let problem = Problem::error(Path::at("teams"), "means nothing without `include`");
+        report.add(problem.hint("write include: teams, and put the teams' files into that folder"));
+    }
+    let grants = raw.0.into_iter().map(|(team, raw)| {
+        let path = Path::at("teams").key(&team);
+        (team.clone(), grant(team, &raw, &path, report))
+    });
+    TeamGrants(grants.collect())
+}
+
+fn grant(team: String, raw: &RawTeam, path: &Path, report: &mut Report) -> TeamGrant {
+    if team.is_empty() || team.contains('/') {
+        let problem = Problem::error(path.clone(), "is no file name");
+        report.add(problem.hint("write the file's name without its extension: `red` for teams/red.yaml"));
+    }
+    TeamGrant {
+        team,
+        env: patterns(raw.env.as_deref(), &path.key("env"), &VARIABLE, report),
+        commands: raw.commands == Some(RawConsent::Yes),
+        hosts: hosts(raw.hosts.as_deref(), &path.key("hosts"), report),
+        authorization_servers: hosts(raw.authorization_servers.as_deref(), &path.key("authorization_servers"), report),
+        paths: patterns(raw.paths.as_deref(), &path.key("paths"), &ENDPOINT, report),
+        upstreams: patterns(raw.upstreams.as_deref(), &path.key("upstreams"), &UPSTREAM, report),
+        files: patterns(raw.files.as_deref(), &path.key("files"), &FILE, report),
+        trust: raw.trust == Some(RawConsent::Yes),
+    }
+}
+
+/// The syntax of one kind of pattern.
+struct Syntax {
+    is_legal: fn(&str) -> bool,
+    kind: &'static str,
+    hint: &'static str,
+}
+
+const VARIABLE: Syntax = Syntax {
+    is_legal: |text| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_*?".contains(&byte)),
+    kind: "name of an environment variable",
+    hint: "write RED_TOKEN, or RED_* for all that begin so",
+};
+const ENDPOINT: Syntax = Syntax {
+    is_legal: |text| text.starts_with('/'),
+    kind: "path of an endpoint",
+    hint: "write /mcp/red, or /mcp/red/* for all below it",
+};
+const UPSTREAM: Syntax = Syntax {
+    is_legal: |text| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-*?".contains(&byte)),
+    kind: "id of an upstream",
+    hint: "write search, or shared-* for all that begin so",
+};
+const FILE: Syntax = Syntax {
+    is_legal: |text| !has_parent(FilePath::new(text)),
+    kind: "path of a file",
+    hint: "write teams/red/* for the files of a folder beside the config",
+};
+
+fn patterns(raw: Option<&[String]>, path: &Path, syntax: &Syntax, report: &mut Report) -> Vec<Pattern> {
+    let mut patterns = Vec::new();
+    for (n, text) in raw.unwrap_or_default().iter().enumerate() {
+        if text.is_empty() || !(syntax.is_legal)(text) {
+            report.add(Problem::error(path.key(n), format!("is no {}", syntax.kind)).hint(syntax.hint));
+        } else {
+            patterns.push(Pattern::new(text));
+        }
+    }
+    patterns
+}
+
+fn hosts(raw: Option<&[String]>, path: &Path, report: &mut Report) -> Vec<HostPattern> {
+    let mut hosts = Vec::new();
+    for (n, text) in raw.unwrap_or_default().iter().enumerate() {
+        match HostPattern::parse(text) {
+            Some(host) => hosts.push(host),
+            None => report.add(
+                Problem::error(path.key(n), format!("`{text}` is no host"))
+                    .hint("write red.example.com, red.example.com:8443, or *.red.example.com"),
+            ),
+        }
+    }
+    hosts
+}
+
+impl TeamGrants {
+    /// The rights of a file; one that `teams` does not name has none.
+    pub(crate) fn of(&self, file: &FilePath) -> TeamGrant {
+        let team = file.file_stem().and_then(|stem| stem.to_str());
+        let named = team.and_then(|team| self.0.get(team)).cloned();
+        named.unwrap_or_else(|| TeamGrant { team: team.unwrap_or("NAME").to_owned(), ..TeamGrant::default() })
+    }
+
+    /// Warns of rights that no file has: probably a name is misspelt.
+    pub(crate) fn warn_of_missing<'a>(&self, files: impl Iterator<Item = &'a std::path::PathBuf>, report: &mut Report) {
+        let files: Vec<&str> = files.filter_map(|file| file.file_stem()?.to_str()).collect();
+        let mut missing: Vec<&String> = self.0.keys().filter(|team| !files.contains(&team.as_str())).collect();
+        missing.sort_unstable();
+        for team in missing {
+            report.add(Problem::warning(Path::at("teams").key(team), "there is no file of this name in `include`"));
+        }
+    }
+}
+
+fn fits(patterns: &[Pattern], text: &str) -> bool {
+    patterns.iter().any(|pattern| pattern.fits(text))
+}
+
+impl TeamGrant {
+    /// Whether the file's `${NAME}` may name this variable.
+    pub(crate) fn has_variable(&self, name: &str) -> bool {
+        fits(&self.env, name)
+    }
+
+    /// The place in the main file that grants a right.
+    pub(crate) fn place(&self, right: &str) -> Path {
+        Path::at("teams").key(&self.team).key(right)
+    }
+
+    fn refused(&self, path: Path, problem: &str, right: &str) -> Problem {
+        Problem::error(path, format!("{problem}, which the main file does not grant to this one"))
+            .hint(format!("see {} in the main file", self.place(right)))
+    }
+}
+
+/// Holds a team's file against its rights. `standing`: the parts of the files read before.
+pub(super) fn judge(raw: &RawTeamFile, grant: &TeamGrant, defaults: &Defaults, standing: &Part, report: &mut Report) {
+    for (id, upstream) in raw.upstreams.iter().flat_map(|upstreams| &upstreams.0) {
+        let path = Path::at("upstreams").key(id);
+        reached(grant, (upstream.command.as_ref(), upstream.url.as_ref()), &path, report);
+        if let Some(auth) = &upstream.auth {
+            authorized(grant, auth, &path.key("auth"), report);
+        }
+        if let Some(file) = &upstream.ca_file {
+            opened(grant, file, (&defaults.folder, path.key("ca_file")), report);
+        }
+        if upstream.trust.is_some() && !grant.trust {
+            report.add(grant.refused(path.key("trust"), "is about what rules believe", "trust"));
+        }
+    }
+    for (id, server) in raw.mcp_servers.iter().flat_map(|servers| &servers.0) {
+        let path = Path::at("mcpServers").key(id);
+        reached(grant, (server.command.as_ref(), server.url.as_ref()), &path, report);
+    }
+    let own = own_ids(raw);
+    for (text, endpoint) in raw.endpoints.iter().flat_map(|endpoints| &endpoints.0) {
+        let path = Path::at("endpoints").key(text);
+        if !fits(&grant.paths, text) {
+            report.add(grant.refused(path.clone(), "is a path", "paths"));
+        }
+        let foreign = |id: &str| {
+            !own.iter().any(|own| own == id) && standing.upstreams.iter().any(|plan| plan.settings.id.as_str() == id)
+        };
+        shown(grant, endpoint, foreign, (&defaults.folder, &path), report);
+    }
+}
+
+/// The ids of the upstreams that a file brings.
+fn own_ids(raw: &RawTeamFile) -> Vec<String> {
+    let upstreams = raw.upstreams.iter().flat_map(|upstreams| &upstreams.0).map(|(id, _)| id.clone());
+    let servers = raw.mcp_servers.iter().flat_map(|servers| &servers.0).map(|(key, _)| slug(key));
+    upstreams.chain(servers).collect()
+}
+
+/// The program or host behind an upstream.
+fn reached(grant: &TeamGrant, (command, url): (Option<&String>, Option<&String>), path: &Path, report: &mut Report) {
+    if command.is_some() && !grant.commands {
+        report.add(grant.refused(path.key("command"), "starts a program", "commands"));
+    }
+    if let Some(url) = url {
+        dialled(grant, (&grant.hosts, "hosts"), url, (path.key("url"), report));
+    }
+}
+
+/// The authorization servers of an upstream: its client secret goes there, and with an exchange the tokens of callers.
+fn authorized(grant: &TeamGrant, auth: &RawOutbound, path: &Path, report: &mut Report) {
+    for (key, url) in [("issuer", &auth.issuer), ("token_endpoint", &auth.token_endpoint)] {
+        if let Some(url) = url {
+            let right = (grant.authorization_servers.as_slice(), "authorization_servers");
+            dialled(grant, right, url, (path.key(key), report));
+        }
+    }
+}
+
+/// A URL's host against the granted ones. A text that is no URL is refused by the checks of its key.
+fn dialled(grant: &TeamGrant, right: (&[HostPattern], &str), url: &str, (path, report): (Path, &mut Report)) {
+    let Ok(url) = url.parse::<http::Uri>() else { return };
+    if url.host().is_some() && !right.0.iter().any(|host| host.fits(&url)) {
+        report.add(grant.refused(path, "leads to a host", right.1));
+    }
+}
+
+/// What an endpoint shows, and on whose word.
+fn shown(
+    grant: &TeamGrant,
+    endpoint: &RawEndpoint,
+    foreign: impl Fn(&str) -> bool,
+    (folder, path): (&FilePath, &Path),
+    report: &mut Report,
+) {
+    let one = endpoint.upstream.iter().map(|id| (path.key("upstream"), id));
+    let listed = endpoint.upstreams.iter().flatten().enumerate();
+    for (path, id) in one.chain(listed.map(|(n, id)| (path.key("upstreams").key(n), id))) {
+        if foreign(id) && !fits(&grant.upstreams, id) {
+            report.add(grant.refused(path, "shows an upstream of another file", "upstreams"));
+        }
+    }
+    let annotations = endpoint.tools.as_ref().and_then(|tools| tools.annotations.as_ref());
+    if annotations.is_some() && !grant.trust {
+        let path = path.key("tools").key("annotations");
+        report.add(grant.refused(path, "is about what rules believe", "trust"));
+    }
+    let files = endpoint.policy.iter().flat_map(|policy| policy.files.iter().flatten());
+    for (n, file) in files.enumerate() {
+        opened(grant, file, (folder, path.key("policy").key("files").key(n)), report);
+    }
+}
+
+/// A file that weir would read for the team: a plain file, under a granted name, that does not link out of its folder.
+fn opened(grant: &TeamGrant, name: &str, (folder, path): (&FilePath, Path), report: &mut Report) {
+    if has_parent(FilePath::new(name)) || !fits(&grant.files, name) {
+        report.add(grant.refused(path, "names a file", "files"));
+        return;
+    }
+    let file = folder.join(name);
+    let within =
+        |file: &FilePath| Some(std::fs::canonicalize(file).ok()?.starts_with(file.parent()?.canonicalize().ok()?));
+    // A file that is missing is complained of when it is read.
+    if file.exists() && (within(&file) != Some(true) || !file.is_file()) {
+        report.add(Problem::error(path, "is no plain file in its folder").hint("put the file itself there"));
+    }
+}
+
+/// Whether a path leaves a folder on its way.
+fn has_parent(file: &FilePath) -> bool {
+    file.components().any(|part| part == Component::ParentDir)
+}
+
+/// Adds the upstreams of a file that names no endpoints to the default ones, as far as their paths are granted.
+pub(crate) fn show_by_default(main: &mut Main, added: &[UpstreamPlan], grant: &TeamGrant) {
+    let (endpoints, defaults) = (&mut main.config.endpoints, &main.defaults);
+    for id in added.iter().map(|plan| &plan.settings.id) {
+        let everything = endpoints.iter_mut().find(|endpoint| endpoint.id.as_str() == EVERYTHING);
+        match everything.map(|endpoint| &mut endpoint.mode) {
+            Some(Mode::Aggregate { upstreams, .. }) if main.has_default_endpoint && fits(&grant.paths, EVERYTHING) => {
+                upstreams.push(id.clone());
+            }
+            None if fits(&grant.paths, EVERYTHING) => {
+                endpoints.push(default_endpoint(EVERYTHING, defaults.everything(vec![id.clone()]), defaults));
+                main.has_default_endpoint = true;
+            }
+            _ => {}
+        }
+        let alone = format!("{EVERYTHING}/{id}");
+        let taken = endpoints.iter().any(|endpoint| endpoint.id == EndpointId::new(&alone));
+        if !taken && fits(&grant.paths, &alone) {
+            endpoints.push(default_endpoint(&alone, Mode::Transparent(id.clone()), defaults));
+        }
+    }
+}
