@@ -116,6 +116,9 @@ enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Be the parent of child processes; weir starts this by itself (see `keeper::run_if_asked`)
+    #[command(hide = true)]
+    Keeper,
     /// Print a page of the documentation that is made from the code
     #[command(hide = true)]
     Docs {
@@ -182,6 +185,7 @@ pub async fn run(inherited: Result<Inherited, String>) -> ExitCode {
         Command::Keygen => print(&keygen()),
         Command::Apikey { subject } => print(&apikey::apikey(&subject)),
         Command::Completions { shell } => completions(shell),
+        Command::Keeper => fail(USAGE, "weir starts its keeper by itself, and it takes no options"),
         Command::Docs { page: Page::Configuration } => print(&crate::docs::configuration()),
         Command::Docs { page: Page::Errors } => print(&crate::docs::errors()),
         Command::Docs { page: Page::Metrics } => print(&crate::docs::metrics()),

@@ -27,6 +27,7 @@ pub(crate) use successor::{Program, Successor};
 const CLIENTS: &str = "clients";
 const OPERATORS: &str = "operators";
 const LINE: &str = "handover";
+const KEEPER: &str = "keeper";
 
 /// What a process leaves to the next one.
 #[derive(Debug, Default)]
@@ -39,6 +40,8 @@ pub(crate) struct Estate {
     pub(crate) sealing: Option<Sealing>,
     /// What it said last.
     pub(crate) will: Will,
+    /// The pipe to the keeper of its child processes.
+    pub(crate) keeper: Option<UnixStream>,
 }
 
 /// The key of a weir without `keys` in its config: what it sealed opens in this process and its successors.
@@ -77,6 +80,7 @@ pub struct Inherited {
     clients: Option<TcpListener>,
     operators: Option<TcpListener>,
     line: Option<UnixStream>,
+    keeper: Option<UnixStream>,
 }
 
 impl Inherited {
@@ -90,12 +94,16 @@ impl Inherited {
         let mut names = names.split(':');
         let mut given = ListenFd::from_env();
         let mut own = Self::default();
+        let (family, kind) = (socket2::Domain::UNIX.into(), socket2::Type::STREAM.into());
         for at in 0..given.len() {
             let wrong = |error: std::io::Error| format!("socket {at} that weir was started with: {error}");
             let place = match names.next().unwrap_or_default() {
                 LINE => {
-                    let (family, kind) = (socket2::Domain::UNIX.into(), socket2::Type::STREAM.into());
                     own.line = given.take_custom(at, family, kind, "line to the process before").map_err(wrong)?;
+                    continue;
+                }
+                KEEPER => {
+                    own.keeper = given.take_custom(at, family, kind, "pipe to the keeper").map_err(wrong)?;
                     continue;
                 }
                 OPERATORS => &mut own.operators,
@@ -116,7 +124,7 @@ impl Inherited {
     /// # Errors
     /// It says what this one does not understand, or nothing.
     pub(crate) fn open(self) -> Result<(Estate, Option<Predecessor>), String> {
-        let Self { clients, operators, line } = self;
+        let Self { clients, operators, line, keeper } = self;
         let (sealing, predecessor) = match line {
             None => (None, None),
             Some(line) => {
@@ -125,6 +133,6 @@ impl Inherited {
                 (Some(sealing), Some(predecessor))
             }
         };
-        Ok((Estate { clients, operators, sealing, will: Will::default() }, predecessor))
+        Ok((Estate { clients, operators, sealing, will: Will::default(), keeper }, predecessor))
     }
 }

@@ -12,6 +12,7 @@ mod docs;
 mod explain;
 pub mod fuzzing;
 mod handover;
+pub mod keeper;
 mod limits;
 mod login;
 mod memory;

@@ -7,6 +7,9 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    if let Some(code) = weir_gateway::keeper::run_if_asked() {
+        return code;
+    }
     // Before there are threads: it reads and changes the environment.
     let inherited = weir_gateway::Inherited::take();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

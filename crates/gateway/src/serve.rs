@@ -7,6 +7,7 @@ use std::sync::Arc;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
+use weir_upstream::keeper::Keeper;
 
 use crate::admin::Levers;
 use crate::audit::Auditing;
@@ -74,7 +75,11 @@ async fn run(
         }
     }
     let signals = Signals::new();
-    let (mut signals, mut weir) = match (signals, Weir::start_with(config.clone(), estate).await) {
+    let keeper = Keeper::new(program.keeper());
+    if let Some(Err(error)) = estate.keeper.take().map(|pipe| keeper.take_over(pipe)) {
+        tracing::warn!(%error, "the keeper of the process before cannot be had: this one starts its own");
+    }
+    let (mut signals, mut weir) = match (signals, Weir::start_with(config.clone(), estate, keeper).await) {
         (Ok(signals), Ok(weir)) => (signals, weir),
         (Err(error), _) => return cannot_start(&format!("signals cannot be heard: {error}")),
         (_, Err(error)) => return cannot_start(&error.to_string()),

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_core::Catalog;
 use weir_core::port::Action;
 use weir_core::telemetry::{instruments, unix_seconds};
+use weir_upstream::keeper::Keeper;
 
 use crate::admin::{Admin, Levers};
 use crate::config::{Config, Loader, Report, Source};
@@ -39,23 +40,28 @@ pub struct Weir {
 
 impl Weir {
     /// Starts with a checked config. Returns once both listeners accept and the config is applied; upstreams may still
-    /// be on their way. Must be called inside a tokio runtime.
+    /// be on their way. Must be called inside a tokio runtime. Upstreams with a `command` cannot be started by it: their keeper is
+    /// the `weir` program.
     ///
     /// # Errors
     /// [`StartError`]: nothing runs then.
     pub async fn start(config: Arc<Config>) -> Result<Self, StartError> {
-        Self::start_with(config, Estate::default()).await
+        Self::start_with(config, Estate::default(), Keeper::none()).await
     }
 
-    /// The same with what the process before left.
-    pub(crate) async fn start_with(config: Arc<Config>, estate: Estate) -> Result<Self, StartError> {
+    /// The same with what the process before left, and the keeper of child processes.
+    pub(crate) async fn start_with(
+        config: Arc<Config>,
+        estate: Estate,
+        keeper: Arc<Keeper>,
+    ) -> Result<Self, StartError> {
         // Boxed: it happens once, and whoever waits for it must not make room for all of it.
-        Box::pin(Self::assemble(config, estate)).await
+        Box::pin(Self::assemble(config, estate, keeper)).await
     }
 
-    async fn assemble(config: Arc<Config>, estate: Estate) -> Result<Self, StartError> {
-        let Estate { clients, operators, sealing, will } = estate;
-        let base = Base::new(&config, sealing);
+    async fn assemble(config: Arc<Config>, estate: Estate, keeper: Arc<Keeper>) -> Result<Self, StartError> {
+        let Estate { clients, operators, sealing, will, keeper: _ } = estate;
+        let base = Base::new(&config, sealing, keeper);
         let telemetry = Telemetry::start(&config.telemetry, base.metrics.clone(), base.factory.clone())?;
         let upstreams = build(&config, &[], &base.factory)?;
         let deciders = Deciders::start(&config, &base, will.left()).await?;

@@ -14,6 +14,7 @@ use weir_wire::write::ObjectWriter;
 
 use crate::credential::Credentials;
 use crate::fetch::Fetcher;
+use crate::keeper::Keeper;
 use crate::post::Poster;
 use crate::server::{Line, Server};
 use crate::settings::{HttpSettings, Settings, Transport};
@@ -30,6 +31,8 @@ pub struct Ports {
     pub random: Arc<dyn Random>,
     /// Where clients hear what servers say outside of their calls.
     pub bells: Arc<Bells>,
+    /// The process that starts stdio servers and ends them with weir.
+    pub keeper: Arc<Keeper>,
 }
 
 /// Who weir says it is, to every server: never the client's own name.
@@ -93,9 +96,12 @@ impl Factory {
                 });
                 Line::Http(Box::new(HttpServer::new(site.clone(), http, credentials, protocol, session)))
             }
-            Transport::Stdio(settings) => {
-                Line::Stdio(Box::new(StdioServer::new(site.clone(), Origin::Process(settings), protocol, session)))
-            }
+            Transport::Stdio(settings) => Line::Stdio(Box::new(StdioServer::new(
+                site.clone(),
+                Origin::Process(settings, self.ports.keeper.clone()),
+                protocol,
+                session,
+            ))),
         };
         Ok(Arc::new(Server::new(site, line, baggage)))
     }

@@ -16,6 +16,7 @@ mod fetch;
 mod guard;
 mod inbox;
 mod judgment;
+pub mod keeper;
 mod line;
 mod listing;
 mod names;

@@ -1,7 +1,8 @@
 //! How often something that keeps failing is tried again: full jitter between nothing and a ceiling that doubles from
 //! 100 ms to 30 s. Sans-IO: time and randomness are arguments.
 //!
-//! Used where an attempt is costly for the other side: opening a session, starting a process, asking for the era.
+//! Used where an attempt is costly for the other side: opening a session, starting a process, asking for the era. A stream or a
+//! process that ended is never taken up again at once, whatever the server asks for: see [`least`].
 
 use std::time::Duration;
 
@@ -50,10 +51,22 @@ impl Pace {
 
     /// It failed at `now`.
     pub(crate) fn failed(&mut self, now: Duration, random: &dyn Random) {
-        let ceiling = FIRST.saturating_mul(1 << self.failures.min(16)).min(LAST);
+        let ceiling = least(self.failures);
         self.failures = self.failures.saturating_add(1);
         self.not_before = now + jitter(ceiling, random);
     }
+
+    /// It ended at `now`, and was begun in vain: the wait is at least half of its ceiling, and never under 100 ms.
+    pub(crate) fn ended(&mut self, now: Duration, random: &dyn Random) {
+        let ceiling = least(self.failures);
+        self.failed(now, random);
+        self.not_before = self.not_before.max(now + (ceiling / 2).max(FIRST));
+    }
+}
+
+/// The least wait before something is taken up again that ended so many times in a row: 100 ms, doubled each time, up to 30 s.
+pub(crate) fn least(times: u32) -> Duration {
+    FIRST.saturating_mul(1 << times.min(16)).min(LAST)
 }
 
 /// A random part of `ceiling`, all of it at the most.
@@ -88,5 +101,15 @@ mod tests {
         assert_eq!(pace.admit(Duration::ZERO), Ok(()), "full jitter goes down to nothing");
         pace.succeeded();
         assert_eq!(pace.admit(Duration::ZERO), Ok(()));
+    }
+
+    #[test]
+    fn what_ended_is_taken_up_again_after_at_least_100_ms_that_double() {
+        let mut pace = Pace::default();
+        let waits = [(); 5].map(|()| {
+            pace.ended(Duration::ZERO, &Always(0));
+            pace.admit(Duration::ZERO).err().map(|wait| wait.as_millis())
+        });
+        assert_eq!(waits, [100, 100, 200, 400, 800].map(Some), "half of the ceiling, also where chance says nothing");
     }
 }

@@ -4,9 +4,11 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use arc_swap::ArcSwapOption;
+
+use crate::pace::Pace;
 
 /// The places.
 #[derive(Debug)]
@@ -20,6 +22,8 @@ pub(crate) struct Slots<K, T> {
 pub(crate) struct Slot<T> {
     pub(crate) current: ArcSwapOption<T>,
     pub(crate) opening: tokio::sync::Mutex<()>,
+    /// How soon another one is opened here, where the ones before ended early.
+    pub(crate) pace: Mutex<Pace>,
     used: AtomicU64,
 }
 
@@ -88,7 +92,12 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
 
 impl<T> Default for Slot<T> {
     fn default() -> Self {
-        Self { current: ArcSwapOption::empty(), opening: tokio::sync::Mutex::default(), used: AtomicU64::new(0) }
+        Self {
+            current: ArcSwapOption::empty(),
+            opening: tokio::sync::Mutex::default(),
+            pace: Mutex::default(),
+            used: AtomicU64::new(0),
+        }
     }
 }
 

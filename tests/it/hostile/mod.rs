@@ -4,5 +4,6 @@
 //! `cargo xtask hostile` runs this module against the release build, ignored tests included; `cargo xtask test` runs the
 //! tests that are not ignored. Each submodule is one kind of attacker; what several need stands in `weir-testkit`.
 
+mod children;
 mod flow;
 mod teams;

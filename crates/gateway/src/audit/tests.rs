@@ -65,6 +65,7 @@ fn factory() -> Factory {
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(FakeRandom::new(7)),
         bells: Arc::default(),
+        keeper: weir_upstream::keeper::Keeper::none(),
     };
     Factory::new(ports, weir_upstream::Identity::new("weir", "0"))
 }

@@ -14,9 +14,11 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::Child;
 use weir_policy::audit::Head;
+use weir_upstream::keeper::KeeperProgram;
 
 use super::line::{ENDED, GO, GREETING, PREPARED, SERVING, say};
-use super::{CLIENTS, Estate, LINE, OPERATORS};
+use super::{CLIENTS, Estate, KEEPER, LINE, OPERATORS};
+use crate::keeper::KEEPER_COMMAND;
 use crate::weir::Weir;
 
 /// The first descriptor by systemd's protocol.
@@ -39,6 +41,13 @@ impl Program {
     /// The system does not say where the program is.
     pub(crate) fn own() -> io::Result<Self> {
         Ok(Self { path: std::env::current_exe()?, arguments: std::env::args_os().skip(1).collect() })
+    }
+
+    /// This program as the keeper of child processes: the very file that runs, also where another stands at its path by now.
+    pub(crate) fn keeper(&self) -> KeeperProgram {
+        let own = PathBuf::from("/proc/self/exe");
+        let path = if own.exists() { own } else { self.path.clone() };
+        KeeperProgram { path, args: vec![KEEPER_COMMAND.into()], env: Vec::new() }
     }
 
     /// Starts it again beside `weir`, and returns once it serves. `weir` serves all the while, and goes on
@@ -68,12 +77,12 @@ impl Program {
 
     /// The process itself, with the sockets, and this end of the line.
     fn start(&self, estate: Estate) -> io::Result<(StdStream, Child)> {
-        let Estate { clients, operators, sealing, will: _ } = estate;
+        let Estate { clients, operators, sealing, will: _, keeper } = estate;
         let (own, other) = StdStream::pair()?;
         let key = sealing.map(|sealing| sealing.text()).unwrap_or_default();
         say(&own, &format!("{GREETING} {key}"))?;
         let sockets = [(CLIENTS, clients.map(OwnedFd::from)), (OPERATORS, operators.map(OwnedFd::from))];
-        let sockets = sockets.into_iter().chain([(LINE, Some(other.into()))]);
+        let sockets = sockets.into_iter().chain([(LINE, Some(other.into())), (KEEPER, keeper.map(OwnedFd::from))]);
         let (names, sockets): (Vec<&str>, Vec<OwnedFd>) =
             sockets.filter_map(|(name, socket)| Some((name, socket?))).unzip();
         let mut command = Command::new(&self.path);

@@ -102,6 +102,7 @@ mod tests {
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
             bells: Arc::<Bells>::default(),
+            keeper: weir_upstream::keeper::Keeper::none(),
         };
         let factory = Arc::new(Factory::new(ports, Identity::new("weir", "0")));
         let none = TelemetryPlan::default();

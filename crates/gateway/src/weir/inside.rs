@@ -13,6 +13,7 @@ use weir_policy::audit::Head;
 use weir_policy::limit::Limits;
 use weir_policy::rules::Rules;
 use weir_store::{MemoryCounters, MemoryParking, MemoryRecords, MemoryReplays};
+use weir_upstream::keeper::Keeper;
 use weir_upstream::{Factory, Identity};
 
 use super::applied::{Built, topology};
@@ -36,11 +37,13 @@ pub(super) struct Base {
     /// Where clients are called.
     pub(super) bells: Arc<Bells>,
     pub(super) factory: Arc<Factory>,
+    /// The parent of the child processes of upstreams.
+    pub(super) keeper: Arc<Keeper>,
 }
 
 impl Base {
     /// `sealing` is the key that a process before left.
-    pub(super) fn new(config: &Config, sealing: Option<Sealing>) -> Self {
+    pub(super) fn new(config: &Config, sealing: Option<Sealing>, keeper: Arc<Keeper>) -> Self {
         // First: an instrument that is used before it is installed measures nothing for ever.
         let metrics = Metrics::install(config.telemetry.measured);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -48,9 +51,14 @@ impl Base {
         let sealing = sealing.unwrap_or_else(|| Sealing::fresh(&*random));
         let sealer = sealer(config, &sealing);
         let bells = Arc::<Bells>::default();
-        let ports = weir_upstream::Ports { clock: clock.clone(), random: random.clone(), bells: bells.clone() };
+        let ports = weir_upstream::Ports {
+            clock: clock.clone(),
+            random: random.clone(),
+            bells: bells.clone(),
+            keeper: keeper.clone(),
+        };
         let factory = Arc::new(Factory::new(ports, Identity::new("weir", env!("CARGO_PKG_VERSION"))));
-        Self { metrics, clock, random, sealing, sealer, bells, factory }
+        Self { metrics, clock, random, sealing, sealer, bells, factory, keeper }
     }
 }
 

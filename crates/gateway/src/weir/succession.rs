@@ -19,6 +19,7 @@ impl Weir {
             operators: operators.map(Into::into),
             sealing: Some(self.inside.base.sealing.clone()),
             will: Will::default(),
+            keeper: self.inside.base.keeper.pipe_to_pass_on()?.map(Into::into),
         })
     }
 

@@ -1,27 +1,21 @@
-//! One child process: started in a group of its own, its three streams served, ended with its whole group.
+//! One child process: started by the keeper, its three streams served, ended with all that it started.
 
-use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weir_core::{Failure, FailureKind};
 
 use super::environment;
 use super::pipe::Pipe;
-use super::tail::Tail;
+use super::tail::{LineRate, Tail};
+use crate::keeper::{ChildLine, ChildSpec, Keeper, KeptChild};
 use crate::settings::StdioSettings;
 use crate::site::Site;
-
-/// How long a process may take to end by itself, after its input is closed and after it is asked to.
-const CLOSING: Duration = Duration::from_millis(500);
-const TERMINATING: Duration = Duration::from_secs(5);
 
 /// A running child.
 #[derive(Debug)]
@@ -33,28 +27,25 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts the process. Its command, arguments and directory come from the config alone.
+    /// Has the process started. Its command, arguments and directory come from the config alone.
     ///
     /// # Errors
     /// `Unavailable` where it cannot be started.
-    pub(crate) fn start(site: &Arc<Site>, settings: &StdioSettings) -> Result<Self, Failure> {
-        let mut command = Command::new(&settings.command);
-        command.args(&settings.args).env_clear().process_group(0).kill_on_drop(true);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        for (name, value) in environment::variables(|name| std::env::var(name).ok(), &settings.env) {
-            command.env(name, value.expose());
-        }
-        if let Some(cwd) = &settings.cwd {
-            command.current_dir(cwd);
-        }
-        let failed = || site.fail(FailureKind::Unavailable, "The upstream's process cannot be started");
-        let mut process = command.spawn().map_err(|error| failed().because(error))?;
-        let (Some(input), Some(output), Some(errors)) =
-            (process.stdin.take(), process.stdout.take(), process.stderr.take())
-        else {
-            return Err(failed());
+    pub(crate) async fn start(
+        site: &Arc<Site>,
+        keeper: &Arc<Keeper>,
+        settings: &StdioSettings,
+    ) -> Result<Self, Failure> {
+        let env = environment::variables(|name| std::env::var(name).ok(), &settings.env);
+        let spec = ChildSpec {
+            command: settings.command.clone(),
+            args: settings.args.clone(),
+            env: env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect(),
+            cwd: settings.cwd.clone(),
         };
-        let group = Group(process.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw));
+        let failed = || site.fail(FailureKind::Unavailable, "The upstream's process cannot be started");
+        let started = keeper.start(&spec).await.map_err(|error| failed().because(error))?;
+        let KeptChild { input, output, errors, line } = started;
         let (pipe, out) = Pipe::new(site.clone());
         let child = Self {
             pipe: pipe.clone(),
@@ -63,11 +54,12 @@ impl Child {
             ended: CancellationToken::new(),
         };
         site.sessions(1);
-        site.spawn(write(input, out, site.clone(), child.stop.clone()));
+        let closed = CancellationToken::new();
+        site.spawn(write(input, out, site.clone(), closed.clone()));
         site.spawn(read(output, pipe.clone()));
         site.spawn(drain(errors, site.clone(), child.errors.clone()));
         let watched = Watched { site: site.clone(), pipe, ended: child.ended.clone() };
-        site.spawn(supervise(process, group, child.stop.clone(), watched));
+        site.spawn(supervise(line, (child.stop.clone(), closed), watched));
         Ok(child)
     }
 
@@ -120,47 +112,24 @@ impl Drop for Watched {
     }
 }
 
-/// A process group. Whatever is left of it when this is dropped is killed.
-struct Group(Option<Pid>);
-
-impl Group {
-    fn signal(&self, signal: Signal) {
-        if let Some(group) = self.0 {
-            // The group is gone where its last process has ended.
-            let _gone = killpg(group, signal);
-        }
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.signal(Signal::SIGKILL);
-    }
-}
-
-/// Waits for the end, or makes it: input closed, SIGTERM to the group, SIGKILL to the group.
-async fn supervise(mut process: tokio::process::Child, group: Group, stop: CancellationToken, watched: Watched) {
+/// Waits for the end, or makes it: with the input closed, the keeper sends SIGTERM and SIGKILL in their times, and ends what the
+/// process started.
+async fn supervise(mut line: ChildLine, (stop, input): (CancellationToken, CancellationToken), watched: Watched) {
     let status = tokio::select! {
-        status = process.wait() => status,
+        status = line.ended() => status,
         () = stop.cancelled() => {
             watched.pipe.close("weir ended the process");
-            match tokio::time::timeout(CLOSING, process.wait()).await {
-                Ok(status) => status,
-                Err(_) => {
-                    group.signal(Signal::SIGTERM);
-                    match tokio::time::timeout(TERMINATING, process.wait()).await {
-                        Ok(status) => status,
-                        Err(_) => {
-                            group.signal(Signal::SIGKILL);
-                            process.wait().await
-                        }
-                    }
+            match line.close().await {
+                Some(ended) => ended,
+                None => {
+                    input.cancel();
+                    line.ended().await
                 }
             }
         }
     };
-    // Children of the child that did not end with it.
-    drop(group);
+    // Its input closes, also where the process was lost and may run on.
+    input.cancel();
     let why = match status {
         Ok(status) => format!("the process ended: {status}"),
         Err(error) => format!("the process was lost: {error}"),
@@ -169,8 +138,8 @@ async fn supervise(mut process: tokio::process::Child, group: Group, stop: Cance
     watched.pipe.close(&why);
 }
 
-/// Writes messages, a line each, until the child is to end or does not read any more.
-async fn write(mut input: ChildStdin, mut out: mpsc::Receiver<Bytes>, site: Arc<Site>, stop: CancellationToken) {
+/// Writes messages, a line each, until the child's input is to be closed or it does not read any more.
+async fn write(mut input: Sender, mut out: mpsc::Receiver<Bytes>, site: Arc<Site>, stop: CancellationToken) {
     loop {
         let message = tokio::select! {
             () = stop.cancelled() => return,
@@ -195,7 +164,7 @@ async fn write(mut input: ChildStdin, mut out: mpsc::Receiver<Bytes>, site: Arc<
 }
 
 /// Reads lines until the child closes its output or sends one that is too long.
-async fn read(mut output: ChildStdout, pipe: Arc<Pipe>) {
+async fn read(mut output: Receiver, pipe: Arc<Pipe>) {
     let most = pipe.site.bounds.max_reply;
     let mut held = BytesMut::with_capacity(16 << 10);
     let mut searched = 0;
@@ -221,12 +190,34 @@ async fn read(mut output: ChildStdout, pipe: Arc<Pipe>) {
     }
 }
 
-/// Reads what the child says of itself into the log.
-async fn drain(mut errors: ChildStderr, site: Arc<Site>, tail: Arc<Tail>) {
+/// Reads what the child says of itself into the log, which takes so many lines a second and then their count.
+async fn drain(mut errors: Receiver, site: Arc<Site>, tail: Arc<Tail>) {
+    let omitted = |lines: Option<u64>| {
+        if let Some(lines) = lines {
+            tracing::warn!(upstream = %site.id, lines, "lines of a child process were left out of the log");
+        }
+    };
+    let mut rate = LineRate::new(Instant::now());
     let mut chunk = [0; 4096];
-    while let Ok(length @ 1..) = errors.read(&mut chunk).await {
+    loop {
+        let read = match rate.due() {
+            None => errors.read(&mut chunk).await,
+            Some(due) => match tokio::time::timeout_at(due, errors.read(&mut chunk)).await {
+                Ok(read) => read,
+                Err(_) => {
+                    omitted(rate.omitted(Instant::now()));
+                    continue;
+                }
+            },
+        };
+        let Ok(length @ 1..) = read else { break };
+        let now = Instant::now();
         tail.take(&chunk[..length], |line| {
-            tracing::info!(upstream = %site.id, stderr = line, "child process");
+            omitted(rate.omitted(now));
+            if rate.admits() {
+                tracing::info!(upstream = %site.id, stderr = line, "child process");
+            }
         });
     }
+    omitted(rate.rest());
 }

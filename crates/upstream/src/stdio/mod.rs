@@ -13,7 +13,7 @@ mod updates;
 mod watching;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -28,7 +28,8 @@ use weir_era::lower;
 use weir_wire::LogLevel;
 use weir_wire::method::Method;
 
-use crate::pace::Pace;
+use crate::keeper::Keeper;
+use crate::pace::{Pace, least};
 use crate::refusal::Refusal;
 use crate::settings::{Protocol, Sharing, StdioSettings};
 use crate::site::Site;
@@ -86,8 +87,8 @@ const MOST_AT_ONCE: u8 = 4;
 /// Where lines come from.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// A process for each.
-    Process(StdioSettings),
+    /// A process for each, started by the keeper.
+    Process(StdioSettings, Arc<Keeper>),
     /// A stream of HTTP+SSE for each, and what is posted.
     Line(Http),
 }
@@ -95,7 +96,7 @@ pub(crate) enum Origin {
 impl Origin {
     async fn start(&self, site: &Arc<Site>) -> Result<Child, Failure> {
         match self {
-            Self::Process(settings) => Child::start(site, settings),
+            Self::Process(settings, keeper) => Child::start(site, keeper, settings).await,
             Self::Line(http) => sse::connect(site, http).await,
         }
     }
@@ -103,7 +104,7 @@ impl Origin {
     /// How many there may be where each principal has its own.
     fn most(&self, site: &Site) -> usize {
         match self {
-            Self::Process(settings) => settings.max_processes,
+            Self::Process(settings, _) => settings.max_processes,
             Self::Line(_) => site.bounds.sessions,
         }
     }
@@ -111,7 +112,7 @@ impl Origin {
     /// How long one may take until it has answered the first message.
     fn patience(&self) -> Duration {
         match self {
-            Self::Process(settings) => settings.start,
+            Self::Process(settings, _) => settings.start,
             Self::Line(_) => Deadlines::LIST.hard,
         }
     }
@@ -290,20 +291,25 @@ impl StdioServer {
         if let Some(running) = alive(&slot) {
             return Ok(running);
         }
-        let running = Arc::new(self.restart(slot.current.swap(None), clients).await?);
+        let running = Arc::new(self.restart(&slot, clients).await?);
         slot.current.store(Some(running.clone()));
         Ok(running)
     }
 
-    async fn restart(&self, before: Option<Arc<Running>>, clients: Clients) -> Result<Running, Refusal> {
-        if let Some(before) = before {
+    async fn restart(&self, slot: &Slot<Running>, clients: Clients) -> Result<Running, Refusal> {
+        if let Some(before) = slot.current.swap(None) {
             if before.since.elapsed() >= STEADY {
-                self.pace().succeeded();
+                lock(&slot.pace).succeeded();
+                // Even so it is not started in the same moment: what ended it may still be there.
+                tokio::time::sleep(least(0)).await;
             } else {
-                self.pace().failed(self.site.now(), &*self.site.random);
+                // Of this child alone: whoever has one that crashes keeps nobody else from theirs.
+                lock(&slot.pace).ended(self.site.now(), &*self.site.random);
             }
         }
-        self.pace().admit(self.site.now()).map_err(|wait| {
+        let now = self.site.now();
+        let admitted = lock(&slot.pace).admit(now).and_then(|()| self.pace().admit(now));
+        admitted.map_err(|wait| {
             let text = "The upstream ended and is not started again yet: try again shortly";
             Refusal::new(self.site.fail(FailureKind::Unavailable, text).retry_after(wait)).unasked()
         })?;
@@ -318,7 +324,7 @@ impl StdioServer {
     }
 
     fn not_started(&self, failure: Failure) -> Refusal {
-        self.pace().failed(self.site.now(), &*self.site.random);
+        self.pace().ended(self.site.now(), &*self.site.random);
         Refusal::new(failure).unreached()
     }
 
@@ -385,13 +391,17 @@ impl StdioServer {
         });
     }
 
-    fn lock_known(&self) -> std::sync::MutexGuard<'_, Option<Tongue>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_known(&self) -> MutexGuard<'_, Option<Tongue>> {
+        lock(&self.known)
     }
 
-    fn pace(&self) -> std::sync::MutexGuard<'_, Pace> {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pace(&self) -> MutexGuard<'_, Pace> {
+        lock(&self.pace)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A task is asked after where it began, and asks while other calls run: what is of tasks goes to the first child, and waits for

@@ -1,12 +1,61 @@
-//! The end of what a child wrote to its error stream: kept for operators, and cut into lines for the log.
+//! The end of what a child wrote to its error stream: kept for operators, and cut into lines for the log, which takes so many a
+//! second.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// Bytes kept.
 const KEPT: usize = 64 << 10;
 /// The longest line that is logged as one.
 const LINE: usize = 8 << 10;
+
+/// Lines of one child that the log takes in a second. More than a person reads, and less than fills a disk unnoticed.
+const MOST_LINES: u32 = 100;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The rate of the lines of one error stream in the log. What is left out of a second is counted, in one line.
+#[derive(Debug)]
+pub(crate) struct LineRate {
+    second: Instant,
+    lines: u32,
+    omitted: u64,
+}
+
+impl LineRate {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { second: now, lines: 0, omitted: 0 }
+    }
+
+    /// Takes a line; true where it is logged. To be asked after [`Self::omitted`].
+    pub(crate) fn admits(&mut self) -> bool {
+        let admits = self.lines < MOST_LINES;
+        self.lines = self.lines.saturating_add(1);
+        self.omitted += u64::from(!admits);
+        admits
+    }
+
+    /// The time at which the lines left out are to be told; `None` where none are.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        (self.omitted > 0).then(|| self.second + SECOND)
+    }
+
+    /// Begins another second where one has passed; gives how many lines were left out of the last.
+    pub(crate) fn omitted(&mut self, now: Instant) -> Option<u64> {
+        if now < self.second + SECOND {
+            return None;
+        }
+        let omitted = std::mem::replace(self, Self::new(now)).omitted;
+        Some(omitted).filter(|omitted| *omitted > 0)
+    }
+
+    /// The lines left out that were not told yet: nothing more comes.
+    pub(crate) fn rest(&self) -> Option<u64> {
+        Some(self.omitted).filter(|omitted| *omitted > 0)
+    }
+}
 
 /// The last bytes of a stream.
 #[derive(Debug, Default)]
@@ -50,6 +99,19 @@ impl Tail {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn e22_a_second_has_a_hundred_lines_and_then_their_count() {
+        let began = Instant::now();
+        let mut rate = LineRate::new(began);
+        assert_eq!((0..250).filter(|_| rate.admits()).count(), 100);
+        assert_eq!(rate.due(), Some(began + SECOND));
+        assert_eq!(rate.omitted(began + SECOND / 2), None, "the second is not over");
+        assert_eq!(rate.omitted(began + SECOND), Some(150));
+        assert_eq!((rate.due(), rate.rest()), (None, None));
+        assert!(rate.admits());
+        assert_eq!(rate.omitted(began + 5 * SECOND), None, "nothing was left out");
+    }
 
     #[test]
     fn e22_a_flood_is_kept_to_its_end_and_cut_into_lines() {

@@ -20,6 +20,7 @@ use super::session::Session;
 use super::standing;
 use super::talk::Side;
 use super::watching::Subscription;
+use crate::pace::least;
 use crate::site::Site;
 use crate::told::Told;
 
@@ -106,6 +107,7 @@ pub(crate) async fn begin(
         alone,
         last_event: None,
         retry: None,
+        heard: false,
     };
     let mut opening = Box::pin(get(session.clone(), None));
     let task = match tokio::time::timeout(SLOW_HEAD, &mut opening).await {
@@ -139,7 +141,8 @@ pub(crate) async fn get(session: Arc<Session>, last_event: Option<String>) -> Op
 pub(crate) async fn listen(site: Arc<Site>, subscription: Subscription, teller: Teller) {
     let Subscription { mut stream, id } = subscription;
     let request = Some(id);
-    let mut reader = Reader { site, teller, session: None, request, alone: None, last_event: None, retry: None };
+    let (last_event, retry) = (None, None);
+    let mut reader = Reader { site, teller, session: None, request, alone: None, last_event, retry, heard: false };
     let why = reader.read(&mut stream).await;
     reader.lost(&why);
 }
@@ -155,6 +158,8 @@ struct Reader {
     alone: Option<standing::Reader>,
     last_event: Option<String>,
     retry: Option<u64>,
+    /// Whether a message came on the stream that is read now.
+    heard: bool,
 }
 
 impl Reader {
@@ -162,15 +167,20 @@ impl Reader {
     /// unknown, so that counts as a change.
     async fn read_on(mut self, mut stream: Answer) {
         let mut wait = FIRST_WAIT;
+        let mut in_vain = 0;
         loop {
             let began = Instant::now();
             let over = self.session().map(|session| session.over().clone()).unwrap_or_default();
+            self.heard = false;
             if over.run_until_cancelled(self.read(&mut stream)).await.is_none() {
                 return self.lost("weir ended the session");
             }
-            wait = if began.elapsed() < BRIEF { (wait * 2).min(LAST_WAIT) } else { FIRST_WAIT };
+            let brief = began.elapsed() < BRIEF;
+            wait = if brief { (wait * 2).min(LAST_WAIT) } else { FIRST_WAIT };
+            // A server that polls its clients so says something on each stream.
+            in_vain = if brief && !self.heard { in_vain + 1 } else { 0 };
             let asked = self.retry.map(|millis| Duration::from_millis(millis).min(LONGEST));
-            tokio::time::sleep(asked.unwrap_or(wait / 2)).await;
+            tokio::time::sleep(asked.unwrap_or(wait / 2).max(least(in_vain))).await;
             let Some(session) = self.session() else { return };
             match get(session, self.last_event.clone()).await {
                 Some(again) => stream = again,
@@ -212,6 +222,7 @@ impl Reader {
         loop {
             match poll_fn(|cx| self.poll_part(stream, cx)).await {
                 Ok(Some(Part::Message(bytes))) => {
+                    self.heard = true;
                     for message in self.messages(bytes) {
                         if let Some(end) = self.take(message) {
                             return end.to_owned();

@@ -8,6 +8,7 @@ use weir_core::port::Fut;
 
 use super::answer::Answer;
 use super::talk::Side;
+use crate::pace::least;
 
 /// How long a server that does not say is left alone before a stream is taken up again.
 const WAIT: Duration = Duration::from_secs(1);
@@ -44,8 +45,8 @@ impl Thread {
     /// The stream broke. Begins to take it up again, as soon as the server wants to be asked; false where that cannot be.
     pub(crate) fn resume(&mut self, side: Arc<dyn Side>) -> bool {
         let Some(last_event) = self.last_event.clone().filter(|_| self.broken < IN_VAIN) else { return false };
+        let wait = self.retry.map_or(WAIT, Duration::from_millis).min(LONGEST).max(least(self.broken));
         self.broken += 1;
-        let wait = self.retry.map_or(WAIT, Duration::from_millis).min(LONGEST);
         self.resuming = Some(Box::pin(async move {
             tokio::time::sleep(wait).await;
             side.resume(last_event).await
@@ -97,6 +98,25 @@ mod tests {
         assert_eq!(side.0.load(Ordering::SeqCst), 1);
         thread.mark(Some(String::new()), None);
         assert!(!thread.resume(side), "the server took its ids back");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_wants_to_be_asked_at_once_is_asked_after_100_ms_that_double() {
+        let (mut thread, side) = (Thread::default(), Arc::<Asked>::default());
+        thread.mark(Some("e2".into()), Some(0));
+        let mut waits = Vec::new();
+        for goes_on in [false, false, false, true, false] {
+            let began = tokio::time::Instant::now();
+            assert!(thread.resume(side.clone()));
+            std::future::poll_fn(|cx| thread.poll_resumed(cx)).await;
+            waits.push(began.elapsed().as_millis());
+            if goes_on {
+                thread.goes_on();
+            }
+        }
+        // The paused clock moves in whole milliseconds.
+        let least = [100, 200, 400, 800, 100];
+        assert!(waits.iter().zip(least).all(|(wait, least)| (least..least + 5).contains(wait)), "{waits:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -13,13 +13,16 @@ use weir_core::reply::{End, Event, Note, Payload, Reply};
 use weir_core::upstream::{Deadlines, Outbound, Upstream};
 use weir_core::{Failure, Principal};
 use weir_testkit::{FakeRandom, TokioClock};
+use weir_upstream::keeper::Keeper;
 use weir_upstream::{Factory, Identity, Ports, Protocol, Settings};
 use weir_wire::Params;
 use weir_wire::method::Method;
 
+use crate::child::keeper_program;
+
 pub(crate) fn factory() -> Factory {
-    let ports =
-        Ports { clock: Arc::new(TokioClock::new()), random: Arc::new(FakeRandom::new(7)), bells: Arc::default() };
+    let (clock, random) = (Arc::new(TokioClock::new()), Arc::new(FakeRandom::new(7)));
+    let ports = Ports { clock, random, bells: Arc::default(), keeper: Keeper::new(keeper_program()) };
     Factory::new(ports, Identity::new("weir", "0.1.0"))
 }
 

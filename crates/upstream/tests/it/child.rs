@@ -5,6 +5,7 @@
 use std::io::{BufRead, Write};
 
 use serde_json::{Value, json};
+use weir_upstream::keeper::KeeperProgram;
 use weir_upstream::{SecretText, Settings, StdioSettings, Transport};
 
 use crate::bench::id;
@@ -26,6 +27,23 @@ pub(crate) fn with(mut settings: Settings, change: impl FnOnce(&mut StdioSetting
     let Transport::Stdio(stdio) = &mut settings.transport else { unreachable!("built as stdio") };
     change(stdio);
     settings
+}
+
+const KEEPER: &str = "WEIR_TEST_KEEPER";
+
+/// This very test binary, as the keeper of the children of a test.
+pub(crate) fn keeper_program() -> KeeperProgram {
+    let args = ["child::keeper_main", "--exact", "--nocapture", "--test-threads=1"].map(Into::into).to_vec();
+    KeeperProgram { path: std::env::current_exe().unwrap(), args, env: vec![(KEEPER.into(), "yes".into())] }
+}
+
+/// Not a test unless the environment says so: then it is the keeper.
+#[test]
+fn keeper_main() {
+    if std::env::var_os(KEEPER).is_some() {
+        weir_upstream::keeper::run().unwrap();
+        std::process::exit(0);
+    }
 }
 
 /// Not a test unless the environment says so: then it is a server.

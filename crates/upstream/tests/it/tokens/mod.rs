@@ -13,6 +13,7 @@ use weir_core::principal::{Identity as Sender, Subject};
 use weir_core::upstream::{Outbound, Upstream};
 use weir_core::{ClientToken, Principal, Reply};
 use weir_testkit::{FakeClock, FakeRandom, Mockup, TokenServer};
+use weir_upstream::keeper::Keeper;
 use weir_upstream::{
     Authority, ClientAuth, Exchange, Factory, HttpSettings, Identity, OAuth, Ports, SecretText, Settings, Transport,
 };
@@ -54,8 +55,8 @@ impl Scene {
 
     pub(crate) fn of(mock: Mockup, auth: OAuth, authority: TokenServer) -> Self {
         let clock = FakeClock::new();
-        let ports =
-            Ports { clock: Arc::new(clock.clone()), random: Arc::new(FakeRandom::new(7)), bells: Arc::default() };
+        let (random, keeper) = (Arc::new(FakeRandom::new(7)), Keeper::none());
+        let ports = Ports { clock: Arc::new(clock.clone()), random, bells: Arc::default(), keeper };
         let url = mock.url().parse().unwrap();
         let http = HttpSettings { url, headers: Vec::new(), auth: Some(Box::new(auth)), ca_file: None, h2c: false };
         let settings = Settings { transport: Transport::Http(http), ..settings(&mock.url()) };

@@ -1,0 +1,235 @@
+//! weir's side: the keeper is started with the first child, and again when it was lost.
+
+use std::ffi::OsString;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdStream;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Interest, Lines};
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::process::{Child, Command};
+
+use super::protocol::{self, ChildSpec, DESCRIPTORS, VERSION, Word};
+
+/// The program that is the keeper: one that calls [`super::run`], and nothing else.
+#[derive(Clone, Debug)]
+pub struct KeeperProgram {
+    /// Its file.
+    pub path: PathBuf,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// Its environment, all of it.
+    pub env: Vec<(OsString, OsString)>,
+}
+
+/// The keeper of this process's children, started on need.
+#[derive(Debug)]
+pub struct Keeper {
+    program: Option<KeeperProgram>,
+    running: Mutex<Option<RunningKeeper>>,
+}
+
+#[derive(Debug)]
+struct RunningKeeper {
+    pipe: Arc<UnixStream>,
+    /// `None` for the keeper of a process before this one.
+    process: Option<Child>,
+}
+
+/// A child that runs, as weir holds it.
+#[derive(Debug)]
+pub(crate) struct KeptChild {
+    pub(crate) input: pipe::Sender,
+    pub(crate) output: pipe::Receiver,
+    pub(crate) errors: pipe::Receiver,
+    pub(crate) line: ChildLine,
+}
+
+/// The line of one child. Dropping it ends the child.
+#[derive(Debug)]
+pub(crate) struct ChildLine {
+    keeper: Arc<Keeper>,
+    pipe: Arc<UnixStream>,
+    words: Lines<BufReader<OwnedReadHalf>>,
+    /// Closing this half asks for the child's end.
+    open: Option<OwnedWriteHalf>,
+}
+
+/// The keeper is gone, or does not take children of this version.
+struct KeeperLost;
+
+impl Keeper {
+    /// A keeper that `program` will be. Starts nothing.
+    #[must_use]
+    pub fn new(program: KeeperProgram) -> Arc<Self> {
+        Arc::new(Self { program: Some(program), running: Mutex::new(None) })
+    }
+
+    /// For a program that cannot be a keeper: every start of a child fails.
+    #[must_use]
+    pub fn none() -> Arc<Self> {
+        Arc::new(Self { program: None, running: Mutex::new(None) })
+    }
+
+    /// Uses the keeper of the process before this one, by the pipe that it passed on. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// The pipe is none.
+    pub fn take_over(&self, pipe: StdStream) -> io::Result<()> {
+        pipe.set_nonblocking(true)?;
+        *self.lock() = Some(RunningKeeper { pipe: Arc::new(UnixStream::from_std(pipe)?), process: None });
+        Ok(())
+    }
+
+    /// The pipe for the process after this one; `None` where there is no keeper yet.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn pipe_to_pass_on(&self) -> io::Result<Option<OwnedFd>> {
+        self.lock().as_ref().map(|running| running.pipe.as_fd().try_clone_to_owned()).transpose()
+    }
+
+    /// Has a child started.
+    ///
+    /// # Errors
+    /// As a start by this process itself would fail; or there is no keeper to be had.
+    pub(crate) async fn start(self: &Arc<Self>, spec: &ChildSpec) -> io::Result<KeptChild> {
+        for _ in 0..2 {
+            let pipe = self.pipe()?;
+            match self.start_at(&pipe, spec).await? {
+                Ok(child) => return Ok(child),
+                Err(KeeperLost) => self.lost(&pipe),
+            }
+        }
+        Err(io::Error::other("the keeper of child processes takes no child"))
+    }
+
+    async fn start_at(
+        self: &Arc<Self>,
+        pipe: &Arc<UnixStream>,
+        spec: &ChildSpec,
+    ) -> io::Result<Result<KeptChild, KeeperLost>> {
+        let (child_input, input) = io::pipe()?;
+        let (output, child_output) = io::pipe()?;
+        let (errors, child_errors) = io::pipe()?;
+        let (own, other) = StdStream::pair()?;
+        own.set_nonblocking(true)?;
+        let (words, mut open) = UnixStream::from_std(own)?.into_split();
+        let given: [OwnedFd; DESCRIPTORS] =
+            [other.into(), child_input.into(), child_output.into(), child_errors.into()];
+        let sent = pipe.async_io(Interest::WRITABLE, || send(pipe, &given)).await;
+        // The child's ends are the child's alone from here on.
+        drop(given);
+        let mut text = serde_json::to_vec(spec)?;
+        text.push(b'\n');
+        if sent.is_err() || open.write_all(&text).await.is_err() {
+            return Ok(Err(KeeperLost));
+        }
+        let mut words = BufReader::new(words).lines();
+        match words.next_line().await.ok().flatten().as_deref().and_then(Word::parse) {
+            Some(Word::Started) => {}
+            Some(Word::Failed(number, text)) => return Err(protocol::error(number, &text)),
+            Some(Word::Ending | Word::Ended(_)) | None => return Ok(Err(KeeperLost)),
+        }
+        Ok(Ok(KeptChild {
+            input: pipe::Sender::from_owned_fd(input.into())?,
+            output: pipe::Receiver::from_owned_fd(output.into())?,
+            errors: pipe::Receiver::from_owned_fd(errors.into())?,
+            line: ChildLine { keeper: self.clone(), pipe: pipe.clone(), words, open: Some(open) },
+        }))
+    }
+
+    /// The pipe to the keeper that runs, or to one that is started now.
+    fn pipe(&self) -> io::Result<Arc<UnixStream>> {
+        let mut running = self.lock();
+        if let Some(running) = &*running {
+            return Ok(running.pipe.clone());
+        }
+        let program =
+            self.program.as_ref().ok_or_else(|| io::Error::other("this program starts no child processes"))?;
+        let (own, other) = StdStream::pair()?;
+        own.set_nonblocking(true)?;
+        let mut command = std::process::Command::new(&program.path);
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::arg0(&mut command, "weir");
+        let mut command = Command::from(command);
+        // A group of its own: Ctrl-C on a terminal is for weir, which ends its children in its own time.
+        command.args(&program.args).env_clear().envs(program.env.iter().cloned()).process_group(0);
+        command.stdin(Stdio::from(OwnedFd::from(other))).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = command.spawn()?;
+        tracing::debug!(process = process.id(), "the keeper of child processes runs");
+        let pipe = Arc::new(UnixStream::from_std(own)?);
+        *running = Some(RunningKeeper { pipe: pipe.clone(), process: Some(process) });
+        Ok(pipe)
+    }
+
+    /// Forgets the keeper behind this pipe: the next child is started by another one.
+    fn lost(&self, pipe: &Arc<UnixStream>) {
+        let mut running = self.lock();
+        if let Some(lost) = running.take_if(|running| Arc::ptr_eq(&running.pipe, pipe)) {
+            drop(running);
+            let status = lost.process.and_then(|mut process| process.try_wait().ok().flatten());
+            tracing::error!(
+                status = status.map(tracing::field::display),
+                "the keeper of child processes was lost: it and its children are started again"
+            );
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<RunningKeeper>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ChildLine {
+    /// Asks for the child's end, and returns when its input is to be closed; SIGTERM and SIGKILL follow in their times. Gives how it
+    /// ended where it just has.
+    pub(crate) async fn close(&mut self) -> Option<io::Result<ExitStatus>> {
+        self.open = None;
+        match self.word().await {
+            Some(Word::Ending) => None,
+            word => Some(self.end(word)),
+        }
+    }
+
+    /// Waits for the child's end. Cancel safe.
+    ///
+    /// # Errors
+    /// The keeper was lost: nobody knows how the child ended.
+    pub(crate) async fn ended(&mut self) -> io::Result<ExitStatus> {
+        let word = self.word().await;
+        self.end(word)
+    }
+
+    async fn word(&mut self) -> Option<Word> {
+        self.words.next_line().await.ok().flatten().as_deref().and_then(Word::parse)
+    }
+
+    fn end(&self, word: Option<Word>) -> io::Result<ExitStatus> {
+        if let Some(Word::Ended(raw)) = word {
+            return Ok(protocol::status(raw));
+        }
+        self.keeper.lost(&self.pipe);
+        Err(io::Error::other("the keeper of child processes ended"))
+    }
+}
+
+/// Sends a child's descriptors.
+fn send(pipe: &UnixStream, given: &[OwnedFd; DESCRIPTORS]) -> io::Result<()> {
+    let given: [BorrowedFd<'_>; DESCRIPTORS] = std::array::from_fn(|at| given[at].as_fd());
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&given)) {
+        return Err(io::Error::other("no room for four descriptors"));
+    }
+    let flags = SendFlags::NOSIGNAL;
+    rustix::net::sendmsg(pipe, &[IoSlice::new(&[VERSION])], &mut control, flags)?;
+    Ok(())
+}

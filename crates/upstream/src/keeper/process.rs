@@ -1,0 +1,195 @@
+//! The keeper's side: one thread, no state but its descendants.
+
+use std::cell::RefCell;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream as StdStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use rustix::process::Signal;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Interest};
+use tokio::net::UnixStream;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+use super::descendants::Descendants;
+use super::protocol::{ChildSpec, DESCRIPTORS, VERSION, Word};
+
+/// How long a process may take to end by itself, after its input is closed and after it is asked to.
+const CLOSING: Duration = Duration::from_millis(500);
+const TERMINATING: Duration = Duration::from_secs(5);
+/// How often it is noted what descends from which child. What left a child in between is ended with the last child.
+const LOOK: Duration = Duration::from_secs(10);
+/// How often, and how many times, the end of all is tried: processes that fork without rest, or that the system keeps.
+const AGAIN: Duration = Duration::from_millis(20);
+const TRIES: u32 = 500;
+
+type Shared = Rc<RefCell<Descendants>>;
+
+/// Is the keeper, until every process that has the other end of its standard input has closed it, and no descendant is left.
+/// Must be called in a process that does nothing else.
+///
+/// # Errors
+/// For people: standard input is no socket, so it was not weir that started this.
+pub fn run() -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;
+    runtime.block_on(async {
+        let pipe =
+            own_pipe().map_err(|error| format!("weir starts this by itself, with a socket as its input: {error}"))?;
+        keep(pipe).await.map_err(|error| format!("signals cannot be heard: {error}"))
+    })
+}
+
+fn own_pipe() -> io::Result<UnixStream> {
+    let pipe = StdStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    pipe.local_addr()?;
+    pipe.set_nonblocking(true)?;
+    UnixStream::from_std(pipe)
+}
+
+async fn keep(pipe: UnixStream) -> io::Result<()> {
+    be_subreaper()?;
+    let mut ends = signal(SignalKind::child())?;
+    // Service managers and terminals signal whole groups of processes. This one ends after weir, by the pipe alone.
+    let _heard = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
+    let descendants = Shared::default();
+    let mut children = FuturesUnordered::new();
+    let mut look = tokio::time::interval(LOOK);
+    let mut open = true;
+    while open || !children.is_empty() {
+        tokio::select! {
+            given = receive(&pipe), if open => match given {
+                Ok(Some(given)) => children.push(keep_child(descendants.clone(), given)),
+                Ok(None) | Err(_) => open = false,
+            },
+            _ = children.next(), if !children.is_empty() => {}
+            _ = ends.recv() => descendants.borrow_mut().reap(),
+            _ = look.tick(), if !children.is_empty() => descendants.borrow_mut().look(),
+        }
+        if children.is_empty() {
+            // Whatever is left belongs to nobody who runs.
+            descendants.borrow_mut().end_all();
+        }
+    }
+    for _ in 0..TRIES {
+        if descendants.borrow_mut().end_all() {
+            break;
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+fn be_subreaper() -> io::Result<()> {
+    nix::sys::prctl::set_name(c"weir-keeper")?;
+    Ok(nix::sys::prctl::set_child_subreaper(true)?)
+}
+
+/// There is none: what left its group is lost sight of.
+#[cfg(not(target_os = "linux"))]
+fn be_subreaper() -> io::Result<()> {
+    Ok(())
+}
+
+/// The descriptors of the next child; `None` when no process has the other end any more.
+async fn receive(pipe: &UnixStream) -> io::Result<Option<[OwnedFd; DESCRIPTORS]>> {
+    loop {
+        let (length, version, given) = pipe.async_io(Interest::READABLE, || receive_now(pipe)).await?;
+        if length == 0 {
+            return Ok(None);
+        }
+        // Of another version, or cut for want of descriptors: with its line closed, weir sees that nothing was started.
+        if let (VERSION, Ok(given)) = (version, given.try_into()) {
+            return Ok(Some(given));
+        }
+    }
+}
+
+fn receive_now(pipe: &UnixStream) -> io::Result<(usize, u8, Vec<OwnedFd>)> {
+    let mut version = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let got = rustix::net::recvmsg(pipe, &mut [IoSliceMut::new(&mut version)], &mut control, RecvFlags::empty())?;
+    let mut given = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            given.extend(descriptors);
+        }
+    }
+    for descriptor in &given {
+        // Nothing is started in between: this is the only thread.
+        rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC)?;
+    }
+    Ok((got.bytes, version[0], given))
+}
+
+/// Starts a child, and ends it when its line closes.
+async fn keep_child(descendants: Shared, [line, input, output, errors]: [OwnedFd; DESCRIPTORS]) {
+    let Ok((said, mut words)) = split(line) else { return };
+    let mut said = BufReader::new(said);
+    let mut text = String::new();
+    if said.read_line(&mut text).await.is_err() {
+        return;
+    }
+    let spec = serde_json::from_str::<ChildSpec>(&text).map_err(io::Error::other);
+    drop(text);
+    let started = spec.and_then(|spec| start(spec, [input, output, errors]));
+    let id = match started {
+        Ok(id) => id,
+        Err(error) => {
+            let _gone = words.write_all(Word::failed(&error).line().as_bytes()).await;
+            return;
+        }
+    };
+    let mut ended = descendants.borrow_mut().add(id);
+    let _gone = words.write_all(Word::Started.line().as_bytes()).await;
+    let mut rest = [0; 1];
+    let status = tokio::select! {
+        status = &mut ended => status.ok(),
+        _ = said.read(&mut rest) => {
+            // While all are still below it.
+            descendants.borrow_mut().look();
+            let _gone = words.write_all(Word::Ending.line().as_bytes()).await;
+            end(&descendants, id, &mut ended).await
+        }
+    };
+    let _gone = words.write_all(Word::Ended(status.unwrap_or_default()).line().as_bytes()).await;
+}
+
+fn split(line: OwnedFd) -> io::Result<(tokio::net::unix::OwnedReadHalf, tokio::net::unix::OwnedWriteHalf)> {
+    let line = StdStream::from(line);
+    line.set_nonblocking(true)?;
+    Ok(UnixStream::from_std(line)?.into_split())
+}
+
+/// Starts the process, in a group of its own, with nothing of the keeper's but its folder and its limits, which are weir's.
+fn start(spec: ChildSpec, [input, output, errors]: [OwnedFd; 3]) -> io::Result<u32> {
+    let mut command = Command::new(spec.command);
+    command.args(spec.args).env_clear().envs(spec.env).process_group(0);
+    command.stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::from(errors));
+    if let Some(cwd) = spec.cwd {
+        command.current_dir(cwd);
+    }
+    // Whatever ends is waited for in one place.
+    Ok(command.spawn()?.id())
+}
+
+/// Ends a child whose input is being closed: SIGTERM to its group, SIGKILL to its group.
+async fn end(descendants: &Shared, id: u32, ended: &mut oneshot::Receiver<i32>) -> Option<i32> {
+    for (time, signal) in [(CLOSING, Signal::TERM), (TERMINATING, Signal::KILL)] {
+        if let Ok(status) = tokio::time::timeout(time, &mut *ended).await {
+            return status.ok();
+        }
+        descendants.borrow_mut().look();
+        descendants.borrow().signal(id, signal);
+    }
+    ended.await.ok()
+}

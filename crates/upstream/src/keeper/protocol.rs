@@ -1,0 +1,101 @@
+//! The messages between weir and the keeper.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
+use serde::{Deserialize, Serialize};
+
+/// The byte that carries a child's descriptors over the pipe: the version of this protocol. After an upgrade by hand-over a
+/// process may have the keeper of another version, which does not take its children.
+pub(super) const VERSION: u8 = 1;
+
+/// The descriptors with that byte: the child's line, its input, its output, its error stream.
+pub(super) const DESCRIPTORS: usize = 4;
+
+/// The child to start, a line of JSON. It holds secrets in `env`, so it cannot be printed.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ChildSpec {
+    pub(crate) command: String,
+    pub(crate) args: Vec<String>,
+    /// The whole environment.
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) cwd: Option<PathBuf>,
+}
+
+/// A word of the keeper about one child, a line of text.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    /// The program runs.
+    Started,
+    /// The program cannot be started: the system's number of the error, and a text where there is none.
+    Failed(i32, String),
+    /// The child is to end, and what descends from it is noted: its input may be closed now.
+    Ending,
+    /// The process has ended with this status, as `wait(2)` has it.
+    Ended(i32),
+}
+
+impl Word {
+    pub(super) fn failed(error: &io::Error) -> Self {
+        Self::Failed(error.raw_os_error().unwrap_or_default(), error.to_string().replace(['\n', '\r'], " "))
+    }
+
+    pub(super) fn line(&self) -> String {
+        match self {
+            Self::Started => "started\n".to_owned(),
+            Self::Ending => "ending\n".to_owned(),
+            Self::Failed(number, text) => format!("failed {number} {text}\n"),
+            Self::Ended(status) => format!("ended {status}\n"),
+        }
+    }
+
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "started" => Some(Self::Started),
+            "ending" => Some(Self::Ending),
+            "failed" => {
+                let (number, text) = rest.split_once(' ').unwrap_or((rest, ""));
+                Some(Self::Failed(number.parse().ok()?, text.to_owned()))
+            }
+            "ended" => rest.parse().ok().map(Self::Ended),
+            _ => None,
+        }
+    }
+}
+
+/// The error that the keeper met, as if this process had met it.
+pub(super) fn error(number: i32, text: &str) -> io::Error {
+    if number > 0 { io::Error::from_raw_os_error(number) } else { io::Error::other(text.to_owned()) }
+}
+
+/// The status of `wait(2)`.
+pub(super) fn status(raw: i32) -> ExitStatus {
+    ExitStatus::from_raw(raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_as_they_were_written() {
+        let missing = Word::failed(&io::Error::from_raw_os_error(2));
+        for word in [
+            Word::Started,
+            Word::Ending,
+            missing,
+            Word::failed(&io::Error::other("a\nb")),
+            Word::Ended(9),
+            Word::Ended(-1),
+        ] {
+            assert_eq!(Word::parse(word.line().trim_end()), Some(word));
+        }
+        assert_eq!(Word::parse("ended"), None);
+        assert_eq!(Word::parse("begun"), None);
+        assert_eq!(error(2, "").to_string(), io::Error::from_raw_os_error(2).to_string());
+        assert_eq!(status(3 << 8).to_string(), "exit status: 3");
+    }
+}

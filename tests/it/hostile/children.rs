@@ -1,0 +1,199 @@
+//! Child processes that do not want to end, and what becomes of them when weir is killed, stopped, replaced, or loses its keeper.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use weir_testkit::MockStdio;
+use weir_wire::Revision;
+
+use crate::harness::{Checked, Weir, signal, until, until_it};
+
+/// A child that notes its process id, and that of a grandchild which has left its group and its session.
+struct Detaching {
+    notes: PathBuf,
+    config: Value,
+}
+
+impl Detaching {
+    fn new(mock: &MockStdio) -> Self {
+        let (command, args) = mock.command();
+        let notes = std::env::temp_dir().join(format!("weir-children-{}-{}", std::process::id(), nonce()));
+        // The program that becomes the child is not the leader's group's only member: `setsid` takes one out of it.
+        let script = "setsid sleep 300 </dev/null >/dev/null 2>&1 & echo $$ $! >> \"$0\"; exec \"$@\"";
+        let mut all = vec![json!("-c"), json!(script), json!(notes), json!(command)];
+        all.extend(args.into_iter().map(Value::from));
+        Self { notes, config: json!({ "command": "sh", "args": all }) }
+    }
+
+    /// The ids of each child and its grandchild, in the order of their starts.
+    fn noted(&self) -> Vec<[u32; 2]> {
+        let text = std::fs::read_to_string(&self.notes).unwrap_or_default();
+        let whole = text.lines().filter_map(|line| line.split_once(' '));
+        whole.filter_map(|(child, below)| Some([child.parse().ok()?, below.parse().ok()?])).collect()
+    }
+
+    fn until_noted(&self, count: usize) -> Vec<[u32; 2]> {
+        until("a child to be started", || Some(self.noted()).filter(|noted| noted.len() >= count))
+    }
+}
+
+impl Drop for Detaching {
+    fn drop(&mut self) {
+        // It may never have been written.
+        let _missing = std::fs::remove_file(&self.notes);
+    }
+}
+
+fn nonce() -> u128 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos()
+}
+
+/// The fields of `/proc/PID/stat` after the name: state, parent, group. Empty for a process that is gone.
+fn stat(id: u32) -> Vec<String> {
+    let text = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    text.rsplit(')').next().unwrap_or_default().split_ascii_whitespace().map(str::to_owned).collect()
+}
+
+fn is_alive(id: u32) -> bool {
+    stat(id).first().is_some_and(|state| state != "Z")
+}
+
+fn until_gone(ids: &[u32]) {
+    until("processes to be gone", || ids.iter().all(|id| !is_alive(*id)).then_some(()));
+}
+
+/// The parent of a child.
+fn keeper_of(id: u32) -> u32 {
+    stat(id)[1].parse().unwrap()
+}
+
+fn name(id: u32) -> String {
+    std::fs::read_to_string(Path::new("/proc").join(id.to_string()).join("comm")).unwrap_or_default()
+}
+
+/// Whether the child answers.
+async fn serves(client: &Checked) -> bool {
+    client.call("one__echo", json!({})).await.result()["content"][0]["text"] == "{}"
+}
+
+fn legacy() -> MockStdio {
+    MockStdio::legacy(Revision::NEWEST_LEGACY)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e22_a_silent_child_and_what_left_its_group_end_when_weir_is_killed() {
+    // It reads nothing, not even the end of its input, and never ends by itself.
+    let child = Detaching::new(&legacy().hang());
+    let weir = Weir::over(json!({ "one": child.config }));
+    let [own, below] = child.until_noted(1)[0];
+    let keeper = keeper_of(own);
+    assert_eq!(name(keeper).trim(), "weir-keeper");
+    assert!(is_alive(own) && is_alive(below));
+    assert_ne!(stat(below)[2], stat(own)[2], "the grandchild has a group of its own");
+    signal(weir.process.id(), "KILL");
+    until_gone(&[own, below, keeper]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e22_what_left_the_group_of_a_child_ends_with_weir() {
+    let child = Detaching::new(&legacy());
+    let mut weir = Weir::over(json!({ "one": child.config }));
+    let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
+    assert_eq!(client.call("one__echo", json!({})).await.text(), "{}");
+    let [own, below] = child.until_noted(1)[0];
+    weir.process.signal("TERM");
+    assert_eq!(weir.process.ended(), Some(0), "{}", weir.process.said());
+    until_gone(&[own, below]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e22_what_a_crashed_child_left_behind_ends_though_weir_goes_on() {
+    let child = Detaching::new(&legacy());
+    let weir = Weir::over(json!({ "one": child.config }));
+    let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
+    client.call("one__exit", json!({ "code": 3 })).await;
+    let [own, below] = child.until_noted(1)[0];
+    until_gone(&[own, below]);
+    until("the exit status in the log", || weir.process.said().contains("exit status: 3").then_some(()));
+    until_it("the next child", async || serves(&client).await.then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_keeper_that_is_lost_is_noticed_and_started_again_with_its_children() {
+    let child = Detaching::new(&legacy());
+    let weir = Weir::over(json!({ "one": child.config }));
+    let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
+    assert_eq!(client.call("one__echo", json!({})).await.text(), "{}");
+    let [own, below] = child.until_noted(1)[0];
+    let keeper = keeper_of(own);
+    // Service managers signal whole groups: only the end of weir ends it.
+    for name in ["TERM", "HUP", "INT"] {
+        signal(keeper, name);
+    }
+    assert_eq!(client.call("one__echo", json!({})).await.text(), "{}");
+    signal(keeper, "KILL");
+    until("weir to say so", || weir.process.said().contains("the keeper of child processes was lost").then_some(()));
+    until_it("another child", async || serves(&client).await.then_some(())).await;
+    let [next, _] = *child.until_noted(2).last().unwrap();
+    assert_ne!(keeper_of(next), keeper);
+    assert_eq!(name(keeper_of(next)).trim(), "weir-keeper");
+    // Its input was closed. What had left its group was lost sight of: the test ends it.
+    until_gone(&[own]);
+    if is_alive(below) {
+        signal(below, "KILL");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_takes_over_has_the_same_keeper_and_children_of_both_end_in_their_time() {
+    let child = Detaching::new(&legacy());
+    let mut weir = Weir::with(json!({ "upstreams": { "one": child.config }, "drain": "1s" }));
+    let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
+    assert_eq!(client.call("one__echo", json!({})).await.text(), "{}");
+    let [old, old_below] = child.until_noted(1)[0];
+    let keeper = keeper_of(old);
+    weir.process.signal("USR2");
+    assert_eq!(weir.process.ended(), Some(0), "{}", weir.process.said());
+    until_gone(&[old, old_below]);
+    let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
+    assert_eq!(client.call("one__echo", json!({})).await.text(), "{}");
+    let [new, new_below] = child.until_noted(2)[1];
+    assert_eq!(keeper_of(new), keeper, "{}", weir.process.said());
+    assert!(is_alive(new_below));
+    let successor = until("the successor", || {
+        let said = weir.process.said();
+        let line = said.lines().find(|line| line.contains("the new process serves"))?.to_owned();
+        let id = line.rsplit("process").next()?.chars().filter(char::is_ascii_digit).collect::<String>();
+        id.parse().ok()
+    });
+    signal(successor, "KILL");
+    until_gone(&[new, new_below, keeper]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e22_a_flood_of_a_child_is_a_hundred_lines_a_second_in_the_log() {
+    const LINES: usize = 20_000;
+    let (command, args) = legacy().command();
+    let began = std::time::Instant::now();
+    let weir = Weir::over(json!({ "one": { "command": command, "args": args } }));
+    let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
+    // A line has 100 bytes.
+    client.call("one__stderr", json!({ "bytes": 100 * LINES })).await;
+    let logged = || {
+        let (mut logged, mut omitted) = (0, 0);
+        for line in weir.process.said().lines() {
+            logged += usize::from(line.contains("\"child process\"") && line.contains("eeeeeeee"));
+            let count = line.contains("left out of the log").then(|| line.split_once("\"lines\":")).flatten();
+            omitted += count.map_or(0, |(_, rest)| {
+                rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<usize>().unwrap()
+            });
+        }
+        (logged, omitted)
+    };
+    let (logged, _) = until("every line to be logged or counted", || {
+        let (logged, omitted) = logged();
+        (logged + omitted >= LINES).then_some((logged, omitted))
+    });
+    let seconds = began.elapsed().as_secs() as usize + 2;
+    assert!(logged <= 100 * seconds, "{logged} lines in {seconds} s");
+}
