@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use weir_testkit::{Faultd, Mockup, RawClient};
 use weir_wire::Revision;
 
-use crate::harness::{Weir, p99, soon};
+use crate::harness::{Weir, p99, soon, until};
 
 async fn weir_over_one() -> (Mockup, Weir) {
     let upstream = Mockup::modern().tools(1).start().await;
@@ -130,6 +130,62 @@ async fn d08_sessions_that_come_and_go_leave_no_memory() {
     println!("{} KiB after 2,000 sessions, {} KiB after 12,000", warm / 1024, after / 1024);
     assert!(after < warm + (8 << 20), "{after} bytes against {warm}");
     assert!(weir.admin("/metrics").lines().any(|line| line.starts_with("weir_sessions") && line.ends_with(" 0")));
+}
+
+/// Sessions that nobody ends.
+const ABANDONED: usize = 1_000_000;
+/// Of so many one has a session of its own at the upstream, and a GET stream that its client drops.
+const HOLDING: usize = 100;
+
+/// Clients that leave without a word: their sessions expire, tens of thousands in one sweep, and all that hung on them goes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes"]
+async fn d08_a_million_abandoned_sessions_leave_nothing() {
+    let upstream = Mockup::legacy(Revision::NEWEST_LEGACY).tools(1).start().await;
+    let weir = Arc::new(Weir::with(json!({
+        "upstreams": { "one": { "url": upstream.url(), "limits": { "sessions": 10_000 } } },
+        "limits": { "session_idle": "1s" },
+    })));
+    let next = Arc::new(AtomicUsize::new(0));
+    let abandon = async |sessions: usize| {
+        let mut clients = tokio::task::JoinSet::new();
+        next.store(0, Ordering::Relaxed);
+        for _ in 0..32 {
+            let (weir, next) = (weir.clone(), next.clone());
+            clients.spawn(async move {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= sessions {
+                        return;
+                    }
+                    let client = RawClient::new(&weir.url("/mcp")).legacy(Revision::NEWEST_LEGACY);
+                    let asks = if number % HOLDING == 0 { json!({ "elicitation": {} }) } else { json!({}) };
+                    let (client, _) = client.initialize_with(asks).await.unwrap();
+                    if number % HOLDING == 0 {
+                        assert_eq!(client.call("one__tool_0000", json!({})).await.unwrap().status.as_u16(), 200);
+                        drop(client.get_stream().await.unwrap());
+                    }
+                }
+            });
+        }
+        while let Some(client) = clients.join_next().await {
+            client.unwrap();
+        }
+        until("every session to expire", || (weir.metric("weir_sessions", &[]) == 0.0).then_some(()));
+        // Those of the watch stay.
+        until("sessions of the upstream to end", || (weir.metric("weir_upstream_sessions", &[]) <= 2.0).then_some(()));
+    };
+    abandon(ABANDONED / 10).await;
+    let warm = weir.memory();
+    abandon(ABANDONED).await;
+    let after = weir.memory();
+    println!(
+        "{} KiB after {} abandoned sessions, {} KiB after {ABANDONED} more",
+        warm / 1024,
+        ABANDONED / 10,
+        after / 1024
+    );
+    assert!(after < warm + warm / 5, "{after} bytes against {warm}");
 }
 
 /// A list comes from memory: an upstream that never answers does not make it slower.

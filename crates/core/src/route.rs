@@ -11,6 +11,7 @@ mod tasks;
 mod uris;
 mod way;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -117,9 +118,9 @@ impl Router {
         subscribed
     }
 
-    /// Tells the upstreams what happened to a client's session.
-    pub fn tell(&self, session: SessionKey, news: SessionNews) {
-        self.catalog.upstreams().iter().for_each(|upstream| upstream.tell(session, news));
+    /// Tells the upstreams what happened to sessions of clients.
+    pub fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
+        self.catalog.upstreams().iter().for_each(|upstream| upstream.tell(sessions, news));
     }
 
     /// Dresses a question that came outside of any call as those of calls are, for a client of this endpoint.

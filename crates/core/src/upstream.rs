@@ -1,5 +1,6 @@
 //! What core asks of an upstream server: the port that the upstream crate implements, one object for each server.
 
+use std::collections::HashSet;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,8 +105,8 @@ pub trait Upstream: Send + Sync {
     /// the same rest share a watch.
     fn carries(&self) -> CapabilityClass;
 
-    /// Something happened to a client's session: what is held open for it alone hears of that.
-    fn tell(&self, _session: SessionKey, _news: SessionNews) {}
+    /// Something happened to sessions of clients: what is held open for one of them alone hears of that. Many may end at once.
+    fn tell(&self, _sessions: &HashSet<SessionKey>, _news: SessionNews) {}
 
     /// How it is doing.
     fn health(&self) -> Health;

@@ -1,5 +1,6 @@
 //! Legacy requests (2024-11-05 to 2025-11-25): sessions, and what belongs to them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -418,7 +419,9 @@ async fn heard(context: &Context, opened: &Opened, notification: &Notification) 
             }
         }
         Some(Method::Initialized) => context.shared.sessions.initialized(opened, context.limits()).await,
-        Some(Method::RootsListChanged) => context.shared.router.tell(opened.key, SessionNews::RootsChanged),
+        Some(Method::RootsListChanged) => {
+            context.shared.router.tell(&HashSet::from([opened.key]), SessionNews::RootsChanged);
+        }
         _ => {}
     }
 }

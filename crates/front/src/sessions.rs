@@ -17,7 +17,7 @@ use http::HeaderMap;
 use opentelemetry::KeyValue;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use weir_core::catalog::{Inbox, Subscription};
 use weir_core::port::{BusMessage, Expect, RecordKey, RecordKind, StreamKey, Written, random_id};
@@ -40,8 +40,10 @@ const CANCEL: &str = "cancel";
 /// A client answered what it was asked: session key, 1 for a result and 0 for an error, the id's length and the id, the
 /// result or error object.
 const ANSWER: &str = "answer";
-/// A session is over: its key.
+/// Sessions are over: the replica that says so, which has ended them on itself, and their keys.
 const ENDED: &str = "session-ended";
+/// Ended sessions in one message, and so many after which others have their turn.
+const ENDED_AT_ONCE: usize = 1024;
 /// How often expired sessions are looked for.
 const SWEEP: Duration = Duration::from_secs(10);
 /// How often calls are looked for whose clients did not come back: each holds a connection.
@@ -55,6 +57,11 @@ pub(crate) struct Sessions {
     shards: [Mutex<HashMap<SessionKey, Live>>; SHARDS],
     told: ToldLists,
     detached: AtomicUsize,
+    /// Ended sessions whose end has not reached all that hangs on them here. Not on the bus, which may lose messages.
+    ended: Mutex<Vec<SessionKey>>,
+    ended_now: Notify,
+    /// This replica's name in messages that it hears itself.
+    replica: [u8; 16],
 }
 
 /// A resource that a session is told of, and its place in the limits.
@@ -103,6 +110,9 @@ impl Sessions {
             shards: std::array::from_fn(|_| Mutex::default()),
             told: ToldLists::default(),
             detached: AtomicUsize::new(0),
+            ended: Mutex::default(),
+            ended_now: Notify::new(),
+            replica: random_id(&*ports.random),
         }
     }
 
@@ -204,20 +214,43 @@ impl Sessions {
             let lasted = self.ports.clock.wall().duration_since(session.began).unwrap_or_default();
             let revision = KeyValue::new("mcp.protocol.version", session.revision.as_str());
             instruments().session_duration.record(lasted.as_secs_f64(), &[revision]);
-            self.over(&record.id);
+            self.over(&[session_key(&record.id)]);
         }
         was
     }
 
-    /// Tells every replica that a session is over.
-    fn over(&self, id: &[u8; 16]) {
-        instruments().sessions.add(-1, &[]);
-        let key = session_key(id);
-        self.ports.bus.publish(BusMessage { topic: ENDED, body: Bytes::copy_from_slice(&key.0) });
+    /// Ends sessions here, and tells every other replica that they are over.
+    fn over(&self, keys: &[SessionKey]) {
+        for keys in keys.chunks(ENDED_AT_ONCE) {
+            instruments().sessions.add(-i64::try_from(keys.len()).unwrap_or(i64::MAX), &[]);
+            self.lock_ended().extend_from_slice(keys);
+            let mut body = BytesMut::with_capacity(16 * (1 + keys.len()));
+            body.put_slice(&self.replica);
+            keys.iter().for_each(|key| body.put_slice(&key.0));
+            self.ports.bus.publish(BusMessage { topic: ENDED, body: body.freeze() });
+        }
+        self.ended_now.notify_one();
     }
 
-    /// Tells every replica that a call was taken back.
+    /// The sessions that another replica has ended.
+    fn ended_elsewhere(&self, body: &[u8]) -> Vec<SessionKey> {
+        match body.split_first_chunk::<16>() {
+            Some((replica, keys)) if *replica != self.replica => {
+                keys.as_chunks::<16>().0.iter().map(|key| SessionKey(*key)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn lock_ended(&self) -> MutexGuard<'_, Vec<SessionKey>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a call back, wherever it runs. Here at once: the bus may lose messages where somebody sends very many.
     pub(crate) fn cancel(&self, key: &SessionKey, request: &[u8]) {
+        if self.cancelled(key, request) {
+            return;
+        }
         let mut body = BytesMut::with_capacity(16 + request.len());
         body.put_slice(&key.0);
         body.put_slice(request);
@@ -378,10 +411,12 @@ impl Sessions {
         }
     }
 
-    fn cancelled(&self, key: &SessionKey, request: &[u8]) {
+    /// Takes a call back that runs here; false where none does.
+    fn cancelled(&self, key: &SessionKey, request: &[u8]) -> bool {
         let shard = self.shard(key);
-        let calls = shard.get(key).and_then(|live| live.calls.get(request));
-        calls.into_iter().flatten().for_each(|(_, token)| token.cancel());
+        let Some(calls) = shard.get(key).and_then(|live| live.calls.get(request)) else { return false };
+        calls.iter().for_each(|(_, token)| token.cancel());
+        true
     }
 
     /// A session is over: what hangs on it here goes.
@@ -418,16 +453,16 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
                 Err(RecvError::Closed) => return,
             },
             told = ends.recv() => match told {
-                Ok(message) => {
-                    if let Ok(key) = <[u8; 16]>::try_from(&*message.body) {
-                        sessions.ended(&SessionKey(key));
-                        shared.clientele.forget(&SessionKey(key));
-                        shared.router.tell(SessionKey(key), SessionNews::Ended);
-                    }
+                Ok(message) => end_all(&shared, &sessions.ended_elsewhere(&message.body)).await,
+                Err(RecvError::Lagged(missed)) => {
+                    tracing::warn!(missed, "ends of other replicas' sessions were lost: what hangs on them here stays longer");
                 }
-                Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "ends of sessions were lost"),
                 Err(RecvError::Closed) => return,
             },
+            () = sessions.ended_now.notified() => {
+                let ended = std::mem::take(&mut *sessions.lock_ended());
+                end_all(&shared, &ended).await;
+            }
             told = answers.recv() => match told {
                 Ok(message) => sessions.told(&message.body),
                 Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "answers of clients were lost"),
@@ -436,11 +471,23 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
             _ = parked.tick() => shared.router.sweep(),
             _ = sweep.tick() => {
                 sessions.ports.replays.expire();
-                for record in sessions.ports.records.expired(RecordKind::Session) {
-                    sessions.over(&record.id);
-                }
+                let expired = sessions.ports.records.expired(RecordKind::Session);
+                let expired: Vec<_> = expired.iter().map(|record| session_key(&record.id)).collect();
+                sessions.over(&expired);
             }
         }
+    }
+}
+
+/// Ends what hangs on sessions here: calls, streams, subscriptions, and what upstreams hold open for them.
+async fn end_all(shared: &Shared, ended: &[SessionKey]) {
+    for keys in ended.chunks(ENDED_AT_ONCE) {
+        for key in keys {
+            shared.sessions.ended(key);
+            shared.clientele.forget(key);
+        }
+        shared.router.tell(&keys.iter().copied().collect(), SessionNews::Ended);
+        tokio::task::yield_now().await;
     }
 }
 

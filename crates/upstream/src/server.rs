@@ -1,5 +1,6 @@
 //! One upstream server as core sees it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -201,10 +202,10 @@ impl Upstream for Server {
         }
     }
 
-    fn tell(&self, session: SessionKey, news: SessionNews) {
+    fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
         match &self.line {
-            Line::Http(server) => server.tell(session, news),
-            Line::Stdio(server) => server.tell(session, news),
+            Line::Http(server) => server.tell(sessions, news),
+            Line::Stdio(server) => server.tell(sessions, news),
         }
     }
 

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod abandoned;
 mod certified;
 mod drains;
 mod failing;

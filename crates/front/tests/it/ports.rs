@@ -140,7 +140,14 @@ impl Audit for Lenient {
 
 /// Records that live until they are removed.
 #[derive(Default)]
-pub(crate) struct Kept(Mutex<HashMap<RecordKey, Record>>);
+pub(crate) struct Kept(Mutex<HashMap<RecordKey, Record>>, Mutex<Vec<RecordKey>>);
+
+impl Kept {
+    /// None, and these have expired since somebody looked last.
+    pub(crate) fn with_expired(keys: Vec<RecordKey>) -> Self {
+        Self(Mutex::default(), Mutex::new(keys))
+    }
+}
 
 impl Records for Kept {
     fn load<'a>(&'a self, key: &'a RecordKey, _: Option<Duration>) -> Fut<'a, Result<Option<Record>, StoreError>> {
@@ -179,7 +186,7 @@ impl Records for Kept {
     }
 
     fn expired(&self, _kind: RecordKind) -> Vec<RecordKey> {
-        Vec::new()
+        std::mem::take(&mut *self.1.lock().unwrap())
     }
 }
 

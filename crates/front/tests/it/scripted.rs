@@ -1,7 +1,7 @@
 //! An upstream that does what its tools are called.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, mpsc};
 use weir_core::port::Fut;
 use weir_core::reply::{End, Event, Note, NoteKind, Payload, ReplySource};
-use weir_core::upstream::{About, Health, Kinds, ListKind, ListPage, Outbound, Updates, Upstream, Watch};
-use weir_core::{CapabilityClass, Failure, Reply, Resume, UpstreamId};
+use weir_core::upstream::{About, Health, Kinds, ListKind, ListPage, Outbound, SessionNews, Updates, Upstream, Watch};
+use weir_core::{CapabilityClass, Failure, Reply, Resume, SessionKey, UpstreamId};
 
 /// Tools: `echo` answers at once; `ask` wants input first and then says what it resumed; `wait` tells progress and ends
 /// when [`Scripted::release`] says so; `boom` tells progress and then panics.
@@ -18,6 +18,8 @@ pub(crate) struct Scripted {
     id: UpstreamId,
     gate: Arc<Semaphore>,
     dropped: mpsc::Sender<()>,
+    /// The sessions of whose end it heard.
+    ended: Mutex<HashSet<SessionKey>>,
 }
 
 impl Scripted {
@@ -25,7 +27,12 @@ impl Scripted {
     pub(crate) fn new() -> (Arc<Self>, mpsc::Receiver<()>) {
         let (dropped, taken_back) = mpsc::channel(16);
         let id = UpstreamId::new("script").unwrap();
-        (Arc::new(Self { id, gate: Arc::new(Semaphore::new(0)), dropped }), taken_back)
+        (Arc::new(Self { id, gate: Arc::new(Semaphore::new(0)), dropped, ended: Mutex::default() }), taken_back)
+    }
+
+    /// How many sessions it heard the end of.
+    pub(crate) fn ended(&self) -> usize {
+        self.ended.lock().unwrap().len()
     }
 
     /// Lets one `wait` end.
@@ -47,6 +54,12 @@ fn progress(value: u32) -> Event {
 impl Upstream for Scripted {
     fn id(&self) -> &UpstreamId {
         &self.id
+    }
+
+    fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
+        if news == SessionNews::Ended {
+            self.ended.lock().unwrap().extend(sessions);
+        }
     }
 
     fn call(self: Arc<Self>, outbound: Outbound) -> Fut<'static, Reply> {

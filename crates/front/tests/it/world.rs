@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::Receiver;
 use weir_core::catalog::{Catalog, CatalogPorts, CatalogSettings, Topology};
 use weir_core::endpoint::{Mode, PageSize, UpstreamRules};
-use weir_core::port::{Authorizer, ReplicaId};
+use weir_core::port::{Authorizer, RecordKey, ReplicaId};
 use weir_core::seal::{Key, Sealer};
 use weir_core::{Endpoint, EndpointId, Router, UpstreamId};
 use weir_front::{Front, Ports, Settings};
@@ -49,7 +49,21 @@ impl World {
         Self::new(settings, false, PageSize::default(), authorizer).await
     }
 
+    /// For everybody, when these sessions have expired.
+    pub(crate) async fn after(settings: Settings, expired: Vec<RecordKey>) -> Self {
+        Self::over(settings, (true, PageSize::default()), Arc::new(Lenient), Kept::with_expired(expired)).await
+    }
+
     async fn new(settings: Settings, anonymous: bool, page: PageSize, authorizer: Arc<dyn Authorizer>) -> Self {
+        Self::over(settings, (anonymous, page), authorizer, Kept::default()).await
+    }
+
+    async fn over(
+        settings: Settings,
+        (anonymous, page): (bool, PageSize),
+        authorizer: Arc<dyn Authorizer>,
+        records: Kept,
+    ) -> Self {
         let (clock, random) = (FakeClock::new(), Arc::new(FakeRandom::new(7)));
         let sealer = Sealer::new(vec![Key::new(1, &[5; 32])]);
         let ports =
@@ -72,7 +86,7 @@ impl World {
             authorizer,
             limiter: Arc::new(Lenient),
             audit: Arc::new(Lenient),
-            records: Arc::new(Kept::default()),
+            records: Arc::new(records),
             bus: Arc::new(OwnBus::default()),
             replays: Arc::new(NoReplays),
             bells: Arc::default(),

@@ -12,6 +12,7 @@ mod talk;
 mod updates;
 mod watching;
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -253,9 +254,9 @@ impl StdioServer {
         self.slots.len()
     }
 
-    /// Something happened to a client's session: the children that are its own hear of that.
-    pub(crate) fn tell(&self, session: SessionKey, news: SessionNews) {
-        let is_its_own = |key: &Key| key.session == Some(session);
+    /// Something happened to sessions of clients: the children that are their own hear of that.
+    pub(crate) fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
+        let is_its_own = |key: &Key| key.session.is_some_and(|session| sessions.contains(&session));
         match news {
             // Dropping a child ends its process.
             SessionNews::Ended => drop(self.slots.take_where(is_its_own)),

@@ -18,6 +18,7 @@ mod updates;
 mod watching;
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -209,11 +210,11 @@ impl HttpServer {
         }
     }
 
-    /// Something happened to a client's session.
-    pub(crate) fn tell(&self, session: SessionKey, news: SessionNews) {
+    /// Something happened to sessions of clients.
+    pub(crate) fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
         match self.speaker.load().as_deref() {
-            Some(Speaker::Legacy(pool)) => pool.tell(session, news),
-            Some(Speaker::Line(line)) => line.tell(session, news),
+            Some(Speaker::Legacy(pool)) => pool.tell(sessions, news),
+            Some(Speaker::Line(line)) => line.tell(sessions, news),
             Some(Speaker::Modern(..)) | None => {}
         }
     }

@@ -4,6 +4,7 @@
 //! server that comes back is not stormed.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -114,9 +115,9 @@ impl Pool {
         self.site.carries(Tongue::new(self.offered)).with(CapabilityClass::UI)
     }
 
-    /// Something happened to a client's session: the sessions that are its own hear of that.
-    pub(crate) fn tell(&self, session: SessionKey, news: SessionNews) {
-        let is_its_own = |key: &Key| key.session == Some(session);
+    /// Something happened to sessions of clients: the sessions that are their own hear of that.
+    pub(crate) fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
+        let is_its_own = |key: &Key| key.session.is_some_and(|session| sessions.contains(&session));
         match news {
             SessionNews::Ended => self.slots.take_where(is_its_own).into_iter().for_each(|gone| self.end(Some(gone))),
             SessionNews::RootsChanged => {
