@@ -7,11 +7,13 @@
 //! [`Timing`]s of weir's own.
 
 mod clients;
+mod line_rate;
 mod meters;
 mod operation;
 mod timing;
 
 pub use clients::ClientMeter;
+pub use line_rate::LineRate;
 pub use meters::{ItemMeter, NAMES, OTHER, UpstreamMeter, is_failed, limit_names, upstreams};
 pub use operation::Operation;
 pub use timing::{BOUNDS, CLIENT, Counted, Exemplar, Label, SERVER, Series, TIMINGS, Timing, measure_nothing};
@@ -134,6 +136,7 @@ instruments! {
     telemetry_queue: Gauge<u64> = u64_gauge("weir.telemetry.queue", "{item}", ["signal"], "Finished spans that wait to be sent"),
     telemetry_exports: Counter<u64> = u64_counter("weir.telemetry.exports", "{request}", ["signal", "result"], "Requests to the collector: `ok`, `refused`, `failed` or `late`"),
     telemetry_dropped: Counter<u64> = u64_counter("weir.telemetry.dropped", "{item}", ["signal", "reason"], "Spans (`traces`) and data points (`metrics`) that the collector did not get: `queue` (no room), `refused` or `lost`"),
+    log_dropped: Counter<u64> = u64_counter("weir.log.dropped", "{line}", ["reason"], "Log lines that were not written: `rate` (more than 100 a second of one kind), `queue` (standard error takes them too slowly) or `failed` (it takes none)"),
     memory_used: Gauge<u64> = u64_gauge("weir.memory.used", "By", [], "Memory that the process has"),
     memory_shortage: Gauge<u64> = u64_gauge("weir.memory.shortage", "{stage}", [], "How short memory is: 0 enough, 1 connections are not kept, 2 what is new gets 503"),
     memory_reserved: UpDownCounter<i64> = i64_up_down_counter("weir.memory.reserved", "By", ["budget"], "Memory taken from a budget of the process: `bodies` (bodies of requests that are read or in use), `messages` (what upstreams and clients say that waits to be taken)"),

@@ -220,7 +220,7 @@ fn keygen() -> String {
 
 /// Says what went wrong, in one line.
 fn fail(code: u8, why: impl std::fmt::Display) -> ExitCode {
-    eprintln!("weir: {why}");
+    crate::telemetry::print_error(format_args!("weir: {why}"));
     ExitCode::from(code)
 }
 

@@ -1,5 +1,6 @@
 //! The `weir` binary: an allocator, a runtime, and the command line.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 /// Many small, short-lived buffers from many threads: a call costs less with it, and churn gives memory back.
@@ -15,9 +16,13 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("weir: threads cannot be started: {error}");
+            // Where it cannot be said, the exit code says it.
+            let _unsaid = writeln!(std::io::stderr(), "weir: threads cannot be started: {error}");
             return ExitCode::FAILURE;
         }
     };
-    runtime.block_on(weir_gateway::cli::run(inherited))
+    let code = runtime.block_on(weir_gateway::cli::run(inherited));
+    drop(runtime);
+    weir_gateway::telemetry::finish_log();
+    code
 }

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use weir_demo::Running;
 
 use crate::config::{Config, Loader, LogPlan, Source};
-use crate::serve::{CANNOT_START, Signals, finish};
+use crate::serve::{CANNOT_START, Signals, catch_file_size_limit, finish};
 use crate::telemetry;
 use crate::weir::{StartError, Weir};
 
@@ -24,15 +24,19 @@ const NEW_TOOL_AFTER: Duration = Duration::from_secs(20);
 pub(crate) async fn quickstart(listen: Option<SocketAddr>, log: Option<&str>) -> ExitCode {
     let quiet = LogPlan { filter: Some("warn".to_owned()), ..LogPlan::default() };
     if let Err(why) = telemetry::start_log(&quiet, log) {
-        eprintln!("weir: {why}");
+        telemetry::print_error(format_args!("weir: {why}"));
         return ExitCode::from(CANNOT_START);
     }
     telemetry::hook_panics();
+    if let Err(error) = catch_file_size_limit() {
+        telemetry::print_error(format_args!("weir: signals cannot be heard: {error}"));
+        return ExitCode::from(CANNOT_START);
+    }
     // Boxed: a whole gateway goes through it by value.
     match Box::pin(run(listen)).await {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("weir: cannot start: {error:#}");
+            telemetry::print_error(format_args!("weir: cannot start: {error:#}"));
             ExitCode::from(CANNOT_START)
         }
     }

@@ -28,17 +28,20 @@ const CUT_SHORT: u8 = 130;
 
 /// Serves until a signal ends it. `log` is the filter of `--log`.
 pub(crate) async fn serve(source: Source, log: Option<&str>, inherited: Result<Inherited, String>) -> ExitCode {
+    if let Err(error) = catch_file_size_limit() {
+        return cannot_start(&format!("signals cannot be heard: {error}"));
+    }
     let environment = |name: &str| std::env::var(name).ok();
     let mut loader = Loader::new(source, &environment);
     let outcome = loader.load();
     let Some(config) = outcome.config else {
-        eprintln!("{}\nweir: the config has errors, so nothing was started", outcome.report);
+        telemetry::print_error(format_args!("{}\nweir: the config has errors, so nothing was started", outcome.report));
         return ExitCode::from(BAD_CONFIG);
     };
     let log = match telemetry::start_log(&config.log, log) {
         Ok(log) => log,
         Err(why) => {
-            eprintln!("weir: {why}");
+            telemetry::print_error(format_args!("weir: {why}"));
             return ExitCode::from(BAD_CONFIG);
         }
     };
@@ -219,9 +222,16 @@ fn cannot_start(why: &str) -> ExitCode {
     if tracing::enabled!(tracing::Level::ERROR) {
         tracing::error!("weir cannot start: {why}");
     } else {
-        eprintln!("weir: cannot start: {why}");
+        telemetry::print_error(format_args!("weir: cannot start: {why}"));
     }
     ExitCode::from(CANNOT_START)
+}
+
+/// Makes a write beyond the size that the system allows a file (`ulimit -f`) an error, and no end of the process. The signal is caught
+/// and not ignored: an ignored one stays ignored in the programs that weir starts. The handler stays for good.
+pub(crate) fn catch_file_size_limit() -> std::io::Result<()> {
+    let number = nix::sys::signal::Signal::SIGXFSZ as i32;
+    signal(SignalKind::from_raw(number)).map(drop)
 }
 
 /// What a signal asks for.

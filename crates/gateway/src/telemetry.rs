@@ -2,6 +2,8 @@
 
 mod exposition;
 mod gather;
+mod log_queue;
+mod log_rate;
 mod logs;
 mod metrics;
 mod names;
@@ -9,8 +11,8 @@ mod otlp;
 mod running;
 
 pub(crate) use exposition::Format;
-pub(crate) use logs::check_filter;
-pub use logs::{LogControl, hook_panics, start_log};
+pub use logs::{LogControl, finish_log, hook_panics, start_log};
+pub(crate) use logs::{check_filter, print_error};
 pub use metrics::Metrics;
 pub(crate) use names::exposed;
 pub(crate) use running::Telemetry;

@@ -6,4 +6,5 @@
 
 mod children;
 mod flow;
+mod sinks;
 mod teams;

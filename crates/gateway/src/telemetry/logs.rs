@@ -1,20 +1,97 @@
-//! The log: for people on a terminal, JSON otherwise.
+//! The log: for people on a terminal, JSON otherwise. A thread of its own writes it; see [`super::log_queue`].
 //!
 //! What a client or an upstream said is always a field, never part of a message, so that one event is one line.
 
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd as _;
 use std::panic;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::reload::Handle;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::log_queue::{LineWriter, LogQueue};
+use super::log_rate::LogRateLimit;
 use crate::config::{LogFormat, LogPlan};
 
 /// The exporter speaks of its own start; that is nobody's news.
 const DEFAULT: &str = "info,opentelemetry=warn";
+
+/// The most time that the end of the process waits for standard error.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// The log of this process, from its first line on.
+static LOG: OnceLock<(Arc<LogQueue>, LogRateLimit)> = OnceLock::new();
+
+fn log() -> &'static (Arc<LogQueue>, LogRateLimit) {
+    LOG.get_or_init(|| {
+        let queue = Arc::new(LogQueue::default());
+        let limit = LogRateLimit::new(queue.clone());
+        // A descriptor of its own: the standard library's lock would be held while a write hangs.
+        if let Ok(stderr) = io::stderr().as_fd().try_clone_to_owned() {
+            let (writer, limit) = (LineWriter::new(queue.clone(), File::from(stderr)), limit.clone());
+            // Without a thread all lines are dropped and counted: the queue is full soon.
+            let _thread = std::thread::Builder::new().name("log".to_owned()).spawn(move || write_log(writer, &limit));
+        }
+        (queue, limit)
+    })
+}
+
+/// Writes lines as they come. Ends with the process.
+fn write_log(mut writer: LineWriter<File>, limit: &LogRateLimit) {
+    loop {
+        let again = limit.report(false);
+        if writer.write_next(again) {
+            let lines = writer.take_dropped();
+            if lines > 0 {
+                tracing::warn!(lines, "log lines were dropped: standard error did not take them");
+            }
+        }
+    }
+}
+
+/// Writes a text and a line's end to standard error, as the log does: without waiting, and without a panic where it cannot be written.
+pub(crate) fn print_error(text: impl std::fmt::Display) {
+    log().0.push(format!("{text}\n").as_bytes());
+}
+
+/// Waits until the log is written, at most one second. To be called at the end of the process.
+pub fn finish_log() {
+    if let Some((queue, limit)) = LOG.get() {
+        limit.report(true);
+        queue.drain(LAST_LINES);
+    }
+}
+
+/// The log's end at which lines are put in.
+#[derive(Clone, Debug)]
+pub(super) struct QueueWriter(pub(super) Arc<LogQueue>);
+
+impl MakeWriter<'_> for QueueWriter {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+impl Write for QueueWriter {
+    /// Takes a whole line, as the log's formatter writes it.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.push(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// Starts the log on standard error. `wanted` (from `--log`) wins over `RUST_LOG`, and that over the config.
 ///
@@ -31,13 +108,16 @@ pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<LogControl, Str
         LogFormat::Json => false,
         LogFormat::Auto => terminal,
     };
-    let log = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal && human);
+    let (queue, limit) = log().clone();
+    let log = fmt().with_env_filter(filter).with_writer(QueueWriter(queue)).with_ansi(terminal && human);
+    // Its formatter would print what it cannot log to standard error itself, and panic where that is full.
+    let log = log.log_internal_errors(false);
     let (control, started) = if human {
         let log = log.compact().with_filter_reloading();
-        (LogControl::new(log.reload_handle(), text), log.finish().try_init())
+        (LogControl::new(log.reload_handle(), text), log.finish().with(limit).try_init())
     } else {
         let log = log.json().flatten_event(true).with_span_list(false).with_filter_reloading();
-        (LogControl::new(log.reload_handle(), text), log.finish().try_init())
+        (LogControl::new(log.reload_handle(), text), log.finish().with(limit).try_init())
     };
     started.map(|()| control).map_err(|error| error.to_string())
 }

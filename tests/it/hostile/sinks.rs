@@ -1,0 +1,159 @@
+//! Where the log and the audit go, when that takes nothing: a full device, a pipe that is not read, a file of the largest size that the
+//! system allows.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use weir_testkit::{Mockup, RawClient};
+
+use crate::audit::{Folder, call, client, of_kind, whole};
+use crate::auth::api_key;
+use crate::harness::{Weir, until, until_it};
+
+const FULL: &[&str] = &["sh", "-c", "exec \"$0\" \"$@\" 2>/dev/full"];
+
+fn one(upstream: &Mockup) -> Value {
+    json!({ "upstreams": { "one": { "url": upstream.url() } } })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f13_a_log_on_a_full_device_ends_nothing_and_is_counted() {
+    let upstream = Mockup::modern().tools(1).start().await;
+    let mut weir = Weir::within(FULL, one(&upstream));
+    weir.until_listed("/mcp", &["one__tool_0000"]);
+    assert!(call(&client(&weir), json!({})).await);
+    assert!(weir.metric("weir_log_dropped_total", &["reason=\"failed\""]) >= 1.0);
+    weir.process.signal("TERM");
+    assert_eq!(weir.process.ended(), Some(0));
+}
+
+#[test]
+fn f13_a_start_that_fails_on_a_full_device_says_so_by_its_exit_code() {
+    let folder = Folder::new("full-start");
+    let file = folder.0.join("weir.json");
+    std::fs::write(&file, json!({ "upstreems": {} }).to_string()).unwrap();
+    let start = |program: &[&str]| {
+        let mut command = Command::new("sh");
+        command.args(&FULL[1..]).arg(crate::harness::binary()).args(program).arg(&file);
+        command.status().unwrap().code()
+    };
+    assert_eq!(start(&["serve", "--config"]), Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f13_a_log_that_is_not_read_holds_up_no_request_and_no_end() {
+    let folder = Folder::new("unread");
+    let pipe = folder.0.join("stderr");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // Open at both ends, so that the shell's open does not wait; and never read.
+    let unread = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+    let filling = std::thread::spawn({
+        let mut end = OpenOptions::new().write(true).open(&pipe).unwrap();
+        // Ends with an error when the reader is gone.
+        move || while end.write(&[b'x'; 1024]).is_ok() {}
+    });
+    let upstream = Mockup::modern().tools(1).start().await;
+    let into = format!("exec \"$0\" \"$@\" 2>{}", pipe.display());
+    let mut weir = Weir::within(&["sh", "-c", &into], one(&upstream));
+    weir.until_listed("/mcp", &["one__tool_0000"]);
+    for _ in 0..20 {
+        assert!(call(&client(&weir), json!({})).await);
+    }
+    assert!(weir.admin("/healthz").contains("200"));
+    weir.process.signal("TERM");
+    assert_eq!(weir.process.ended(), Some(0));
+    drop(unread);
+    filling.join().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f13_a_file_of_the_largest_size_allowed_is_a_full_disk_and_no_signal() {
+    let folder = Folder::new("largest");
+    let upstream = Mockup::modern().tools(1).start().await;
+    let mut config = one(&upstream);
+    config["audit"] = json!({ "file": { "path": folder.file() }, "on_failure": "closed", "queue": 64 });
+    config["upstreams"]["child"] = json!({ "command": "sleep", "args": ["1000"] });
+    // 512 bytes a block: some records.
+    let weir = Weir::within(&["sh", "-c", "ulimit -S -f 8; exec \"$0\" \"$@\""], config);
+    weir.until_listed("/mcp", &["one__tool_0000"]);
+    until_it("calls to be refused", async || (!call(&client(&weir), json!({})).await).then_some(())).await;
+    assert!((weir.metric("weir_audit_failing", &[]) - 1.0).abs() < 0.1);
+    assert!(weir.admin("/healthz").contains("200"));
+    let status = |id: u32| std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let mask = |status: &str, name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
+        u64::from_str_radix(line, 16).unwrap()
+    };
+    // SIGXFSZ is number 25.
+    let bit = 1 << 24;
+    let own = status(weir.process.id());
+    assert_eq!((mask(&own, "SigCgt:") & bit, mask(&own, "SigIgn:") & bit), (bit, 0), "it is caught");
+    let child = until("the child", || child_named("sleep", weir.process.id()));
+    let child = status(child);
+    assert_eq!((mask(&child, "SigCgt:") & bit, mask(&child, "SigIgn:") & bit), (0, 0), "a child has the usual end");
+    let limit = ["--pid", &weir.process.id().to_string(), "--fsize=unlimited:unlimited"];
+    assert!(Command::new("prlimit").args(limit).status().unwrap().success());
+    until_it("calls to be served", async || call(&client(&weir), json!({})).await.then_some(())).await;
+    let mut weir = weir;
+    weir.process.signal("TERM");
+    assert_eq!(weir.process.ended(), Some(0));
+    whole(&[&folder.file()]);
+    assert_eq!(of_kind(&folder.file(), "call").len(), upstream.executions("tool_0000"));
+}
+
+/// A process of this name below another one.
+fn child_named(name: &str, ancestor: u32) -> Option<u32> {
+    let listed = Command::new("ps").args(["-e", "-o", "pid=,ppid=,comm="]).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let rows: Vec<(u32, u32, &str)> = listed
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?))
+        })
+        .collect();
+    let below = |mut id: u32| {
+        while let Some((_, parent, _)) = rows.iter().find(|row| row.0 == id) {
+            if *parent == ancestor {
+                return true;
+            }
+            id = *parent;
+        }
+        false
+    };
+    rows.iter().find(|(id, _, comm)| *comm == name && below(*id)).map(|row| row.0)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a12_a_flood_of_refusals_writes_a_hundred_lines_a_second_and_their_count() {
+    let upstream = Mockup::modern().tools(1).start().await;
+    let (_, entry) = api_key("somebody");
+    let mut config = one(&upstream);
+    config["auth"] = json!({ "mode": "required", "api_keys": [entry] });
+    let weir = Weir::logging(config, "info");
+    let stranger = RawClient::new(&weir.url("/mcp")).modern();
+    let mut requests = 0;
+    let left_out = || weir.metric("weir_log_dropped_total", &["reason=\"rate\""]);
+    until_it("lines to be left out", async || {
+        for _ in 0..300 {
+            requests += 1;
+            assert_eq!(stranger.ask("tools/list", json!({})).await.unwrap().status, 401);
+        }
+        (left_out() > 0.0).then_some(())
+    })
+    .await;
+    // Lines with the count come when their second is over: until then some are missing.
+    let (written, counted) = until("all refusals to be accounted for", || {
+        let said = weir.process.said();
+        let written = said.lines().filter(|line| line.contains("\"message\":\"not let in\"")).count();
+        let counts = said.lines().filter(|line| line.contains("log lines left out"));
+        let counts = counts.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let left_out: u64 =
+            counts.filter(|count| count["source"] == "audit").filter_map(|count| count["lines"].as_u64()).sum();
+        (written + left_out as usize == requests).then_some((written, left_out))
+    });
+    assert!((100..requests).contains(&written), "{written} lines of {requests}");
+    assert!((left_out() - counted as f64).abs() < 0.1);
+}
