@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::scan::{self, Limits};
 use crate::splice::{Edits, MetaEdits, Rewriter};
-use crate::splitter::{Piece, ReplySplitter, SplitCaps};
+use crate::splitter::{ReplySplitter, Split, SplitCaps};
 use crate::sse::{Caps, Decoder, Event, EventDecoder, SseItem, StreamEncoder, write_event};
 use crate::{Incoming, Message, Params, header};
 
@@ -53,18 +53,20 @@ fn same_message(message: &Message, tree: &serde_json::Value) {
 
 /// A splitter gives the same whatever the chunks.
 fn split(raw: &Bytes) {
-    let caps = SplitCaps { stream_over: 24, max_held: 4096, max_total: 1 << 20, limits: SMALL };
+    let caps = SplitCaps { max_held: 4096, max_total: 1 << 20, limits: SMALL };
     let run = |step: usize| {
         let (mut splitter, mut out) = (ReplySplitter::new(caps), Vec::new());
         for range in chunks(raw.len(), step) {
             splitter.feed(&raw.slice(range), &mut out).ok()?;
         }
-        out.push(splitter.finish().ok()?);
-        let mut text = Vec::new();
-        for piece in out {
-            match piece {
-                Piece::Whole(bytes) | Piece::Result(bytes) => text.extend_from_slice(&bytes),
-                Piece::End(response) => text.extend_from_slice(format!("|{:?}", response.id).as_bytes()),
+        let mut text = out.concat();
+        match splitter.finish().ok()? {
+            Split::Whole(bytes) => text.extend_from_slice(&bytes),
+            Split::Response(end) => {
+                text.extend_from_slice(&end.rest);
+                let given = serde_json::from_slice::<serde::de::IgnoredAny>(&text);
+                assert!(given.is_ok(), "what was given of a result is none");
+                text.extend_from_slice(format!("|{:?}{:?}", end.response.id, end.result_type).as_bytes());
             }
         }
         Some(text)

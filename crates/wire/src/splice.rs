@@ -17,6 +17,7 @@ use bytes::{Bytes, BytesMut};
 
 pub use blocks::{Block, Blocks};
 pub use edits::{Edits, MetaEdits};
+pub(crate) use passage::Held;
 pub use rewriter::{Observed, Rewriter, SpliceError};
 pub use texts::{Retext, Step, Texts};
 

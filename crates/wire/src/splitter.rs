@@ -1,22 +1,27 @@
-//! Taking the `result` out of one JSON-RPC message while its bytes pass.
+//! Taking the `result` out of one large JSON-RPC response while its bytes pass.
 //!
-//! Replies are small, except for the few that are huge. [`ReplySplitter`] collects a message whole as long as it is small; once it has
-//! grown beyond a threshold and `result` is being read, it hands the result's bytes on as they come, so that 50 MiB pass in bounded
-//! memory. It decides nothing about the result itself (see [`crate::splice`]).
+//! Replies are small, except for the few that are huge. [`ReplySplitter`] gives the result's bytes as they come, so that 50 MiB can
+//! pass in bounded memory, and says what it has seen of the message so far: whose answer it is, and of which type. Members come in
+//! any order, so either may be known only at the end; whether bytes may go on before that is the caller's decision. The members
+//! that decide what a client does with a result ([`WITHHELD`]) are never given with the others but at the end, when all is known.
+
+mod withholding;
 
 use bytes::{Bytes, BytesMut};
 
 use crate::lexer::{Event, Lexer};
-use crate::scan::{Key, Limits, ScanError};
+use crate::scan::{Key, Limits, ScanError, ScanErrorKind};
 use crate::utf8::Utf8;
-use crate::{Message, MessageError, Response};
+use crate::{Message, MessageError, RequestId, Response};
+use withholding::Withholding;
+
+/// The members of a result that are kept to its end.
+pub const WITHHELD: [&str; 5] = ["resultType", "requestState", "inputRequests", "taskId", "_meta"];
 
 /// Bounds of a splitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitCaps {
-    /// A message longer than this many bytes is not kept whole if its `result` can be streamed.
-    pub stream_over: usize,
-    /// The most bytes that are kept of a message in any case.
+    /// The most bytes that are kept of a message beside what is given of its result.
     pub max_held: usize,
     /// The most bytes of a message at all.
     pub max_total: u64,
@@ -26,24 +31,28 @@ pub struct SplitCaps {
 
 impl Default for SplitCaps {
     fn default() -> Self {
-        Self {
-            stream_over: 64 * 1024,
-            max_held: 4 * 1024 * 1024,
-            max_total: 64 * 1024 * 1024,
-            limits: Limits::upstream(),
-        }
+        Self { max_held: 4 * 1024 * 1024, max_total: 64 * 1024 * 1024, limits: Limits::upstream() }
     }
 }
 
-/// What comes out.
+/// A message that is over.
 #[derive(Clone, Debug)]
-pub enum Piece {
-    /// The whole message, given by [`ReplySplitter::finish`]: parse it with [`Message::parse`].
+pub enum Split {
+    /// A message without a `result` object, of which nothing was given: parse it with [`Message::parse`].
     Whole(Bytes),
-    /// The next bytes of the `result` object, first brace to last. Never empty.
-    Result(Bytes),
-    /// After the result: the rest of the message is as it should be, and whose answer it was. The outcome is `Ok` of an empty object.
-    End(Response),
+    /// A response, and what belongs behind the bytes of its result that were given.
+    Response(Box<ResponseEnd>),
+}
+
+/// The end of a response whose result was given in pieces.
+#[derive(Clone, Debug)]
+pub struct ResponseEnd {
+    /// Whose answer it was. The outcome is `Ok` of an empty object.
+    pub response: Response,
+    /// The result's type as it came.
+    pub result_type: Option<Bytes>,
+    /// The withheld members and the closing brace: the last bytes of the result.
+    pub rest: Bytes,
 }
 
 /// Why a message was refused. Result bytes given out before belong to a broken answer.
@@ -63,29 +72,30 @@ pub enum SplitError {
     NotAResponse,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Everything is kept.
-    Keep,
-    /// Inside `result`, which is given out.
-    Stream,
-    /// Behind a streamed result: the rest is kept for the check.
-    Rest,
-}
-
 /// Splits one message. Feed it with [`ReplySplitter::feed`], end it with [`ReplySplitter::finish`].
 #[derive(Debug)]
 pub struct ReplySplitter {
     caps: SplitCaps,
     lexer: Lexer,
     utf8: Utf8,
-    phase: Phase,
-    kept: Kept,
+    /// Everything but the result, in whose place stands an empty object.
+    envelope: Kept,
     /// The key being read, as far as it can matter.
     key: Option<Vec<u8>>,
-    is_result: bool,
-    /// Where the `result` object being read begins.
-    result_at: Option<usize>,
+    member: Member,
+    /// The text of the id while it is read.
+    id_text: Option<Vec<u8>>,
+    id: Option<Option<RequestId>>,
+    result: Option<Withholding>,
+    in_result: bool,
+}
+
+/// The member of the message that is being read, as far as it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Member {
+    Result,
+    Id,
+    Other,
 }
 
 impl ReplySplitter {
@@ -96,122 +106,156 @@ impl ReplySplitter {
             caps,
             lexer: Lexer::new(caps.limits, 1),
             utf8: Utf8::default(),
-            phase: Phase::Keep,
-            kept: Kept::default(),
+            envelope: Kept::default(),
             key: None,
-            is_result: false,
-            result_at: None,
+            member: Member::Other,
+            id_text: None,
+            id: None,
+            result: None,
+            in_result: false,
         }
     }
 
-    /// Whether the message is given out in pieces, which is settled once the first [`Piece::Result`] came.
+    /// The message's id, once it was read; `Some(None)` for one that is none.
     #[must_use]
-    pub fn is_streaming(&self) -> bool {
-        self.phase != Phase::Keep
+    pub fn id(&self) -> Option<Option<&RequestId>> {
+        self.id.as_ref().map(Option::as_ref)
     }
 
-    /// Takes the next chunk; adds to `out` what can be given.
+    /// The result's type as it came, once it was read.
+    #[must_use]
+    pub fn result_type(&self) -> Option<&[u8]> {
+        self.result.as_ref()?.result_type()
+    }
+
+    /// Bytes that are kept here.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.envelope.len() + self.result.as_ref().map_or(0, Withholding::held)
+    }
+
+    /// Takes the next chunk; adds to `out` what it has of the result.
     ///
     /// # Errors
     /// When the message is malformed, too deep or too large.
-    pub fn feed(&mut self, chunk: &Bytes, out: &mut Vec<Piece>) -> Result<(), SplitError> {
+    pub fn feed(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), SplitError> {
         self.utf8.feed(chunk)?;
         if self.lexer.offset() + chunk.len() as u64 > self.caps.max_total {
             return Err(SplitError::TooLong);
         }
         let (mut pos, mut kept_to) = (0, 0);
         while pos < chunk.len() {
-            // Whether a message is streamed must not depend on its chunks, so the threshold is a border of its own.
-            let end = chunk.len().min(pos.saturating_add(self.until_threshold()));
-            let (consumed, event) = self.lexer.advance(&chunk[pos..end])?;
+            let (consumed, event) = self.lexer.advance(&chunk[pos..])?;
             let range = pos..pos + consumed;
             pos = range.end;
-            self.note_key(&chunk[range.clone()]);
-            if self.phase == Phase::Stream {
+            if let Some(result) = self.result.as_mut().filter(|_| self.in_result) {
                 kept_to = pos;
-                if !range.is_empty() {
-                    out.push(Piece::Result(chunk.slice(range)));
+                result.take(chunk, range, out);
+                if let Some(event) = event {
+                    result.react(event, &self.lexer, chunk, out)?;
+                    if event == Event::ValueEnd && self.lexer.depth() == 1 {
+                        result.flush(chunk, out);
+                        self.in_result = false;
+                        self.member = Member::Other;
+                        self.lexer.set_report(1);
+                    }
                 }
+                continue;
             }
-            if let Some(event) = event {
-                self.react(event);
-            }
-            if self.phase == Phase::Keep && self.result_at.is_some() && self.until_threshold() == usize::MAX {
-                self.kept.push(chunk.slice(kept_to..pos));
+            self.read(&chunk[range]);
+            if let Some(event) = event
+                && self.react(event)?
+            {
+                self.envelope.push(chunk.slice(kept_to..pos));
+                self.envelope.push(Bytes::from_static(b"{}"));
                 kept_to = pos;
-                self.begin_stream(out);
             }
         }
-        self.kept.push(chunk.slice(kept_to..pos));
-        if self.kept.len() > self.caps.max_held { Err(SplitError::TooLong) } else { Ok(()) }
+        if let Some(result) = self.result.as_mut().filter(|_| self.in_result) {
+            result.flush(chunk, out);
+        }
+        self.envelope.push(chunk.slice(kept_to..pos));
+        if self.held() > self.caps.max_held { Err(SplitError::TooLong) } else { Ok(()) }
     }
 
-    /// Ends the message: its last piece.
+    /// Ends the message.
     ///
     /// # Errors
-    /// When the message is incomplete, or was streamed and is no JSON-RPC response.
-    pub fn finish(mut self) -> Result<Piece, SplitError> {
+    /// When the message is incomplete, or has a result and is no JSON-RPC response.
+    pub fn finish(mut self) -> Result<Split, SplitError> {
         self.utf8.finish()?;
         self.lexer.finish()?;
-        let kept = self.kept.take();
-        if self.phase == Phase::Keep {
-            return Ok(Piece::Whole(kept));
-        }
-        // What was kept of a streamed message is the message with an empty result, so the ordinary rules check it.
-        match Message::parse(kept, &self.caps.limits)? {
-            Message::Response(response) if response.outcome.is_ok() => Ok(Piece::End(response)),
+        let envelope = self.envelope.take();
+        let Some(result) = self.result else { return Ok(Split::Whole(envelope)) };
+        // What was kept is the message with an empty result, so the ordinary rules check it.
+        match Message::parse(envelope, &self.caps.limits)? {
+            Message::Response(response) if response.outcome.is_ok() => {
+                let result_type = result.result_type().map(Bytes::copy_from_slice);
+                Ok(Split::Response(Box::new(ResponseEnd { response, result_type, rest: result.rest() })))
+            }
             _ => Err(SplitError::NotAResponse),
         }
     }
 
-    fn until_threshold(&self) -> usize {
-        let left = (self.caps.stream_over as u64).saturating_sub(self.lexer.offset());
-        if left == 0 { usize::MAX } else { usize::try_from(left).unwrap_or(usize::MAX) }
-    }
-
-    fn note_key(&mut self, bytes: &[u8]) {
-        if let Some(key) = &mut self.key {
-            let room = KEY_MAX.saturating_sub(key.len());
-            key.extend(bytes.iter().take(room));
+    /// Keeps keys and the id.
+    fn read(&mut self, bytes: &[u8]) {
+        let held = self.key.as_mut().map(|key| (key, KEY_MAX)).or(self.id_text.as_mut().map(|id| (id, ID_MAX)));
+        if let Some((text, most)) = held {
+            let room = most.saturating_sub(text.len());
+            text.extend(bytes.iter().take(room));
         }
     }
 
-    fn react(&mut self, event: Event) {
+    /// Takes an event outside of the result; true where the result object begins.
+    fn react(&mut self, event: Event) -> Result<bool, SplitError> {
         let depth = self.lexer.depth();
         match event {
             Event::KeyStart => self.key = Some(Vec::new()),
             Event::KeyEnd => {
                 let key = self.key.take().unwrap_or_default();
-                self.is_result = key.split_last().is_some_and(|(_, name)| Key::new(name).eq_str("result"));
+                let name = key.split_last().map(|(_, name)| Key::new(name));
+                let is = |wanted: &str| name.as_ref().is_some_and(|name| name.eq_str(wanted));
+                self.member = if is("result") {
+                    Member::Result
+                } else if is("id") {
+                    Member::Id
+                } else {
+                    Member::Other
+                };
             }
-            Event::ValueStart(b'{') if depth == 1 && self.is_result => {
-                self.result_at = usize::try_from(self.lexer.offset()).ok();
-            }
-            Event::ValueEnd if depth == 1 => {
-                self.is_result = false;
-                self.result_at = None;
-                if self.phase == Phase::Stream {
-                    self.phase = Phase::Rest;
+            Event::ValueStart(b'{') if depth == 1 && self.member == Member::Result => {
+                if self.result.is_some() {
+                    return Err(duplicate(&self.lexer));
                 }
+                self.result = Some(Withholding::default());
+                self.in_result = true;
+                self.lexer.set_report(2);
+                return Ok(true);
+            }
+            Event::ValueStart(_) if depth == 1 && self.member == Member::Id => self.id_text = Some(Vec::new()),
+            Event::ValueEnd if depth == 1 => {
+                if let Some(text) = self.id_text.take() {
+                    if self.id.is_some() {
+                        return Err(duplicate(&self.lexer));
+                    }
+                    self.id = Some(RequestId::from_json(&text).ok());
+                }
+                self.member = Member::Other;
             }
             Event::Open | Event::ValueStart(_) | Event::ValueEnd | Event::Closing => {}
         }
+        Ok(false)
     }
+}
 
-    fn begin_stream(&mut self, out: &mut Vec<Piece>) {
-        let mut head = self.kept.take();
-        let begun = head.split_off(self.result_at.unwrap_or(head.len()).min(head.len()));
-        self.kept.push(head);
-        self.kept.push(Bytes::from_static(b"{}"));
-        if !begun.is_empty() {
-            out.push(Piece::Result(begun));
-        }
-        self.phase = Phase::Stream;
-    }
+fn duplicate(lexer: &Lexer) -> SplitError {
+    SplitError::Scan(ScanError { kind: ScanErrorKind::DuplicateKey, offset: lexer.offset() })
 }
 
 /// The longest spelling of `result`, every letter escaped, with its closing quote and one byte to tell longer keys apart.
 const KEY_MAX: usize = 6 * 6 + 2;
+/// A longer id is none of weir's, and cut off it is none at all.
+const ID_MAX: usize = 256;
 
 /// Bytes that are kept: as a slice while it is one chunk, copied from the second on.
 #[derive(Debug, Default)]

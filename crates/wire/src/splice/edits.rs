@@ -132,10 +132,11 @@ impl Edits {
             }
             if let Some(nth) = self.members.iter().position(|(name, _)| member.key.eq_str(name)) {
                 let bit = 1_u64.checked_shl(u32::try_from(nth).ok()?)?;
-                let stays = match self.members[nth].1 {
+                let stays = match &self.members[nth].1 {
                     Action::Ensure(_) => true,
+                    Action::Set(value) => object[member.value.clone()] == value[..],
                     Action::OnlyObject => scan::is_object(&object[member.value.clone()]),
-                    Action::Remove | Action::Replace(_) | Action::Set(_) => false,
+                    Action::Remove | Action::Replace(_) => false,
                 };
                 if !stays || met & bit != 0 {
                     return None;

@@ -11,7 +11,7 @@ use crate::scan::Key;
 const HELD_MAX: usize = 1024;
 /// White space, comma and key in front of a value, until it is decided what becomes of them.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(crate) struct Held {
     bytes: Vec<u8>,
     /// Where the text of the key begins.
     key_at: Option<usize>,
@@ -21,7 +21,7 @@ pub(super) struct Held {
 
 impl Held {
     /// Forgets everything: a member ended, or goes.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         *self = Self { bytes: std::mem::take(&mut self.bytes), ..Self::default() };
         self.bytes.clear();
     }
@@ -33,17 +33,17 @@ impl Held {
     }
 
     /// The opening quote of a key was the last byte.
-    pub(super) fn key_starts(&mut self) {
+    pub(crate) fn key_starts(&mut self) {
         self.key_at = Some(self.bytes.len());
     }
 
     /// The complete key, its closing quote being the last byte held. `None` if it was too long and is gone already.
-    pub(super) fn key(&self) -> Option<Key<'_>> {
+    pub(crate) fn key(&self) -> Option<Key<'_>> {
         Some(Key::new(&self.bytes[self.key_at?..self.bytes.len() - 1]))
     }
 
     /// Breaks when the key has grown too long to hold.
-    pub(super) fn extend(&mut self, bytes: &[u8]) -> ControlFlow<()> {
+    pub(crate) fn extend(&mut self, bytes: &[u8]) -> ControlFlow<()> {
         self.bytes.extend_from_slice(bytes);
         if let Some(at) = self.key_at {
             return if self.bytes.len() - at > HELD_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
@@ -56,7 +56,7 @@ impl Held {
     }
 
     /// Gives the bytes up, without their comma where no member precedes.
-    pub(super) fn take(&mut self, occupied: bool) -> &[u8] {
+    pub(crate) fn take(&mut self, occupied: bool) -> &[u8] {
         let gap = self.key_at.take().map_or(self.bytes.len(), |at| at - 1);
         if !occupied && let Some(comma) = self.bytes[..gap].iter().position(|&byte| byte == b',') {
             self.bytes.remove(comma);

@@ -1,13 +1,12 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use proptest::prelude::*;
+use serde_json::Value;
 
 use super::*;
-use crate::scan::ScanErrorKind;
-use crate::{RequestId, testing};
+use crate::testing;
 
 const CAPS: SplitCaps = SplitCaps {
-    stream_over: 32,
     max_held: 256,
     max_total: 100_000,
     limits: Limits { max_depth: 64, max_tokens: 100_000, max_number_len: 400, max_batch: 50, null_params: true },
@@ -16,7 +15,22 @@ const CAPS: SplitCaps = SplitCaps {
 #[derive(Clone, Debug, PartialEq)]
 enum Outcome {
     Whole(Bytes),
-    Streamed(Vec<u8>, Option<RequestId>),
+    /// What was given, what came at the end, whose answer it was, and of which type.
+    Response {
+        given: String,
+        rest: String,
+        id: Option<RequestId>,
+        result_type: Option<Bytes>,
+    },
+}
+
+impl Outcome {
+    fn result(&self) -> String {
+        match self {
+            Self::Whole(bytes) => panic!("whole: {bytes:?}"),
+            Self::Response { given, rest, .. } => format!("{given}{rest}"),
+        }
+    }
 }
 
 fn split(caps: SplitCaps, pieces: &[Bytes]) -> Result<Outcome, SplitError> {
@@ -24,16 +38,18 @@ fn split(caps: SplitCaps, pieces: &[Bytes]) -> Result<Outcome, SplitError> {
     for piece in pieces {
         splitter.feed(piece, &mut out)?;
     }
-    let mut result = Vec::new();
-    for piece in out {
-        let Piece::Result(bytes) = piece else { panic!("too early") };
-        assert!(!bytes.is_empty());
-        result.extend_from_slice(&bytes);
-    }
+    assert!(out.iter().all(|piece| !piece.is_empty()));
     Ok(match splitter.finish()? {
-        Piece::Whole(bytes) => Outcome::Whole(bytes),
-        Piece::End(response) => Outcome::Streamed(result, response.id),
-        Piece::Result(_) => panic!("too late"),
+        Split::Whole(bytes) => {
+            assert!(out.is_empty(), "it was given in pieces");
+            Outcome::Whole(bytes)
+        }
+        Split::Response(end) => Outcome::Response {
+            given: String::from_utf8(out.concat()).unwrap(),
+            rest: String::from_utf8(end.rest.to_vec()).unwrap(),
+            id: end.response.id,
+            result_type: end.result_type,
+        },
     })
 }
 
@@ -49,7 +65,7 @@ fn bytewise(text: &str) -> Result<Outcome, SplitError> {
 /// A response with its members in any order.
 fn response() -> impl Strategy<Value = (String, String)> {
     let result = testing::object_of(
-        &["content", "resultType", "structuredContent", "_meta", "result", "id"],
+        &["content", "resultType", "structuredContent", "_meta", "result", "id", "taskId", "requestState"],
         testing::value().boxed(),
     );
     (result, Just(vec!["jsonrpc", "id", "result", "x"]).prop_shuffle(), testing::value()).prop_flat_map(
@@ -70,21 +86,24 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn splitting_is_chunk_invariant((text, result) in response(), cuts in testing::cuts(), stream_over in 0..200_usize) {
-        let caps = SplitCaps { stream_over, max_held: 100_000, ..CAPS };
+    fn splitting_is_chunk_invariant_and_keeps_what_decides_to_the_end((text, result) in response(), cuts in testing::cuts()) {
+        let caps = SplitCaps { max_held: 100_000, ..CAPS };
         let raw = Bytes::from(text);
         let whole = split(caps, std::slice::from_ref(&raw)).unwrap();
         prop_assert_eq!(&split(caps, &testing::cut(&raw, &cuts)).unwrap(), &whole);
         let single: Vec<Bytes> = (0..raw.len()).map(|at| raw.slice(at..=at)).collect();
         prop_assert_eq!(&split(caps, &single).unwrap(), &whole);
-        match whole {
-            Outcome::Whole(bytes) => prop_assert_eq!(bytes, raw),
-            Outcome::Streamed(bytes, id) => {
-                prop_assert_eq!(String::from_utf8(bytes).unwrap(), result);
-                prop_assert_eq!(id, Some(RequestId::from(7_u64)));
-                prop_assert!(raw.len() > stream_over);
-            }
-        }
+        let before: Value = serde_json::from_str(&result).unwrap();
+        let after: Value = serde_json::from_str(&whole.result()).unwrap();
+        prop_assert_eq!(&before, &after);
+        let Outcome::Response { given, rest, id, result_type } = &whole else { unreachable!() };
+        prop_assert_eq!(id, &Some(RequestId::from(7_u64)));
+        let given: Value = serde_json::from_str(&format!("{given}}}")).unwrap();
+        prop_assert!(WITHHELD.iter().all(|name| given.get(name).is_none()), "{}", given);
+        let is_closed = rest.ends_with('}');
+        prop_assert!(is_closed);
+        let kind = result_type.as_ref().map(|text| serde_json::from_slice::<Value>(text).unwrap());
+        prop_assert_eq!(kind.as_ref(), before.get("resultType"));
     }
 
     #[test]
@@ -102,15 +121,14 @@ proptest! {
 }
 
 #[test]
-fn small_messages_come_whole_and_uncopied() {
-    let raw = Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#);
-    let caps = SplitCaps::default();
-    let Outcome::Whole(whole) = split(caps, std::slice::from_ref(&raw)).unwrap() else { panic!("streamed") };
+fn messages_without_a_result_come_whole_and_uncopied() {
+    let raw = Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"m"}}"#);
+    let Outcome::Whole(whole) = split(CAPS, std::slice::from_ref(&raw)).unwrap() else { panic!("split") };
     assert!(std::ptr::eq(whole.as_ptr(), raw.as_ptr()), "the message was copied");
 }
 
 #[test]
-fn the_result_is_streamed_wherever_the_id_stands() {
+fn the_result_is_given_wherever_the_id_stands() {
     let body = format!("{{\"a\":\"{}\"}}", "x".repeat(500));
     for text in [
         format!(r#"{{"jsonrpc":"2.0","id":"q","result":{body}}}"#),
@@ -118,11 +136,52 @@ fn the_result_is_streamed_wherever_the_id_stands() {
         format!(r#" {{ "junk":"{}" , "re\u0073ult" : {body} , "id":"q","jsonrpc":"2.0" }} "#, "y".repeat(100)),
     ] {
         for outcome in [in_one(&text), bytewise(&text)] {
-            assert_eq!(
-                outcome.unwrap(),
-                Outcome::Streamed(body.clone().into_bytes(), Some(RequestId::from_text("q"))),
-                "{text}"
-            );
+            let expected = Outcome::Response {
+                given: body[..body.len() - 1].to_owned(),
+                rest: "}".to_owned(),
+                id: Some(RequestId::from_text("q")),
+                result_type: None,
+            };
+            assert_eq!(outcome.unwrap(), expected, "{text}");
+        }
+    }
+}
+
+#[test]
+fn whose_answer_it_is_and_its_type_are_known_as_soon_as_they_were_read() {
+    let mut splitter = ReplySplitter::new(CAPS);
+    let mut seen = Vec::new();
+    for piece in [
+        r#"{"jsonrpc":"2.0","result":{"content":[],"#,
+        r#""resultT\u0079pe":"com"#,
+        r#"plete","_meta":{"resultType":"task"}},"id":"#,
+        r#"7"#,
+        r#","x":{"id":8}}"#,
+    ] {
+        splitter.feed(&Bytes::from_static(piece.as_bytes()), &mut Vec::new()).unwrap();
+        let id = splitter.id().map(|id| id.and_then(RequestId::as_integer));
+        seen.push((splitter.result_type().map(<[u8]>::to_vec), id));
+    }
+    let typed = Some(br#""complete""#.to_vec());
+    let expected = [(None, None), (None, None), (typed.clone(), None), (typed.clone(), None), (typed, Some(Some(7)))];
+    assert_eq!(seen, expected);
+    let mut splitter = ReplySplitter::new(CAPS);
+    splitter.feed(&Bytes::from_static(br#"{"id":{"a":1},"#), &mut Vec::new()).unwrap();
+    assert_eq!(splitter.id(), Some(None), "an id that is none");
+}
+
+#[test]
+fn what_decides_comes_last_and_commas_fit() {
+    for (from, to) in [
+        ("{}", "{}"),
+        (r#"{"resultType":"complete"}"#, r#"{"resultType":"complete"}"#),
+        (r#"{ "resultType" : "complete" , "a" : 1 }"#, r#"{  "a" : 1,"resultType":"complete"}"#),
+        (r#"{"a":1,"_meta":{"b":[1]},"c":2,"taskId":"t"}"#, r#"{"a":1,"c":2,"taskId":"t","_meta":{"b":[1]}}"#),
+        (r#"{"x":{"_meta":1},"inputRequests":5}"#, r#"{"x":{"_meta":1},"inputRequests":5}"#),
+    ] {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{from}}}"#);
+        for outcome in [in_one(&text), bytewise(&text)] {
+            assert_eq!(outcome.unwrap().result(), to);
         }
     }
 }
@@ -144,17 +203,21 @@ fn other_large_messages_are_kept_up_to_a_cap() {
 }
 
 #[test]
-fn nothing_large_hides_behind_a_result() {
-    let text = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"a":"{}"}},"x":"{}"}}"#, "y".repeat(50), "x".repeat(300));
-    assert_eq!(in_one(&text), Err(SplitError::TooLong));
-    assert_eq!(bytewise(&text), Err(SplitError::TooLong));
+fn nothing_large_hides_behind_a_result_or_among_what_is_withheld() {
+    for text in [
+        format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"a":"y"}},"x":"{}"}}"#, "x".repeat(300)),
+        format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"_meta":{{"x":"{}"}}}}}}"#, "x".repeat(300)),
+    ] {
+        assert_eq!(in_one(&text), Err(SplitError::TooLong));
+        assert_eq!(bytewise(&text), Err(SplitError::TooLong));
+    }
     let total = SplitCaps { max_total: 400, ..CAPS };
     let text = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"a":"{}"}}}}"#, "y".repeat(400));
     assert_eq!(split(total, &[text.into()]), Err(SplitError::TooLong));
 }
 
 #[test]
-fn the_rest_of_a_streamed_message_is_checked() {
+fn the_rest_of_a_message_is_checked() {
     let body = format!("{{\"a\":\"{}\"}}", "x".repeat(100));
     for text in [
         format!(r#"{{"id":1,"result":{body}}}"#),
@@ -167,6 +230,8 @@ fn the_rest_of_a_streamed_message_is_checked() {
         format!(r#"{{"jsonrpc":"2.0","id":1,"result":{body}}}x"#),
         format!(r#"{{"jsonrpc":"2.0","id":1,"result":{body}"#),
         format!(r#"{{"jsonrpc":"2.0","id":1,"result":{}]}}"#, &body[..body.len() - 1]),
+        r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","resultT\u0079pe":"task"}}"#.to_owned(),
+        r#"{"jsonrpc":"2.0","id":1,"result":{"_meta":{},"a":1,"_meta":{}}}"#.to_owned(),
     ] {
         assert!(in_one(&text).is_err(), "{text}");
         assert!(bytewise(&text).is_err(), "{text}");
@@ -174,7 +239,7 @@ fn the_rest_of_a_streamed_message_is_checked() {
 }
 
 #[test]
-fn b01_b06_depth_and_utf8_hold_inside_a_streamed_result() {
+fn b01_b06_depth_and_utf8_hold_inside_a_result() {
     let text = |depth: usize| {
         let pad = "x".repeat(100);
         format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"p":"{pad}","a":{}{}}}}}"#, "[".repeat(depth), "]".repeat(depth))
@@ -193,7 +258,7 @@ fn b01_b06_depth_and_utf8_hold_inside_a_streamed_result() {
 fn a_character_may_be_cut_by_a_chunk() {
     let body = format!("{{\"a\":\"{}\"}}", "\u{1f600}\u{e9}".repeat(50));
     let text = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{body}}}"#);
-    assert_eq!(bytewise(&text).unwrap(), Outcome::Streamed(body.into_bytes(), Some(RequestId::from(1_u64))));
+    assert_eq!(bytewise(&text).unwrap().result(), body);
 }
 
 #[test]
@@ -204,11 +269,11 @@ fn fifty_mebibytes_pass_in_bounded_memory() {
     let chunk = Bytes::from(vec![b'x'; 64 * 1024]);
     for _ in 0..800 {
         splitter.feed(&chunk, &mut out).unwrap();
-        assert!(splitter.kept.len() < 128 * 1024);
-        len += out.drain(..).map(|piece| if let Piece::Result(bytes) = piece { bytes.len() } else { 0 }).sum::<usize>();
+        assert!(splitter.held() < 1024);
+        len += out.drain(..).map(|piece| piece.len()).sum::<usize>();
     }
-    assert!(splitter.is_streaming());
     splitter.feed(&Bytes::from_static(b"\"}}"), &mut out).unwrap();
-    assert!(matches!(splitter.finish(), Ok(Piece::End(_))));
-    assert_eq!(len, 9 + (50 << 20));
+    len += out.concat().len();
+    assert!(matches!(splitter.finish(), Ok(Split::Response(_))));
+    assert_eq!(len, 10 + (50 << 20));
 }

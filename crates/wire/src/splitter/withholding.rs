@@ -1,0 +1,149 @@
+//! The result's own members, without those that are kept to the end.
+
+use std::ops::Range;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::{SplitError, WITHHELD, duplicate};
+use crate::lexer::{Event, Lexer};
+use crate::splice::Held;
+use crate::write;
+
+/// Reads one result object by the events of its message's lexer, which reports depth 2 meanwhile.
+#[derive(Debug, Default)]
+pub(super) struct Withholding {
+    mode: Mode,
+    /// White space, comma and key in front of a value.
+    held: Held,
+    /// True once a member was given: the next one needs its comma.
+    occupied: bool,
+    /// The values of [`WITHHELD`] that were read.
+    kept: [Option<Vec<u8>>; WITHHELD.len()],
+    /// The withheld member whose value comes next.
+    coming: Option<usize>,
+    /// True where the value of the result's type was read to its end.
+    is_typed: bool,
+    /// The part of the chunk that passes, and is not given yet.
+    passed: Range<usize>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Mode {
+    /// The bytes are given.
+    #[default]
+    Pass,
+    /// They wait for a decision.
+    Hold,
+    /// They are between a withheld key and its value, or behind the last member.
+    Drop,
+    /// They are the value of this withheld member.
+    Keep(usize),
+}
+
+impl Withholding {
+    /// Bytes kept.
+    pub(super) fn held(&self) -> usize {
+        self.kept.iter().flatten().map(Vec::len).sum()
+    }
+
+    /// The result's type, once it was read.
+    pub(super) fn result_type(&self) -> Option<&[u8]> {
+        self.kept[0].as_deref().filter(|_| self.is_typed)
+    }
+
+    /// Takes bytes of the result.
+    pub(super) fn take(&mut self, chunk: &Bytes, range: Range<usize>, out: &mut Vec<Bytes>) {
+        match self.mode {
+            Mode::Pass => {
+                if self.passed.end != range.start {
+                    self.flush(chunk, out);
+                    self.passed.start = range.start;
+                }
+                self.passed.end = range.end;
+            }
+            Mode::Drop => {}
+            Mode::Keep(at) => self.kept[at].get_or_insert_default().extend_from_slice(&chunk[range]),
+            Mode::Hold => {
+                // A key too long to be one of ours is decided before its end.
+                if self.held.extend(&chunk[range]).is_break() {
+                    self.give(chunk, out);
+                }
+            }
+        }
+    }
+
+    /// Takes an event of the result.
+    pub(super) fn react(
+        &mut self,
+        event: Event,
+        lexer: &Lexer,
+        chunk: &Bytes,
+        out: &mut Vec<Bytes>,
+    ) -> Result<(), SplitError> {
+        match event {
+            Event::Open => self.await_member(),
+            Event::KeyStart => self.held.key_starts(),
+            Event::KeyEnd => {
+                let Some(key) = self.held.key() else { return Ok(()) };
+                let Some(at) = WITHHELD.iter().position(|name| key.eq_str(name)) else {
+                    self.give(chunk, out);
+                    return Ok(());
+                };
+                if self.kept[at].replace(Vec::new()).is_some() {
+                    return Err(duplicate(lexer));
+                }
+                self.coming = Some(at);
+                self.mode = Mode::Drop;
+            }
+            Event::ValueStart(_) => {
+                if let Some(at) = self.coming.take() {
+                    self.mode = Mode::Keep(at);
+                }
+            }
+            Event::ValueEnd => {
+                self.is_typed |= self.mode == Mode::Keep(0);
+                self.await_member();
+            }
+            Event::Closing => self.mode = Mode::Drop,
+        }
+        Ok(())
+    }
+
+    /// Gives what passed of the chunk. To be called at its end.
+    pub(super) fn flush(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) {
+        let passed = std::mem::take(&mut self.passed);
+        if !passed.is_empty() {
+            out.push(chunk.slice(passed));
+        }
+    }
+
+    /// The withheld members and the closing brace.
+    pub(super) fn rest(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(self.held() + 64);
+        let mut is_first = !self.occupied;
+        for (name, value) in WITHHELD.iter().zip(&self.kept) {
+            let Some(value) = value else { continue };
+            if !std::mem::take(&mut is_first) {
+                out.put_u8(b',');
+            }
+            write::string(&mut out, name);
+            out.put_u8(b':');
+            out.put_slice(value);
+        }
+        out.put_u8(b'}');
+        out.freeze()
+    }
+
+    fn await_member(&mut self) {
+        self.held.clear();
+        self.mode = Mode::Hold;
+    }
+
+    /// What was held belongs to a member that is given.
+    fn give(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) {
+        self.flush(chunk, out);
+        let occupied = std::mem::replace(&mut self.occupied, true);
+        out.push(Bytes::copy_from_slice(self.held.take(occupied)));
+        self.mode = Mode::Pass;
+    }
+}
