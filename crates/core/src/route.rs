@@ -181,6 +181,7 @@ impl Router {
             native: item.tool.native.clone(),
             tool: Some(item.tool.clone()),
             deadlines,
+            whole: way.wants_whole(),
         };
         live.is(Phase::Sent);
         let reply = match live.unless_stopped(upstream.call(outbound)).await {

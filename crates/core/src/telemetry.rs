@@ -89,6 +89,7 @@ instruments! {
     upstream_io: Counter<u64> = u64_counter("weir.upstream.io", "By", ["upstream", "network.io.direction"], "Bytes of messages sent to an upstream (`transmit`) and of its answers (`receive`)"),
     upstream_retries: Counter<u64> = u64_counter("weir.upstream.retries", "{retry}", ["upstream", "proof"], "Requests sent again, by proof of non-execution"),
     upstream_protocol_errors: Counter<u64> = u64_counter("weir.upstream.protocol_errors", "{message}", ["upstream", "reason"], "Messages of an upstream that were dropped as invalid"),
+    hold_bytes: UpDownCounter<i64> = i64_up_down_counter("weir.hold.bytes", "By", [], "Memory reserved for large results that are held until it is known whose answer they are and of which type (`limits.hold`)"),
     upstream_sessions: UpDownCounter<i64> = i64_up_down_counter("weir.upstream.sessions", "{session}", ["upstream"], "Sessions and child processes held open"),
     upstream_sessions_ended: Counter<u64> = u64_counter("weir.upstream.sessions_ended", "{session}", ["upstream", "reason"], "Sessions of upstreams that weir ended: `posts_waiting` (the upstream does not take the messages it is sent)"),
     catalog_items: Gauge<u64> = u64_gauge("weir.catalog.items", "{item}", ["upstream", "kind"], "Items in the catalog"),

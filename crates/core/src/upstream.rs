@@ -33,6 +33,8 @@ pub struct Outbound {
     pub tool: Option<Arc<Tool>>,
     /// How long each part of it may take.
     pub deadlines: Deadlines,
+    /// True where its result is wanted whole ([`crate::Payload::Whole`]), or not at all.
+    pub whole: bool,
 }
 
 /// The time limits of one call.

@@ -28,17 +28,21 @@ pub enum Ending {
     Unknown,
 }
 
-/// Reads the `resultType` of a result object, or of as much of one as has arrived.
+/// Reads the `resultType` of a result object.
 #[must_use]
 pub fn ending(result: &[u8]) -> Ending {
-    match scan::find(result, "resultType") {
-        None => Ending::Complete,
-        Some(range) => match scan::string(&result[range]).as_deref() {
-            Some("complete") => Ending::Complete,
-            Some("input_required") => Ending::InputRequired,
-            Some("task") => Ending::Task,
-            _ => Ending::Unknown,
-        },
+    ending_of(scan::find(result, "resultType").map(|range| &result[range]))
+}
+
+/// The same of the `resultType` alone, as it came.
+#[must_use]
+pub fn ending_of(result_type: Option<&[u8]>) -> Ending {
+    let Some(text) = result_type else { return Ending::Complete };
+    match scan::string(scan::trim(text)).as_deref() {
+        Some("complete") => Ending::Complete,
+        Some("input_required") => Ending::InputRequired,
+        Some("task") => Ending::Task,
+        _ => Ending::Unknown,
     }
 }
 

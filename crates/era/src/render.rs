@@ -38,7 +38,9 @@ pub fn tool_error(result: &mut ObjectWriter<'_>, text: &str) {
 #[must_use]
 pub fn complete(revision: Revision, method: Method, about: &About) -> Edits {
     if revision.is_modern() {
-        let edits = Edits::new().observe(IS_ERROR).ensure("resultType", &b"\"complete\""[..]).meta(own(about));
+        // What would say that the call goes on is never the server's: a server of an older revision has no such members.
+        let edits = Edits::new().observe(IS_ERROR).set("resultType", &b"\"complete\""[..]).meta(own(about));
+        let edits = edits.remove("requestState").remove("inputRequests");
         if method != Method::ResourcesRead {
             return edits;
         }

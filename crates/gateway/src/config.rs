@@ -23,6 +23,7 @@ use weir_core::Endpoint;
 use weir_core::endpoint::UpstreamRules;
 use weir_policy::rules::Book;
 use weir_store::{ParkingCaps, RecordCaps, ReplayCaps};
+use weir_upstream::HoldLimits;
 
 pub use admin::{AdminPlan, OperatorKey};
 pub use audit::{AuditPlan, FilePlan};
@@ -59,6 +60,8 @@ pub struct Config {
     pub replays: ReplayCaps,
     /// How many calls may wait for input, and how long.
     pub parked: ParkingCaps,
+    /// How much may be held of large results.
+    pub hold: HoldLimits,
     /// How often clients may come.
     pub rates: weir_policy::limit::Rates,
     /// Sealing keys, newest first; none means a random one.

@@ -1,6 +1,8 @@
 //! An HTTP/1.1 server over real loopback TCP that writes exactly the bytes that a test gives it, at any time. For what no
 //! well-behaved server library lets a server do.
 
+mod large;
+
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +15,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::accept::accept;
 use crate::task::Owned;
+
+pub use large::LargeAnswer;
 
 /// Bytes that are written at once of a [`Act::Fill`].
 const FILL: usize = 64 << 10;

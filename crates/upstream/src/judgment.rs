@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use weir_core::call::AsTask;
 use weir_core::reply::{End, Payload};
-use weir_core::{Call, CapabilityClass, FailureKind};
+use weir_core::{Call, CapabilityClass, Failure, FailureKind};
 use weir_era::hop::{Ear, Ending, Tongue};
 use weir_era::tasks;
 use weir_wire::method::Method;
@@ -21,6 +21,8 @@ pub(crate) struct Listener {
     pub(crate) task: bool,
     /// Who is told of its progress then.
     pub(crate) tracked: Option<Tracked>,
+    /// Whether the result is wanted whole, or not at all.
+    pub(crate) whole: bool,
 }
 
 impl Listener {
@@ -43,7 +45,10 @@ impl Listener {
 
 /// The end that a whole result is.
 pub(crate) fn judge(site: &Site, listener: &Listener, result: Bytes) -> End {
-    match listener.tongue.ending(&result, true) {
+    if listener.whole && result.len() > site.hold.per_call() {
+        return too_large(site).into();
+    }
+    match listener.tongue.ending(&result) {
         Ending::Complete if listener.task && !listener.tongue.revision().is_modern() => {
             tasks::created(&result).map_or_else(|| End::Complete(Payload::Whole(result)), End::Task)
         }
@@ -66,4 +71,11 @@ pub(crate) fn judge(site: &Site, listener: &Listener, result: Bytes) -> End {
         }
         Ending::Unknown => site.fail(FailureKind::BadAnswer, "The upstream's result is of an unknown type").into(),
     }
+}
+
+/// A result that would have to be held whole, and is too large for that.
+pub(crate) fn too_large(site: &Site) -> Failure {
+    let most = site.hold.per_call();
+    let text = format!("The upstream's result is larger than {most} bytes, the most that can be held to look at it");
+    site.fail(FailureKind::BadAnswer, text)
 }

@@ -14,6 +14,7 @@ mod deadline;
 mod factory;
 mod fetch;
 mod guard;
+mod hold;
 mod inbox;
 mod judgment;
 pub mod keeper;
@@ -36,6 +37,7 @@ mod tracks;
 
 pub use credential::{Authority, ClientAuth, Exchange, OAuth};
 pub use factory::{BuildError, Factory, Identity, Ports};
+pub use hold::HoldLimits;
 pub use settings::{
     Bounds, HttpSettings, Protocol, SecretHeader, SecretText, Settings, Sharing, StdioSettings, Transport,
 };

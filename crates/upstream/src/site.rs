@@ -23,6 +23,7 @@ use weir_era::{capabilities, carry};
 use weir_wire::{code, scan};
 
 use crate::factory::Ports;
+use crate::hold::HoldShare;
 use crate::settings::Bounds;
 use crate::tracks::Tracks;
 
@@ -63,6 +64,8 @@ pub(crate) struct Site {
     pub(crate) farewells: Semaphore,
     /// Places for answers whose streams are read to their end after the call is over.
     pub(crate) draining: Arc<Semaphore>,
+    /// Its room for results that are held.
+    pub(crate) hold: Arc<HoldShare>,
 }
 
 impl Site {
@@ -71,6 +74,7 @@ impl Site {
         (bounds, asks, visits): (Bounds, CapabilityClass, bool),
         ports: &Ports,
         client_info: Bytes,
+        hold: HoldShare,
     ) -> Self {
         let meter = UpstreamMeter::of(&id);
         let no_visits = if visits { CapabilityClass::BASE } else { CapabilityClass::ELICITATION_URL };
@@ -93,6 +97,7 @@ impl Site {
             tracks: Arc::default(),
             farewells: Semaphore::new(MOST_FAREWELLS),
             draining: Arc::new(Semaphore::new(MOST_DRAINING)),
+            hold: Arc::new(hold),
         }
     }
 

@@ -162,6 +162,7 @@ impl Looking {
             native: native.clone(),
             tool: None,
             deadlines,
+            whole: self.outbound.whole,
         }
     }
 

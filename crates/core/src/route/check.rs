@@ -13,7 +13,7 @@ use crate::reply::{End, Payload};
 use crate::schema::{Check, Contract, Mismatch, Schema, Verdict, message, verdict};
 use crate::telemetry::instruments;
 
-/// A result longer than this is not held against its schema.
+/// A result longer than this is not held against its schema, unless the operator enforces it.
 const MOST_BUFFERED: usize = 4 << 20;
 
 /// Checks the arguments of a call before anybody hears of it. Absent ones are an empty object.
@@ -55,10 +55,21 @@ impl Results {
         Some(Self { tool: item.tool.clone(), schema: schema.clone(), enforce: mode == Check::Enforce })
     }
 
+    /// True where no result passes unchecked.
+    pub(super) fn is_enforced(&self) -> bool {
+        self.enforce
+    }
+
     /// Passes the end on, or refuses it.
     pub(super) fn check(&self, end: End) -> End {
         let bytes = match &end {
-            End::Complete(Payload::Whole(bytes)) if bytes.len() <= MOST_BUFFERED => bytes,
+            End::Complete(Payload::Whole(bytes)) if self.enforce || bytes.len() <= MOST_BUFFERED => bytes,
+            // The upstream was asked for the whole result.
+            End::Complete(Payload::Stream(_)) if self.enforce => {
+                count(&self.tool, "output", "refused");
+                let text = "The tool ran, but its result is too large to be checked against its output schema";
+                return Failure::new(FailureKind::BadAnswer, text).at(&self.tool.upstream).into();
+            }
             End::Complete(_) => {
                 count(&self.tool, "output", "unchecked");
                 return end;

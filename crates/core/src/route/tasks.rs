@@ -113,6 +113,7 @@ impl Router {
             native: home.native.into(),
             tool: None,
             deadlines: Deadlines::LIST,
+            whole: way.wants_whole(),
         };
         Some(Whereabouts { upstream, outbound, way })
     }

@@ -59,6 +59,11 @@ impl Way {
         self.task.as_ref().is_some_and(Naming::is_wanted)
     }
 
+    /// True where a result can only be passed on when all of it is there.
+    pub(super) fn wants_whole(&self) -> bool {
+        self.results.as_ref().is_some_and(check::Results::is_enforced)
+    }
+
     /// Passes the questions of an object on.
     pub(super) fn questions(&self, result: &Bytes) -> Bytes {
         self.asks.questions(result)

@@ -59,12 +59,18 @@ async fn structured_results_are_held_against_the_schema_as_far_as_the_operator_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_too_long_to_hold_passes_unchecked() {
-    let long = format!("{{\"content\":[],\"structuredContent\":\"{}\"}}", "x".repeat(4 << 20));
-    let long = Bytes::from(long);
-    let desk = answering_with(Check::Enforce, move || End::Complete(Payload::Whole(long.clone())));
-    assert!(passes(&desk).await);
-    assert!(passes(&answering_with(Check::Enforce, || stream(2))).await);
+async fn under_enforce_no_result_passes_for_its_size() {
+    let long = |mode, value: &str| {
+        let long = format!("{{\"content\":[],\"structuredContent\":{value},\"x\":\"{}\"}}", "x".repeat(4 << 20));
+        let long = Bytes::from(long);
+        answering_with(mode, move || End::Complete(Payload::Whole(long.clone())))
+    };
+    let (good, bad) = (r#"{"n":1}"#, r#"{"n":"1"}"#);
+    assert!(passes(&long(Check::Enforce, good)).await);
+    assert!(!passes(&long(Check::Enforce, bad)).await);
+    assert!(passes(&long(Check::Warn, bad)).await, "too long to be looked at only for a warning");
+    assert!(!passes(&answering_with(Check::Enforce, || stream(2))).await);
+    assert!(passes(&answering_with(Check::Warn, || stream(2))).await);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_wire::method::Method;
 use weir_wire::{LogLevel, Revision, scan};
 
-use super::{Ear, Ending, ending};
+use super::{Ear, Ending, ending, ending_of};
 use crate::asks;
 use crate::carry;
 use crate::lower::{self, Sender};
@@ -75,15 +75,22 @@ impl Tongue {
         if self.0.is_modern() { Ear::modern(id, progress, level) } else { Ear::legacy(id, progress, level) }
     }
 
-    /// What a result is. `whole` is false where only its beginning has arrived.
+    /// What a result is.
     #[must_use]
-    pub fn ending(self, result: &[u8], whole: bool) -> Ending {
-        if !self.0.is_modern() {
-            return Ending::Complete;
-        }
-        // The last member of a beginning may be cut off: what it says is not yet known.
-        let cut = !whole && scan::find(result, "resultType").is_some_and(|range| range.end >= result.len());
-        if cut { Ending::Complete } else { ending(result) }
+    pub fn ending(self, result: &[u8]) -> Ending {
+        if self.has_result_type() { ending(result) } else { Ending::Complete }
+    }
+
+    /// What a result with this `resultType` is.
+    #[must_use]
+    pub fn ending_of(self, result_type: Option<&[u8]>) -> Ending {
+        if self.has_result_type() { ending_of(result_type) } else { Ending::Complete }
+    }
+
+    /// True if results say of which type they are.
+    #[must_use]
+    pub const fn has_result_type(self) -> bool {
+        self.0.is_modern()
     }
 
     /// Whether a client that declared `class` can be asked what an `input_required` result asks.
@@ -198,9 +205,16 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_off_result_type_is_not_read() {
-        assert_eq!(MODERN.ending(br#"{"content":[],"resultType":"compl"#, false), Ending::Complete);
-        assert_eq!(MODERN.ending(br#"{"resultType":"odd","content":["#, false), Ending::Unknown);
-        assert_eq!(LEGACY.ending(br#"{"resultType":"odd"}"#, true), Ending::Complete);
+    fn only_modern_servers_have_result_types() {
+        for (result, modern) in [
+            (r#"{"resultType":"odd"}"#, Ending::Unknown),
+            (r#"{"resultType": "task" }"#, Ending::Task),
+            ("{}", Ending::Complete),
+        ] {
+            assert_eq!(MODERN.ending(result.as_bytes()), modern);
+            assert_eq!(LEGACY.ending(result.as_bytes()), Ending::Complete);
+        }
+        assert_eq!(MODERN.ending_of(Some(br#" "input_required""#)), Ending::InputRequired);
+        assert_eq!(LEGACY.ending_of(Some(br#""input_required""#)), Ending::Complete);
     }
 }

@@ -95,6 +95,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, environment: Environment<
     let memory = limits::memory(raw.limits.as_ref(), report);
     let replays = limits::replays(raw.limits.as_ref(), report);
     let parked = limits::parked(raw.limits.as_ref(), report);
+    let hold = limits::hold(raw.limits.as_ref(), report);
     let rates = rates::check(raw.rates, report);
     let audit = audit::check(raw.audit, folder, report);
     let telemetry = telemetry::check(raw.telemetry, folder, environment, report);
@@ -118,6 +119,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, environment: Environment<
         memory,
         replays,
         parked,
+        hold,
         rates,
         keys,
         drain: drain.unwrap_or(DRAIN),

@@ -57,7 +57,8 @@ impl Base {
             bells: bells.clone(),
             keeper: keeper.clone(),
         };
-        let factory = Arc::new(Factory::new(ports, Identity::new("weir", env!("CARGO_PKG_VERSION"))));
+        let factory = Factory::new(ports, Identity::new("weir", env!("CARGO_PKG_VERSION")));
+        let factory = Arc::new(factory.holding(config.hold));
         Self { metrics, clock, random, sealing, sealer, bells, factory, keeper }
     }
 }

@@ -54,6 +54,13 @@ impl Body {
     pub(crate) fn is_kept(&self) -> bool {
         self.is_kept
     }
+
+    /// Has the connection closed, not kept, where it is one of HTTP/1.1: what its server says is about other requests.
+    pub(crate) fn distrust(&mut self) {
+        if let Kind::Single(single) = &mut self.kind {
+            single.home = None;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,37 +1,40 @@
 //! The body of one answer as the messages in it, whether it is JSON or a stream of events.
 //!
-//! Small messages come whole. The result of a large response comes in pieces, so that weir never holds more of it than
-//! the network has just given. Which message belongs to whom is decided elsewhere.
+//! Small messages come whole. The result of a large response comes in pieces, once it is known to be the answer that is waited
+//! for, so that weir never holds more of it than it must. Which other message belongs to whom is decided elsewhere.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::Body as _;
 use weir_core::telemetry::UpstreamMeter;
-use weir_wire::splitter::{Piece, ReplySplitter, SplitCaps};
+use weir_wire::Limits;
+use weir_wire::splitter::ResponseEnd;
 use weir_wire::sse::{self, SseItem};
-use weir_wire::{Limits, Response};
 
+use super::collector::{Bound, Collector, HeldResult, Release};
+use crate::hold::HoldShare;
 use crate::line::{Body, LineError};
 use crate::site::Site;
-
-/// A message up to this size is kept whole; the result of a longer one is passed on in pieces.
-const WHOLE: usize = 64 << 10;
 
 /// One thing an answer holds.
 #[derive(Debug)]
 pub(crate) enum Part {
     /// A whole message, or a batch of them.
     Message(Bytes),
-    /// The first bytes of the `result` of a large response. More follow as [`Part::Result`].
-    Large(Bytes),
-    /// More bytes of that result.
+    /// A large response to the request that was named, whose `result` follows as [`Part::Result`].
+    Large,
+    /// Bytes of that result.
     Result(Bytes),
-    /// The large response is over, and this is whose answer it was.
-    LargeEnd(Response),
+    /// That response is over: whose answer it was, and the last bytes of its result.
+    LargeEnd(Box<ResponseEnd>),
+    /// A large response of which nothing was given before its end.
+    Held(Box<HeldResult>),
+    /// A large response to another request, which was read over.
+    Foreign,
     /// An event's id, for resuming, and where the server gave one a time to wait.
     Mark { id: Option<String>, retry: Option<u64> },
 }
@@ -45,6 +48,9 @@ pub(crate) enum AnswerError {
     /// More bytes than an answer may have.
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),
+    /// What was given of a result turned out to be another request's.
+    #[error("the answer is to another request")]
+    Foreign,
     /// Not what it says it is.
     #[error("the answer is malformed: {0}")]
     Malformed(String),
@@ -63,6 +69,7 @@ pub(crate) struct Answer {
     most: usize,
     over: bool,
     meter: Arc<UpstreamMeter>,
+    hold: Arc<HoldShare>,
 }
 
 impl Answer {
@@ -78,9 +85,21 @@ impl Answer {
     }
 
     fn new(body: Body, events: Option<Box<sse::Decoder>>, site: &Site) -> Self {
-        let (most, meter) = (site.bounds.max_reply, site.meter.clone());
-        let message = Collector::new(most);
-        Self { body, events, rest: Bytes::new(), message, parts: VecDeque::new(), room: most, most, over: false, meter }
+        let (most, meter, hold) = (site.bounds.max_reply, site.meter.clone(), site.hold.clone());
+        let message = Collector::new(Bound { most, hold: hold.per_call() });
+        let (rest, parts, over) = (Bytes::new(), VecDeque::new(), false);
+        Self { body, events, rest, message, parts, room: most, most, over, meter, hold }
+    }
+
+    /// Lets the result of a large response to this request go on as soon as it may. Without it none does.
+    pub(crate) fn releasing(mut self, release: Release) -> Self {
+        self.message.release(release);
+        self
+    }
+
+    /// What its server says is about other requests: its connection is not used again.
+    pub(crate) fn distrust(&mut self) {
+        self.body.distrust();
     }
 
     /// For a stream that lives as long as the connection: only single events are bounded, not their sum.
@@ -107,6 +126,9 @@ impl Answer {
             if self.over {
                 return Poll::Ready(Ok(None));
             }
+            self.message.drained();
+            // Where there is no room for what has to be held, the server is not read on.
+            ready!(self.message.poll_room(&self.hold, cx));
             match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
@@ -164,93 +186,6 @@ impl Answer {
             }
         }
         Ok(())
-    }
-}
-
-/// One message while it arrives: held whole until it is large, then split.
-#[derive(Debug)]
-struct Collector {
-    first: Bytes,
-    more: BytesMut,
-    splitter: Option<Box<ReplySplitter>>,
-    begun: bool,
-    most: usize,
-}
-
-impl Collector {
-    fn new(most: usize) -> Self {
-        Self { first: Bytes::new(), more: BytesMut::new(), splitter: None, begun: false, most }
-    }
-
-    /// True if nothing but blanks came.
-    fn is_blank(&self) -> bool {
-        self.splitter.is_none()
-            && [&self.first[..], &self.more[..]].iter().all(|held| held.iter().all(u8::is_ascii_whitespace))
-    }
-
-    fn feed(&mut self, chunk: Bytes, parts: &mut VecDeque<Part>) -> Result<(), AnswerError> {
-        if self.splitter.is_none() {
-            if self.first.len() + self.more.len() + chunk.len() <= WHOLE {
-                self.hold(&chunk);
-                return Ok(());
-            }
-            let caps = SplitCaps { stream_over: WHOLE, max_total: self.most as u64, ..SplitCaps::default() };
-            self.splitter = Some(Box::new(ReplySplitter::new(caps)));
-            let held = self.take();
-            self.split(&held, parts)?;
-        }
-        self.split(&chunk, parts)
-    }
-
-    fn split(&mut self, chunk: &Bytes, parts: &mut VecDeque<Part>) -> Result<(), AnswerError> {
-        let Some(splitter) = &mut self.splitter else { return Ok(()) };
-        let mut pieces = Vec::new();
-        let fed = splitter.feed(chunk, &mut pieces);
-        parts.extend(pieces.into_iter().filter_map(|piece| part(piece, &mut self.begun)));
-        fed.map_err(|error| broken(error, self.most))
-    }
-
-    /// The message's end.
-    fn finish(&mut self, parts: &mut VecDeque<Part>) -> Result<(), AnswerError> {
-        let last = match self.splitter.take() {
-            None => Some(Part::Message(self.take())),
-            Some(splitter) => part(splitter.finish().map_err(|error| broken(error, self.most))?, &mut self.begun),
-        };
-        self.begun = false;
-        parts.extend(last);
-        Ok(())
-    }
-
-    /// Keeps a first chunk as it is: most messages arrive in one.
-    fn hold(&mut self, chunk: &Bytes) {
-        if self.first.is_empty() && self.more.is_empty() {
-            self.first = chunk.clone();
-            return;
-        }
-        if self.more.is_empty() {
-            self.more.extend_from_slice(&std::mem::take(&mut self.first));
-        }
-        self.more.extend_from_slice(chunk);
-    }
-
-    fn take(&mut self) -> Bytes {
-        if self.more.is_empty() { std::mem::take(&mut self.first) } else { self.more.split().freeze() }
-    }
-}
-
-fn part(piece: Piece, begun: &mut bool) -> Option<Part> {
-    Some(match piece {
-        Piece::Whole(bytes) => Part::Message(bytes),
-        Piece::Result(bytes) if std::mem::replace(begun, true) => Part::Result(bytes),
-        Piece::Result(bytes) => Part::Large(bytes),
-        Piece::End(response) => Part::LargeEnd(response),
-    })
-}
-
-fn broken(error: weir_wire::splitter::SplitError, most: usize) -> AnswerError {
-    match error {
-        weir_wire::splitter::SplitError::TooLong => AnswerError::TooLarge(most),
-        other => AnswerError::Malformed(other.to_string()),
     }
 }
 

@@ -225,6 +225,10 @@ pub(crate) fn unreadable(site: &Site, error: AnswerError) -> Failure {
         AnswerError::TooLarge(most) => {
             site.fail(FailureKind::BadAnswer, format!("The upstream's answer is larger than {most} bytes"))
         }
+        AnswerError::Foreign => {
+            site.dropped("late_id");
+            site.fail(FailureKind::BadAnswer, "The upstream's answer is to another request")
+        }
         AnswerError::Malformed(why) => {
             site.fail(FailureKind::BadAnswer, "The upstream's answer is not a valid message").because(why)
         }

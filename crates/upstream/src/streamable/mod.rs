@@ -3,6 +3,7 @@
 
 mod answer;
 mod client;
+mod collector;
 mod exchange;
 mod modern;
 mod outbox;

@@ -73,6 +73,7 @@ impl Modern {
             class: if asks::may_have_questions(call.method) { class } else { CapabilityClass::BASE },
             task: Listener::takes_task(self.tongue, call, class),
             tracked: None,
+            whole: outbound.whole,
         };
         self.post(headers, body, listener, id).await
     }
@@ -87,7 +88,7 @@ impl Modern {
         let id = self.site.next_id();
         let body = self.tongue.request(id, method, members, (class, &self.site.client_info));
         let ear = self.tongue.ear(id, false, None);
-        let listener = Listener { tongue: self.tongue, ear, class, task: false, tracked: None };
+        let listener = Listener { tongue: self.tongue, ear, class, task: false, tracked: None, whole: false };
         settle::in_time(&self.site, async {
             let reply = self.post(self.headers(method), body, listener, id).await?;
             Ok(settle::result(&self.site, reply).await?)

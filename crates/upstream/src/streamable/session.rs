@@ -94,7 +94,8 @@ impl Session {
             };
             let tongue = Tongue::new(offered);
             let ear = Ear::modern(id, false, None);
-            let listener = Listener { tongue, ear, class: CapabilityClass::BASE, task: false, tracked: None };
+            let listener =
+                Listener { tongue, ear, class: CapabilityClass::BASE, task: false, tracked: None, whole: false };
             let reply = talk::reply(site.clone(), answer, listener, Pending::new(None, id)).await;
             let result = settle::result(site, reply).await.map_err(|failure| unopened(site, failure.into()))?;
             let session = Self::new(site, (http, behind), named, &result)?;
@@ -194,7 +195,8 @@ impl Session {
         if tracked.is_some() {
             Box::pin(self.hear_of_tasks()).await;
         }
-        let listener = Listener { tongue: self.tongue, ear, class: CapabilityClass::BASE, task, tracked };
+        let (class, whole) = (CapabilityClass::BASE, outbound.whole);
+        let listener = Listener { tongue: self.tongue, ear, class, task, tracked, whole };
         self.post(&http, (headers, body), listener, id).await
     }
 
@@ -204,7 +206,8 @@ impl Session {
         let body = lower::legacy_request(id, method, members);
         settle::in_time(&self.site, async {
             let (tongue, ear) = (self.tongue, self.tongue.ear(id, false, None));
-            let listener = Listener { tongue, ear, class: CapabilityClass::BASE, task: false, tracked: None };
+            let listener =
+                Listener { tongue, ear, class: CapabilityClass::BASE, task: false, tracked: None, whole: false };
             let reply = self.post(&self.http(), (self.headers(), body), listener, id).await?;
             Ok(settle::result(&self.site, reply).await?)
         })

@@ -12,11 +12,13 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::port::Fut;
 use weir_core::reply::{End, Event, Note, NoteKind, Payload, PayloadSource, Reply, ReplySource};
 use weir_core::{Failure, FailureKind};
-use weir_era::hop::{Ending, Heard};
+use weir_era::hop::Heard;
 use weir_era::{asks, tasks};
-use weir_wire::{Incoming, Message, Request, RequestId, Response};
+use weir_wire::splitter::ResponseEnd;
+use weir_wire::{Incoming, Message, Request};
 
 use super::answer::{Answer, AnswerError, Part, limits};
+use super::collector::{HeldResult, Release};
 use super::exchange::{lost, unreadable};
 use super::standing::Entry;
 use super::thread::Thread;
@@ -87,7 +89,11 @@ impl Drop for Pending {
 pub(crate) async fn reply(site: Arc<Site>, answer: Answer, listener: Listener, pending: Pending) -> Reply {
     let asking = Asking::new(listener.tongue.revision());
     let (batch, thread) = (VecDeque::new(), Thread::default());
-    let mut talk = Talk { site, answer: Some(answer), listener, asking, pending, over: None, batch, thread };
+    // What an older server makes of a call that is to be a task shows in the whole result alone.
+    let whole = listener.whole || listener.task && !listener.tongue.has_result_type();
+    let release = Release { id: pending.id, tongue: listener.tongue, is_own: true, whole };
+    let answer = Some(answer.releasing(release));
+    let mut talk = Talk { site, answer, listener, asking, pending, over: None, batch, thread, release };
     match std::future::poll_fn(|cx| talk.poll_event(cx)).await {
         // A reply that is over needs nothing of what is above any more; a result that streams does.
         Event::End(end) if !matches!(end, End::Complete(Payload::Stream(_))) => Reply::ended(end),
@@ -121,6 +127,7 @@ struct Talk {
     /// Messages of a batch that are still to be heard.
     batch: VecDeque<Bytes>,
     thread: Thread,
+    release: Release,
 }
 
 impl ReplySource for Talk {
@@ -150,7 +157,8 @@ impl ReplySource for Talk {
             }
             if let Some(resumed) = ready!(self.thread.poll_resumed(cx)) {
                 match resumed {
-                    Some(answer) => self.answer = Some(answer),
+                    // Such a stream is not the answer to the call's own POST.
+                    Some(answer) => self.answer = Some(answer.releasing(Release { is_own: false, ..self.release })),
                     None => return Poll::Ready(self.unanswered(false)),
                 }
             }
@@ -183,7 +191,12 @@ impl Talk {
                 }
                 Err(error) => Some(self.broken(AnswerError::Malformed(error.to_string()))),
             },
-            Some(Part::Large(first)) => Some(self.large(first)),
+            Some(Part::Large) => Some(self.large()),
+            Some(Part::Held(held)) => self.held(*held),
+            Some(Part::Foreign) => {
+                self.strange("unknown_id");
+                None
+            }
             Some(Part::Mark { id, retry }) => {
                 self.thread.mark(id, retry);
                 None
@@ -214,6 +227,7 @@ impl Talk {
             Heard::Reply(message) => self.send(message),
             Heard::ListChanged => self.site.list_changed(),
             Heard::Nothing => {}
+            Heard::Dropped(why @ ("unknown_id" | "no_id")) => self.strange(why),
             // Of a task, whose result this may be the stream of.
             Heard::Dropped(_) if self.site.tracks.take(&self.site, &heard) => {}
             Heard::Dropped(why) => self.site.dropped(why),
@@ -267,22 +281,36 @@ impl Talk {
         }
     }
 
-    /// The result is too large to hold: it is passed on while it arrives.
-    fn large(&mut self, first: Bytes) -> Event {
-        match self.listener.tongue.ending(&first, false) {
-            Ending::Complete => {}
-            // A question of this size is no question.
-            Ending::InputRequired | Ending::Task | Ending::Unknown => {
-                let text = "The upstream's result is neither complete nor a question weir can carry";
-                return Event::End(self.site.fail(FailureKind::BadAnswer, text).into());
-            }
+    /// An answer to another request: its server may have lost count, so that its connection is not used again.
+    fn strange(&mut self, why: &'static str) {
+        self.site.dropped(why);
+        if let Some(answer) = &mut self.answer {
+            answer.distrust();
         }
+    }
+
+    /// The result is large: it is passed on while it arrives.
+    fn large(&mut self) -> Event {
         let Some(answer) = self.answer.take() else {
             return Event::End(Failure::internal("a large result without an answer").into());
         };
         let pending = std::mem::replace(&mut self.pending, Pending::new(None, 0));
-        let large = Large { site: self.site.clone(), answer: Some(answer), first: Some(first), pending };
+        let large = Large { site: self.site.clone(), answer: Some(answer), release: self.release, pending };
         Event::End(End::Complete(Payload::Stream(Box::new(large))))
+    }
+
+    /// The result is large, and all of it is there.
+    fn held(&mut self, held: HeldResult) -> Option<Event> {
+        if !self.release.is_of(held.end.response.id.as_ref()) {
+            self.strange("unknown_id");
+            return None;
+        }
+        if self.release.whole || !self.release.is_plain(held.end.result_type.as_deref()) {
+            return Some(self.ended(Ok(held.blocks.join(&held.end.rest))));
+        }
+        self.leave();
+        self.close();
+        Some(Event::End(End::Complete(Payload::Stream(Box::new(Arrived(Some(held)))))))
     }
 
     /// Begins to take up a stream that ended or broke, where its server gives its events ids. The call goes on at the server:
@@ -350,45 +378,71 @@ fn drain(site: &Site, mut answer: Answer) {
     });
 }
 
-/// A large result on its way.
+/// A large result that has arrived, given piece by piece so that its memory is given back with it.
+struct Arrived(Option<HeldResult>);
+
+impl PayloadSource for Arrived {
+    fn poll_chunk(&mut self, _cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+        let Some(held) = &mut self.0 else { return Poll::Ready(None) };
+        if let Some(block) = held.blocks.pop() {
+            return Poll::Ready(Some(Ok(block)));
+        }
+        let rest = self.0.take().map(|held| held.end.rest);
+        Poll::Ready(rest.map(Ok))
+    }
+}
+
+/// A large result on its way. Its last bytes are given when it is known that it is this request's, and a result.
 struct Large {
     site: Arc<Site>,
     answer: Option<Answer>,
-    first: Option<Bytes>,
+    release: Release,
     pending: Pending,
 }
 
 impl Large {
-    fn is_own(&self, response: &Response) -> bool {
-        let id = response.id.as_ref().and_then(RequestId::as_integer);
-        id.and_then(|id| u64::try_from(id).ok()) == Some(self.pending.id)
+    /// Why a result that has gone on must not be taken for one, if so.
+    fn late_fault(&self, end: &ResponseEnd) -> Option<Failure> {
+        if !self.release.is_of(end.response.id.as_ref()) {
+            self.site.dropped("late_id");
+            return Some(self.site.fail(FailureKind::BadAnswer, "The upstream's answer is to another request"));
+        }
+        if !self.release.is_plain(end.result_type.as_deref()) {
+            self.site.dropped("late_type");
+            let text = "The upstream says too late that its answer is no complete result";
+            return Some(self.site.fail(FailureKind::BadAnswer, text));
+        }
+        None
     }
 }
 
 impl PayloadSource for Large {
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
-        if let Some(first) = self.first.take() {
-            return Poll::Ready(Some(Ok(first)));
-        }
         let Some(answer) = &mut self.answer else { return Poll::Ready(None) };
-        let failure = match ready!(answer.poll_part(cx)) {
+        let mut part = ready!(answer.poll_part(cx));
+        // The wish of a server how it is come back to may stand between the lines of an event.
+        while let Ok(Some(Part::Mark { .. })) = part {
+            part = ready!(answer.poll_part(cx));
+        }
+        let failure = match part {
             Ok(Some(Part::Result(chunk))) => return Poll::Ready(Some(Ok(chunk))),
-            Ok(Some(Part::LargeEnd(response))) if self.is_own(&response) => {
-                self.pending.end();
-                if let Some(answer) = self.answer.take() {
-                    drain(&self.site, answer);
+            Ok(Some(Part::LargeEnd(end))) => match self.late_fault(&end) {
+                Some(fault) => fault,
+                None => {
+                    self.pending.end();
+                    if let Some(answer) = self.answer.take() {
+                        drain(&self.site, answer);
+                    }
+                    return Poll::Ready(Some(Ok(end.rest)));
                 }
-                return Poll::Ready(None);
-            }
-            Ok(Some(Part::LargeEnd(_))) => {
-                self.site.dropped("unknown_id");
-                self.site.fail(FailureKind::BadAnswer, "The upstream's answer is to another request")
-            }
+            },
             Ok(Some(_)) => self.site.fail(FailureKind::BadAnswer, "The upstream's answer breaks off"),
             Ok(None) => lost(&self.site),
             Err(error) => unreadable(&self.site, error),
         };
-        self.answer = None;
+        if let Some(mut answer) = self.answer.take() {
+            answer.distrust();
+        }
         Poll::Ready(Some(Err(failure)))
     }
 }

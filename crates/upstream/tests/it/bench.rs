@@ -80,6 +80,7 @@ pub(crate) async fn outbound(tool: &str, call: Call) -> Outbound {
         native: tool.into(),
         tool: None,
         deadlines: Deadlines::CALL,
+        whole: false,
     }
 }
 

@@ -8,6 +8,7 @@ mod child;
 mod deadlines;
 mod fetching;
 mod kept;
+mod large;
 mod probing;
 mod resending;
 mod secure;

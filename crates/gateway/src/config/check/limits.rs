@@ -2,6 +2,7 @@
 
 use weir_front::settings::{H2Limits, Limits};
 use weir_store::{ParkingCaps, RecordCaps, ReplayCaps};
+use weir_upstream::HoldLimits;
 
 use super::super::raw::RawLimits;
 use super::super::report::{Path, Problem, Report};
@@ -10,6 +11,8 @@ use super::super::report::{Path, Problem, Report};
 const LARGEST_BODY: usize = 4 << 20;
 /// What weir needs with nothing to do.
 const SMALLEST_PROCESS: usize = 16 << 20;
+/// What is kept of every message anyway.
+const SMALLEST_HOLD: usize = 64 << 10;
 /// HTTP/2's own bounds of a window (RFC 9113 section 6.9.1).
 const H2_WINDOW: std::ops::RangeInclusive<usize> = 1024..=(1 << 31) - 1;
 
@@ -133,6 +136,22 @@ pub(super) fn replays(raw: Option<&RawLimits>, report: &mut Report) -> ReplayCap
         per_session: raw.replay_bytes_per_session.map_or(d.per_session, |size| size.0),
         age: judge.time("replay_age", raw.replay_age.map(|time| time.0)).unwrap_or(d.age),
     }
+}
+
+/// Memory for results that are held.
+pub(super) fn hold(raw: Option<&RawLimits>, report: &mut Report) -> HoldLimits {
+    let d = HoldLimits::default();
+    let Some(raw) = raw else { return d };
+    let mut judge = Judge { report };
+    let per_call = raw.hold_per_call.map_or(d.per_call, |size| size.0);
+    if per_call < SMALLEST_HOLD {
+        judge.wrong("hold_per_call", "is less than 64KiB: results up to that size are always held");
+    }
+    let total = raw.hold.map_or(d.total.max(per_call), |size| size.0);
+    if total < per_call {
+        judge.wrong("hold", "is less than `hold_per_call`");
+    }
+    HoldLimits { per_call, total }
 }
 
 /// Caps of parked calls.

@@ -1,0 +1,83 @@
+//! Answers of many bytes, with their members in any order.
+
+use serde_json::{Value, json};
+
+use super::{Act, ScriptedRequest};
+
+/// How a large answer is written. What is `None` is left out.
+#[derive(Clone, Debug)]
+pub struct LargeAnswer {
+    /// As an event, not as JSON.
+    pub events: bool,
+    /// Bytes of its text.
+    pub size: usize,
+    /// The id, where it is not the request's.
+    pub id: Option<Value>,
+    /// True where the id stands before the result.
+    pub id_first: bool,
+    /// Members of the result beside its content.
+    pub members: Vec<(&'static str, Value)>,
+    /// True where they stand before the content.
+    pub members_first: bool,
+}
+
+impl LargeAnswer {
+    /// A complete result of one text, everything else before it.
+    #[must_use]
+    pub fn new(events: bool, size: usize) -> Self {
+        Self {
+            events,
+            size,
+            id: None,
+            id_first: true,
+            members: vec![("resultType", json!("complete"))],
+            members_first: true,
+        }
+    }
+
+    /// Everything behind the text.
+    #[must_use]
+    pub fn last(mut self) -> Self {
+        (self.id_first, self.members_first) = (false, false);
+        self
+    }
+
+    /// The answer to the request of this id.
+    #[must_use]
+    pub fn of(mut self, id: Value) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    /// With these members.
+    #[must_use]
+    pub fn members(mut self, members: &[(&'static str, Value)]) -> Self {
+        self.members = members.to_vec();
+        self
+    }
+
+    /// The message that answers `request`.
+    pub fn acts(&self, request: &ScriptedRequest) -> Vec<Act> {
+        let id = format!(r#""id":{}"#, self.id.as_ref().unwrap_or(request.id()));
+        let members: Vec<String> = self.members.iter().map(|(name, value)| format!(r#""{name}":{value}"#)).collect();
+        let members = members.join(",");
+        let comma = if members.is_empty() { "" } else { "," };
+        let (before, after) = match self.members_first {
+            true => (format!("{members}{comma}"), String::new()),
+            false => (String::new(), format!("{comma}{members}")),
+        };
+        let head = match self.id_first {
+            true => format!(r#"{{"jsonrpc":"2.0",{id},"result":{{{before}"content":[{{"type":"text","text":""#),
+            false => format!(r#"{{"result":{{{before}"content":[{{"type":"text","text":""#),
+        };
+        let tail = match self.id_first {
+            true => format!(r#""}}]{after}}}}}"#),
+            false => format!(r#""}}]{after}}},{id},"jsonrpc":"2.0"}}"#),
+        };
+        let (kind, begin, end) =
+            if self.events { ("text/event-stream", "data: ", "\n\n") } else { ("application/json", "", "") };
+        let length = begin.len() + head.len() + self.size + tail.len() + end.len();
+        let http = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n");
+        vec![Act::Write((http + begin + &head).into()), Act::Fill(b'x', self.size), Act::Write((tail + end).into())]
+    }
+}

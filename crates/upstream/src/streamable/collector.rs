@@ -1,0 +1,253 @@
+//! One message of an answer while it arrives. A small one is kept whole. Of a larger one the result is held until it is known whose
+//! answer it is and that it is a result, and passed on from there.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use weir_core::port::Fut;
+use weir_era::hop::{Ending, Tongue};
+use weir_wire::RequestId;
+use weir_wire::splitter::{ReplySplitter, ResponseEnd, Split, SplitCaps, SplitError};
+
+use super::answer::{AnswerError, Part};
+use crate::hold::{Blocks, HoldShare, Reservation};
+
+/// A message up to this size is kept whole.
+const WHOLE: usize = 64 << 10;
+
+/// When the result of a large response may go on before its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Release {
+    /// The request whose answer it must be.
+    pub(crate) id: u64,
+    /// How its type is read.
+    pub(crate) tongue: Tongue,
+    /// True for the answer to the request's own POST: past the bound of what is held it goes on before its id was read.
+    pub(crate) is_own: bool,
+    /// True where nothing goes on before the end: the whole result is to be looked at.
+    pub(crate) whole: bool,
+}
+
+impl Release {
+    /// True if `id` names the request.
+    pub(crate) fn is_of(&self, id: Option<&RequestId>) -> bool {
+        id.and_then(RequestId::as_integer).and_then(|id| u64::try_from(id).ok()) == Some(self.id)
+    }
+
+    /// True if a result of this type is passed on like any.
+    pub(crate) fn is_plain(&self, result_type: Option<&[u8]>) -> bool {
+        self.tongue.ending_of(result_type) == Ending::Complete
+    }
+}
+
+/// Bounds of one message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound {
+    /// Its bytes.
+    pub(crate) most: usize,
+    /// Bytes that are held of it.
+    pub(crate) hold: usize,
+}
+
+/// A large result that was held to its end.
+#[derive(Debug)]
+pub(crate) struct HeldResult {
+    pub(crate) blocks: Blocks,
+    pub(crate) end: Box<ResponseEnd>,
+    /// Kept until the last byte has gone on.
+    #[expect(dead_code, reason = "its drop is what it is kept for")]
+    pub(crate) reservation: Option<Reservation>,
+}
+
+/// Collects one message after the other.
+pub(crate) struct Collector {
+    first: Bytes,
+    more: BytesMut,
+    large: Option<Box<Large>>,
+    bound: Bound,
+    release: Option<Release>,
+}
+
+struct Large {
+    splitter: ReplySplitter,
+    stage: Stage,
+    blocks: Blocks,
+    reserving: Option<Fut<'static, Option<Reservation>>>,
+    reservation: Option<Reservation>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Its result is held.
+    Held,
+    /// Its result goes on.
+    Released,
+    /// It is another's: nothing of it is kept.
+    Foreign,
+}
+
+impl Collector {
+    pub(crate) fn new(bound: Bound) -> Self {
+        Self { first: Bytes::new(), more: BytesMut::new(), large: None, bound, release: None }
+    }
+
+    /// Lets large results of this request go on.
+    pub(crate) fn release(&mut self, release: Release) {
+        self.release = Some(release);
+    }
+
+    /// True if nothing but blanks came.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.large.is_none()
+            && [&self.first[..], &self.more[..]].iter().all(|held| held.iter().all(u8::is_ascii_whitespace))
+    }
+
+    /// Waits until more may be read: where a large result has to be held there must be room for it.
+    pub(crate) fn poll_room(&mut self, share: &HoldShare, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(large) = &mut self.large else { return Poll::Ready(()) };
+        if large.stage != Stage::Held || large.reservation.is_some() {
+            return Poll::Ready(());
+        }
+        let reserving = large.reserving.get_or_insert_with(|| share.reserve());
+        large.reservation = ready!(reserving.as_mut().poll(cx));
+        large.reserving = None;
+        Poll::Ready(())
+    }
+
+    /// All that was given out has been taken.
+    pub(crate) fn drained(&mut self) {
+        if let Some(large) = &mut self.large
+            && large.stage == Stage::Released
+        {
+            large.reservation = None;
+        }
+    }
+
+    pub(crate) fn feed(&mut self, chunk: Bytes, parts: &mut VecDeque<Part>) -> Result<(), AnswerError> {
+        if self.large.is_none() {
+            if self.first.len() + self.more.len() + chunk.len() <= WHOLE {
+                self.hold(&chunk);
+                return Ok(());
+            }
+            self.large = Some(Box::new(Large::new(self.bound)));
+            let held = self.take();
+            self.split(&held, parts)?;
+        }
+        self.split(&chunk, parts)
+    }
+
+    fn split(&mut self, chunk: &Bytes, parts: &mut VecDeque<Part>) -> Result<(), AnswerError> {
+        let Some(large) = &mut self.large else { return Ok(()) };
+        let mut pieces = Vec::new();
+        let fed = large.splitter.feed(chunk, &mut pieces).map_err(|error| broken(error, self.bound));
+        match large.stage {
+            Stage::Foreign => {}
+            Stage::Held => {
+                pieces.iter().for_each(|piece| large.blocks.push(piece));
+                large.settle(self.release.as_ref(), self.bound, parts)?;
+            }
+            Stage::Released => {
+                parts.extend(pieces.into_iter().map(Part::Result));
+                let is_foreign = |release: &Release| large.splitter.id().is_some_and(|id| !release.is_of(id));
+                if self.release.as_ref().is_some_and(is_foreign) {
+                    return Err(AnswerError::Foreign);
+                }
+            }
+        }
+        fed
+    }
+
+    /// The message's end.
+    pub(crate) fn finish(&mut self, parts: &mut VecDeque<Part>) -> Result<(), AnswerError> {
+        let Some(large) = self.large.take() else {
+            parts.push_back(Part::Message(self.take()));
+            return Ok(());
+        };
+        let Large { splitter, stage, blocks, reservation, .. } = *large;
+        parts.push_back(match (splitter.finish().map_err(|error| broken(error, self.bound))?, stage) {
+            (Split::Whole(message), _) => Part::Message(message),
+            (Split::Response(_), Stage::Foreign) => Part::Foreign,
+            (Split::Response(end), Stage::Released) => Part::LargeEnd(end),
+            (Split::Response(end), Stage::Held) => Part::Held(Box::new(HeldResult { blocks, end, reservation })),
+        });
+        Ok(())
+    }
+
+    /// Keeps a first chunk as it is: most messages arrive in one.
+    fn hold(&mut self, chunk: &Bytes) {
+        if self.first.is_empty() && self.more.is_empty() {
+            self.first = chunk.clone();
+            return;
+        }
+        if self.more.is_empty() {
+            self.more.extend_from_slice(&std::mem::take(&mut self.first));
+        }
+        self.more.extend_from_slice(chunk);
+    }
+
+    fn take(&mut self) -> Bytes {
+        if self.more.is_empty() { std::mem::take(&mut self.first) } else { self.more.split().freeze() }
+    }
+}
+
+impl Large {
+    fn new(bound: Bound) -> Self {
+        let caps = SplitCaps { max_held: bound.hold, max_total: bound.most as u64, ..SplitCaps::default() };
+        Self {
+            splitter: ReplySplitter::new(caps),
+            stage: Stage::Held,
+            blocks: Blocks::default(),
+            reserving: None,
+            reservation: None,
+        }
+    }
+
+    /// Decides whether what is held goes on.
+    fn settle(
+        &mut self,
+        release: Option<&Release>,
+        bound: Bound,
+        parts: &mut VecDeque<Part>,
+    ) -> Result<(), AnswerError> {
+        let (id, result_type) = (self.splitter.id(), self.splitter.result_type());
+        let is_full = self.blocks.len() + self.splitter.held() > bound.hold;
+        let Some(release) = release else {
+            return if is_full { Err(AnswerError::TooLarge(bound.hold)) } else { Ok(()) };
+        };
+        if id.is_some_and(|id| !release.is_of(id)) {
+            self.stage = Stage::Foreign;
+            (self.blocks, self.reservation, self.reserving) = (Blocks::default(), None, None);
+            return Ok(());
+        }
+        // A type that was read and is not that of a plain result goes on whole or not at all.
+        let may_be_plain = !release.whole && (result_type.is_none() || release.is_plain(result_type));
+        let is_typed = result_type.is_some() || !release.tongue.has_result_type();
+        let is_known = id.is_some() && is_typed;
+        let is_due = is_known || is_full && (id.is_some() || release.is_own);
+        if may_be_plain && is_due && self.blocks.len() > 0 {
+            self.stage = Stage::Released;
+            self.reserving = None;
+            parts.push_back(Part::Large);
+            while let Some(block) = self.blocks.pop() {
+                parts.push_back(Part::Result(block));
+            }
+            return Ok(());
+        }
+        if is_full { Err(AnswerError::TooLarge(bound.hold)) } else { Ok(()) }
+    }
+}
+
+fn broken(error: SplitError, bound: Bound) -> AnswerError {
+    match error {
+        SplitError::TooLong => AnswerError::TooLarge(bound.most),
+        other => AnswerError::Malformed(other.to_string()),
+    }
+}
+
+impl std::fmt::Debug for Collector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let stage = self.large.as_ref().map(|large| large.stage);
+        f.debug_struct("Collector").field("stage", &stage).finish_non_exhaustive()
+    }
+}

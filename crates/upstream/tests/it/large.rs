@@ -1,0 +1,247 @@
+//! Large results: none goes on before it is known whose answer it is and that it is a result, within a bound of what is held; and
+//! past it none ends well that turns out to be another's, or no result.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use serde_json::{Value, json};
+use weir_core::reply::{End, Event, Payload, Reply};
+use weir_core::upstream::{Outbound, Upstream};
+use weir_core::{CapabilityClass, Failure};
+use weir_testkit::ScriptedServer;
+use weir_testkit::scripted::{Act, LargeAnswer as Large, modern_answer, text_answer};
+use weir_upstream::HoldLimits;
+
+use crate::bench::*;
+
+const KIB_100: usize = 100 << 10;
+const MIB_5: usize = 5 << 20;
+const MIB_50: usize = 50 << 20;
+
+async fn serving(answer: Large) -> (ScriptedServer, Arc<dyn Upstream>) {
+    let server = ScriptedServer::start(move |request| {
+        modern_answer(request, &["t"]).unwrap_or_else(|| {
+            if request.tool() == "small" { vec![text_answer(request, "own")] } else { answer.acts(request) }
+        })
+    })
+    .await;
+    let upstream = upstream(&server.url());
+    (server, upstream)
+}
+
+/// What came of a call: the bytes of the result that were given, and how it ended.
+async fn drained(mut reply: Reply) -> (BytesMut, Result<&'static str, Failure>) {
+    let mut given = BytesMut::new();
+    loop {
+        let (payload, word) = match reply.next().await.unwrap() {
+            Event::Note(_) | Event::Ask(_) => continue,
+            Event::End(End::Failed(failure)) => return (given, Err(*failure)),
+            Event::End(End::Complete(payload)) => (payload, "complete"),
+            Event::End(End::InputRequired(payload)) => (payload, "input_required"),
+            Event::End(end) => panic!("{end:?}"),
+        };
+        match payload {
+            Payload::Whole(bytes) => given.extend_from_slice(&bytes),
+            Payload::Stream(mut source) => {
+                while let Some(chunk) = std::future::poll_fn(|cx| source.poll_chunk(cx)).await {
+                    match chunk {
+                        Ok(chunk) => given.extend_from_slice(&chunk),
+                        Err(failure) => return (given, Err(failure)),
+                    }
+                }
+            }
+        }
+        return (given, Ok(word));
+    }
+}
+
+async fn arrives(answer: Large) {
+    let (_server, upstream) = serving(answer.clone()).await;
+    let (given, end) = drained(ask(&upstream, "t", json!({})).await).await;
+    assert_eq!(end.unwrap_or_else(|failure| panic!("{answer:?}: {failure:?}")), "complete");
+    let result: Value = serde_json::from_slice(&given).unwrap();
+    assert_eq!(result["content"][0]["text"].as_str().unwrap().len(), answer.size, "{answer:?}");
+    for (name, value) in &answer.members {
+        assert_eq!(&result[name], value, "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn large_results_arrive_whatever_the_order_of_their_members() {
+    let members: [&[(&str, Value)]; 2] =
+        [&[("resultType", json!("complete")), ("_meta", json!({ "a/b": [1, { "c": 2 }] }))], &[]];
+    for events in [false, true] {
+        for members in members {
+            for (id_first, members_first) in [(true, true), (true, false), (false, true), (false, false)] {
+                let answer = Large { id_first, members_first, ..Large::new(events, KIB_100).members(members) };
+                arrives(answer).await;
+            }
+        }
+        arrives(Large::new(events, MIB_5)).await;
+        arrives(Large::new(events, MIB_5).last()).await;
+    }
+}
+
+#[tokio::test]
+#[ignore = "hundreds of mebibytes pass through an unoptimized parser: cargo xtask hostile runs it"]
+async fn results_of_50_mib_arrive_whatever_the_order_of_their_members() {
+    for events in [false, true] {
+        arrives(Large::new(events, MIB_50)).await;
+        arrives(Large::new(events, MIB_50).last()).await;
+    }
+}
+
+/// What no client may see that has not declared it, and what is the server's alone.
+fn dangerous() -> Vec<(&'static str, Value)> {
+    let ask = json!({ "a": { "method": "elicitation/create", "params": { "mode": "url", "url": "https://evil.example/",
+        "message": "m", "elicitationId": "e" } } });
+    vec![("resultType", json!("input_required")), ("inputRequests", ask), ("requestState", json!("raw-state"))]
+}
+
+fn assert_harmless(given: &[u8], case: &str) {
+    let text = String::from_utf8_lossy(given);
+    for word in ["inputRequests", "evil.example", "raw-state", "resultType", "input_required"] {
+        assert!(!text.contains(word), "{case}: `{word}` went on");
+    }
+    // Whatever went on of it is no JSON without its last byte.
+    assert!(serde_json::from_slice::<Value>(given).is_err(), "{case}: it ended well");
+}
+
+#[tokio::test]
+async fn a_question_behind_much_content_reaches_no_client_that_cannot_be_asked() {
+    for events in [false, true] {
+        for (size, members_first) in [(70 << 10, true), (70 << 10, false), (MIB_5, true), (MIB_5, false)] {
+            let case = format!("{events} {size} {members_first}");
+            let answer = Large { members_first, ..Large::new(events, size).members(&dangerous()) };
+            let (_server, upstream) = serving(answer).await;
+            let (given, end) = drained(ask(&upstream, "t", json!({})).await).await;
+            assert_eq!(end.unwrap_err().reason(), "bad_answer", "{case}");
+            assert_harmless(&given, &case);
+            assert_eq!(given.is_empty(), size < MIB_5 || members_first, "{case}: {} bytes went on", given.len());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_question_behind_some_content_reaches_the_client_that_can_be_asked() {
+    for events in [false, true] {
+        let answer = Large { members_first: false, ..Large::new(events, 70 << 10).members(&dangerous()) };
+        let (_server, upstream) = serving(answer).await;
+        let mut call = call("t", json!({}));
+        call.capabilities.class = CapabilityClass::ELICITATION_URL;
+        let (given, end) = drained(upstream.clone().call(outbound("t", call).await).await).await;
+        assert_eq!(end.unwrap(), "input_required");
+        let result: Value = serde_json::from_slice(&given).unwrap();
+        assert_eq!(result["requestState"], "raw-state");
+    }
+}
+
+#[tokio::test]
+async fn tasks_and_unknown_types_behind_content_are_no_results() {
+    for result_type in [json!("task"), json!("odd"), json!(7), json!(null)] {
+        for (size, members_first) in [(70 << 10, false), (MIB_5, true), (MIB_5, false)] {
+            let members = [("resultType", result_type.clone()), ("taskId", json!("their-own"))];
+            let answer = Large { members_first, ..Large::new(false, size).members(&members) };
+            let (_server, upstream) = serving(answer).await;
+            let (given, end) = drained(ask(&upstream, "t", json!({})).await).await;
+            assert_eq!(end.unwrap_err().reason(), "bad_answer", "{result_type} {size}");
+            assert!(!String::from_utf8_lossy(&given).contains("their-own"), "{result_type} {size}");
+            assert!(serde_json::from_slice::<Value>(&given).is_err(), "{result_type} {size}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_requests_large_answer_reaches_no_caller_whole_and_within_the_hold_not_at_all() {
+    for events in [false, true] {
+        for (size, id_first, may_begin) in
+            [(KIB_100, true, false), (KIB_100, false, false), (MIB_5, true, false), (MIB_5, false, true)]
+        {
+            let case = format!("{events} {size} {id_first}");
+            let answer = Large { id_first, ..Large::new(events, size).of(json!(999_999)) };
+            let (server, upstream) = serving(answer).await;
+            text(ask(&upstream, "small", json!({})).await).await;
+            let before = server.accepted();
+            let (given, end) = drained(ask(&upstream, "t", json!({})).await).await;
+            let reason = end.unwrap_err().reason();
+            assert!(["bad_answer", "result_unknown"].contains(&reason), "{case}: {reason}");
+            assert_eq!(!given.is_empty(), may_begin, "{case}: {} bytes went on", given.len());
+            assert!(serde_json::from_slice::<Value>(&given).is_err(), "{case}: it ended well");
+            // What such a server says next may be anybody's.
+            text(ask(&upstream, "small", json!({})).await).await;
+            assert_eq!(server.accepted(), before + 1, "{case}: its connection is not used again");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_strangers_large_answer_on_a_calls_stream_is_read_over() {
+    for size in [KIB_100, MIB_5] {
+        let server = ScriptedServer::start(move |request| {
+            modern_answer(request, &["t"]).unwrap_or_else(|| {
+                let foreign = Large::new(true, size).of(json!(999_999)).acts(request);
+                let own = json!({ "jsonrpc": "2.0", "id": request.id(), "result": { "resultType": "complete",
+                    "content": [{ "type": "text", "text": "own" }] } });
+                let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+                let Act::Write(first) = &foreign[0] else { panic!("it begins with its head") };
+                let at = first.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+                let mut acts = vec![Act::Write(head.into()), Act::Write(first.slice(at..))];
+                acts.extend_from_slice(&foreign[1..]);
+                acts.extend([Act::Write(format!("data: {own}\n\n").into()), Act::Close]);
+                acts
+            })
+        })
+        .await;
+        assert_eq!(text(ask(&upstream(&server.url()), "t", json!({})).await).await, "own", "{size}");
+    }
+}
+
+#[tokio::test]
+async fn a_result_that_is_wanted_whole_comes_whole_or_not_at_all() {
+    for (size, fits) in [(1 << 20, true), (MIB_5, false)] {
+        let (_server, upstream) = serving(Large::new(false, size)).await;
+        let outbound = Outbound { whole: true, ..outbound("t", call("t", json!({}))).await };
+        let mut reply = upstream.clone().call(outbound).await;
+        match reply.next().await.unwrap() {
+            Event::End(End::Complete(Payload::Whole(result))) => assert!(fits && result.len() > size),
+            Event::End(End::Failed(failure)) => assert!(!fits && failure.reason() == "bad_answer", "{failure:?}"),
+            event => panic!("{event:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_room_to_hold_it_a_server_is_not_read_on() {
+    let server = ScriptedServer::start(|request| {
+        modern_answer(request, &["t"]).unwrap_or_else(|| match request.tool() {
+            "small" => vec![text_answer(request, "own")],
+            "stuck" => {
+                let mut acts = Large::new(false, KIB_100).last().acts(request);
+                acts.pop();
+                acts
+            }
+            _ => Large::new(false, KIB_100).last().acts(request),
+        })
+    })
+    .await;
+    let upstream =
+        factory().holding(HoldLimits { per_call: 1 << 20, total: 1 << 20 }).build(settings(&server.url())).unwrap();
+    text(ask(&upstream, "small", json!({})).await).await;
+    let run = |tool: &'static str| {
+        let upstream = upstream.clone();
+        Box::pin(async move { drained(ask(&upstream, tool, json!({})).await).await })
+    };
+    let (mut stuck, mut waiting) = (run("stuck"), run("t"));
+    // The one that has the room is under way, and the one that waits for it has been sent, while others are answered.
+    for round in 0..40 {
+        tokio::select! {
+            biased;
+            _ = &mut stuck => panic!("its end never comes"),
+            _ = &mut waiting, if round >= 20 => panic!("there is no room for it"),
+            answer = ask(&upstream, "small", json!({})) => assert_eq!(text(answer).await, "own"),
+        }
+    }
+    assert_eq!(server.requests_of("tools/call").iter().filter(|request| request.tool() == "t").count(), 1);
+    drop(stuck);
+    assert_eq!(waiting.await.1.unwrap(), "complete");
+}
