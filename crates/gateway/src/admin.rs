@@ -157,7 +157,8 @@ fn router(desk: Arc<Desk>) -> Router {
         .route("/metrics", get(scrape))
         .route_layer(middleware::from_fn_with_state(desk.clone(), gate::scraped));
     let guarded = guarded().route_layer(middleware::from_fn_with_state(desk.clone(), gate::guard));
-    open.merge(metrics).merge(guarded).layer(middleware::map_response(gate::sealed)).with_state(desk)
+    let named = middleware::from_fn_with_state(desk.clone(), gate::named);
+    open.merge(metrics).merge(guarded).layer(named).layer(middleware::map_response(gate::sealed)).with_state(desk)
 }
 
 /// What takes an operator.

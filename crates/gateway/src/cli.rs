@@ -22,7 +22,7 @@ use crate::client::Token;
 use crate::config::{Source, schema};
 use crate::handover::Inherited;
 use crate::system::SystemRandom;
-use crate::{quickstart, serve};
+use crate::{quickstart, serve, terminal};
 
 /// One endpoint in front of many MCP servers, old and new, for clients old and new.
 #[derive(Debug, Parser)]
@@ -200,7 +200,7 @@ fn completions(shell: clap_complete::Shell) -> ExitCode {
 }
 
 fn print(text: &str) -> ExitCode {
-    print!("{text}");
+    terminal::write(text);
     ExitCode::SUCCESS
 }
 
@@ -218,9 +218,9 @@ fn keygen() -> String {
     )
 }
 
-/// Says what went wrong, in one line.
+/// Says what went wrong.
 fn fail(code: u8, why: impl std::fmt::Display) -> ExitCode {
-    crate::telemetry::print_error(format_args!("weir: {why}"));
+    terminal::note(format_args!("weir: {why}"));
     ExitCode::from(code)
 }
 

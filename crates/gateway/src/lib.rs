@@ -22,6 +22,7 @@ mod reload;
 mod serve;
 mod system;
 pub mod telemetry;
+mod terminal;
 mod weir;
 
 pub use audit::AuditError;

@@ -247,3 +247,19 @@ fn every_warning_and_error_of_the_log_is_in_the_page_of_troubleshooting() {
     let gone: Vec<_> = told.filter(|text| !said.contains(*text)).collect();
     assert!(gone.is_empty(), "nothing says {gone:#?} any more");
 }
+
+/// `weir call` once printed an upstream's error with its escape sequences.
+#[test]
+fn commands_print_through_the_terminal_module_alone() {
+    let folder = crates().join("gateway/src/cli");
+    let mut files = Vec::new();
+    sources(&folder, &mut files);
+    files.push(crates().join("gateway/src/cli.rs"));
+    assert!(files.len() > 10, "{files:?}");
+    for file in &files {
+        let text = std::fs::read_to_string(file).unwrap();
+        for printer in ["print!(", "println!(", "io::stdout()", "io::stderr()"] {
+            assert!(!text.contains(printer), "{} prints by {printer}", file.display());
+        }
+    }
+}

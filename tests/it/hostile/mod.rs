@@ -8,3 +8,4 @@ mod children;
 mod flow;
 mod sinks;
 mod teams;
+mod terminal;

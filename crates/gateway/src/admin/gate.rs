@@ -1,6 +1,7 @@
 //! Who may look and change on the operators' listener, and what no page in a browser may do there.
 //!
-//! Looking takes a token, as bearer or as the password of HTTP Basic, so that a browser can show the page without a script.
+//! Every page, probes and metrics included, answers to addresses, `localhost` and the names of the config alone: no page in a browser
+//! reads anything here because somebody's DNS gave its name this address. Looking takes a token, as bearer or as the password of HTTP Basic, so that a browser can show the page without a script.
 //! Changing takes it as bearer alone, which no browser sends by itself. Where the listener is open (on loopback only), the
 //! checks of `Host`, `Origin` and `Content-Type` keep foreign pages out all the same.
 
@@ -11,7 +12,7 @@ use arc_swap::ArcSwap;
 use axum::body::HttpBody as _;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
-use axum::http::uri::Authority;
+use axum::http::uri::{Authority, Uri};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -83,10 +84,6 @@ impl Gate {
     async fn admit(&self, head: &Parts) -> Result<Operator, Refused> {
         let plan = self.plan.load_full();
         let Some(plan) = &*plan else { return Err(off()) };
-        if !is_own(&head.headers, &plan.hosts) {
-            let text = "this is for operators, by address, `localhost` or one of `admin.allowed_hosts`, and not for pages of others";
-            return Err(Refused::new(StatusCode::FORBIDDEN, text));
-        }
         let changes = !matches!(head.method, Method::GET | Method::HEAD);
         if changes && !is_json(&head.headers) {
             let text = "changes are JSON: send `Content-Type: application/json`";
@@ -173,39 +170,57 @@ fn lacks(scope: &str) -> Refused {
     }
 }
 
+/// Refuses every request that names another host than this listener's, probes and scrapes included: a page that somebody's DNS leads
+/// here reads nothing.
+pub(super) async fn named(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response {
+    let plan = desk.gate.plan.load_full();
+    let hosts = plan.as_ref().as_ref().map(|plan| plan.hosts.as_slice()).unwrap_or_default();
+    if is_own(request.uri(), request.headers(), hosts) {
+        return next.run(request).await;
+    }
+    let text =
+        "this is for operators, by address, `localhost` or one of `admin.allowed_hosts`, and not for pages of others";
+    refuse(has_unread_body(&request), Refused::new(StatusCode::FORBIDDEN, text))
+}
+
 /// Lets operators through, and tells what is behind who it is.
 pub(super) async fn guard(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response {
+    let is_last = has_unread_body(&request);
     let (head, body) = request.into_parts();
     let changes = !matches!(head.method, Method::GET | Method::HEAD);
-    // A body that nobody reads ends the connection: whoever sends it has to know, and not send the next request on it.
-    let is_last = head.version <= Version::HTTP_11 && !body.is_end_stream();
-    let refuse = |refused: Refused| {
-        let mut response = refused.into_response();
-        if is_last {
-            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        }
-        response
-    };
     match desk.gate.admit(&head).await {
         Ok(_) if changes && desk.is_leaving() => {
             let text = "another process takes this one's place and would not know of it: try again in a moment";
-            refuse(Refused::new(StatusCode::SERVICE_UNAVAILABLE, text))
+            refuse(is_last, Refused::new(StatusCode::SERVICE_UNAVAILABLE, text))
         }
         Ok(operator) => {
             let mut request = Request::from_parts(head, body);
             request.extensions_mut().insert(operator);
             next.run(request).await
         }
-        Err(refused) => refuse(refused),
+        Err(refused) => refuse(is_last, refused),
     }
 }
 
-/// Lets through who scrapes metrics: everybody, unless the config wants a token. No page that a foreign name leads to.
+/// Whether a refusal leaves a body unread on the connection.
+fn has_unread_body(request: &Request) -> bool {
+    request.version() <= Version::HTTP_11 && !request.body().is_end_stream()
+}
+
+/// A refusal. A body that nobody reads ends the connection: the client has to know, and not send the next request on it.
+fn refuse(is_last: bool, refused: Refused) -> Response {
+    let mut response = refused.into_response();
+    if is_last {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Lets through who scrapes metrics: everybody, unless the config wants a token.
 pub(super) async fn scraped(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response {
     let plan = desk.gate.plan.load_full();
     let Some(plan) = &*plan else { return off().into_response() };
-    let by_browser = request.headers().contains_key("sec-fetch-site") || request.headers().contains_key(header::ORIGIN);
-    if plan.open_metrics && (!by_browser || is_own(request.headers(), &plan.hosts)) {
+    if plan.open_metrics {
         return next.run(request).await;
     }
     guard(State(desk), request, next).await
@@ -228,20 +243,21 @@ pub(super) async fn sealed(mut response: Response) -> Response {
     response
 }
 
-/// Not a page in an operator's browser: no origin, and no name that somebody's DNS could give this address.
-fn is_own(headers: &HeaderMap, hosts: &[String]) -> bool {
+/// Not a page in an operator's browser: no origin, and no name that somebody's DNS could give this address. A URL in the request line
+/// counts like `Host`.
+fn is_own(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> bool {
     let mut given = headers.get_all(header::HOST).iter();
     let host = given.next().filter(|_| given.next().is_none());
     let host = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
-    let known = host.is_some_and(|authority| {
+    let own = |authority: &Authority| {
         let host = authority.host();
         let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
         let whole = authority.as_str().to_ascii_lowercase();
         host.eq_ignore_ascii_case("localhost")
             || bare.parse::<IpAddr>().is_ok()
             || hosts.iter().any(|known| *known == whole || known.eq_ignore_ascii_case(host))
-    });
-    known && !headers.contains_key(header::ORIGIN)
+    };
+    host.is_some_and(|host| own(&host)) && uri.authority().is_none_or(own) && !headers.contains_key(header::ORIGIN)
 }
 
 /// A form of another page cannot send it, and a script of one may not without being allowed to, which nothing here does.
@@ -292,12 +308,14 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.extend(host.map(|host| (header::HOST, HeaderValue::from_static(host))));
             headers.extend(origin.map(|origin| (header::ORIGIN, HeaderValue::from_static(origin))));
-            assert_eq!(is_own(&headers, &hosts), fits, "{host:?} {origin:?}");
+            assert_eq!(is_own(&Uri::from_static("/"), &headers, &hosts), fits, "{host:?} {origin:?}");
+            let elsewhere = Uri::from_static("http://rebound.example/metrics");
+            assert!(!is_own(&elsewhere, &headers, &hosts), "{host:?}");
         }
         let mut twice = HeaderMap::new();
         twice.append(header::HOST, HeaderValue::from_static("127.0.0.1"));
         twice.append(header::HOST, HeaderValue::from_static("evil.example"));
-        assert!(!is_own(&twice, &hosts));
+        assert!(!is_own(&Uri::from_static("/"), &twice, &hosts));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use super::fail;
+use crate::terminal;
 use ask::Desk;
 
 /// Which weir, as whom, and how it is printed.
@@ -172,8 +173,8 @@ pub(super) async fn admin(options: Options) -> ExitCode {
         Request::Change(path, wish) => desk.change(&path, &Value::Object(wish)).await,
     };
     match answered {
-        Ok(answer) if json => println!("{answer}"),
-        Ok(answer) => print!("{}", show::show(&command, &answer)),
+        Ok(answer) if json => terminal::line(terminal::json(&answer)),
+        Ok(answer) => terminal::write(show::show(&command, &answer)),
         Err(ask::Failed { code, why }) => return fail(code, why),
     }
     ExitCode::SUCCESS

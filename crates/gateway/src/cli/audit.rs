@@ -10,6 +10,7 @@ use data_encoding::{BASE64URL, BASE64URL_NOPAD};
 use weir_policy::audit::{Head, Inspector, Key, Link, Seam, Summary, Trouble};
 
 use super::{UNREACHABLE, USAGE, fail};
+use crate::terminal;
 
 /// A record is not where it should be, or not as it was written.
 const BROKEN: u8 = 1;
@@ -51,13 +52,13 @@ pub(super) fn run(command: Command) -> ExitCode {
     let Command::Verify(verify) = command;
     match verify.run() {
         Ok(summary) => {
-            println!("{}", text(&summary));
+            terminal::line(text(&summary));
             ExitCode::SUCCESS
         }
         Err(Stop::Unreadable(file, error)) => fail(UNREACHABLE, format_args!("{}: {error}", file.display())),
         Err(Stop::Usage(why)) => fail(USAGE, why),
         Err(Stop::Broken(file, Trouble { line, why })) => {
-            println!("{}:{line}: {why}", file.display());
+            terminal::line(format_args!("{}:{line}: {why}", file.display()));
             ExitCode::from(BROKEN)
         }
     }

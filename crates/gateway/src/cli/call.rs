@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::tools::plain;
 use super::{Target, UNREACHABLE, USAGE, fail};
 use crate::client::{self, Note};
 use crate::serve::Signals;
+use crate::terminal::{self, plain};
 
 /// The tool ran and says that it failed.
 const TOOL_ERROR: u8 = 1;
@@ -44,10 +44,10 @@ fn finish(result: &Value, json: bool) -> ExitCode {
         return fail(UNREACHABLE, "the tool asks for input, which this command cannot give: use an MCP client");
     }
     if json {
-        println!("{result}");
+        terminal::line(terminal::json(result));
     } else {
         for line in lines(result) {
-            println!("{line}");
+            terminal::line(line);
         }
     }
     if result["isError"] == true { ExitCode::from(TOOL_ERROR) } else { ExitCode::SUCCESS }
@@ -58,7 +58,7 @@ fn lines(result: &Value) -> Vec<String> {
     let content = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut lines: Vec<String> = content.iter().map(block).collect();
     if lines.is_empty() && !result["structuredContent"].is_null() {
-        lines.push(result["structuredContent"].to_string());
+        lines.push(terminal::json(&result["structuredContent"]));
     }
     lines
 }
@@ -70,7 +70,7 @@ fn block(block: &Value) -> String {
             let bytes = block["data"].as_str().map_or(0, |data| data.len() / 4 * 3);
             format!("[{kind} {}, about {bytes} bytes]", plain(block["mimeType"].as_str().unwrap_or("?")))
         }
-        _ => block.to_string(),
+        _ => terminal::json(block),
     }
 }
 
@@ -78,9 +78,9 @@ fn tell(note: &Note) {
     match note {
         Note::Progress { progress, total, message } => {
             let of = total.map(|total| format!("/{total}")).unwrap_or_default();
-            eprintln!("... {progress}{of} {}", plain(message.as_deref().unwrap_or_default()));
+            terminal::note(format_args!("... {progress}{of} {}", message.as_deref().unwrap_or_default()));
         }
-        Note::Log { level, text } => eprintln!("[{}] {}", plain(level), plain(text)),
+        Note::Log { level, text } => terminal::note(format_args!("[{level}] {text}")),
         Note::Changed | Note::Other => {}
     }
 }

@@ -13,6 +13,7 @@ use crate::config::{Config, Loader, Source};
 use crate::explain::{Explainer, Explanation, Question};
 use crate::serve::BAD_CONFIG;
 use crate::system::SystemClock;
+use crate::terminal;
 
 /// A call would be refused.
 const REFUSED: u8 = 1;
@@ -60,9 +61,9 @@ pub(super) async fn explain(options: &Options) -> ExitCode {
 
 fn finish(explanation: &Explanation, json: bool) -> ExitCode {
     if json {
-        println!("{}", serde_json::json!(explanation));
+        terminal::line(terminal::json(&serde_json::json!(explanation)));
     } else {
-        print!("{explanation}");
+        terminal::write(explanation);
     }
     if explanation.callable { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) }
 }
@@ -80,7 +81,9 @@ async fn answer(options: &Options, question: &Question) -> Result<Explanation, (
     if let Some(address) = config.admin.as_ref().map(|plan| plan.listen).filter(|address| address.port() != 0) {
         match ask(&format!("http://{address}"), token, question).await {
             Ok(explanation) => return Ok(explanation),
-            Err(Failed { code: UNREACHABLE, why }) => eprintln!("weir: no weir answers ({why})"),
+            Err(Failed { code: UNREACHABLE, why }) => {
+                terminal::note(format_args!("weir: no weir answers ({why})"));
+            }
             // It is there: what the config alone says would be half of the truth.
             Err(Failed { code: ask::REFUSED, why }) => return Err((UNREACHABLE, format!("{address}: {why}"))),
             Err(Failed { code, why }) => return Err((code, why)),

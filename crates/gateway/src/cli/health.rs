@@ -15,6 +15,7 @@ use super::{UNREACHABLE, USAGE, fail};
 use crate::admin::{ALIVE, READY};
 use crate::client::{chain, pool};
 use crate::config::{DEFAULT_OPERATORS, operators};
+use crate::terminal;
 
 /// It answers, but says no.
 const NOT_READY: u8 = 1;
@@ -48,7 +49,7 @@ pub(super) async fn health(options: &Options) -> ExitCode {
     let page = if options.alive { ALIVE } else { READY };
     match ask(&format!("{admin}{page}")).await {
         Ok((StatusCode::OK, text)) => {
-            println!("{text}");
+            terminal::line(text);
             ExitCode::SUCCESS
         }
         Ok((status, text)) => fail(NOT_READY, format!("{status}: {text}")),
@@ -62,7 +63,7 @@ fn configured(file: &Path) -> Option<SocketAddr> {
         Ok(address) => address.map(near),
         Err(why) => {
             // It may have been good when weir read it.
-            eprintln!("weir: {}: {why}; asking {DEFAULT_OPERATORS}", file.display());
+            terminal::note(format_args!("weir: {}: {why}; asking {DEFAULT_OPERATORS}", file.display()));
             Some(DEFAULT_OPERATORS)
         }
     }

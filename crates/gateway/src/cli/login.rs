@@ -8,6 +8,7 @@ use url::Url;
 use super::{Target, UNREACHABLE, USAGE, fail};
 use crate::client::{Client, ClientError, Token};
 use crate::login::{self, Account, Accounts, LoginError, Wishes};
+use crate::terminal;
 
 /// What `weir login` can be told.
 #[derive(Debug, Args)]
@@ -37,7 +38,7 @@ pub(super) async fn login(options: Options) -> ExitCode {
     let challenge = match Client::connect(&options.url, None).await {
         Ok(client) => {
             client.close().await;
-            println!("{server} asks for no login");
+            terminal::line(format_args!("{server} asks for no login"));
             return ExitCode::SUCCESS;
         }
         Err(ClientError::Unauthorized { challenge, .. }) => challenge,
@@ -45,7 +46,7 @@ pub(super) async fn login(options: Options) -> ExitCode {
     };
     let Options { client_id, scope, port, no_browser, .. } = options;
     let mut show = |page: &Url| {
-        println!("Open this page to log in:\n\n{page}\n");
+        terminal::line(format_args!("Open this page to log in:\n\n{page}\n"));
         if !no_browser {
             open(page);
         }
@@ -65,8 +66,8 @@ pub(super) async fn login(options: Options) -> ExitCode {
     match logged_in.await {
         Ok((accounts, account)) => {
             let scope = account.scope().map(|scope| format!(" with the scopes `{scope}`")).unwrap_or_default();
-            println!("logged in at {} for {}{scope}", account.issuer(), account.resource());
-            eprintln!("kept in {}; `weir logout {server}` ends it", accounts.file().display());
+            terminal::line(format_args!("logged in at {} for {}{scope}", account.issuer(), account.resource()));
+            terminal::note(format_args!("kept in {}; `weir logout {server}` ends it", accounts.file().display()));
             ExitCode::SUCCESS
         }
         Err(error) => fail(UNREACHABLE, error),
@@ -81,11 +82,13 @@ pub(super) async fn logout(url: &str) -> ExitCode {
     };
     let forgotten = async { Accounts::of_this_user()?.forget(&server).await };
     match forgotten.await {
-        Ok(None) => println!("nobody is logged in at {server}"),
-        Ok(Some((account, Ok(())))) => println!("logged out of {}", account.resource()),
+        Ok(None) => terminal::line(format_args!("nobody is logged in at {server}")),
+        Ok(Some((account, Ok(())))) => terminal::line(format_args!("logged out of {}", account.resource())),
         Ok(Some((account, Err(error)))) => {
-            println!("logged out of {}", account.resource());
-            eprintln!("weir: its tokens are good until they expire, for they could not be revoked: {error}");
+            terminal::line(format_args!("logged out of {}", account.resource()));
+            terminal::note(format_args!(
+                "weir: its tokens are good until they expire, for they could not be revoked: {error}"
+            ));
         }
         Err(error) => return fail(UNREACHABLE, error),
     }
@@ -133,7 +136,7 @@ impl Logins {
         match self.accounts.token(&self.server, anew).await {
             Ok(account) => account,
             Err(error) => {
-                eprintln!("weir: going on without the login: {error}");
+                terminal::note(format_args!("weir: going on without the login: {error}"));
                 None
             }
         }

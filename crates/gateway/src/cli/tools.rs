@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::{Target, UNREACHABLE, fail};
 use crate::client::Client;
 use crate::serve::Signals;
+use crate::terminal::{self, one_line, plain};
 
 /// Between attempts to reach a server that went away while it was watched.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -25,12 +26,12 @@ pub(super) async fn tools(target: &Target, watch: bool, json: bool) -> ExitCode 
         Err(error) => return fail(UNREACHABLE, error),
     };
     if json {
-        println!("{}", Value::from(tools.clone()));
+        terminal::line(terminal::json(&Value::from(tools.clone())));
     } else {
         for tool in &tools {
-            println!("{}", show(tool));
+            terminal::line(show(tool));
         }
-        eprintln!("{} ({})", count(tools.len()), whom(&client));
+        terminal::note(format_args!("{} ({})", count(tools.len()), whom(&client)));
     }
     if watch {
         return stay(client, tools, target, json).await;
@@ -46,7 +47,7 @@ async fn stay(mut client: Client, tools: Vec<Value>, target: &Target, json: bool
     };
     let mut known = by_name(tools);
     let mut stream = None;
-    eprintln!("watching; Ctrl-C ends it");
+    terminal::note("watching; Ctrl-C ends it");
     loop {
         let changed = tokio::select! {
             () = signals.stop() => break,
@@ -59,13 +60,13 @@ async fn stay(mut client: Client, tools: Vec<Value>, target: &Target, json: bool
         let now = match relisted {
             Ok(now) => now,
             Err(error) => {
-                eprintln!("weir: {error}; trying again");
+                terminal::note(format_args!("weir: {error}; trying again"));
                 stream = None;
                 tokio::select! {
                     () = signals.stop() => break,
                     (anew, now) = reconnect(target) => {
                         client = anew;
-                        eprintln!("weir: connected again");
+                        terminal::note("weir: connected again");
                         now
                     }
                 }
@@ -73,7 +74,7 @@ async fn stay(mut client: Client, tools: Vec<Value>, target: &Target, json: bool
         };
         let now = by_name(now);
         for line in difference(&known, &now, json) {
-            println!("{line}");
+            terminal::line(line);
         }
         known = now;
     }
@@ -102,23 +103,23 @@ fn difference(before: &BTreeMap<String, Value>, now: &BTreeMap<String, Value>, j
     let mut lines = Vec::new();
     for (name, tool) in now {
         match before.get(name) {
-            None if json => lines.push(json!({ "added": tool }).to_string()),
+            None if json => lines.push(terminal::json(&json!({ "added": tool }))),
             None => lines.push(format!("+ {}", show(tool))),
-            Some(old) if old != tool && json => lines.push(json!({ "changed": tool }).to_string()),
+            Some(old) if old != tool && json => lines.push(terminal::json(&json!({ "changed": tool }))),
             Some(old) if old != tool => lines.push(format!("~ {}", show(tool))),
             Some(_) => {}
         }
     }
     let gone = before.keys().filter(|name| !now.contains_key(*name));
     lines.extend(gone.map(|name| match json {
-        true => json!({ "removed": name }).to_string(),
-        false => format!("- {}", plain(name)),
+        true => terminal::json(&json!({ "removed": name })),
+        false => format!("- {}", one_line(name)),
     }));
     lines
 }
 
 fn show(tool: &Value) -> String {
-    let name = plain(tool["name"].as_str().unwrap_or("?"));
+    let name = one_line(tool["name"].as_str().unwrap_or("?"));
     let about = tool["description"].as_str().or(tool["title"].as_str()).unwrap_or_default();
     let about = about.lines().next().unwrap_or_default();
     let mut short: String = plain(about).chars().take(LINE).collect();
@@ -126,11 +127,6 @@ fn show(tool: &Value) -> String {
         short.push('…');
     }
     if short.is_empty() { name } else { format!("{name:<32} {short}") }
-}
-
-/// What a server wrote, without what would steer the terminal.
-pub(super) fn plain(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() || *c == '\n' || *c == '\t').collect()
 }
 
 fn count(tools: usize) -> String {
@@ -142,8 +138,8 @@ fn whom(client: &Client) -> String {
         Value::Null => &client.about()["_meta"][weir_wire::meta::SERVER_INFO],
         info => info,
     };
-    let name = plain(info["name"].as_str().unwrap_or("a server"));
-    let version = plain(info["version"].as_str().unwrap_or_default());
+    let name = one_line(info["name"].as_str().unwrap_or("a server"));
+    let version = one_line(info["version"].as_str().unwrap_or_default());
     format!("{name} {version}, protocol {}", client.revision().as_str())
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::terminal::plain;
+
 /// The way to a value: keys and list positions from the root.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Path(Vec<String>);
@@ -117,6 +119,7 @@ impl Problem {
 }
 
 impl fmt::Display for Problem {
+    /// What the file's writer chose steers no terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let severity = match self.severity {
             Severity::Error => "error",
@@ -124,7 +127,7 @@ impl fmt::Display for Problem {
             Severity::Note => "note",
         };
         if !self.file.is_empty() {
-            f.write_str(&self.file)?;
+            f.write_str(&plain(&self.file))?;
             f.write_str(":")?;
         }
         if let Some(line) = self.line {
@@ -137,9 +140,9 @@ impl fmt::Display for Problem {
         if self.path.len() > 0 {
             write!(f, "{}: ", self.path)?;
         }
-        f.write_str(&self.message)?;
+        f.write_str(&plain(&self.message))?;
         if let Some(hint) = &self.hint {
-            write!(f, " ({hint})")?;
+            write!(f, " ({})", plain(hint))?;
         }
         Ok(())
     }

@@ -83,7 +83,7 @@ impl Desk {
         match (status, answer) {
             (StatusCode::OK, Ok(answer)) => Ok(answer),
             (status, Ok(answer)) if answer["error"].is_string() => {
-                let why = super::super::tools::plain(answer["error"].as_str().unwrap_or_default());
+                let why = crate::terminal::plain(answer["error"].as_str().unwrap_or_default());
                 let hint =
                     if status == StatusCode::UNAUTHORIZED { ": set WEIR_ADMIN_TOKEN, or use --token-file" } else { "" };
                 Err(Failed { code: REFUSED, why: format!("{why}{hint}") })

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::super::tools::plain;
 use super::Command;
+use crate::terminal::plain;
 
 /// The widest a column gets.
 const WIDEST: usize = 48;
