@@ -9,6 +9,7 @@ mod limits;
 mod listen;
 mod mcp_servers;
 mod outbound;
+mod placeholder;
 mod policy;
 mod rates;
 mod rules;

@@ -23,7 +23,7 @@ upstreams:
       mode: token_exchange
       issuer: http://127.0.0.1:4
       client_id: weir
-      client_secret: hush-hush-hush
+      client_secret: kept-between-us
 endpoints:
   /mcp:
     upstreams: [files, web, mail]

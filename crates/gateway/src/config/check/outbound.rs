@@ -4,6 +4,7 @@ use weir_upstream::{Authority, ClientAuth, Exchange, OAuth, SecretText};
 
 use super::super::raw::{RawOutbound, RawOutboundMode, RawSecretPlace, RawSubjectToken};
 use super::super::report::{Path, Problem, Report};
+use super::placeholder;
 
 const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
 /// More scopes than any token has.
@@ -40,6 +41,9 @@ pub(super) fn check(raw: Option<RawOutbound>, beside: Beside, path: &Path, repor
     let authority = authority((raw.issuer, raw.token_endpoint), allow_http, path, report);
     let client_id = required(raw.client_id.filter(|id| !id.is_empty()), "client_id", path, report);
     let client_secret = raw.client_secret.filter(|secret| !secret.expose().is_empty());
+    if client_secret.as_ref().is_some_and(|secret| placeholder::is_placeholder(secret.expose())) {
+        report.add(placeholder::error(path.key("client_secret")));
+    }
     let client_secret = required(client_secret, "client_secret", path, report);
     let scopes = scopes(raw.scopes, &path.key("scopes"), report);
     let step_up = self::scopes(raw.step_up, &path.key("step_up"), report);

@@ -15,7 +15,7 @@ use super::super::report::{Path, Problem, Report};
 use super::super::{Secret, UpstreamPlan};
 use super::outbound::Beside;
 use super::rules::{self, Defaults};
-use super::{Part, mcp_servers, outbound, toolsets};
+use super::{Part, mcp_servers, outbound, placeholder, toolsets};
 
 /// Headers that weir writes itself.
 const OWN_HEADERS: [&str; 12] = [
@@ -244,6 +244,8 @@ pub(super) fn http(
         let problem = Problem::error(path.key("url"), "has a user or password in it");
         report.add(problem.hint("write headers: { Authorization: \"Basic ${CREDENTIALS}\" }"));
     }
+    let query = url.query().unwrap_or_default().split('&').filter_map(|member| member.split_once('='));
+    query.for_each(|(name, value)| placeholder::refuse(name, value, &path.key("url"), report));
     let beside = Beside {
         headers: !headers.is_empty(),
         authorization: headers.iter().any(|(name, _)| name == http::header::AUTHORIZATION),
@@ -262,6 +264,7 @@ fn headers(raw: Option<Ordered<Secret>>, path: &Path, report: &mut Report) -> Ve
     let mut headers = Vec::new();
     for (name, value) in raw.unwrap_or_default().0 {
         let path = path.key(&name);
+        placeholder::refuse(&name, value.expose(), &path, report);
         match (name.parse::<HeaderName>(), HeaderValue::from_str(value.expose())) {
             (Ok(name), _) if OWN_HEADERS.contains(&name.as_str()) => {
                 report.add(Problem::error(path, "is written by weir itself"));
@@ -301,6 +304,7 @@ fn stdio(raw: RawUpstream, folder: &std::path::Path, path: &Path, report: &mut R
         if name.is_empty() || name.contains(['=', '\0']) || value.expose().contains('\0') {
             report.add(Problem::error(path.key("env").key(&name), "is no environment variable"));
         } else {
+            placeholder::refuse(&name, value.expose(), &path.key("env").key(&name), report);
             env.push((name, SecretText::new(value.expose())));
         }
     }

@@ -30,7 +30,7 @@ fn r255_an_oauth_client_can_be_said_in_full() {
 fn r272_secrets_go_over_https_or_stay_on_this_machine() {
     let text = |url: &str| {
         format!(
-            "upstreams: {{ a: {{ url: \"https://a.example/\", auth: {{ mode: client_credentials, token_endpoint: \"{url}\", client_id: w, client_secret: s }} }} }}"
+            "upstreams: {{ a: {{ url: \"https://a.example/\", auth: {{ mode: client_credentials, token_endpoint: \"{url}\", client_id: w, client_secret: kept-between-us }} }} }}"
         )
     };
     for url in [
@@ -63,16 +63,40 @@ fn r272_secrets_go_over_https_or_stay_on_this_machine() {
 #[test]
 fn r272_http_elsewhere_takes_a_word_of_the_operators() {
     let text = r#"upstreams: { a: { url: "https://a.example/", auth: { mode: client_credentials, issuer: "http://id:8080/realms/a",
-        allow_http: true, client_id: w, client_secret: s } } }"#;
+        allow_http: true, client_id: w, client_secret: kept-between-us } } }"#;
     assert_eq!(auth(text).authority, Authority::Issuer("http://id:8080/realms/a".to_owned()));
     assert!(load(&text.replace("true", "false")).config.is_none());
+}
+
+#[test]
+fn secrets_of_examples_are_shown_to_no_server() {
+    let refused = |upstream: &str, place: &str| {
+        let report = load(&format!("upstreams: {{ a: {{ {upstream} }} }}")).report.to_string();
+        assert!(report.contains(&format!("error: upstreams.a.{place}: is a placeholder")), "{upstream}: {report}");
+        assert!(!report.contains("changeme"), "{report}");
+    };
+    let url = "url: \"https://a.example/mcp\"";
+    for secret in ["changeme", "changeme-changeme", "<client-secret>", "your-client-secret", "xxxxxxxxxxxx", "secret"] {
+        refused(
+            &format!(
+                "{url}, auth: {{ mode: client_credentials, issuer: \"https://id.example\", client_id: w, client_secret: \"{secret}\" }}"
+            ),
+            "auth.client_secret",
+        );
+    }
+    refused(&format!("{url}, headers: {{ Authorization: Bearer changeme }}"), "headers.Authorization");
+    refused(&format!("{url}, headers: {{ X-Api-Key: changeme }}"), "headers.X-Api-Key");
+    refused("url: \"https://a.example/mcp?api_key=changeme\"", "url");
+    refused("command: cat, env: { GITHUB_TOKEN: changeme }", "env.GITHUB_TOKEN");
+    let collector = "upstreams: { a: { url: \"http://x/\" } }\ntelemetry: { otlp: { endpoint: \"http://127.0.0.1:1\", headers: { authorization: Bearer changeme } } }";
+    assert!(load(collector).report.to_string().contains("headers.authorization: is a placeholder"));
 }
 
 #[test]
 fn c20_tokens_of_callers_are_kept_only_where_they_are_exchanged() {
     let text = |mode: &str| {
         format!(
-            "upstreams: {{ a: {{ url: \"https://a.example/\", auth: {{ mode: {mode}, issuer: \"https://id.example.com\", client_id: w, client_secret: s }} }} }}"
+            "upstreams: {{ a: {{ url: \"https://a.example/\", auth: {{ mode: {mode}, issuer: \"https://id.example.com\", client_id: w, client_secret: kept-between-us }} }} }}"
         )
     };
     assert!(crate::outbound::front(&good(&text("token_exchange"))).keep_tokens);
@@ -90,7 +114,7 @@ fn r191_only_servers_that_can_tell_callers_apart_send_them_to_pages_unless_the_o
     };
     let known = "auth: { mode: required, api_keys: [{ id: a, sha256: \"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\", subject: y }] }";
     let url = "url: \"https://a.example/mcp\"";
-    let own = "auth: { mode: client_credentials, issuer: \"https://id.example.com\", client_id: w, client_secret: s }";
+    let own = "auth: { mode: client_credentials, issuer: \"https://id.example.com\", client_id: w, client_secret: kept-between-us }";
     let exchanged = own.replace("client_credentials", "token_exchange");
     let header = "headers: { X-Key: \"${TOKEN}\" }";
     let (sent, kept, kept_without_news) = ((true, true, false), (false, true, true), (false, false, false));

@@ -288,3 +288,14 @@ fn default_endpoints_show_a_team_where_its_paths_say() {
     assert_eq!(paths("paths: [/mcp]", &taker, own), ["/mcp=own", "/mcp/own:own"]);
     assert_eq!(paths("paths: [/mcp]", &taker, ""), ["/mcp=red"]);
 }
+
+#[test]
+fn no_right_lets_a_team_read_a_secret_from_a_file() {
+    let all = "env: [\"*\"], files: [\"*\"], commands: yes, trust: yes, upstreams: [\"*\"], authorization_servers: [id.example]";
+    for file in ["/proc/self/environ", "/etc/hostname", "teams/red/rules.cedar"] {
+        let red = upstream(&format!(", headers: {{ x: \"${{file:{file}}}\" }}"));
+        let refused = loaded("secret-file", &format!("red: {{ {PLAIN}, {all} }}"), &red);
+        assert!(!refused.is_taken(), "{file}");
+        assert!(refused.report.contains("is for the main file alone"), "{}", refused.report);
+    }
+}

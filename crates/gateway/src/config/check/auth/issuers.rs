@@ -8,6 +8,7 @@ use weir_policy::settings::{Algorithm, Issuer, KeysAt, Password, Proof};
 
 use super::super::super::raw::{RawAuth, RawIntrospection, RawIssuer};
 use super::super::super::report::{Path, Problem, Report};
+use super::super::placeholder;
 use super::arcs;
 
 /// A stolen token is of use for so long.
@@ -113,24 +114,11 @@ fn asking(raw: &RawIssuer, asked: &RawIntrospection, path: &Path, report: &mut R
     if asked.url.is_some() {
         web(&url, raw.allow_http.unwrap_or(false), &path.key("url"), report);
     }
-    if asked.client_secret.is_some() && is_placeholder(&secret) {
+    if asked.client_secret.is_some() && placeholder::is_placeholder(&secret) {
         let problem = Problem::error(path.key("client_secret"), "is a placeholder, not a secret");
         report.add(problem.hint("take the one that the issuer gave for this client, from the environment"));
     }
     Proof::Introspection { url, client_id, client_secret: Password::new(secret) }
-}
-
-/// What stands in examples.
-fn is_placeholder(secret: &str) -> bool {
-    let lower = secret.to_ascii_lowercase();
-    let few = {
-        let mut seen: Vec<u8> = secret.bytes().collect();
-        seen.sort_unstable();
-        seen.chunk_by(|a, b| a == b).count() < 5
-    };
-    let words =
-        ["changeme", "change-me", "change_me", "placeholder", "example", "your-", "your_", "todo", "<", "password"];
-    few || secret.len() < 8 || lower == "secret" || words.iter().any(|word| lower.contains(word))
 }
 
 fn algorithms(raw: &RawIssuer, path: &Path, report: &mut Report) -> Vec<Algorithm> {
