@@ -107,7 +107,15 @@ fn the_image_runs_this_weir() {
 #[test]
 fn the_base_of_the_manifests_runs_this_weir() {
     let manifest = |name: &str| yaml(&read(&format!("deploy/kubernetes/base/{name}.yaml")));
-    let config = config(manifest("configmap")["data"]["weir.yaml"].as_str().unwrap());
+    let overlay = yaml(&read("deploy/kubernetes/overlays/development/config.yaml"));
+    let config = config(overlay["data"]["weir.yaml"].as_str().unwrap());
+    // The choice of `auth` is the overlay's: the base has a patch for a config map, which no rendering goes without.
+    assert!(manifest("config").get("data").is_none());
+    assert_eq!(manifest("config")["metadata"]["name"], overlay["metadata"]["name"]);
+    assert_eq!(manifest("kustomization")["kind"], "Component");
+    assert_eq!(manifest("kustomization")["patches"][0]["path"], "config.yaml");
+    let values = yaml(&read("deploy/helm/weir/values.yaml"));
+    assert!(values["config"].get("auth").is_none(), "the chart has no default for `auth`");
     let deployment = manifest("deployment");
     let pod = &deployment["spec"]["template"]["spec"];
     let container = &pod["containers"][0];

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{check, entries, port, read, root};
+use super::{Folder, KEY, check, entries, port, read, root};
 
 fn compose() -> Value {
     serde_saphyr::from_str(&read("docker-compose.yml")).unwrap()
@@ -13,6 +13,21 @@ fn compose() -> Value {
 
 fn services(compose: &Value) -> &serde_json::Map<String, Value> {
     compose["services"].as_object().unwrap()
+}
+
+/// The services that one waits for.
+fn dependencies(service: &Value) -> Vec<&str> {
+    let listed = entries(&service["depends_on"]).iter().filter_map(Value::as_str);
+    listed.chain(service["depends_on"].as_object().into_iter().flatten().map(|(name, _)| name.as_str())).collect()
+}
+
+/// The volume at a path of a service.
+fn mounted<'a>(service: &'a Value, path: &str) -> Option<&'a str> {
+    let mounts = entries(&service["volumes"]).iter().filter_map(Value::as_str);
+    mounts
+        .filter_map(|mount| mount.split_once(':'))
+        .find(|(_, at)| at.split(':').next() == Some(path))
+        .map(|(from, _)| from)
 }
 
 #[test]
@@ -40,8 +55,8 @@ fn what_is_mounted_is_there_and_images_are_pinned() {
                 "{name} is open to the network: {published}"
             );
         }
-        for dependency in entries(&service["depends_on"]) {
-            assert!(services(&compose).contains_key(dependency.as_str().unwrap()), "{name} waits for {dependency}");
+        for dependency in dependencies(service) {
+            assert!(services(&compose).contains_key(dependency), "{name} waits for {dependency}");
         }
     }
 }
@@ -52,7 +67,11 @@ fn weir_takes_its_configs_and_finds_its_upstreams() {
     let weir = &services(&compose)["weir"];
     for file in ["weir.yaml", "oauth.yaml"] {
         let text = read(&format!("deploy/compose/weir/{file}"));
-        check(file, &text);
+        let secrets = Folder::new("secrets");
+        for secret in ["key", "admin-token"] {
+            std::fs::write(secrets.0.join(secret), KEY).unwrap();
+        }
+        check(file, &text.replace("/run/weir/", &format!("{}/", secrets.0.display())));
         let config: Value = serde_saphyr::from_str(&text).unwrap();
         for address in [&config["listen"], &config["admin"]["listen"]] {
             let port = port(address);
@@ -78,6 +97,61 @@ fn weir_takes_its_configs_and_finds_its_upstreams() {
 }
 
 #[test]
+fn secrets_are_made_at_the_first_start_and_each_has_one_reader() {
+    let compose = compose();
+    let text = read("docker-compose.yml");
+    for variable in ["WEIR_KEY", "WEIR_ADMIN_TOKEN", "PASSWORD:-", ":-admin"] {
+        assert!(!text.contains(variable), "{variable} has to be given, or has a default that everybody knows");
+    }
+    let maker = &services(&compose)["secrets"];
+    let script = maker["command"][2].as_str().unwrap();
+    let readers = [
+        ("weir", "weir-secrets", "/run/weir"),
+        ("grafana", "grafana-secrets", "/run/grafana"),
+        ("keycloak", "keycloak-secrets", "/run/keycloak"),
+    ];
+    for (reader, volume, path) in readers {
+        let service = &services(&compose)[reader];
+        assert_eq!(mounted(service, path), Some(volume), "{reader}");
+        assert_eq!(mounted(maker, &format!("/secrets/{reader}")), Some(volume), "{reader}");
+        assert!(dependencies(service).contains(&"secrets"), "{reader} may start before its secrets are there");
+        assert_eq!(service["depends_on"]["secrets"]["condition"], "service_completed_successfully", "{reader}");
+        let others = services(&compose).iter().filter(|(name, _)| *name != reader && *name != "secrets");
+        for (other, service) in others {
+            let all = entries(&service["volumes"]).iter().filter_map(Value::as_str);
+            assert!(!all.into_iter().any(|mount| mount.starts_with(volume)), "{other} reads what is {reader}'s");
+        }
+    }
+    // The script makes what the configs name, and makes it once.
+    let folder = Folder::new("made");
+    let own = std::fs::metadata(&folder.0).unwrap();
+    let own = std::os::unix::fs::MetadataExt::uid(&own);
+    let run = || {
+        let mut script = script.replace("$$", "$").replace("/secrets/", &format!("{}/", folder.0.display()));
+        for reader in [" 65532 ", " 472 ", " 1000 "] {
+            script = script.replace(&format!("keep{reader}"), &format!("keep {own} "));
+        }
+        super::printed(std::process::Command::new("sh").args(["-ceu", &script]));
+        let read = |name: &str| std::fs::read_to_string(folder.0.join(name)).unwrap();
+        ["weir/key", "weir/admin-token", "grafana/password", "keycloak/password"].map(read)
+    };
+    for reader in ["weir", "grafana", "keycloak"] {
+        std::fs::create_dir(folder.0.join(reader)).unwrap();
+    }
+    let first = run();
+    assert_eq!(first, run());
+    assert!(first.iter().all(|secret| secret.len() == 43), "{first:?}");
+    assert_eq!(std::collections::BTreeSet::from(first).len(), 4, "each is another");
+    for file in ["weir.yaml", "oauth.yaml"] {
+        let config = read(&format!("deploy/compose/weir/{file}"));
+        for secret in ["key", "admin-token"] {
+            assert!(config.contains(&format!("${{file:/run/weir/{secret}}}")), "{file}");
+            assert!(script.contains(&format!("/secrets/weir/{secret}")));
+        }
+    }
+}
+
+#[test]
 fn the_upstreams_are_those_the_tests_speak_to() {
     let lock: Value = serde_json::from_str(&read("tests/peers/node/package-lock.json")).unwrap();
     let version = &lock["packages"]["node_modules/@modelcontextprotocol/server-everything"]["version"];
@@ -94,6 +168,10 @@ fn prometheus_and_grafana_find_what_they_look_for() {
     let compose = compose();
     let scrape: Value = serde_saphyr::from_str(&read("deploy/compose/prometheus.yml")).unwrap();
     assert_eq!(scrape["scrape_configs"][0]["static_configs"][0]["targets"][0], "weir:8081");
+    for file in ["weir.yaml", "oauth.yaml"] {
+        let config: Value = serde_saphyr::from_str(&read(&format!("deploy/compose/weir/{file}"))).unwrap();
+        assert!(entries(&config["admin"]["allowed_hosts"]).contains(&Value::from("weir")), "{file}");
+    }
     let target = |service: &str, path: &str| {
         entries(&services(&compose)[service]["volumes"])
             .iter()

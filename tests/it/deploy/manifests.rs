@@ -48,6 +48,17 @@ fn the_config_is_weirs(rendered: &Rendered<'_>) {
     };
     assert_eq!(declared("mcp"), Some(port(&config["listen"])), "{}", rendered.name);
     assert_eq!(declared("admin"), Some(port(&config["admin"]["listen"])), "{}", rendered.name);
+    // The operators' service is a name that weir answers to.
+    let service = rendered.all("Service").find(|service| service["spec"]["ports"][0]["name"] == "admin").unwrap();
+    let name = service["metadata"]["name"].as_str().unwrap();
+    for host in [name.to_owned(), format!("{name}.weir.svc")] {
+        assert!(
+            entries(&config["admin"]["allowed_hosts"]).contains(&Value::from(host.clone())),
+            "{}: {host}",
+            rendered.name
+        );
+    }
+    assert!(config["auth"]["mode"].is_string(), "{}: nobody chose `auth`", rendered.name);
     let drain: u64 = config["drain"].as_str().unwrap().trim_end_matches('s').parse().unwrap();
     let before = container(rendered)["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap();
     let grace = rendered.pod()["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap();

@@ -9,8 +9,10 @@ Not a test by itself: whether ports, paths and configs are weir's is judged by w
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 
 import compose_spec
 import helm_python
@@ -20,10 +22,14 @@ import yaml
 # The oldest that knows a container's `sleep` as the chart uses it, and the newest that there are schemas of.
 VERSIONS = ["1.30.0", "1.37.0"]
 
+# The one choice that the chart leaves open. Without it there is nothing to render.
+CHOSEN = {"auth": {"mode": "none", "allow_anyone": True}}
+
 # What the chart can be told. Each is rendered and checked.
 VARIANTS = {
-    "defaults": {},
+    "defaults": {"config": CHOSEN},
     "everything": {
+        "config": CHOSEN,
         "autoscaling": {"enabled": True},
         "podDisruptionBudget": {"enabled": True},
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
@@ -46,7 +52,7 @@ VARIANTS = {
         "serviceAccount": {"annotations": {"g": "h"}},
     },
     "other-ports": {
-        "config": {"listen": "0.0.0.0:9090", "admin": {"listen": "0.0.0.0:9091"}},
+        "config": CHOSEN | {"listen": "0.0.0.0:9090", "admin": {"listen": "0.0.0.0:9091"}},
         "networkPolicy": {"enabled": False},
         "serviceAccount": {"create": False},
         "service": {"sessionAffinity": "None"},
@@ -56,11 +62,19 @@ VARIANTS = {
 
 # Values that the chart's schema has to refuse.
 REFUSED = [
-    {"replica": 2},
-    {"image": {"repository": "weir", "tag": "latest"}},
-    {"config": {"listen": "here"}},
-    {"service": {"type": "External"}},
-    {"replicas": -1},
+    {"config": CHOSEN, "replica": 2},
+    {"config": CHOSEN, "image": {"repository": "weir", "tag": "latest"}},
+    {"config": CHOSEN | {"listen": "here"}},
+    {"config": CHOSEN, "service": {"type": "External"}},
+    {"config": CHOSEN, "replicas": -1},
+]
+
+# Configs without a choice of `auth`. The schema refuses them, and so do the templates where no schema is looked at.
+UNDECIDED = [
+    {},
+    {"config": {"auth": {}}},
+    {"config": {"auth": {"mode": "none"}}},
+    {"config": {"auth": {"mode": "none", "allow_anyone": False}}},
 ]
 
 # Of the base, what the chart makes by default goes here; the components have what is switched on.
@@ -70,6 +84,8 @@ COMPONENTS = {
 }
 
 MADE = "# Made from deploy/helm/weir by tests/peers/python/deploy.py: change the chart, not this.\n"
+
+UNCHOSEN = "# The overlay brings the config, and with it the choice of `auth`: without this object nothing is rendered.\n"
 
 problems = []
 
@@ -93,18 +109,22 @@ def plain(text):
 def kustomize_files(root):
     """What deploy/kubernetes has from the chart: path -> text."""
     switched_on = {"autoscaling": {"enabled": True}, "podDisruptionBudget": {"enabled": True}, "serviceMonitor": {"enabled": True}}
-    base, whole, files = rendered(root, {}), rendered(root, switched_on), {}
+    base, whole = rendered(root, {"config": CHOSEN}), rendered(root, switched_on | {"config": CHOSEN})
+    files = {}
 
-    def folder(path, names, source, head):
+    def folder(path, names, source):
         for name in names:
             files[f"{path}/{name}"] = MADE + plain(source[name])
+        head = "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n"
         files[f"{path}/kustomization.yaml"] = MADE + head + f"resources: [{', '.join(names)}]\n"
 
-    names = sorted(set(base) - {"NOTES.txt"})
-    folder("base", names, base, "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n")
+    folder("base", sorted(set(base) - {"NOTES.txt", "configmap.yaml"}), base)
     for component, names in COMPONENTS.items():
-        head = "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n"
-        folder(f"components/{component}", sorted(names), whole, head)
+        folder(f"components/{component}", sorted(names), whole)
+    # Of the config map the base has what identifies it, as a patch: an overlay without a config of its own is not rendered.
+    identity = plain(base["configmap.yaml"]).split("\ndata:\n")[0] + "\n"
+    files["base/config.yaml"] = MADE + UNCHOSEN + identity
+    files["base/kustomization.yaml"] += "patches: [{ path: config.yaml }]\n"
     return files
 
 
@@ -123,9 +143,20 @@ def check_object(where, document):
             problems.append(f"{where}: {document['kind']} {document['metadata']['name']}, Kubernetes {version}: {error}")
 
 
+def linted(root):
+    """What Helm finds wrong with the chart once `auth` is chosen."""
+    with tempfile.TemporaryDirectory() as folder:
+        chart = pathlib.Path(folder) / "weir"
+        shutil.copytree(root / "deploy/helm/weir", chart)
+        values = yaml.safe_load((chart / "values.yaml").read_text())
+        values["config"] |= CHOSEN
+        (chart / "values.yaml").write_text(yaml.safe_dump(values))
+        return helm_python.lint(str(chart))
+
+
 def check_chart(root):
     found = {}
-    findings = helm_python.lint(str(root / "deploy/helm/weir"))
+    findings = linted(root)
     # 1 is a hint, such as that there is no icon.
     for message in findings["messages"]:
         if message["severity"] > 1:
@@ -135,7 +166,13 @@ def check_chart(root):
         if not files.pop("NOTES.txt", "").strip():
             problems.append(f"{name}: no notes")
         found[f"helm {name}"] = [document for text in files.values() for document in documents(text)]
-    for values in REFUSED:
+    for values in UNDECIDED:
+        try:
+            rendered(root, values)
+            problems.append(f"the chart is rendered without a choice of auth: {values}")
+        except helm_python.HelmError:
+            pass
+    for values in REFUSED + UNDECIDED:
         try:
             with helm_python.Chart.load(str(root / "deploy/helm/weir")) as chart:
                 chart.validate_schema(values)
@@ -154,6 +191,8 @@ def check_kustomize(root):
             problems.append(f"{overlay.name}: {made.stderr}")
             continue
         found[f"kustomize {overlay.name}"] = documents(made.stdout)
+    if not subprocess.run([kubectl, "kustomize", folder / "base"], capture_output=True, check=False).returncode:
+        problems.append("the base is rendered without a choice of auth")
     for path, text in kustomize_files(root).items():
         file = folder / path
         if not file.exists() or file.read_text() != text:

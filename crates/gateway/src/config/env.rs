@@ -1,20 +1,28 @@
-//! `${NAME}` in a config's values: filled in from the environment, before anything is checked.
+//! `${NAME}` and `${file:PATH}` in a config's values: filled in from the environment and from files, before anything is checked.
+
+use std::path::Path as FilePath;
 
 use super::check::TeamGrant;
+use super::files;
 use super::report::{Path, Problem, Report};
 use super::tree::{Node, Value};
 
 /// Where variables come from; tests bring their own.
 pub type Environment<'a> = &'a (dyn Fn(&str) -> Option<String> + Send + Sync);
 
-/// Fills in every `${NAME}` of the tree's texts. A variable that is not set is an error; `$${` stands for `${`.
+/// Fills in every `${NAME}` and `${file:PATH}` of the tree's texts. A variable that is not set is an error; `$${` stands for `${`.
 pub(crate) fn fill_in(node: &mut Node, path: &Path, environment: Environment<'_>, report: &mut Report) {
-    fill(node, path, &|name| environment(name).ok_or_else(|| Bad::Unset(name.to_owned())), report);
+    let lookup = |reference: Reference<'_>| match reference {
+        Reference::Variable(name) => environment(name).ok_or_else(|| Bad::Unset(name.to_owned())),
+        Reference::File(file) => secret_file(file).map_err(|why| Bad::File(file.to_owned(), why)),
+    };
+    fill(node, path, &lookup, report);
 }
 
-/// The same for a team's file: a variable that is not granted is not looked up, whether it is set or not.
+/// The same for a team's file: a variable that is not granted is not looked up, whether it is set or not, and no file is.
 pub(crate) fn fill_in_granted(node: &mut Node, grant: &TeamGrant, environment: Environment<'_>, report: &mut Report) {
-    let lookup = |name: &str| {
+    let lookup = |reference: Reference<'_>| {
+        let Reference::Variable(name) = reference else { return Err(Bad::FileOfTeam) };
         if !grant.has_variable(name) {
             return Err(Bad::NotGranted(name.to_owned(), grant.place("env")));
         }
@@ -23,7 +31,40 @@ pub(crate) fn fill_in_granted(node: &mut Node, grant: &TeamGrant, environment: E
     fill(node, &Path::root(), &lookup, report);
 }
 
-type Lookup<'a> = &'a dyn Fn(&str) -> Result<String, Bad>;
+/// The secret in a file, without the newline at its end.
+fn secret_file(file: &str) -> Result<String, String> {
+    let file = FilePath::new(file);
+    if !file.is_absolute() {
+        return Err("is no absolute path".to_owned());
+    }
+    // A pipe would be waited for.
+    if file.metadata().is_ok_and(|found| !found.is_file()) {
+        return Err("is no plain file".to_owned());
+    }
+    let text = files::read(file).map_err(|problem| problem.message)?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+/// A source that `${...}` names.
+#[derive(Clone, Copy)]
+enum Reference<'a> {
+    Variable(&'a str),
+    File(&'a str),
+}
+
+impl<'a> Reference<'a> {
+    fn parse(name: &'a str) -> Result<Self, Bad> {
+        if let Some(file) = name.strip_prefix("file:") {
+            return Ok(Self::File(file));
+        }
+        let mut bytes = name.bytes();
+        let legal = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+            && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        legal.then_some(Self::Variable(name)).ok_or_else(|| Bad::Name(name.chars().take(40).collect()))
+    }
+}
+
+type Lookup<'a> = &'a dyn Fn(Reference<'_>) -> Result<String, Bad>;
 
 fn fill(node: &mut Node, path: &Path, lookup: Lookup<'_>, report: &mut Report) {
     match &mut node.value {
@@ -57,6 +98,9 @@ enum Bad {
     Unset(String),
     /// The name, and the place in the main file that could grant it.
     NotGranted(String, Path),
+    /// The file, and why it has no secret.
+    File(String, String),
+    FileOfTeam,
     Name(String),
     Open,
 }
@@ -71,6 +115,10 @@ impl Bad {
                 Problem::error(path, format!("{name} is a variable that the main file does not grant to this one"))
                     .hint(format!("see {place} in the main file, or write $${{ for a plain ${{"))
             }
+            Self::File(file, why) => Problem::error(path, format!("`${{file:{file}}}` {why}"))
+                .hint("write the absolute path of a file that weir's user can read"),
+            Self::FileOfTeam => Problem::error(path, "`${file:..}` is for the main file alone")
+                .hint("write ${NAME} with a granted variable"),
             Self::Name(name) => Problem::error(path, format!("`${{{name}}}` names no environment variable"))
                 .hint("write ${NAME} with letters, digits and _, or $${ for a plain ${"),
             Self::Open => Problem::error(path, "`${` without its `}`").hint("write ${NAME}, or $${ for a plain ${"),
@@ -92,13 +140,7 @@ fn expand(text: &str, lookup: Lookup<'_>) -> Result<(String, bool), Bad> {
         }
         filled.push_str(before);
         let (name, after) = after.split_once('}').ok_or(Bad::Open)?;
-        let mut bytes = name.bytes();
-        let legal = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
-            && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        if !legal {
-            return Err(Bad::Name(name.chars().take(40).collect()));
-        }
-        filled.push_str(&lookup(name)?);
+        filled.push_str(&lookup(Reference::parse(name)?)?);
         from_env = true;
         rest = after;
     }
@@ -110,8 +152,12 @@ fn expand(text: &str, lookup: Lookup<'_>) -> Result<(String, bool), Bad> {
 mod tests {
     use super::*;
 
-    fn set(name: &str) -> Result<String, Bad> {
-        if name == "HOME_1" { Ok("/root/${X}".to_owned()) } else { Err(Bad::Unset(name.to_owned())) }
+    fn set(reference: Reference<'_>) -> Result<String, Bad> {
+        match reference {
+            Reference::Variable("HOME_1") => Ok("/root/${X}".to_owned()),
+            Reference::Variable(name) => Err(Bad::Unset(name.to_owned())),
+            Reference::File(file) => Ok(format!("in {file}")),
+        }
     }
 
     #[test]
@@ -122,7 +168,22 @@ mod tests {
         assert_eq!(filled("$${HOME_1}"), Ok(("${HOME_1}".into(), false)));
         assert_eq!(filled("${NOT_SET}"), Err(Bad::Unset("NOT_SET".into())));
         assert_eq!(filled("${input:key}"), Err(Bad::Name("input:key".into())));
+        assert_eq!(filled("x${file:/run/a b}y"), Ok(("xin /run/a by".into(), true)));
         assert_eq!(filled("${}"), Err(Bad::Name(String::new())));
         assert_eq!(filled("x${HOME_1"), Err(Bad::Open));
+    }
+
+    #[test]
+    fn a_secret_may_be_in_a_plain_file() {
+        let file = std::env::temp_dir().join(format!("weir-secret-{}", std::process::id()));
+        std::fs::write(&file, "a b\r\n").expect("a file can be written");
+        let found = secret_file(&file.display().to_string());
+        std::fs::remove_file(&file).expect("it is there");
+        assert_eq!(found, Ok("a b".to_owned()));
+        for (file, why) in
+            [("secret", "no absolute path"), ("/dev/zero", "no plain file"), ("/nowhere/at/all", "cannot be read")]
+        {
+            assert!(secret_file(file).is_err_and(|said| said.contains(why)), "{file}");
+        }
     }
 }
