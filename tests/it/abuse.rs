@@ -31,4 +31,4 @@ mod timing;
 mod vanishing;
 
 use letter::{Letter, Row};
-use stage::Stage;
+pub(crate) use stage::{Stage, in_time};

@@ -1,5 +1,5 @@
-//! The body of an answer: nothing, one piece, or something that is still being made. Most answers are one piece, which
-//! needs no allocation of its own.
+//! The body of a request, of either version of HTTP, and the body of an answer: nothing, one piece, or something that is
+//! still being made. Most answers are one piece, which needs no allocation of its own.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -7,14 +7,68 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use h2::RecvStream;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 
 use crate::meters::Meters;
 use crate::told::Told;
 
 /// What breaks a body off.
 pub(crate) type Broken = Box<dyn Error + Send + Sync>;
+
+/// The body of a request as it comes from the socket. Trailers are left out.
+pub(crate) struct RequestBody(Source);
+
+enum Source {
+    Http1(Incoming),
+    Http2(RecvStream),
+}
+
+impl RequestBody {
+    pub(crate) fn http1(incoming: Incoming) -> Self {
+        Self(Source::Http1(incoming))
+    }
+
+    pub(crate) fn http2(stream: RecvStream) -> Self {
+        Self(Source::Http2(stream))
+    }
+}
+
+impl http_body::Body for RequestBody {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        match &mut self.0 {
+            Source::Http1(incoming) => Pin::new(incoming).poll_frame(cx).map_err(Into::into),
+            Source::Http2(stream) => {
+                let polled = std::task::ready!(stream.poll_data(cx));
+                Poll::Ready(polled.map(|data| {
+                    let data = data?;
+                    // What was read makes room for more of it.
+                    stream.flow_control().release_capacity(data.len())?;
+                    Ok(Frame::data(data))
+                }))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Source::Http1(incoming) => incoming.is_end_stream(),
+            Source::Http2(stream) => stream.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Source::Http1(incoming) => incoming.size_hint(),
+            Source::Http2(_) => SizeHint::default(),
+        }
+    }
+}
 
 /// What a request turned out to be, for the metrics.
 #[derive(Debug)]

@@ -26,6 +26,7 @@ use weir_wire::{RequestId, Revision};
 use crate::answer::{self, Said};
 use crate::body::Body;
 use crate::challenge;
+use crate::listen::Flow;
 use crate::observe::Answer;
 use crate::replay::Keeping;
 use crate::rescue::{Told, rescue};
@@ -64,6 +65,8 @@ pub(crate) struct Asked {
     task: Option<String>,
     /// True where the answer is to be a task: then there is no result that could say what went wrong.
     as_task: bool,
+    /// What waits for the client, where its connection has other requests.
+    flow: Option<Arc<Flow>>,
 }
 
 /// What a state handed out with this answer is bound to.
@@ -140,6 +143,7 @@ impl Asked {
             visitor: None,
             task: None,
             as_task: false,
+            flow: context.peer.http2.as_ref().map(|http2| http2.flow().clone()),
         }
     }
 
@@ -298,7 +302,14 @@ impl Asked {
 
 /// Answers a call.
 pub(crate) async fn answer(asked: Asked, mut owned: Owned) -> Answer {
-    let first = timeout(asked.stream_after(), owned.next()).await;
+    // A result is not read while too much waits for the client on the same connection.
+    let next = async {
+        match &asked.flow {
+            Some(flow) => flow.within(owned.next()).await,
+            None => owned.next().await,
+        }
+    };
+    let first = timeout(asked.stream_after(), next).await;
     let first = match first {
         Ok(Step::Event(Event::End(end))) => {
             let challenge = asked.challenge(&end);

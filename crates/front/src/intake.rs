@@ -9,11 +9,11 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode, header};
 use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt as _, Limited};
-use hyper::body::Incoming;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::answer::Refusal;
+use crate::body::{Broken, RequestBody};
 use crate::settings::Limits;
 
 /// What is still read of a request that was refused: so that its connection serves the next one, or, where it is closed, so
@@ -26,7 +26,11 @@ pub(crate) const SWALLOWED_TIME: Duration = Duration::from_secs(1);
 /// # Errors
 /// 413 beyond the size, 408 beyond the time or below the pace, 400 where the client broke off. Each closes the
 /// connection: what is left of the body must not be read as a request.
-pub(crate) async fn read(headers: &HeaderMap, body: &mut Option<Incoming>, limits: &Limits) -> Result<Bytes, Refusal> {
+pub(crate) async fn read(
+    headers: &HeaderMap,
+    body: &mut Option<RequestBody>,
+    limits: &Limits,
+) -> Result<Bytes, Refusal> {
     declared(headers, limits.body_bytes)?;
     let Some(mut body) = body.take() else { return Ok(Bytes::new()) };
     let began = Instant::now();
@@ -64,7 +68,7 @@ pub(crate) async fn read(headers: &HeaderMap, body: &mut Option<Incoming>, limit
 /// Reads the body of a refused request away; false where it is too large or comes too slowly for that.
 ///
 /// A client that waits for `100 Continue` is told to go on with a body as small as this.
-pub(crate) async fn swallow(body: Incoming) -> bool {
+pub(crate) async fn swallow(body: RequestBody) -> bool {
     if body.size_hint().lower() > SWALLOWED_BYTES as u64 {
         return false;
     }
@@ -82,7 +86,7 @@ pub(crate) async fn swallow(body: Incoming) -> bool {
 
 /// The next frame, if it comes in time. What came along with the head is there as soon as the connection has been asked for
 /// it, so the timer is set only where the second look finds nothing either.
-async fn in_time(body: &mut Incoming, until: Instant) -> Result<Option<Result<Frame<Bytes>, hyper::Error>>, Elapsed> {
+async fn in_time(body: &mut RequestBody, until: Instant) -> Result<Option<Result<Frame<Bytes>, Broken>>, Elapsed> {
     let mut asked = false;
     let at_hand = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
         Poll::Ready(frame) => Poll::Ready(Some(frame)),

@@ -27,6 +27,9 @@ pub(crate) struct KeepAlive {
     enrolled: Enrolled,
     /// An operator ends it.
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Its connection is told to go: HTTP/2 alone.
+    closing: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    is_closing: bool,
 }
 
 impl KeepAlive {
@@ -43,16 +46,24 @@ impl KeepAlive {
         }
         let ended = Box::pin(enrolled.end.clone().cancelled_owned());
         let (expires, clock) = (principal.expires(), context.shared.ports.clock.clone());
-        Self { expires, clock, comment, every, enrolled, ended }
+        let connection = context.peer.http2.as_ref();
+        let closing = connection.map(|http2| Box::pin(http2.closing().clone().cancelled_owned()));
+        Self { expires, clock, comment, every, enrolled, ended, closing, is_closing: false }
     }
 
-    /// Whether the credentials have ended, or an operator ended it.
+    /// True once the credentials have ended, an operator ended it, or its connection is told to go.
     pub(crate) fn is_expired(&self) -> bool {
-        self.enrolled.end.is_cancelled() || self.expires.is_some_and(|expires| expires <= self.clock.wall())
+        self.is_closing
+            || self.enrolled.end.is_cancelled()
+            || self.expires.is_some_and(|expires| expires <= self.clock.wall())
     }
 
-    /// Ready each time a comment is due, and when an operator ends it.
+    /// Ready each time a comment is due, when an operator ends it, and when its connection is told to go.
     pub(crate) fn poll_due(&mut self, cx: &mut Task<'_>) -> Poll<()> {
+        self.is_closing |= self.closing.as_mut().is_some_and(|closing| closing.as_mut().poll(cx).is_ready());
+        if self.is_closing {
+            return Poll::Ready(());
+        }
         if self.ended.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
         }

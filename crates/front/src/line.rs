@@ -26,7 +26,7 @@ use crate::answer::{self, Refusal, labelled};
 use crate::body::{Body, Broken};
 use crate::guard::Gatekeeper;
 use crate::keep_alive::{self, KeepAlive};
-use crate::observe::{self, Answer, Waits};
+use crate::observe::{self, Answer};
 use crate::places::Place;
 use crate::stack::{Arrival, Context, Shared};
 use crate::tally::Counted;
@@ -131,9 +131,7 @@ fn open(context: &Context, known: &Authenticated<()>) -> Answer {
     let first = format!("event: endpoint\ndata: {path}/messages?sessionId={}\n\n", BASE64URL_NOPAD.encode(&id));
     let hold = Hold { shared: context.shared.clone(), context: context.clone(), id, line };
     let keep_alive = KeepAlive::new(context, known.principal(), "line");
-    let mut answer = answer::events(Body::new(Told::new(first, told, (hold, place), keep_alive)));
-    answer.extensions_mut().insert(Waits);
-    answer
+    answer::events(Body::new(Told::new(first, told, (hold, place), keep_alive)))
 }
 
 impl Lines {
@@ -157,6 +155,10 @@ impl Line {
             let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "in_flight", text);
             return refusal.with(header::RETRY_AFTER, "1").answer();
         };
+        // It is a request in flight beyond the one that brought it, which is answered at once.
+        let Some(in_flight) = context.shared.in_flight.enter(context.limits().in_flight) else {
+            return answer::overloaded();
+        };
         let (line, known, shared) = (self.clone(), known.with(()), context.shared.clone());
         let answering = async move {
             let _place = place;
@@ -165,7 +167,8 @@ impl Line {
             let mut answer = doorway::post(&context, &known, &line.headers(), body).await;
             answer.body_mut().labels.meters = Some(context.meters.clone());
             line.opened(&context, &known, &answer);
-            line.write(seen.finish(answer, None)).await;
+            drop(in_flight);
+            line.write(seen.finish(answer)).await;
         };
         // It ends with the line at the latest; the drain waits for it.
         shared.detached.spawn(self.over.clone().run_until_cancelled_owned(answering));

@@ -5,12 +5,14 @@
 
 mod connection;
 mod guarded;
+mod http2;
 mod lines;
 mod prompt;
 mod pulse;
 mod slots;
 mod socket;
 mod tls;
+mod write_watch;
 
 use std::io;
 use std::sync::Arc;
@@ -26,6 +28,7 @@ use tokio_util::task::TaskTracker;
 use weir_core::telemetry::instruments;
 
 pub(crate) use connection::Peer;
+pub(crate) use http2::Flow;
 pub(crate) use pulse::Beat;
 use slots::Slots;
 pub(crate) use socket::bind;
@@ -163,6 +166,11 @@ async fn watch_certificates(listening: Arc<Listening>) {
             }
         }
     }
+}
+
+/// Counts a stream of HTTP/2 that weir reset.
+fn reset(reason: &'static str) {
+    instruments().streams_reset.add(1, &[KeyValue::new("reason", reason)]);
 }
 
 /// Counts a connection that weir closed or refused.

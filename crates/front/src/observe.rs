@@ -8,7 +8,6 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Frame, SizeHint};
-use tokio::sync::OwnedSemaphorePermit;
 use weir_core::call::RequestName;
 use weir_core::telemetry::instruments;
 
@@ -25,10 +24,6 @@ pub(crate) type Answer = Response<Body>;
 pub(crate) type Served = Response<Followed>;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-
-/// Among the extensions of an answer: it waits for changes, and is no longer in flight.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Waits;
 
 /// A request that has begun.
 pub(crate) struct Seen {
@@ -51,17 +46,15 @@ impl Seen {
         let (labels, counted) = (Labels::NONE, Some(Counted::Now(Tally::Cancelled)));
         let (status, began) = (StatusCode::OK, Instant::now());
         let (beat, http) = of.unzip();
-        Self { ending: Ending { labels, counted, status, began, name, http, sent: 0, _beat: beat, _permit: None } }
+        Self { ending: Ending { labels, counted, status, began, name, http, sent: 0, _beat: beat } }
     }
 
     /// The answer's head is there; its body is followed to its end.
-    pub(crate) fn finish(self, mut answer: Answer, permit: Option<OwnedSemaphorePermit>) -> Served {
+    pub(crate) fn finish(self, mut answer: Answer) -> Served {
         let mut ending = self.ending;
         if let Ok(value) = HeaderValue::from_str(ending.name.as_str()) {
             answer.headers_mut().insert(REQUEST_ID, value);
         }
-        // A waiting stream has a place of its own kind.
-        ending._permit = permit.filter(|_| answer.extensions_mut().remove::<Waits>().is_none());
         ending.labels = std::mem::replace(&mut answer.body_mut().labels, Labels::NONE);
         ending.counted = answer.extensions_mut().remove::<Counted>();
         ending.status = answer.status();
@@ -82,7 +75,6 @@ struct Ending {
     /// Bytes of the answer's body so far.
     sent: u64,
     _beat: Option<Beat>,
-    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Drop for Ending {

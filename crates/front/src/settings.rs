@@ -146,6 +146,9 @@ pub struct Limits {
     pub body_rate_grace: Duration,
     /// How long a connection may stay without a request.
     pub idle_time: Duration,
+    /// How long a client may take nothing of an answer that waits for it: of a stream of HTTP/2, by its window; of a
+    /// connection, by its window or its socket.
+    pub stall_time: Duration,
     /// Time between two TCP keep-alive probes, and to the first.
     pub tcp_keepalive: Duration,
     /// How long sent bytes may stay unacknowledged.
@@ -215,6 +218,7 @@ impl Default for Limits {
             body_rate: 1024,
             body_rate_grace: Duration::from_secs(5),
             idle_time: Duration::from_secs(120),
+            stall_time: Duration::from_secs(30),
             tcp_keepalive: Duration::from_secs(15),
             tcp_user_timeout: Duration::from_secs(30),
             h2: H2Limits::default(),
@@ -258,6 +262,8 @@ pub struct H2Limits {
     pub ping_timeout: Duration,
     /// Age at which a connection is told to go.
     pub age: Duration,
+    /// How long its streams have then.
+    pub last_streams: Duration,
 }
 
 impl Default for H2Limits {
@@ -270,6 +276,7 @@ impl Default for H2Limits {
             ping: Duration::from_secs(20),
             ping_timeout: Duration::from_secs(10),
             age: Duration::from_secs(3600),
+            last_streams: Duration::from_secs(60),
         }
     }
 }

@@ -4,13 +4,12 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use futures_util::FutureExt as _;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
-use hyper::body::{Body as _, Incoming};
-use tokio::sync::Semaphore;
+use http_body::Body as _;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::{Layer as _, ServiceExt as _};
@@ -25,6 +24,7 @@ use weir_era::render::About;
 
 use crate::Ports;
 use crate::answer::Refusal;
+use crate::body::RequestBody;
 use crate::clientele::Clientele;
 use crate::guard::Gatekeeper;
 use crate::head;
@@ -51,8 +51,8 @@ pub(crate) struct Shared {
     pub(crate) pages: PageCache,
     /// The next request's name.
     names: AtomicU64,
-    /// Requests being answered.
-    in_flight: Arc<Semaphore>,
+    /// Requests whose answer has not begun.
+    pub(crate) in_flight: InFlight,
     /// How short memory is.
     pub(crate) shortage: Said,
     /// Open listen and GET streams.
@@ -73,8 +73,28 @@ pub(crate) struct Shared {
     pub(crate) force: CancellationToken,
 }
 
-/// A semaphore with this many permits to begin with; limits below are kept by not handing the rest out.
-const MOST_IN_FLIGHT: usize = 100_000;
+/// The requests whose answer has not begun. What a client has still to read holds no permit.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InFlight(Arc<AtomicUsize>);
+
+/// One request in flight, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct InFlightPermit(Arc<AtomicUsize>);
+
+impl InFlight {
+    /// A permit, where fewer than `most` are taken.
+    pub(crate) fn enter(&self, most: usize) -> Option<InFlightPermit> {
+        let entered = self.0.fetch_add(1, Ordering::AcqRel);
+        let permit = InFlightPermit(self.0.clone());
+        (entered < most).then_some(permit)
+    }
+}
+
+impl Drop for InFlightPermit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
 
 impl Shared {
     pub(crate) fn new(ports: Ports, router: Arc<Router>, catalog: Arc<Catalog>, sealer: Sealer) -> Arc<Self> {
@@ -88,7 +108,7 @@ impl Shared {
             catalog,
             sealer,
             pages: PageCache::default(),
-            in_flight: Arc::new(Semaphore::new(MOST_IN_FLIGHT)),
+            in_flight: InFlight::default(),
             shortage: Said::default(),
             places: Arc::default(),
             subscribed: Arc::default(),
@@ -142,7 +162,7 @@ impl Context {
 /// A request whose body whoever needs it takes.
 pub(crate) struct Arrival<'a> {
     pub(crate) head: Parts,
-    pub(crate) body: &'a mut Option<Incoming>,
+    pub(crate) body: &'a mut Option<RequestBody>,
 }
 
 /// The column, for one set of settings and endpoints.
@@ -178,7 +198,11 @@ impl Stack {
     }
 
     /// Serves one request, on the stack as it is now. 1 listen stands above this.
-    pub(crate) async fn serve(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> Result<Served, Infallible> {
+    pub(crate) async fn serve(
+        self: Arc<Self>,
+        request: Request<RequestBody>,
+        peer: Peer,
+    ) -> Result<Served, Infallible> {
         let beat = peer.pulse.begin();
         let (head, body) = request.into_parts();
         let mut body = Some(body);
@@ -187,20 +211,20 @@ impl Stack {
         let version = head.version;
         let seen = observe::begin(name.clone(), beat, Http::of(&head.method, version, peer.secure));
         // 4 shed: before anything is read or asked. Outside authentication: refusing must cost nothing.
-        let full = MOST_IN_FLIGHT - self.shared.in_flight.available_permits() >= self.limits().in_flight;
         // What ends a session gives memory back.
         let shortage = self.shared.shortage.now();
-        let busy = full || (shortage == Shortage::Acute && head.method != http::Method::DELETE);
-        let mut permit = if busy { None } else { self.shared.in_flight.clone().try_acquire_owned().ok() };
+        let is_short = shortage == Shortage::Acute && head.method != http::Method::DELETE;
+        let permit = if is_short { None } else { self.shared.in_flight.enter(self.limits().in_flight) };
         let mut answer = match &permit {
             None => crate::answer::overloaded(),
             Some(_) => self.admitted(Arrival { head, body: &mut body }, name, peer).await,
         };
+        // The answer is encoded, or its stream begins: what is left of it waits for the client, and keeps nobody out.
+        drop(permit);
         if version <= http::Version::HTTP_11 {
             // A request that was refused by its head has a body that nobody read. It must not end the connection unsaid, with the
-            // client's next request on it. Nor may it keep others out meanwhile: nobody knows who sends it.
+            // client's next request on it.
             let unread = body.filter(|body| !body.is_end_stream());
-            permit = permit.filter(|_| unread.is_none());
             let in_step = match unread {
                 Some(body) => intake::swallow(body).await,
                 None => true,
@@ -210,11 +234,16 @@ impl Stack {
                 answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
         }
-        Ok(seen.finish(answer, permit))
+        Ok(seen.finish(answer))
     }
 
     /// What is below the shedding.
     async fn admitted(&self, request: Arrival<'_>, name: RequestName, peer: Peer) -> Answer {
+        // HTTP/1.1 is held to it where heads are parsed, HTTP/2 is not.
+        if request.head.headers.len() > self.limits().headers {
+            let (status, text) = (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "too many header lines");
+            return Refusal::new(status, "headers", text).answer();
+        }
         // 5 guard, its first half: no path and no preflight is there for a foreign page.
         // What every page may read stands before the check of who asks.
         if let Some(answer) = self.well_known.answer(&request.head) {

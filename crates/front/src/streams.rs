@@ -30,7 +30,7 @@ use crate::doorway::refuse;
 use crate::followed::{self, Followed};
 use crate::keep_alive::{self, KeepAlive};
 use crate::legacy::session;
-use crate::observe::{Answer, Waits};
+use crate::observe::Answer;
 use crate::places::{NoPlace, Place};
 use crate::questions::Questions;
 use crate::replay;
@@ -181,9 +181,7 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Broken>,
 {
-    let mut answer = answer::events(Body::new(stream));
-    answer.extensions_mut().insert(Waits);
-    answer
+    answer::events(Body::new(stream))
 }
 
 /// A place for one more stream.

@@ -6,6 +6,7 @@
 
 mod children;
 mod flow;
+mod listener;
 mod sinks;
 mod teams;
 mod terminal;

@@ -6,23 +6,24 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::Request;
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http1;
 use hyper::service::Service;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::guarded::{Guarded, Times};
 use super::prompt::Prompt;
 use super::pulse::Pulse;
-use super::{Listening, closed};
+use super::write_watch::WriteWatch;
+use super::{Listening, closed, http2};
+use crate::body::RequestBody;
 use crate::observe::Served;
 use crate::settings::Limits;
 
@@ -37,10 +38,12 @@ pub(crate) struct Peer {
     pub(crate) pulse: Arc<Pulse>,
     /// Whether it came by TLS.
     pub(crate) secure: bool,
+    /// What a connection of HTTP/2 shares with its requests.
+    pub(crate) http2: Option<http2::Shared>,
 }
 
 /// How a connection ended; the cause is for the debug log only.
-type Ended = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+pub(super) type Ended = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 /// A connection's surroundings, as they were when it was accepted.
 struct Context {
@@ -50,7 +53,7 @@ struct Context {
 
 impl Peer {
     fn new(address: IpAddr) -> Self {
-        Self { address, certificate: None, pulse: Arc::default(), secure: false }
+        Self { address, certificate: None, pulse: Arc::default(), secure: false, http2: None }
     }
 }
 
@@ -63,6 +66,7 @@ enum Version {
 /// Serves one accepted connection to its end.
 pub(super) async fn serve(stream: TcpStream, address: IpAddr, listening: Arc<Listening>) {
     let limits = listening.stack.load().limits().clone();
+    let stream = WriteWatch::new(stream, limits.stall_time);
     let context = Context { listening, limits };
     let ended = match context.listening.acceptor() {
         // Boxed one by one: a task keeps room for the largest state it may ever be in, and most connections are never in it.
@@ -76,7 +80,7 @@ pub(super) async fn serve(stream: TcpStream, address: IpAddr, listening: Arc<Lis
 
 impl Context {
     /// Clear text: HTTP/2 only by prior knowledge, seen by its preface.
-    async fn clear(&self, mut stream: TcpStream, address: IpAddr) -> Ended {
+    async fn clear(&self, mut stream: WriteWatch<TcpStream>, address: IpAddr) -> Ended {
         let Ok(first) = timeout(self.limits.head_time, first_bytes(&mut stream)).await else {
             closed("head_timeout");
             return Ok(());
@@ -86,7 +90,7 @@ impl Context {
     }
 
     /// TLS: the version is what both sides agreed on by ALPN.
-    async fn secure(&self, stream: TcpStream, address: IpAddr, acceptor: TlsAcceptor) -> Ended {
+    async fn secure(&self, stream: WriteWatch<TcpStream>, address: IpAddr, acceptor: TlsAcceptor) -> Ended {
         let Ok(permit) = self.listening.handshakes.try_acquire() else {
             closed("too_many_handshakes");
             return Ok(());
@@ -109,18 +113,17 @@ impl Context {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let pulse = peer.pulse.clone();
-        let service = PerRequest { listening: self.listening.clone(), peer };
         match version {
             Version::One => {
+                let service = PerRequest { listening: self.listening.clone(), peer };
                 let times = Times { head: self.limits.head_time, idle: self.limits.idle_time };
                 let io = TokioIo::new(Guarded::new(stream, prefix, pulse, Some(times)));
                 let connection = Box::pin(h1(&self.limits).serve_connection(io, service));
                 self.drive_one(Prompt::new(connection)).await
             }
             Version::Two => {
-                let io = TokioIo::new(Guarded::new(stream, prefix, pulse.clone(), None));
-                let connection = Box::pin(h2(&self.limits).serve_connection(io, service));
-                self.drive_two(connection, &pulse).await
+                let io = Guarded::new(stream, prefix, pulse, None);
+                Box::pin(http2::serve(io, self.listening.clone(), &self.limits, peer)).await
             }
         }
     }
@@ -140,23 +143,9 @@ impl Context {
         connection.inner().as_mut().graceful_shutdown();
         Ok(connection.await?)
     }
-
-    async fn drive_two<S>(&self, mut connection: Pin<Box<Two<S>>>, pulse: &Pulse) -> Ended
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        tokio::select! {
-            ended = connection.as_mut() => return Ok(ended?),
-            () = self.listening.drain.cancelled() => {}
-            () = old_or_idle(pulse, self.limits.h2.age, self.limits.idle_time) => {}
-        }
-        connection.as_mut().graceful_shutdown();
-        Ok(connection.await?)
-    }
 }
 
 type One<S> = http1::Connection<TokioIo<Guarded<S>>, PerRequest>;
-type Two<S> = http2::Connection<TokioIo<Guarded<S>>, PerRequest, TokioExecutor>;
 
 /// What a connection's requests are given to.
 struct PerRequest {
@@ -174,7 +163,7 @@ impl Service<Request<Incoming>> for PerRequest {
         // Each request runs on the stack of its own begin, whatever is reloaded meanwhile.
         let stack = self.listening.stack.load_full();
         let peer = self.peer.clone();
-        Box::pin(stack.serve(request, peer))
+        Box::pin(stack.serve(request.map(RequestBody::http1), peer))
     }
 }
 type Serving = Pin<Box<dyn Future<Output = Result<Served, Infallible>> + Send>>;
@@ -214,36 +203,6 @@ fn h1(limits: &Limits) -> http1::Builder {
     builder
 }
 
-fn h2(all: &Limits) -> http2::Builder<TokioExecutor> {
-    let limits = &all.h2;
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(limits.streams)
-        .initial_stream_window_size(limits.stream_window)
-        .initial_connection_window_size(limits.connection_window)
-        .max_send_buf_size(limits.send_buffer)
-        .max_header_list_size(u32::try_from(all.head_bytes).unwrap_or(u32::MAX))
-        .keep_alive_interval(limits.ping)
-        .keep_alive_timeout(limits.ping_timeout);
-    builder
-}
-
-/// Ends when the connection is too old, or has had no request for a whole idle time.
-async fn old_or_idle(pulse: &Pulse, age: Duration, idle: Duration) {
-    let end = Instant::now() + age;
-    let mut served = pulse.served();
-    loop {
-        let check = Instant::now() + idle;
-        sleep_until(check.min(end)).await;
-        let quiet = !pulse.is_busy() && pulse.served() == served;
-        if Instant::now() >= end || quiet {
-            return;
-        }
-        served = pulse.served();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -272,19 +231,5 @@ mod tests {
                 write.await.unwrap();
             }
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn h2_goes_when_idle_and_when_old() {
-        let pulse = Arc::new(Pulse::default());
-        let (age, idle) = (Duration::from_secs(100), Duration::from_secs(30));
-        let began = Instant::now();
-        old_or_idle(&pulse, age, idle).await;
-        assert_eq!(began.elapsed(), idle);
-        let beat = pulse.begin();
-        let began = Instant::now();
-        old_or_idle(&pulse, age, idle).await;
-        assert_eq!(began.elapsed(), age);
-        drop(beat);
     }
 }

@@ -2,11 +2,12 @@
 
 use http::StatusCode;
 use serde_json::json;
+use weir_testkit::RawSocket;
 
 use crate::world::{World, settings};
 
 #[tokio::test]
-async fn f11_waiting_streams_are_no_requests_in_flight_and_calls_are() {
+async fn f11_requests_are_in_flight_until_their_answer_begins() {
     let mut settings = settings();
     settings.limits.in_flight = 2;
     let world = World::locked(settings).await;
@@ -18,28 +19,40 @@ async fn f11_waiting_streams_are_no_requests_in_flight_and_calls_are() {
     }
     assert!(open.iter().all(|stream| stream.status == StatusCode::OK && stream.is_stream()));
     assert_eq!(alice.list_tools().await.unwrap().len(), 4, "and requests are served beside them");
-    // Two calls whose answers have begun are two requests in flight.
+    // Calls whose answers have begun are none either: each has a place of its principal and its upstream.
     let mut calls = Vec::new();
-    for number in 0..2 {
+    for number in 0..3 {
         let mut call = alice.start_call("wait", json!({}), json!(number)).await.unwrap();
         assert_eq!(call.next_message().await.unwrap().unwrap()["method"], "notifications/progress");
         calls.push(call);
+    }
+    assert_eq!(alice.list_tools().await.unwrap().len(), 4);
+    // Two requests whose bodies still come are two in flight.
+    let mut halves = Vec::new();
+    for _ in 0..2 {
+        let mut half = RawSocket::connect(&world.url()).await.unwrap();
+        let head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice\r\nExpect: 100-continue\r\n\
+                    Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
+                    Content-Length: 10\r\n\r\n";
+        half.write(head.as_bytes()).await.unwrap();
+        half.read_until("100 Continue").await.unwrap();
+        halves.push(half);
     }
     let third = alice.ask("tools/list", json!({})).await.unwrap();
     assert_eq!((third.status, third.header("retry-after")), (StatusCode::SERVICE_UNAVAILABLE, Some("1")));
     let another = alice.listen(json!({"toolsListChanged": true})).await.unwrap();
     assert_eq!(another.status, StatusCode::SERVICE_UNAVAILABLE, "to open a stream is a request, too");
     // Their ends give both places back, as soon as front has seen them out.
-    for mut call in calls {
-        world.upstream.release();
-        world.upstream.release();
-        let last = call.next_message().await.unwrap().unwrap();
-        assert_eq!(last["result"]["content"][0]["text"], "waited", "{last}");
-    }
+    drop(halves);
     let mut tries = 0;
     while alice.ask("tools/list", json!({})).await.unwrap().status != StatusCode::OK {
         tries += 1;
         assert!(tries < 10_000, "the places never came back");
+    }
+    for mut call in calls {
+        world.upstream.release();
+        let last = call.next_message().await.unwrap().unwrap();
+        assert_eq!(last["result"]["content"][0]["text"], "waited", "{last}");
     }
     drop(open);
 }

@@ -9,6 +9,7 @@ mod certified;
 mod drains;
 mod failing;
 mod foreign_ids;
+mod http2;
 mod in_flight;
 mod ports;
 mod pressure;

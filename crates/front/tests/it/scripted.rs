@@ -12,7 +12,7 @@ use weir_core::reply::{End, Event, Note, NoteKind, Payload, ReplySource};
 use weir_core::upstream::{About, Health, Kinds, ListKind, ListPage, Outbound, SessionNews, Updates, Upstream, Watch};
 use weir_core::{CapabilityClass, Failure, Reply, Resume, SessionKey, UpstreamId};
 
-/// Tools: `echo` answers at once; `ask` wants input first and then says what it resumed; `wait` tells progress and ends
+/// Tools: `echo` answers at once, with as many bytes as its argument `size` says; `ask` wants input first and then says what it resumed; `wait` tells progress and ends
 /// when [`Scripted::release`] says so; `boom` tells progress and then panics.
 pub(crate) struct Scripted {
     id: UpstreamId,
@@ -65,7 +65,12 @@ impl Upstream for Scripted {
     fn call(self: Arc<Self>, outbound: Outbound) -> Fut<'static, Reply> {
         Box::pin(async move {
             match &*outbound.native {
-                "echo" => Reply::ended(text("echo")),
+                "echo" => {
+                    let arguments = outbound.call.params.arguments().unwrap().unwrap_or(Bytes::from_static(b"{}"));
+                    let arguments: serde_json::Value = serde_json::from_slice(&arguments).unwrap();
+                    let size = arguments["size"].as_u64().unwrap_or(0) as usize;
+                    Reply::ended(text(&format!("echo{}", ".".repeat(size))))
+                }
                 "ask" => Reply::ended(match &outbound.call.resume {
                     Some(Resume::Upstream(state)) => text(&format!("resumed {state}")),
                     Some(other) => text(&format!("{other:?}")),

@@ -62,7 +62,7 @@ limits! {
     h2_ping: Time,
     /// How long an HTTP/2 ping may stay unanswered. Default `10s`.
     h2_ping_timeout: Time,
-    /// Age at which an HTTP/2 connection is told to go. Default `1h`.
+    /// Age at which an HTTP/2 connection is told to go; 60 seconds later it is closed. Default `1h`.
     h2_age: Time,
     /// Memory for results of more than 64KiB that are held because their server has not said yet whose answer they are or of which
     /// type. Where it is used up servers are not read on; one of them has at most half of it. Default `64MiB`.
@@ -70,7 +70,7 @@ limits! {
     /// The same of one call. What is larger goes on unjudged only as the answer to its own POST, and is broken off before its last
     /// byte where it turns out to be another's or no result; a result that is checked (`validation.output: enforce`) is refused. Default `4MiB`.
     hold_per_call: Size,
-    /// Requests answered at the same time; more get 503. Default 10000.
+    /// Requests at the same time whose answer has not begun; more get 503. What a client has still to read does not count. Default 10000.
     in_flight: usize,
     /// Open streams for changes. Default 100000.
     streams: usize,

@@ -1,0 +1,282 @@
+//! One HTTP/2 connection: its requests are tasks, and it ends when it is old, idle, flooded, or stands still.
+//!
+//! Our own driver over the protocol's library, because what a client may hold is decided here: no part of an answer is
+//! handed to the library before there is window for it, so a stream that waits can be reset, and what waits is counted.
+
+mod flow;
+mod frames;
+mod stream;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use h2::server::{Builder, Connection, SendResponse};
+use h2::{Ping, PingPong, Reason, RecvStream};
+use http::Request;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use flow::Flow;
+use flow::Piece;
+use frames::FrameWatch;
+
+use super::connection::{Ended, Peer};
+use super::pulse::Pulse;
+use super::{Listening, closed};
+use crate::settings::Limits;
+
+/// Streams that the client may make weir reset by breaking the protocol, for as long as the connection lives (CVE-2025-8671).
+const PROVOKED_RESETS: usize = 256;
+
+/// Serves an HTTP/2 connection to its end.
+pub(super) async fn serve<S>(io: S, listening: Arc<Listening>, limits: &Limits, peer: Peer) -> Ended
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let (flow, closing) = (Flow::new(), CancellationToken::new());
+    let io = FrameWatch::new(io, flow.clone());
+    let Ok(handshake) = timeout(limits.head_time, builder(limits).handshake(io)).await else {
+        closed("head_timeout");
+        return Ok(());
+    };
+    let peer = Peer { http2: Some(Shared { flow: flow.clone(), closing: closing.clone() }), ..peer };
+    let (pulse, drain) = (peer.pulse.clone(), listening.drain.clone());
+    let mut driver = Driver::new(handshake?, (listening, peer), limits);
+    let aged = tokio::select! {
+        ended = &mut driver => return ended,
+        () = drain.cancelled() => false,
+        () = old_or_idle(&pulse, limits.h2.age, limits.idle_time) => true,
+    };
+    driver.connection.graceful_shutdown();
+    if !aged {
+        return driver.await;
+    }
+    closing.cancel();
+    match timeout(limits.h2.last_streams, driver).await {
+        Ok(ended) => ended,
+        Err(_) => {
+            closed("h2_age");
+            Ok(())
+        }
+    }
+}
+
+/// What the requests of a connection share with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
+    flow: Arc<Flow>,
+    closing: CancellationToken,
+}
+
+impl Shared {
+    /// Cancelled when streams that wait for changes are to end: the connection is told to go.
+    pub(crate) fn closing(&self) -> &CancellationToken {
+        &self.closing
+    }
+
+    /// What waits for the connection's client.
+    pub(crate) fn flow(&self) -> &Arc<Flow> {
+        &self.flow
+    }
+}
+
+fn builder(all: &Limits) -> Builder {
+    let limits = &all.h2;
+    let mut builder = h2::server::Builder::new();
+    builder
+        .max_concurrent_streams(limits.streams)
+        .initial_window_size(limits.stream_window)
+        .initial_connection_window_size(limits.connection_window)
+        .max_send_buffer_size(limits.send_buffer)
+        .max_header_list_size(u32::try_from(all.head_bytes).unwrap_or(u32::MAX))
+        .max_local_error_reset_streams(Some(PROVOKED_RESETS));
+    builder
+}
+
+/// Drives a connection: accepts its streams, and looks after its window, its floods and its pings.
+struct Driver<S> {
+    connection: Connection<FrameWatch<S>, Piece>,
+    listening: Arc<Listening>,
+    peer: Peer,
+    flow: Arc<Flow>,
+    /// Ends the streams' tasks when the connection is dropped.
+    streams: CancellationToken,
+    limits: Limits,
+    /// Told to go for its floods.
+    calmed: bool,
+    /// When the connection's window was seen used up, and what had been granted by then.
+    exhausted: Option<(Instant, u64)>,
+    pings: Option<PingPong>,
+    /// When the last ping was sent, and how much had gone over the connection by then.
+    pinged: Option<(Instant, u64)>,
+    next_ping: Instant,
+    every: Duration,
+    look: Pin<Box<Sleep>>,
+}
+
+impl<S> Driver<S>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    fn new(
+        mut connection: Connection<FrameWatch<S>, Piece>,
+        (listening, peer): (Arc<Listening>, Peer),
+        limits: &Limits,
+    ) -> Self {
+        let flow = peer.http2.as_ref().map_or_else(Flow::new, |shared| shared.flow.clone());
+        let every = limits.h2.ping_timeout.min(limits.stall_time / 3);
+        Self {
+            pings: connection.ping_pong(),
+            connection,
+            listening,
+            peer,
+            flow,
+            streams: CancellationToken::new(),
+            limits: limits.clone(),
+            calmed: false,
+            exhausted: None,
+            pinged: None,
+            next_ping: Instant::now() + limits.h2.ping,
+            every,
+            look: Box::pin(sleep(every)),
+        }
+    }
+
+    fn begin(&self, request: Request<RecvStream>, respond: SendResponse<Piece>) {
+        let window = self.flow.enter(respond.stream_id().as_u32());
+        let stack = self.listening.stack.load_full();
+        let serving = stream::serve(request, respond, (stack, self.peer.clone(), window), self.limits.stall_time);
+        // The connection is ended by force, and with it this.
+        self.listening.tasks.spawn(self.streams.clone().run_until_cancelled_owned(serving));
+    }
+
+    /// Looks at the clock. `Ready` where the connection is to be dropped, with the reason.
+    fn poll_time(&mut self, cx: &mut Context<'_>) -> Poll<&'static str> {
+        while self.look.as_mut().poll(cx).is_ready() {
+            let now = Instant::now();
+            if self.stands_still(now) {
+                return Poll::Ready("window_stalled");
+            }
+            if self.is_dead(now, cx) {
+                return Poll::Ready("ping_timeout");
+            }
+            self.look.as_mut().reset(now + self.every);
+        }
+        Poll::Pending
+    }
+
+    /// True once the connection's own window has been used up for too long while answers waited.
+    fn stands_still(&mut self, now: Instant) -> bool {
+        let Some(granted) = self.flow.exhausted() else {
+            self.exhausted = None;
+            return false;
+        };
+        match self.exhausted {
+            Some((since, before)) if before == granted => now.duration_since(since) >= self.limits.stall_time,
+            _ => {
+                self.exhausted = Some((now, granted));
+                false
+            }
+        }
+    }
+
+    /// True where a ping stays unanswered and nothing else moves either.
+    fn is_dead(&mut self, now: Instant, cx: &mut Context<'_>) -> bool {
+        let Some(pings) = &mut self.pings else { return false };
+        let moved = self.flow.has_moved();
+        match self.pinged {
+            None if now >= self.next_ping => {
+                if pings.send_ping(Ping::opaque()).is_ok() {
+                    self.pinged = Some((now, moved));
+                }
+                false
+            }
+            None => false,
+            Some(_) if pings.poll_pong(cx).is_ready() => {
+                self.pinged = None;
+                self.next_ping = now + self.limits.h2.ping;
+                false
+            }
+            Some((_, before)) if before != moved => {
+                self.pinged = Some((now, moved));
+                false
+            }
+            Some((since, _)) => now.duration_since(since) >= self.limits.h2.ping_timeout,
+        }
+    }
+}
+
+impl<S> Future for Driver<S>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    type Output = Ended;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
+        let this = &mut *self;
+        loop {
+            match this.connection.poll_accept(cx) {
+                Poll::Ready(Some(Ok((request, respond)))) => this.begin(request, respond),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error.into())),
+                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                Poll::Pending if this.flow.is_flooded() && !this.calmed => {
+                    this.calmed = true;
+                    closed("h2_flood");
+                    this.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                }
+                Poll::Pending => break,
+            }
+        }
+        match this.poll_time(cx) {
+            Poll::Ready(reason) => {
+                closed(reason);
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S> Drop for Driver<S> {
+    fn drop(&mut self) {
+        self.streams.cancel();
+    }
+}
+
+/// Ends when the connection is too old, or has had no request for a whole idle time.
+async fn old_or_idle(pulse: &Pulse, age: Duration, idle: Duration) {
+    let end = Instant::now() + age;
+    let mut served = pulse.served();
+    loop {
+        let check = Instant::now() + idle;
+        sleep_until(check.min(end)).await;
+        let quiet = !pulse.is_busy() && pulse.served() == served;
+        if Instant::now() >= end || quiet {
+            return;
+        }
+        served = pulse.served();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn h2_goes_when_idle_and_when_old() {
+        let pulse = Arc::new(Pulse::default());
+        let (age, idle) = (Duration::from_secs(100), Duration::from_secs(30));
+        let began = Instant::now();
+        old_or_idle(&pulse, age, idle).await;
+        assert_eq!(began.elapsed(), idle);
+        let beat = pulse.begin();
+        let began = Instant::now();
+        old_or_idle(&pulse, age, idle).await;
+        assert_eq!(began.elapsed(), age);
+        drop(beat);
+    }
+}

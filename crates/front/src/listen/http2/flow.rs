@@ -1,0 +1,361 @@
+//! The flow of an HTTP/2 connection: its windows, the answers that wait in it for their client, and the frames that ask for
+//! work and bring none.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::ready;
+
+use bytes::{Buf, Bytes};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::frames::{DATA, END_STREAM, FrameHead, HEADERS, Seen};
+
+/// The most bytes of answers that wait for the client of one connection (fault A12).
+pub(crate) const MOST_WAITING: usize = 4 << 20;
+/// From so many on no further request is begun and no further result is read.
+const ROOM: usize = 1 << 20;
+/// The window of a connection, and of a stream where the client sets no other (RFC 9113, 6.9.2).
+const FIRST_WINDOW: i64 = 65_535;
+const INITIAL_WINDOW_SIZE: u16 = 4;
+/// Updates of windows that are kept for streams of which only the head was read.
+const EARLY: usize = 256;
+
+/// Frames that ask for work and bring none: how many may come at once, how many more each second, and how many more for
+/// each frame of an answer.
+const IDLE_FRAMES: f64 = 1000.0;
+const IDLE_FRAMES_A_SECOND: f64 = 100.0;
+const IDLE_FRAMES_AN_ANSWER: f64 = 4.0;
+
+/// What the connection's task, its streams and its frames share.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    /// Bytes of answers that the client's socket has not taken.
+    waiting: AtomicUsize,
+    room: Notify,
+    /// Bytes that went over the connection in either direction.
+    moved: AtomicU64,
+    flooded: AtomicBool,
+    windows: Mutex<Windows>,
+}
+
+#[derive(Debug)]
+struct Windows {
+    /// What the client takes of all streams together.
+    connection: i64,
+    /// What the client has granted the connection so far.
+    granted: u64,
+    /// What a stream's window begins with.
+    initial: i64,
+    /// What was granted to each stream that is answered, beyond its begin; the streams at once bound it.
+    streams: HashMap<u32, i64>,
+    /// Grants for streams that are not yet answered.
+    early: VecDeque<(u32, i64)>,
+    idle_frames: f64,
+    /// When `idle_frames` was last counted.
+    counted: Instant,
+}
+
+impl Flow {
+    pub(super) fn new() -> Arc<Self> {
+        let windows = Windows {
+            connection: FIRST_WINDOW,
+            granted: 0,
+            initial: FIRST_WINDOW,
+            streams: HashMap::new(),
+            early: VecDeque::new(),
+            idle_frames: IDLE_FRAMES,
+            counted: Instant::now(),
+        };
+        Arc::new(Self {
+            waiting: AtomicUsize::new(0),
+            room: Notify::new(),
+            moved: AtomicU64::new(0),
+            flooded: AtomicBool::new(false),
+            windows: Mutex::new(windows),
+        })
+    }
+
+    /// Waits until so little waits for the client that more may be made for it.
+    pub(crate) async fn room(&self) {
+        loop {
+            // Registered before the look, so that no change between the two is missed.
+            let mut changed = std::pin::pin!(self.room.notified());
+            changed.as_mut().enable();
+            if self.waiting() < ROOM {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Drives `making`, which makes an answer or a part of one, only while there is room for what it makes.
+    pub(crate) async fn within<T>(&self, making: impl Future<Output = T>) -> T {
+        let mut making = pin!(making);
+        let mut room = None;
+        poll_fn(|cx| {
+            if room.is_some() || self.waiting() >= ROOM {
+                let waited = room.get_or_insert_with(|| Box::pin(self.room()));
+                ready!(waited.as_mut().poll(cx));
+                room = None;
+            }
+            making.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    /// Counts bytes of an answer until they were sent. `None`: they are too many, beside what waits already.
+    pub(super) fn hold(self: &Arc<Self>, bytes: usize) -> Option<Arc<Share>> {
+        let before = self.waiting.fetch_add(bytes, Ordering::AcqRel);
+        let share = Arc::new(Share { flow: self.clone(), bytes });
+        (before == 0 || before + bytes <= MOST_WAITING).then_some(share)
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    /// Answers wait, and the connection's window is used up; with it what was granted so far: whoever grants anything moves.
+    pub(super) fn exhausted(&self) -> Option<u64> {
+        let windows = self.windows();
+        (self.waiting() > 0 && windows.connection <= 0).then_some(windows.granted)
+    }
+
+    pub(super) fn moved(&self, bytes: usize) {
+        self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn has_moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
+    /// True once the client sent too many frames that bring nothing.
+    pub(super) fn is_flooded(&self) -> bool {
+        self.flooded.load(Ordering::Acquire)
+    }
+
+    /// The window of a stream that is answered from now on.
+    pub(super) fn enter(self: &Arc<Self>, stream: u32) -> StreamWindow {
+        let mut windows = self.windows();
+        let granted = windows.early.iter().filter(|(of, _)| *of == stream).map(|(_, bytes)| bytes).sum();
+        // Streams are answered in the order in which they come: those before this one will not be.
+        windows.early.retain(|(of, _)| *of > stream);
+        windows.streams.insert(stream, granted);
+        StreamWindow { flow: self.clone(), stream, sent: 0 }
+    }
+
+    pub(super) fn received(&self, seen: Seen) {
+        match seen {
+            Seen::Head(head) => self.count(&head),
+            Seen::Setting(INITIAL_WINDOW_SIZE, bytes) => self.windows().initial = i64::from(bytes),
+            Seen::Setting(..) => {}
+            Seen::Window(0, bytes) => {
+                let mut windows = self.windows();
+                windows.connection += i64::from(bytes);
+                windows.granted += u64::from(bytes);
+            }
+            Seen::Window(stream, bytes) => {
+                let mut windows = self.windows();
+                if let Some(granted) = windows.streams.get_mut(&stream) {
+                    *granted += i64::from(bytes);
+                    return;
+                }
+                if windows.early.len() == EARLY {
+                    windows.early.pop_front();
+                }
+                windows.early.push_back((stream, i64::from(bytes)));
+            }
+        }
+    }
+
+    pub(super) fn sent(&self, seen: Seen) {
+        let Seen::Head(head) = seen else { return };
+        if !matches!(head.kind, DATA | HEADERS) {
+            return;
+        }
+        let mut windows = self.windows();
+        windows.idle_frames = (windows.idle_frames + IDLE_FRAMES_AN_ANSWER).min(IDLE_FRAMES);
+        if head.kind == DATA {
+            windows.connection -= i64::try_from(head.length).unwrap_or(i64::MAX);
+        }
+    }
+
+    /// Takes what a frame costs that brings nothing.
+    fn count(&self, head: &FrameHead) {
+        // The library bounds the small ones among those.
+        if head.kind == DATA && (head.length > 0 || head.flags & END_STREAM != 0) {
+            return;
+        }
+        let mut windows = self.windows();
+        let now = Instant::now();
+        let refilled = now.duration_since(windows.counted).as_secs_f64() * IDLE_FRAMES_A_SECOND;
+        windows.counted = now;
+        windows.idle_frames = (windows.idle_frames + refilled).min(IDLE_FRAMES) - 1.0;
+        if windows.idle_frames < 0.0 {
+            self.flooded.store(true, Ordering::Release);
+        }
+    }
+
+    fn windows(&self) -> MutexGuard<'_, Windows> {
+        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bytes of an answer that wait; they are counted until the last part of them is dropped.
+#[derive(Debug)]
+pub(super) struct Share {
+    flow: Arc<Flow>,
+    bytes: usize,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let before = self.flow.waiting.fetch_sub(self.bytes, Ordering::AcqRel);
+        if before >= ROOM && before - self.bytes < ROOM {
+            self.flow.room.notify_waiters();
+        }
+    }
+}
+
+/// A part of an answer on its way into the socket.
+#[derive(Debug)]
+pub(super) struct Piece {
+    bytes: Bytes,
+    _share: Option<Arc<Share>>,
+}
+
+impl Piece {
+    pub(super) fn new(bytes: Bytes, share: Arc<Share>) -> Self {
+        Self { bytes, _share: Some(share) }
+    }
+
+    /// No bytes: the end of a stream.
+    pub(super) fn empty() -> Self {
+        Self { bytes: Bytes::new(), _share: None }
+    }
+}
+
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+    }
+}
+
+/// The window of one stream.
+#[derive(Debug)]
+pub(super) struct StreamWindow {
+    flow: Arc<Flow>,
+    stream: u32,
+    sent: i64,
+}
+
+impl StreamWindow {
+    /// Bytes were given to the connection.
+    pub(super) fn sent(&mut self, bytes: usize) {
+        self.sent += i64::try_from(bytes).unwrap_or(i64::MAX);
+    }
+
+    /// True where the stream's own window is used up, whatever the connection's is.
+    pub(super) fn is_exhausted(&self) -> bool {
+        let windows = self.flow.windows();
+        windows.initial + windows.streams.get(&self.stream).copied().unwrap_or(0) <= self.sent
+    }
+}
+
+impl Drop for StreamWindow {
+    fn drop(&mut self) {
+        self.flow.windows().streams.remove(&self.stream);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::time::Duration;
+
+    use super::*;
+
+    fn head(kind: u8, flags: u8, length: usize) -> Seen {
+        Seen::Head(FrameHead { length, kind, flags, stream: 1 })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a10_frames_that_bring_nothing_are_a_flood_and_those_of_a_busy_client_are_none() {
+        let flow = Flow::new();
+        for _ in 0..1000 {
+            flow.received(head(6, 0, 8));
+        }
+        assert!(!flow.is_flooded());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        for _ in 0..100 {
+            flow.received(head(4, 0, 0));
+        }
+        assert!(!flow.is_flooded(), "a second brings a hundred more");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        for _ in 0..10_000 {
+            // A call: its head and body come, its answer goes, and two windows grow.
+            flow.received(head(HEADERS, 4, 50));
+            flow.received(head(DATA, 1, 100));
+            flow.sent(head(HEADERS, 4, 10));
+            flow.sent(head(DATA, 1, 100));
+            flow.received(head(8, 0, 4));
+            flow.received(head(8, 0, 4));
+        }
+        assert!(!flow.is_flooded());
+        for _ in 0..1001 {
+            flow.received(head(DATA, 0, 0));
+        }
+        assert!(flow.is_flooded());
+    }
+
+    #[tokio::test]
+    async fn a12_what_waits_is_counted_until_its_last_part_is_sent() {
+        let flow = Flow::new();
+        let whole = flow.hold(ROOM).unwrap();
+        let part = Piece::new(Bytes::from_static(b"part"), whole.clone());
+        drop(whole);
+        assert_eq!(flow.waiting(), ROOM);
+        let waiting = flow.clone();
+        let room = tokio::spawn(async move { waiting.room().await });
+        tokio::task::yield_now().await;
+        assert!(!room.is_finished());
+        drop(part);
+        room.await.unwrap();
+        let first = flow.hold(MOST_WAITING + 1).unwrap();
+        assert!(flow.hold(1).is_none(), "beyond the bound only what is alone is held");
+        drop(first);
+        assert_eq!(flow.waiting(), 0);
+    }
+
+    #[tokio::test]
+    async fn a12_a_streams_window_is_its_own_whenever_it_was_granted() {
+        let flow = Flow::new();
+        flow.received(Seen::Setting(INITIAL_WINDOW_SIZE, 0));
+        flow.received(Seen::Window(3, 5));
+        let (first, mut second) = (flow.enter(1), flow.enter(3));
+        assert!(first.is_exhausted());
+        assert!(!second.is_exhausted());
+        second.sent(5);
+        assert!(second.is_exhausted());
+        flow.received(Seen::Window(3, 1));
+        assert!(!second.is_exhausted());
+        assert_eq!(flow.exhausted(), None, "the connection has its first window");
+        flow.sent(head(DATA, 0, 65_535));
+        assert_eq!(flow.exhausted(), None, "nothing waits");
+        let _share = flow.hold(1).unwrap();
+        assert_eq!(flow.exhausted(), Some(0));
+        flow.received(Seen::Window(0, 1));
+        assert_eq!(flow.exhausted(), None);
+    }
+}

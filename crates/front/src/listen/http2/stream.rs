@@ -1,0 +1,221 @@
+//! One stream of an HTTP/2 connection: a request, and its answer in parts for which there is window.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+use http::{HeaderValue, Request, Response, header};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use tokio::time::{Instant, sleep};
+
+use super::super::connection::Peer;
+use super::super::reset;
+use super::flow::{Flow, Piece, Share, StreamWindow};
+use crate::body::RequestBody;
+use crate::observe::{Followed, Served};
+use crate::stack::Stack;
+
+/// What is asked of a stream's window at once: one frame.
+const PART: usize = 16 << 10;
+
+/// Why an answer is not sent to its end.
+enum Unsent {
+    /// The client reset the stream, or the connection is gone.
+    Gone,
+    /// It is reset, for this reason.
+    Reset(Reason),
+}
+
+/// Answers a request.
+pub(super) async fn serve(
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Piece>,
+    (stack, peer, window): (Arc<Stack>, Peer, StreamWindow),
+    stall_time: Duration,
+) {
+    let Some(flow) = peer.http2.as_ref().map(|shared| shared.flow().clone()) else { return };
+    let answering = async {
+        // A client that does not read its answers gets no further ones.
+        flow.room().await;
+        stack.serve(request.map(RequestBody::http2), peer).await
+    };
+    let Some(Ok(answer)) = unless_reset(pin!(answering), &mut respond).await else { return };
+    let (head, body) = head_of(answer);
+    let ends = body.is_end_stream();
+    // What is whole is in memory, and counts, before any of it can be sent.
+    let whole = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
+    let share = whole.map(|bytes| flow.hold(bytes));
+    if matches!(share, Some(None)) {
+        reset("waiting");
+        return respond.send_reset(Reason::ENHANCE_YOUR_CALM);
+    }
+    let Ok(stream) = respond.send_response(head, ends) else {
+        return respond.send_reset(Reason::INTERNAL_ERROR);
+    };
+    if ends {
+        return;
+    }
+    let mut sending = Sending { stream, window, flow, stall_time };
+    if let Err(Unsent::Reset(reason)) = sending.all(body, share.flatten()).await {
+        sending.stream.send_reset(reason);
+    }
+}
+
+/// The outcome, unless the client resets the stream before.
+async fn unless_reset<T>(
+    mut answering: Pin<&mut impl Future<Output = T>>,
+    respond: &mut SendResponse<Piece>,
+) -> Option<T> {
+    poll_fn(|cx| {
+        if let Poll::Ready(answer) = answering.as_mut().poll(cx) {
+            return Poll::Ready(Some(answer));
+        }
+        respond.poll_reset(cx).map(|_| None)
+    })
+    .await
+}
+
+/// The head as HTTP/2 has it, and the body.
+fn head_of(answer: Served) -> (Response<()>, Followed) {
+    let (mut parts, body) = answer.into_parts();
+    // Such a header is of HTTP/1.1: here the stream's end says it.
+    parts.headers.remove(header::CONNECTION);
+    parts.headers.entry(header::DATE).or_insert_with(date);
+    if let (false, Some(bytes)) = (body.is_end_stream(), body.size_hint().exact()) {
+        parts.headers.entry(header::CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(bytes));
+    }
+    (Response::from_parts(parts, ()), body)
+}
+
+/// The time as `Date` has it, made once a second.
+fn date() -> HeaderValue {
+    thread_local! {
+        static LAST: RefCell<Option<(u64, HeaderValue)>> = const { RefCell::new(None) };
+    }
+    let now = SystemTime::now();
+    let second = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    LAST.with_borrow_mut(|last| match last {
+        Some((of, value)) if *of == second => value.clone(),
+        _ => {
+            let text = httpdate::fmt_http_date(now);
+            let value = HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""));
+            last.insert((second, value)).1.clone()
+        }
+    })
+}
+
+/// An answer on its way.
+struct Sending {
+    stream: SendStream<Piece>,
+    window: StreamWindow,
+    flow: Arc<Flow>,
+    stall_time: Duration,
+}
+
+impl Sending {
+    /// Sends a body to its end. `whole` is the share of one that is in memory already.
+    async fn all<B>(&mut self, mut body: B, mut whole: Option<Arc<Share>>) -> Result<(), Unsent>
+    where
+        B: http_body::Body<Data = Bytes> + Unpin,
+    {
+        loop {
+            let frame = match self.next(&mut body, whole.is_some()).await? {
+                Some(Ok(frame)) => frame,
+                Some(Err(_)) => return Err(Unsent::Reset(Reason::INTERNAL_ERROR)),
+                None => return self.stream.send_data(Piece::empty(), true).map_err(|_| Unsent::Gone),
+            };
+            let Ok(data) = frame.into_data() else { continue };
+            let share = match whole.take() {
+                Some(share) => share,
+                None => self.flow.hold(data.len()).ok_or_else(|| {
+                    reset("waiting");
+                    Unsent::Reset(Reason::ENHANCE_YOUR_CALM)
+                })?,
+            };
+            let ends = body.is_end_stream();
+            self.parts(data, &share, ends).await?;
+            if ends {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The next frame of a body, once there is room for it.
+    async fn next<B>(
+        &mut self,
+        body: &mut B,
+        is_held: bool,
+    ) -> Result<Option<Result<http_body::Frame<Bytes>, B::Error>>, Unsent>
+    where
+        B: http_body::Body<Data = Bytes> + Unpin,
+    {
+        let flow = self.flow.clone();
+        let mut next = pin!(async {
+            // What is held already waits for no room.
+            if is_held { body.frame().await } else { flow.within(body.frame()).await }
+        });
+        poll_fn(|cx| {
+            if self.stream.poll_reset(cx).is_ready() {
+                return Poll::Ready(Err(Unsent::Gone));
+            }
+            next.as_mut().poll(cx).map(Ok)
+        })
+        .await
+    }
+
+    async fn parts(&mut self, mut data: Bytes, share: &Arc<Share>, ends: bool) -> Result<(), Unsent> {
+        while !data.is_empty() {
+            self.stream.reserve_capacity(data.len().min(PART));
+            let room = self.capacity().await?;
+            let part = data.split_to(room.min(data.len()));
+            self.window.sent(part.len());
+            let piece = Piece::new(part, share.clone());
+            self.stream.send_data(piece, ends && data.is_empty()).map_err(|_| Unsent::Gone)?;
+        }
+        Ok(())
+    }
+
+    /// How much may be sent now. A stream whose own window stays used up is reset; where it is the connection's, the
+    /// connection's task sees to it.
+    async fn capacity(&mut self) -> Result<usize, Unsent> {
+        let (stream, stall_time) = (&mut self.stream, self.stall_time);
+        let mut stalled = None;
+        loop {
+            let waited = poll_fn(|cx| {
+                if stream.poll_reset(cx).is_ready() {
+                    return Poll::Ready(Err(Unsent::Gone));
+                }
+                while stream.capacity() == 0 {
+                    match stream.poll_capacity(cx) {
+                        Poll::Ready(Some(Ok(_))) => {}
+                        Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Err(Unsent::Gone)),
+                        Poll::Pending => {
+                            let stalled = stalled.get_or_insert_with(|| Box::pin(sleep(stall_time)));
+                            return stalled.as_mut().poll(cx).map(|()| Ok(None));
+                        }
+                    }
+                }
+                Poll::Ready(Ok(Some(stream.capacity())))
+            });
+            match waited.await? {
+                Some(capacity) => return Ok(capacity),
+                None if self.window.is_exhausted() => {
+                    reset("window");
+                    return Err(Unsent::Reset(Reason::CANCEL));
+                }
+                None => {
+                    if let Some(stalled) = &mut stalled {
+                        stalled.as_mut().reset(Instant::now() + stall_time);
+                    }
+                }
+            }
+        }
+    }
+}
