@@ -4,6 +4,7 @@
 mod acts;
 mod book;
 mod chronicle;
+mod connections;
 mod desk;
 mod gate;
 mod heirs;
@@ -25,8 +26,7 @@ use axum::routing::{MethodRouter, get, post};
 use axum::{Router, middleware};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
@@ -35,8 +35,10 @@ pub(crate) use book::Book;
 pub(crate) use chronicle::Chronicle;
 pub(crate) use desk::{Desk, Levers, Parts, Ready};
 pub(crate) use gate::Gate;
-use gate::Peer;
 pub(crate) use heirs::{Noted, take_up};
+
+use connections::{Connection, Connections};
+use gate::Peer;
 
 use crate::telemetry::Format;
 
@@ -79,7 +81,7 @@ pub(crate) const EXPLAIN: &str = "/admin/explain";
 /// The description of this listener's interface, and of the clients'.
 const OPENAPI: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../openapi/weir.yaml"));
 
-/// Operators are few; a scanner that opens more waits.
+/// Operators are few. A new connection takes the place of a silent one.
 const CONNECTIONS: usize = 64;
 const HEAD_TIME: Duration = Duration::from_secs(10);
 /// How long the end waits for an answer that is being written.
@@ -204,35 +206,17 @@ async fn scrape(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
 }
 
 async fn accept(listener: TcpListener, router: Router, stop: CancellationToken, tasks: TaskTracker) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let connections = Connections::new(CONNECTIONS);
     loop {
-        let place = tokio::select! {
-            () = stop.cancelled() => return,
-            place = places.clone().acquire_owned() => place,
-        };
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
             accepted = listener.accept() => accepted,
         };
         match accepted {
             Ok((stream, peer)) => {
-                let (router, stop, peer) = (router.clone(), stop.clone(), Peer(peer.ip()));
-                let service = hyper::service::service_fn(move |request| serve(router.clone(), peer, request));
-                tasks.spawn(async move {
-                    let _place = place;
-                    let mut http = hyper::server::conn::http1::Builder::new();
-                    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME);
-                    let connection = http.serve_connection(TokioIo::new(stream), service);
-                    let mut connection = std::pin::pin!(connection);
-                    // An operator's client that breaks off is no news.
-                    let _ = tokio::select! {
-                        ended = connection.as_mut() => ended,
-                        () = stop.cancelled() => {
-                            connection.as_mut().graceful_shutdown();
-                            connection.await
-                        }
-                    };
-                });
+                // Dropped, it is closed: as many requests as may be are being answered.
+                let Some(connection) = connections.enter(peer.ip()) else { continue };
+                tasks.spawn(serve_connection(stream, Peer(peer.ip()), connection, (router.clone(), stop.clone())));
             }
             Err(error) => {
                 tracing::warn!(%error, "the operators' listener cannot accept");
@@ -240,6 +224,34 @@ async fn accept(listener: TcpListener, router: Router, stop: CancellationToken, 
             }
         }
     }
+}
+
+async fn serve_connection(
+    stream: TcpStream,
+    peer: Peer,
+    connection: Connection,
+    (router, stop): (Router, CancellationToken),
+) {
+    let (busy, end) = (connection.requests(), connection.end());
+    let service = hyper::service::service_fn(move |request| {
+        let (busy, serving) = (busy(), serve(router.clone(), peer, request));
+        async move {
+            let _busy = busy;
+            serving.await
+        }
+    });
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME);
+    let mut http = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
+    // An operator's client that breaks off is no news.
+    let _ = tokio::select! {
+        ended = http.as_mut() => ended,
+        () = end.cancelled() => return,
+        () = stop.cancelled() => {
+            http.as_mut().graceful_shutdown();
+            http.await
+        }
+    };
 }
 
 async fn serve(router: Router, peer: Peer, mut request: Request<Incoming>) -> Result<Response, Infallible> {
