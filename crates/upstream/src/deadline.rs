@@ -113,6 +113,12 @@ impl<S: Called + 'static> ReplySource for Held<S> {
         let (Some(reply), Some(timer)) = (&mut self.reply, &mut self.timer) else {
             return Poll::Ready(Event::End(Failure::internal("a reply was read after its end").into()));
         };
+        // A client that reads slowly has no more time than one that does not.
+        if timer.limits.end <= Instant::now() {
+            let failure = timer.server.timed_out(true);
+            self.reply = None;
+            return Poll::Ready(Event::End(failure.into()));
+        }
         if let Poll::Ready(event) = column::next(reply, cx) {
             // Only a moved mark: the timer itself is set anew when it fires.
             if !matches!(&event, Event::Note(note) if note.kind == NoteKind::Waiting) {
@@ -144,6 +150,10 @@ struct HeldPayload<S> {
 impl<S: Called> PayloadSource for HeldPayload<S> {
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<bytes::Bytes, Failure>>> {
         let (Some(source), Some(timer)) = (&mut self.source, &mut self.timer) else { return Poll::Ready(None) };
+        if timer.limits.end <= Instant::now() {
+            self.source = None;
+            return Poll::Ready(Some(Err(timer.server.timed_out(true))));
+        }
         if let Poll::Ready(chunk) = source.poll_chunk(cx) {
             timer.limits.lived();
             return Poll::Ready(chunk);
@@ -209,5 +219,41 @@ mod tests {
         assert_eq!(outcome(saying(NoteKind::Progress, seldom, 5)).await, (0, Err("idle".to_owned())));
         assert_eq!(outcome(saying(NoteKind::Progress, often, 100)).await, (10, Err("whole".to_owned())));
         assert_eq!(outcome(saying(NoteKind::Waiting, IDLE * 2 / 3, 5)).await, (1, Err("idle".to_owned())), "no life");
+    }
+
+    /// A result without end, of which there is always more.
+    struct Endless;
+
+    impl PayloadSource for Endless {
+        fn poll_chunk(&mut self, _cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+            Poll::Ready(Some(Ok(Bytes::from_static(b"more"))))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a12_a_client_that_reads_slowly_has_no_more_time_than_others() {
+        let deadlines = Deadlines { connect: IDLE, idle: IDLE, hard: HARD };
+        let limits = || Limits::new(deadlines);
+        let ended = Reply::ended(End::Complete(Payload::Stream(Box::new(Endless))));
+        let mut reply = hold(Arc::new(Nobody), limits(), ended);
+        let Some(Event::End(End::Complete(Payload::Stream(mut source)))) = reply.next().await else { panic!() };
+        let mut chunks = 0;
+        let failure = loop {
+            match std::future::poll_fn(|cx| source.poll_chunk(cx)).await.unwrap() {
+                Ok(_) => chunks += 1,
+                Err(failure) => break failure,
+            }
+            tokio::time::sleep(HARD / 3).await;
+        };
+        assert_eq!((chunks, failure.message()), (3, "whole"));
+        let notes: Vec<Event> = (0..100).map(|_| note(NoteKind::Progress)).collect();
+        let notes: Pin<Box<dyn futures_core::Stream<Item = Event> + Send>> = Box::pin(stream::iter(notes));
+        let mut reply = hold(Arc::new(Nobody), limits(), Reply::live(notes));
+        let mut told = 0;
+        while let Some(Event::Note(_)) = reply.next().await {
+            told += 1;
+            tokio::time::sleep(HARD / 3).await;
+        }
+        assert_eq!(told, 3);
     }
 }
