@@ -18,7 +18,7 @@ use crate::told::Told;
 use crate::{admission, intake, legacy, modern, streams};
 
 /// Serves a request of an endpoint.
-pub(crate) async fn enter(context: Context, keeper: &Gatekeeper, Arrival { head, body }: Arrival<'_>) -> Answer {
+pub(crate) async fn enter(context: Context, keeper: &Gatekeeper, Arrival { head, body, .. }: Arrival<'_>) -> Answer {
     // 5 guard: by the head alone.
     if let Err(refusal) = keeper.check(&head) {
         return refusal.answer();

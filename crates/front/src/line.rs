@@ -28,7 +28,7 @@ use crate::guard::Gatekeeper;
 use crate::keep_alive::{self, KeepAlive};
 use crate::observe::{self, Answer};
 use crate::places::Place;
-use crate::stack::{Arrival, Context, Shared};
+use crate::stack::{Arrival, Context, InFlightPermit, Shared};
 use crate::tally::Counted;
 use crate::{admission, doorway, intake, streams};
 
@@ -77,7 +77,7 @@ struct Line {
 pub(crate) async fn enter(
     context: Context,
     keeper: &Gatekeeper,
-    Arrival { head, body }: Arrival<'_>,
+    Arrival { head, body, permit }: Arrival<'_>,
     end: End,
 ) -> Answer {
     let method = if end == End::Stream { Method::GET } else { Method::POST };
@@ -100,7 +100,7 @@ pub(crate) async fn enter(
             match intake::read(&head.headers, body, context.limits()).await {
                 Ok(body) => {
                     context.meters.received(body.len());
-                    line.post(context, &known, body)
+                    line.post(context, &known, body, permit.take())
                 }
                 Err(refusal) => refusal.answer(),
             }
@@ -149,15 +149,18 @@ impl Lines {
 
 impl Line {
     /// Takes a message. What there is to say about it is said on the stream.
-    fn post(self: &Arc<Self>, context: Context, known: &Authenticated<()>, body: Bytes) -> Answer {
+    /// It is in flight until its own answer begins there.
+    fn post(
+        self: &Arc<Self>,
+        context: Context,
+        known: &Authenticated<()>,
+        body: Bytes,
+        in_flight: Option<InFlightPermit>,
+    ) -> Answer {
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             let text = "too many messages of this client are being answered: wait for an answer first";
             let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "in_flight", text);
             return refusal.with(header::RETRY_AFTER, "1").answer();
-        };
-        // It is a request in flight beyond the one that brought it, which is answered at once.
-        let Some(in_flight) = context.shared.in_flight.enter(context.limits().in_flight) else {
-            return answer::overloaded();
         };
         let (line, known, shared) = (self.clone(), known.with(()), context.shared.clone());
         let answering = async move {

@@ -52,7 +52,7 @@ pub(crate) struct Shared {
     /// The next request's name.
     names: AtomicU64,
     /// Requests whose answer has not begun.
-    pub(crate) in_flight: InFlight,
+    in_flight: InFlight,
     /// How short memory is.
     pub(crate) shortage: Said,
     /// Open listen and GET streams.
@@ -163,6 +163,8 @@ impl Context {
 pub(crate) struct Arrival<'a> {
     pub(crate) head: Parts,
     pub(crate) body: &'a mut Option<RequestBody>,
+    /// Taken by whoever answers elsewhere than in the answer to this request.
+    pub(crate) permit: &'a mut Option<InFlightPermit>,
 }
 
 /// The column, for one set of settings and endpoints.
@@ -214,10 +216,11 @@ impl Stack {
         // What ends a session gives memory back.
         let shortage = self.shared.shortage.now();
         let is_short = shortage == Shortage::Acute && head.method != http::Method::DELETE;
-        let permit = if is_short { None } else { self.shared.in_flight.enter(self.limits().in_flight) };
-        let mut answer = match &permit {
-            None => crate::answer::overloaded(),
-            Some(_) => self.admitted(Arrival { head, body: &mut body }, name, peer).await,
+        let mut permit = if is_short { None } else { self.shared.in_flight.enter(self.limits().in_flight) };
+        let mut answer = if permit.is_some() {
+            self.admitted(Arrival { head, body: &mut body, permit: &mut permit }, name, peer).await
+        } else {
+            crate::answer::overloaded()
         };
         // The answer is encoded, or its stream begins: what is left of it waits for the client, and keeps nobody out.
         drop(permit);
@@ -264,8 +267,8 @@ impl Stack {
 
     async fn routed(&self, request: Arrival<'_>, name: RequestName, peer: Peer) -> Answer {
         let Some(cors) = &self.cors else { return self.at_path(request, name, peer).await };
-        let Arrival { head, body } = request;
-        let at_path = |head: Parts| self.at_path(Arrival { head, body }, name, peer);
+        let Arrival { head, body, permit } = request;
+        let at_path = |head: Parts| self.at_path(Arrival { head, body, permit }, name, peer);
         // CORS answers preflights before authentication: a browser sends them without credentials.
         let mut inner = Some(at_path);
         let once = tower::service_fn(|request: Request<()>| {

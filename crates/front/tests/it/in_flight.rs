@@ -56,3 +56,52 @@ async fn f11_requests_are_in_flight_until_their_answer_begins() {
     }
     drop(open);
 }
+
+/// Posts a message to a line of HTTP+SSE; gives the head of the answer.
+async fn post(world: &World, path: &str, message: &serde_json::Value) -> String {
+    let mut socket = RawSocket::connect(&world.url()).await.unwrap();
+    let body = message.to_string();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    socket.write(head.as_bytes()).await.unwrap();
+    socket.read_until("\r\n\r\n").await.unwrap()
+}
+
+#[tokio::test]
+async fn f11_posts_of_http_sse_are_in_flight_until_their_answer_begins_on_the_stream() {
+    let mut settings = settings();
+    settings.limits.in_flight = 3;
+    let world = World::locked(settings).await;
+    let mut line = RawSocket::connect(&world.url()).await.unwrap();
+    let open =
+        "GET /mcp/sse HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice\r\nAccept: text/event-stream\r\n\r\n";
+    line.write(open.as_bytes()).await.unwrap();
+    let first = line.read_until("\n\n\r\n").await.unwrap();
+    let path = first.split("data: ").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+    let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
+    let taken = post(&world, &path, &initialize).await;
+    assert!(taken.contains(" 202 "), "{path}: {taken}");
+    line.read_until("serverInfo").await.unwrap();
+    let alice = world.modern("alice");
+    for number in 0..3 {
+        let call = json!({"jsonrpc": "2.0", "id": number, "method": "tools/call",
+            "params": {"name": "wait", "arguments": {"silent": true}}});
+        // The request before may still be seen out.
+        while !post(&world, &path, &call).await.contains(" 202 ") {}
+    }
+    let refused = alice.ask("tools/list", json!({})).await.unwrap();
+    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+    for _ in 0..3 {
+        world.upstream.release();
+    }
+    line.read_until("waited").await.unwrap();
+    let mut tries = 0;
+    while alice.ask("tools/list", json!({})).await.unwrap().status != StatusCode::OK {
+        tries += 1;
+        assert!(tries < 10_000, "the permits never came back");
+    }
+}

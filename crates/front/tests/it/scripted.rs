@@ -12,8 +12,8 @@ use weir_core::reply::{End, Event, Note, NoteKind, Payload, ReplySource};
 use weir_core::upstream::{About, Health, Kinds, ListKind, ListPage, Outbound, SessionNews, Updates, Upstream, Watch};
 use weir_core::{CapabilityClass, Failure, Reply, Resume, SessionKey, UpstreamId};
 
-/// Tools: `echo` answers at once, with as many bytes as its argument `size` says; `ask` wants input first and then says what it resumed; `wait` tells progress and ends
-/// when [`Scripted::release`] says so; `boom` tells progress and then panics.
+/// Tools: `echo` answers at once, with as many bytes as its argument `size` says; `ask` wants input first and then says what it resumed; `wait` tells progress, but for
+/// one with the argument `silent`, and ends when [`Scripted::release`] says so; `boom` tells progress and then panics.
 pub(crate) struct Scripted {
     id: UpstreamId,
     gate: Arc<Semaphore>,
@@ -41,6 +41,11 @@ impl Scripted {
     }
 }
 
+fn argument(outbound: &Outbound, name: &str) -> serde_json::Value {
+    let arguments = outbound.call.params.arguments().unwrap().unwrap_or(Bytes::from_static(b"{}"));
+    serde_json::from_slice::<serde_json::Value>(&arguments).unwrap()[name].take()
+}
+
 fn text(text: &str) -> End {
     let result = serde_json::json!({"content": [{"type": "text", "text": text}]});
     End::Complete(Payload::Whole(result.to_string().into()))
@@ -66,9 +71,7 @@ impl Upstream for Scripted {
         Box::pin(async move {
             match &*outbound.native {
                 "echo" => {
-                    let arguments = outbound.call.params.arguments().unwrap().unwrap_or(Bytes::from_static(b"{}"));
-                    let arguments: serde_json::Value = serde_json::from_slice(&arguments).unwrap();
-                    let size = arguments["size"].as_u64().unwrap_or(0) as usize;
+                    let size = argument(&outbound, "size").as_u64().unwrap_or(0) as usize;
                     Reply::ended(text(&format!("echo{}", ".".repeat(size))))
                 }
                 "ask" => Reply::ended(match &outbound.call.resume {
@@ -81,7 +84,8 @@ impl Upstream for Scripted {
                 "boom" => Reply::live(Boom(VecDeque::from([progress(1)]))),
                 "wait" => {
                     let (gate, held) = (self.gate.clone(), TakenBack(Some(self.dropped.clone())));
-                    let waiting = async_events(gate, held);
+                    let silent = argument(&outbound, "silent").as_bool().unwrap_or(false);
+                    let waiting = async_events(gate, held, silent);
                     Reply::live(Box::pin(waiting) as std::pin::Pin<Box<dyn futures_core::Stream<Item = Event> + Send>>)
                 }
                 other => Reply::ended(Failure::unknown_tool(other)),
@@ -116,8 +120,8 @@ impl Upstream for Scripted {
 }
 
 /// Progress, then the end once the gate lets it through.
-fn async_events(gate: Arc<Semaphore>, held: TakenBack) -> impl futures_core::Stream<Item = Event> + Send {
-    futures_util::stream::unfold((0_u8, gate, held), |(step, gate, mut held)| async move {
+fn async_events(gate: Arc<Semaphore>, held: TakenBack, silent: bool) -> impl futures_core::Stream<Item = Event> + Send {
+    futures_util::stream::unfold((u8::from(silent), gate, held), |(step, gate, mut held)| async move {
         let event = match step {
             0 => progress(1),
             1 => {
