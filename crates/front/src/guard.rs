@@ -129,8 +129,13 @@ fn host_name(host: &str) -> Option<&str> {
         None => host.split_once(':').unwrap_or((host, "0")),
     };
     let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'[' | b']' | b':');
-    let good = !name.is_empty() && name.bytes().all(legal) && port.parse::<u16>().is_ok();
+    let good = !name.is_empty() && name.bytes().all(legal) && is_port(port);
     good.then_some(name)
+}
+
+/// Digits alone: a number is also what has a sign.
+fn is_port(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
 }
 
 fn well_formed(head: &Parts) -> Result<(), Refusal> {

@@ -4,9 +4,10 @@
 //! costs more memory for each stream.
 
 mod connection;
+mod framing;
 mod guarded;
+mod handshakes;
 mod http2;
-mod lines;
 mod prompt;
 mod pulse;
 mod slots;
@@ -21,13 +22,13 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use opentelemetry::KeyValue;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_core::telemetry::instruments;
 
 pub(crate) use connection::Peer;
+use handshakes::Handshakes;
 pub(crate) use http2::Flow;
 pub(crate) use pulse::Beat;
 use slots::Slots;
@@ -50,7 +51,7 @@ pub(crate) struct Listening {
     pub(crate) certificates: ArcSwapOption<Certificates>,
     acceptor: ArcSwapOption<rustls::ServerConfig>,
     slots: Arc<Slots>,
-    handshakes: Semaphore,
+    handshakes: Arc<Handshakes>,
     /// Cancelled when draining begins: no new connections, idle ones go.
     pub(crate) drain: CancellationToken,
     /// Cancelled when draining is over: everything goes.
@@ -61,7 +62,7 @@ pub(crate) struct Listening {
 
 impl Listening {
     pub(crate) fn new(stack: Stack, certificates: Option<Arc<Certificates>>) -> Result<Arc<Self>, TlsError> {
-        let handshakes = Semaphore::new(stack.limits().handshakes);
+        let handshakes = Handshakes::new(stack.limits().handshakes);
         let (drain, force) = (stack.drain().clone(), CancellationToken::new());
         let listening = Self {
             stack: ArcSwap::from_pointee(stack),

@@ -173,30 +173,37 @@ async fn a07_chunks_are_not_for_http_1_0() {
     stage.is_well("HTTP/1.0 in chunks").await;
 }
 
-/// RFC 9112, 6.3: the chunks count, and the connection ends with the answer, so that nothing after it can be meant.
+/// RFC 9112, 6.3, allows to drop the length. A proxy in front of weir may drop the chunks.
 #[tokio::test(flavor = "multi_thread")]
-async fn a07_a_length_beside_chunks_never_counts_and_the_connection_ends() {
+async fn a07_two_words_about_the_length_of_a_body_are_400_and_nothing_behind_them_is_read() {
     let mut stage = Stage::new().await;
     let (lines, body) = parts("echo");
     let chunked = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
-    for length in
-        ["Content-Length: 5", "Content-Length: 0", "Content-Length: 100000", "Content-Length: 5\r\nContent-Length: 5"]
-    {
-        for order in
-            [[lines.as_str(), length, "Transfer-Encoding: chunked"], [&lines, "Transfer-Encoding: chunked", length]]
-        {
-            let replies = exchange(&stage, &with_tail(&stage, &order, &chunked)).await;
-            let name = format!("{order:?}");
-            assert_eq!(replies.len(), 1, "{name}: {replies:?}");
-            let ran: Vec<_> = stage.heard().into_iter().map(|call| call.tool().map(str::to_owned)).collect();
-            match replies[0].status {
-                400 => assert_eq!(ran, [], "{name}"),
-                200 => assert_eq!(ran, [Some("echo".to_owned())], "{name}"),
-                other => panic!("{name}: {other}"),
-            }
-            stage.is_well(&name).await;
+    let (length, chunks) = (format!("Content-Length: {}", body.len()), "Transfer-Encoding: chunked");
+    for other in ["Content-Length: 5", "Content-Length: 0", "Content-Length: 100000", &length, chunks] {
+        for order in [[lines.as_str(), other, chunks], [&lines, chunks, other]] {
+            refused_and_closed(&format!("{order:?}"), &exchange(&stage, &with_tail(&stage, &order, &chunked)).await);
+            stage.is_well(other).await;
         }
     }
+    for other in [&length, "Transfer-Encoding: gzip, chunked", "Transfer-Encoding: chunked, chunked"] {
+        let order = [lines.as_str(), other, &length];
+        refused_and_closed(&format!("{order:?}"), &exchange(&stage, &with_tail(&stage, &order, &body)).await);
+        stage.is_well(other).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a07_a_bare_line_feed_in_a_request_that_does_not_wait_is_refused() {
+    let mut stage = Stage::new().await;
+    let first = good(&stage, "tools/call", Some("echo"), false);
+    let second = good(&stage, "tools/call", Some("smuggled"), true).replacen("\r\nMcp-Method", "\nMcp-Method", 1);
+    let replies = exchange(&stage, (first + &second).as_bytes()).await;
+    let statuses: Vec<_> = replies.iter().map(|reply| reply.status).collect();
+    assert_eq!(statuses, [200, 400], "{replies:?}");
+    let ran: Vec<_> = stage.heard().into_iter().map(|call| call.tool().map(str::to_owned)).collect();
+    assert_eq!(ran, [Some("echo".to_owned())]);
+    stage.is_well("a bare line feed").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

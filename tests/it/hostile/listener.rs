@@ -1,8 +1,11 @@
 //! Clients that open much and read nothing: what they may hold is bounded, and the others are served.
 
+use std::io::Read as _;
+use std::net::TcpStream;
+
 use serde_json::json;
-use weir_testkit::h2::{END_HEADERS, END_STREAM, HEADERS, INITIAL_WINDOW_SIZE, frame};
-use weir_testkit::{H2Client, RawClient};
+use weir_testkit::h2::{END_HEADERS, END_STREAM, HEADERS, INITIAL_WINDOW_SIZE, frame, literal};
+use weir_testkit::{H2Client, RawClient, RawSocket};
 
 use crate::abuse::{Stage, in_time};
 
@@ -40,4 +43,43 @@ async fn a12_answers_without_window_hold_no_place_in_flight() {
         assert_eq!(answer.status, 200, "call {number}: {:?}", answer.body);
     }
     drop(open);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a13_silent_connections_to_the_operators_listener_keep_no_probe_out() {
+    let stage = Stage::new().await;
+    let address = stage.weir.admin_url().trim_start_matches("http://").to_owned();
+    // Twice as many as there may be, from one address, as all on this machine are.
+    let mut silent: Vec<TcpStream> = (0..128).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    for page in ["/healthz", "/readyz", "/metrics"] {
+        assert!(stage.weir.admin(page).starts_with("HTTP/1.1 200"), "{page}");
+    }
+    // The first went for those that came later, and the last is still there.
+    assert_eq!(silent[0].read(&mut [0; 1]).unwrap_or(0), 0);
+    let last = silent.last_mut().unwrap();
+    last.set_nonblocking(true).unwrap();
+    assert_eq!(last.read(&mut [0; 1]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a17_a_port_in_a_host_is_digits_alone() {
+    let stage = Stage::new().await;
+    for (host, good) in
+        [("localhost:80", true), ("localhost:+80", false), ("[::1]:+80", false), ("localhost:-0", false)]
+    {
+        let mut client = H2Client::connect(&stage.url(), &[]).await.unwrap();
+        let mut block = Vec::new();
+        for (name, value) in [(":method", "GET"), (":scheme", "http"), (":path", "/mcp"), (":authority", host)] {
+            literal(&mut block, name, value);
+        }
+        client.send_raw(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &block)).await.unwrap();
+        let answer = in_time("an answer", client.until(|frame| frame.stream == 1)).await.unwrap();
+        // 405: GET without a session.
+        assert_eq!(answer.status(), Some(if good { 405 } else { 400 }), "{host}");
+        let head = format!("GET /mcp HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let mut socket = RawSocket::connect(&stage.url()).await.unwrap();
+        socket.write(head.as_bytes()).await.unwrap();
+        let answer = in_time("an answer", socket.read_to_end()).await.unwrap();
+        assert!(answer.starts_with(if good { "HTTP/1.1 405" } else { "HTTP/1.1 400" }), "{host}: {answer}");
+    }
 }

@@ -15,10 +15,11 @@ use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
 use super::guarded::{Guarded, Times};
+use super::handshakes::Handshake;
 use super::prompt::Prompt;
 use super::pulse::Pulse;
 use super::write_watch::WriteWatch;
@@ -81,21 +82,23 @@ pub(super) async fn serve(stream: TcpStream, address: IpAddr, listening: Arc<Lis
 impl Context {
     /// Clear text: HTTP/2 only by prior knowledge, seen by its preface.
     async fn clear(&self, mut stream: WriteWatch<TcpStream>, address: IpAddr) -> Ended {
-        let Ok(first) = timeout(self.limits.head_time, first_bytes(&mut stream)).await else {
+        let due = Instant::now() + self.limits.head_time;
+        let Ok(first) = timeout_at(due, first_bytes(&mut stream)).await else {
             closed("head_timeout");
             return Ok(());
         };
         let (prefix, version) = first?;
-        self.run(stream, prefix, version, Peer::new(address)).await
+        self.run(stream, (prefix, due), version, Peer::new(address)).await
     }
 
     /// TLS: the version is what both sides agreed on by ALPN.
     async fn secure(&self, stream: WriteWatch<TcpStream>, address: IpAddr, acceptor: TlsAcceptor) -> Ended {
-        let Ok(permit) = self.listening.handshakes.try_acquire() else {
+        let end = Instant::now() + self.limits.handshake_time;
+        let Ok(permit) = timeout_at(end, self.permit(&stream, address)).await else {
             closed("too_many_handshakes");
             return Ok(());
         };
-        let Ok(stream) = timeout(self.limits.handshake_time, acceptor.accept(stream)).await else {
+        let Ok(stream) = timeout_at(end, acceptor.accept(stream)).await else {
             closed("tls_timeout");
             return Ok(());
         };
@@ -105,10 +108,19 @@ impl Context {
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let certificate = shown.map(|leaf| Arc::from(leaf.as_ref()));
         let peer = Peer { certificate, secure: true, ..Peer::new(address) };
-        self.run(stream, Bytes::new(), version, peer).await
+        let due = Instant::now() + self.limits.head_time;
+        self.run(stream, (Bytes::new(), due), version, peer).await
     }
 
-    async fn run<S>(&self, stream: S, prefix: Bytes, version: Version, peer: Peer) -> Ended
+    /// Waits for a permit for a handshake, once the client has begun one.
+    async fn permit(&self, stream: &WriteWatch<TcpStream>, address: IpAddr) -> Option<Handshake> {
+        // What is wrong with the socket the handshake will say.
+        let _begun = stream.get_ref().readable().await;
+        self.listening.handshakes.enter(address).await
+    }
+
+    /// Serves a stream of which `prefix` was read already; its first head must be in by `due`.
+    async fn run<S>(&self, stream: S, (prefix, due): (Bytes, Instant), version: Version, peer: Peer) -> Ended
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -116,7 +128,7 @@ impl Context {
         match version {
             Version::One => {
                 let service = PerRequest { listening: self.listening.clone(), peer };
-                let times = Times { head: self.limits.head_time, idle: self.limits.idle_time };
+                let times = Times { first: due, head: self.limits.head_time, idle: self.limits.idle_time };
                 let io = TokioIo::new(Guarded::new(stream, prefix, pulse, Some(times)));
                 let connection = Box::pin(h1(&self.limits).serve_connection(io, service));
                 self.drive_one(Prompt::new(connection)).await

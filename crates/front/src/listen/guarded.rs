@@ -14,13 +14,15 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::lines::Lines;
+use super::framing::RequestFraming;
 use super::pulse::Pulse;
 use crate::intake::{SWALLOWED_BYTES, SWALLOWED_TIME};
 
 /// The times of an HTTP/1.1 connection; HTTP/2 has pings and an age instead.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
+    /// By when the first head must be in, whatever of it was read before.
+    pub(crate) first: Instant,
     pub(crate) head: Duration,
     pub(crate) idle: Duration,
 }
@@ -32,7 +34,7 @@ pub(crate) struct Guarded<S> {
     pulse: Arc<Pulse>,
     times: Option<Times>,
     phase: Phase,
-    lines: Lines,
+    framing: RequestFraming,
     /// When the time is over; `None` while there is none.
     due: Option<Instant>,
     /// Never set later than `due`; it may be set earlier, then it is set anew when it fires. So a request moves a mark and no
@@ -57,21 +59,24 @@ impl<S> Guarded<S> {
     /// `times: None` keeps none (HTTP/2).
     pub(crate) fn new(inner: S, prefix: Bytes, pulse: Arc<Pulse>, times: Option<Times>) -> Self {
         let phase = if prefix.is_empty() { Phase::Waiting } else { Phase::Head(0) };
-        let (mut lines, mut prefix) = (Lines::default(), BytesMut::from(prefix));
+        let (mut framing, mut prefix) = (RequestFraming::default(), BytesMut::from(prefix));
         if times.is_some() {
-            lines.read(&mut prefix, Some(0));
+            framing.check(&mut prefix);
         }
         let mut guarded =
-            Self { inner, prefix: prefix.freeze(), pulse, times, phase, lines, due: None, timer: None, lingered: 0 };
+            Self { inner, prefix: prefix.freeze(), pulse, times, phase, framing, due: None, timer: None, lingered: 0 };
         if let Some(times) = times {
             // The first head has its time from the accept on, sent or not (fault A02).
-            guarded.arm(times.head);
+            guarded.arm_at(times.first);
         }
         guarded
     }
 
     fn arm(&mut self, time: Duration) {
-        let due = Instant::now() + time;
+        self.arm_at(Instant::now() + time);
+    }
+
+    fn arm_at(&mut self, due: Instant) {
         self.due = Some(due);
         match &mut self.timer {
             Some(timer) if timer.deadline() <= due => {}
@@ -153,8 +158,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
         let polled = Pin::new(&mut this.inner).poll_read(cx, buffer);
         let read = matches!(polled, Poll::Ready(Ok(()))) && buffer.filled().len() > before;
         if read && this.times.is_some() {
-            let head = (!this.pulse.is_busy()).then(|| this.pulse.served());
-            this.lines.read(&mut buffer.filled_mut()[before..], head);
+            this.framing.check(&mut buffer.filled_mut()[before..]);
         }
         this.keep_time(read, cx)?;
         polled
@@ -215,7 +219,10 @@ mod tests {
 
     use super::*;
 
-    const TIMES: Times = Times { head: Duration::from_secs(10), idle: Duration::from_secs(120) };
+    fn times() -> Times {
+        let head = Duration::from_secs(10);
+        Times { first: Instant::now() + head, head, idle: Duration::from_secs(120) }
+    }
 
     async fn error_of(guarded: &mut Guarded<tokio::io::DuplexStream>) -> (io::ErrorKind, Duration) {
         let began = Instant::now();
@@ -232,7 +239,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a02_a_silent_connection_is_closed_when_its_head_is_due() {
         let (_client, server) = duplex(64);
-        let mut guarded = Guarded::new(server, Bytes::new(), Arc::default(), Some(TIMES));
+        let mut guarded = Guarded::new(server, Bytes::new(), Arc::default(), Some(times()));
         let (kind, after) = error_of(&mut guarded).await;
         assert_eq!((kind, after.as_secs()), (io::ErrorKind::TimedOut, 10));
     }
@@ -240,7 +247,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a01_dripping_a_head_gives_no_more_time() {
         let (mut client, server) = duplex(64);
-        let mut guarded = Guarded::new(server, Bytes::new(), Arc::default(), Some(TIMES));
+        let mut guarded = Guarded::new(server, Bytes::new(), Arc::default(), Some(times()));
         let drip = tokio::spawn(async move {
             while client.write_all(b"x").await.is_ok() {
                 tokio::time::sleep(Duration::from_secs(5)).await;
@@ -252,10 +259,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a01_what_was_read_of_the_first_head_before_gives_no_more_time() {
+        let (_client, server) = duplex(64);
+        let times = times();
+        tokio::time::advance(Duration::from_secs(9)).await;
+        let mut guarded = Guarded::new(server, Bytes::from_static(b"PRI * HTTP/2.0\r\n"), Arc::default(), Some(times));
+        let (kind, after) = error_of(&mut guarded).await;
+        assert_eq!((kind, after.as_secs()), (io::ErrorKind::TimedOut, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn an_answered_connection_may_idle_longer_and_a_busy_one_for_ever() {
         let (mut client, server) = duplex(64);
         let pulse = Arc::new(Pulse::default());
-        let mut guarded = Guarded::new(server, Bytes::new(), pulse.clone(), Some(TIMES));
+        let mut guarded = Guarded::new(server, Bytes::new(), pulse.clone(), Some(times()));
         client.write_all(b"head").await.unwrap();
         let mut buffer = [0; 64];
         assert_eq!(guarded.read(&mut buffer).await.unwrap(), 4);
@@ -272,7 +289,7 @@ mod tests {
         for busy_at_a_read in [false, true] {
             let (mut client, server) = duplex(64);
             let pulse = Arc::new(Pulse::default());
-            let mut guarded = Guarded::new(server, Bytes::new(), pulse.clone(), Some(TIMES));
+            let mut guarded = Guarded::new(server, Bytes::new(), pulse.clone(), Some(times()));
             client.write_all(b"head").await.unwrap();
             let mut buffer = [0; 64];
             assert_eq!(guarded.read(&mut buffer).await.unwrap(), 4);
@@ -291,7 +308,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a09_a_closing_connection_swallows_what_still_comes() {
         let (mut client, server) = duplex(16);
-        let mut guarded = Guarded::new(server, Bytes::from_static(b"already read"), Arc::default(), Some(TIMES));
+        let mut guarded = Guarded::new(server, Bytes::from_static(b"already read"), Arc::default(), Some(times()));
         let closing = tokio::spawn(async move { guarded.shutdown().await });
         client.write_all(&[b'x'; 1000]).await.unwrap();
         drop(client);

@@ -24,6 +24,10 @@ impl<S> WriteWatch<S> {
         Self { inner, most, timer: None, waits: false }
     }
 
+    pub(super) fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
     fn watch<T>(&mut self, polled: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.waits = false;

@@ -157,3 +157,29 @@ async fn a15_garbage_and_stalled_handshakes_are_closed_and_others_served() {
     let stream = connect(&world, &root, &[]).await.unwrap();
     list(&world, stream).await;
 }
+
+#[tokio::test]
+async fn a15_handshakes_of_a_few_addresses_that_go_nowhere_keep_no_other_out() {
+    let files = Files::new("silent");
+    let root = files.write();
+    let mut settings = settings();
+    settings.tls = Some(files.0.clone());
+    settings.limits.handshake_time = Duration::from_secs(3600);
+    settings.limits.handshakes = 16;
+    let world = World::open(settings).await;
+    let mut stalled = Vec::new();
+    for number in 0..32 {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        let own = format!("127.0.0.{}:0", 2 + number % 2);
+        socket.bind(own.parse().unwrap()).unwrap();
+        let mut stream = socket.connect(world.front.local_addr()).await.unwrap();
+        // Half of them say nothing at all, the others begin a handshake.
+        if number < 16 {
+            stream.write_all(&[0x16, 3, 1]).await.unwrap();
+        }
+        stalled.push(stream);
+    }
+    let stream = connect(&world, &root, &[]).await.unwrap();
+    list(&world, stream).await;
+    drop(stalled);
+}

@@ -55,6 +55,7 @@ pub(super) fn check(raw: Option<&RawLimits>, report: &mut Report) -> Limits {
         body_rate: raw.body_rate.map_or(d.body_rate, |size| size.0 as u64),
         body_rate_grace: time!(body_rate_grace),
         idle_time: time!(idle_time),
+        stall_time: d.stall_time,
         tcp_keepalive: time!(tcp_keepalive),
         tcp_user_timeout: time!(tcp_user_timeout),
         h2: h2(raw, &mut judge),
@@ -101,6 +102,7 @@ fn h2(raw: &RawLimits, judge: &mut Judge<'_>) -> H2Limits {
         ping: judge.time("h2_ping", raw.h2_ping.map(|time| time.0)).unwrap_or(d.ping),
         ping_timeout: judge.time("h2_ping_timeout", raw.h2_ping_timeout.map(|time| time.0)).unwrap_or(d.ping_timeout),
         age: judge.time("h2_age", raw.h2_age.map(|time| time.0)).unwrap_or(d.age),
+        last_streams: d.last_streams,
     }
 }
 
@@ -135,6 +137,7 @@ pub(super) fn replays(raw: Option<&RawLimits>, report: &mut Report) -> ReplayCap
         total: raw.replay_bytes.map_or(d.total, |size| size.0),
         per_session: raw.replay_bytes_per_session.map_or(d.per_session, |size| size.0),
         age: judge.time("replay_age", raw.replay_age.map(|time| time.0)).unwrap_or(d.age),
+        last_streams: d.last_streams,
     }
 }
 

@@ -1,0 +1,269 @@
+//! Where requests of HTTP/1.1 begin and end, followed byte by byte before the parser sees them.
+//!
+//! The parser is lenient where RFC 9112 allows it: a bare LF ends a line, a length beside chunks is dropped, two equal
+//! lengths are one, and `chunked` may be said twice. A proxy in front of weir may read the same bytes otherwise, and then the
+//! two see different requests in them (fault A07). The parser shows nothing of this afterwards. So the end of such a line is
+//! handed on as NUL, which the parser refuses with 400, and the connection ends.
+
+/// The longest line that may be one of those that frame a body.
+const LONGEST: usize = 256;
+
+/// Follows the requests of a connection, also of a client that does not wait for answers.
+#[derive(Debug, Default)]
+pub(super) struct RequestFraming {
+    state: State,
+    /// The byte before the next one.
+    last: u8,
+    /// The line so far has more than carriage returns.
+    filled: bool,
+    /// There was a line before this one, so that an empty one ends the head.
+    begun: bool,
+    /// The line, where it may be one that frames the body.
+    line: Vec<u8>,
+    framing: Option<Framing>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// Lines of a head.
+    #[default]
+    Head,
+    /// So many bytes of a body.
+    Body(u64),
+    /// The size of a chunk so far; `true` while it has only digits.
+    Size(u64, bool),
+    /// So many bytes of a chunk and its end.
+    Chunk(u64),
+    /// Lines after the last chunk.
+    Trailer,
+    /// What comes is refused by the parser, and the connection ends.
+    Refused,
+}
+
+/// What a head says of its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    Length(u64),
+    Chunked,
+}
+
+/// A head that two readers could understand differently.
+struct Doubtful;
+
+impl RequestFraming {
+    /// Looks at bytes that were just read.
+    pub(super) fn check(&mut self, bytes: &mut [u8]) {
+        let mut at = 0;
+        while at < bytes.len() {
+            at = match self.state {
+                State::Head => self.head(bytes, at),
+                State::Body(left) => {
+                    let part = part_of(left, bytes.len() - at);
+                    self.state = if part as u64 == left { State::Head } else { State::Body(left - part as u64) };
+                    at + part
+                }
+                State::Chunk(left) => {
+                    let part = part_of(left, bytes.len() - at);
+                    self.state =
+                        if part as u64 == left { State::Size(0, true) } else { State::Chunk(left - part as u64) };
+                    at + part
+                }
+                State::Size(size, digits) => {
+                    self.size(bytes[at], size, digits);
+                    at + 1
+                }
+                State::Trailer => {
+                    self.trailer(bytes[at]);
+                    at + 1
+                }
+                State::Refused => return,
+            };
+        }
+    }
+
+    /// The rest of a line of a head, or of these bytes; gives where it ends.
+    fn head(&mut self, bytes: &mut [u8], from: usize) -> usize {
+        let end = memchr::memchr(b'\n', &bytes[from..]).map(|length| from + length);
+        let part = &bytes[from..end.unwrap_or(bytes.len())];
+        self.keep(part);
+        self.filled |= part.iter().any(|byte| *byte != b'\r');
+        let before = part.last().copied().unwrap_or(self.last);
+        let Some(end) = end else {
+            self.last = before;
+            return bytes.len();
+        };
+        self.last = b'\n';
+        if before != b'\r' || self.line_ends().is_err() {
+            bytes[end] = 0;
+            self.state = State::Refused;
+        }
+        end + 1
+    }
+
+    /// Keeps a line that begins as one does that frames the body.
+    fn keep(&mut self, part: &[u8]) {
+        let first = if self.filled { self.line.first() } else { part.first() };
+        if matches!(first, Some(b'c' | b'C' | b't' | b'T')) && self.line.len() <= LONGEST {
+            self.line.extend_from_slice(&part[..part.len().min(LONGEST + 1)]);
+        }
+    }
+
+    fn line_ends(&mut self) -> Result<(), Doubtful> {
+        let (filled, begun) = (std::mem::take(&mut self.filled), self.begun);
+        if filled {
+            self.begun = true;
+            // The first line is the request's.
+            let said = if begun { self.said() } else { Ok(()) };
+            self.line.clear();
+            return said;
+        }
+        self.line.clear();
+        if begun {
+            self.begun = false;
+            self.state = match self.framing.take() {
+                None | Some(Framing::Length(0)) => State::Head,
+                Some(Framing::Length(length)) => State::Body(length),
+                Some(Framing::Chunked) => State::Size(0, true),
+            };
+        }
+        Ok(())
+    }
+
+    /// Takes what the line says of the body; only one line may.
+    fn said(&mut self) -> Result<(), Doubtful> {
+        let Some(colon) = memchr::memchr(b':', &self.line) else { return Ok(()) };
+        let (name, value) = (&self.line[..colon], self.line[colon + 1..].trim_ascii());
+        let framing = if name.eq_ignore_ascii_case(b"content-length") {
+            let digits = std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+            Framing::Length(digits.and_then(|text| text.parse().ok()).ok_or(Doubtful)?)
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            if !value.eq_ignore_ascii_case(b"chunked") {
+                return Err(Doubtful);
+            }
+            Framing::Chunked
+        } else {
+            return Ok(());
+        };
+        let is_first = self.framing.replace(framing).is_none();
+        if is_first && self.line.len() <= LONGEST { Ok(()) } else { Err(Doubtful) }
+    }
+
+    /// The parser refuses what is no size.
+    fn size(&mut self, byte: u8, size: u64, digits: bool) {
+        let digit = (byte as char).to_digit(16).filter(|_| digits);
+        self.state = match (byte, digit) {
+            (b'\n', _) if size == 0 => State::Trailer,
+            // The chunk, and its CR and LF.
+            (b'\n', _) => size.checked_add(2).map_or(State::Refused, State::Chunk),
+            (_, Some(digit)) => {
+                let size = size.checked_mul(16).and_then(|size| size.checked_add(u64::from(digit)));
+                size.map_or(State::Refused, |size| State::Size(size, true))
+            }
+            (_, None) => State::Size(size, false),
+        };
+        (self.last, self.filled) = (byte, false);
+    }
+
+    fn trailer(&mut self, byte: u8) {
+        let ends_line = byte == b'\n' && self.last == b'\r';
+        if ends_line && !self.filled {
+            self.state = State::Head;
+        }
+        self.filled = !ends_line && (self.filled || byte != b'\r');
+        self.last = byte;
+    }
+}
+
+fn part_of(left: u64, have: usize) -> usize {
+    usize::try_from(left).map_or(have, |left| left.min(have))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is handed on of these reads.
+    fn handed_on(reads: &[&str]) -> String {
+        let mut framing = RequestFraming::default();
+        let mut all = Vec::new();
+        for read in reads {
+            let mut bytes = read.as_bytes().to_vec();
+            framing.check(&mut bytes);
+            all.extend(bytes);
+        }
+        String::from_utf8_lossy(&all).into_owned()
+    }
+
+    const LENGTH: &str =
+        "POST /mcp HTTP/1.1\r\nHost: a\r\nContent-Length: 19\r\nX: b\r\n\r\n{\n\"body\": 1\n}\n\n\r\n\r\n";
+    const CHUNKS: &str = "POST /mcp HTTP/1.1\r\ntransfer-encoding:\tCHUNKED \r\nContent-Type: a\r\n\r\n\
+                          5;x=\"1\"\r\n{\n\n\n}\r\nA \r\n\n\n\n\nx\r\n\r\n\r\n\r\n0\r\nT: a\r\n\r\n";
+    const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\nTe: trailers\r\n\r\n";
+
+    fn pipelined() -> String {
+        [LENGTH, CHUNKS, GET, "\r\n", CHUNKS, LENGTH].concat()
+    }
+
+    #[test]
+    fn a07_good_requests_pass_however_they_are_cut() {
+        let good = pipelined();
+        for first in 0..good.len() {
+            let step = 1 + first % 7;
+            let (begin, mut rest) = good.split_at(first);
+            let mut reads = vec![begin];
+            while !rest.is_empty() {
+                let (part, next) = rest.split_at(step.min(rest.len()));
+                reads.push(part);
+                rest = next;
+            }
+            assert_eq!(handed_on(&reads), good, "cut at {first}, then every {step}");
+        }
+    }
+
+    #[test]
+    fn a07_a_bare_line_feed_in_any_head_becomes_nul() {
+        let good = pipelined();
+        let mut heads = Vec::new();
+        let mut from = 0;
+        for part in [LENGTH, CHUNKS, GET] {
+            heads.push((from, from + part.find("\r\n\r\n").unwrap_or(0) + 4));
+            from += part.len();
+        }
+        for (begin, end) in heads {
+            for (at, _) in good[begin..end].match_indices("\r\n") {
+                let at = begin + at;
+                let bare = format!("{}{}", &good[..at], &good[at + 1..]);
+                for cut in [0, begin, at, at + 1] {
+                    let seen = handed_on(&[&bare[..cut], &bare[cut..]]);
+                    assert_eq!(seen.as_bytes()[at], 0, "{bare:?} cut at {cut}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a07_two_words_about_a_body_are_one_too_many() {
+        let (length, chunked) = ("Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n");
+        let padded = format!("Content-Length:{}5\r\n", " ".repeat(300));
+        for lines in [
+            [length, length].concat(),
+            [length, chunked].concat(),
+            [chunked, length].concat(),
+            [chunked, chunked].concat(),
+            [length, "X: a\r\n", chunked].concat(),
+            "Content-Length: 5, 5\r\n".to_owned(),
+            "Content-Length: +5\r\n".to_owned(),
+            "Content-Length:\r\n".to_owned(),
+            "Transfer-Encoding: chunked, chunked\r\n".to_owned(),
+            "Transfer-Encoding: gzip, chunked\r\n".to_owned(),
+            padded,
+        ] {
+            for before in ["", LENGTH, CHUNKS] {
+                let sent = format!("{before}POST /mcp HTTP/1.1\r\nHost: a\r\n{lines}\r\n5\r\nabcde\r\n0\r\n\r\n{GET}");
+                let seen = handed_on(&[&sent]);
+                let nul = seen.find('\0').unwrap_or_else(|| panic!("{lines:?} pass"));
+                assert!(nul > before.len() && nul < before.len() + 40 + lines.len(), "{seen:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! How many TLS handshakes go on, altogether and from one network: silent ones of a few addresses must not shut TLS for
+//! the others.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The part of all handshakes that one network may have.
+const PART: usize = 8;
+
+/// The handshakes that go on.
+#[derive(Debug)]
+pub(super) struct Handshakes {
+    all: Arc<Semaphore>,
+    each: usize,
+    /// An entry for each network with a handshake that goes on or waits: the connections bound it.
+    networks: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
+}
+
+/// A handshake that goes on.
+#[derive(Debug)]
+pub(super) struct Handshake {
+    _all: OwnedSemaphorePermit,
+    _own: Network,
+}
+
+/// A network's handshakes, and the permit for one of them once there is one.
+#[derive(Debug)]
+struct Network {
+    handshakes: Arc<Handshakes>,
+    address: IpAddr,
+    semaphore: Option<Arc<Semaphore>>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Handshakes {
+    pub(super) fn new(most: usize) -> Arc<Self> {
+        let networks = Mutex::default();
+        Arc::new(Self { all: Arc::new(Semaphore::new(most)), each: (most / PART).max(1), networks })
+    }
+
+    /// Waits for a permit: first for one of the address's network, so that only as many wait for those of all.
+    pub(super) async fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Handshake> {
+        let address = network(address);
+        let semaphore = self.networks().entry(address).or_insert_with(|| Arc::new(Semaphore::new(self.each))).clone();
+        let mut own = Network { handshakes: self.clone(), address, semaphore: Some(semaphore.clone()), permit: None };
+        own.permit = semaphore.acquire_owned().await.ok();
+        let all = self.all.clone().acquire_owned().await.ok()?;
+        Some(Handshake { _all: all, _own: own })
+    }
+
+    fn networks(&self) -> MutexGuard<'_, HashMap<IpAddr, Arc<Semaphore>>> {
+        self.networks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.permit = None;
+        let mut networks = self.handshakes.networks();
+        self.semaphore = None;
+        // Whoever goes on or waits there has a share; new shares are made under the lock.
+        if networks.get(&self.address).is_some_and(|semaphore| Arc::strong_count(semaphore) == 1) {
+            networks.remove(&self.address);
+        }
+    }
+}
+
+/// The address itself, or the /64 of IPv6: so many addresses anybody has.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a16_one_network_has_its_part_of_the_handshakes_and_waits_for_more() {
+        let handshakes = Handshakes::new(16);
+        let own: IpAddr = "2001:db8::1".parse().unwrap();
+        let beside: IpAddr = "2001:db8::2".parse().unwrap();
+        let other: IpAddr = "192.0.2.1".parse().unwrap();
+        let first = handshakes.enter(own).await.unwrap();
+        let second = handshakes.enter(beside).await.unwrap();
+        let mut third = Box::pin(handshakes.enter(own));
+        assert!(third.as_mut().now_or_never().is_none());
+        drop(handshakes.enter(other).await.unwrap());
+        assert_eq!(handshakes.networks().len(), 1);
+        drop(first);
+        let third = third.await.unwrap();
+        drop((second, third));
+        assert_eq!(handshakes.networks().len(), 0);
+    }
+}
