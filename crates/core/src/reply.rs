@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use tokio::time::Instant;
 use weir_wire::log_level::LogLevel;
 use weir_wire::method::Method;
 
@@ -106,7 +107,10 @@ pub trait ReplySource: Send {
 }
 
 /// The answer to a call, as it happens. It ends exactly once.
-pub struct Reply(State);
+pub struct Reply {
+    state: State,
+    until: Option<Instant>,
+}
 
 enum State {
     Ended(End),
@@ -118,34 +122,34 @@ impl Reply {
     /// A reply that is already over: the usual case of a small result.
     #[must_use]
     pub fn ended(end: impl Into<End>) -> Self {
-        Self(State::Ended(end.into()))
+        Self { state: State::Ended(end.into()), until: None }
     }
 
     /// A reply whose events come from `source`.
     #[must_use]
     pub fn live(source: impl ReplySource + 'static) -> Self {
-        Self(State::Live(Box::new(source)))
+        Self { state: State::Live(Box::new(source)), until: None }
     }
 
     /// True if the next event is at hand and is the end.
     #[must_use]
     pub fn is_ended(&self) -> bool {
-        matches!(self.0, State::Ended(_))
+        matches!(self.state, State::Ended(_))
     }
 
     /// The next event, or `None` after the end.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        match std::mem::replace(&mut self.0, State::Over) {
+        match std::mem::replace(&mut self.state, State::Over) {
             State::Over => Poll::Ready(None),
             State::Ended(end) => Poll::Ready(Some(Event::End(end))),
             State::Live(mut source) => match source.poll_event(cx) {
                 Poll::Pending => {
-                    self.0 = State::Live(source);
+                    self.state = State::Live(source);
                     Poll::Pending
                 }
                 Poll::Ready(end @ Event::End(_)) => Poll::Ready(Some(end)),
                 Poll::Ready(event) => {
-                    self.0 = State::Live(source);
+                    self.state = State::Live(source);
                     Poll::Ready(Some(event))
                 }
             },
@@ -160,21 +164,36 @@ impl Reply {
     /// Passes every event through `change`, for layers that look at a reply on its way.
     #[must_use]
     pub fn map(self, mut change: impl FnMut(Event) -> Event + Send + 'static) -> Self {
-        match self.0 {
-            State::Over => self,
+        let until = self.until;
+        let changed = match self.state {
+            State::Over => Self { state: State::Over, until },
             State::Ended(end) => match change(Event::End(end)) {
                 Event::End(end) => Self::ended(end),
                 // A layer that turns the end into a note would leave the reply without one.
-                Event::Note(_) | Event::Ask(_) => Self(State::Over),
+                Event::Note(_) | Event::Ask(_) => Self { state: State::Over, until },
             },
             State::Live(inner) => Self::live(Mapped { inner, change }),
-        }
+        };
+        Self { until, ..changed }
+    }
+
+    /// The same reply, whose call ends at this time at the latest.
+    #[must_use]
+    pub fn due(self, until: Instant) -> Self {
+        Self { until: Some(until), ..self }
+    }
+
+    /// When the call ends at the latest, where that is known: whoever passes the reply on and is held up may not keep it
+    /// longer.
+    #[must_use]
+    pub fn until(&self) -> Option<Instant> {
+        self.until
     }
 }
 
 impl fmt::Debug for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &self.state {
             State::Ended(end) => f.debug_tuple("Ended").field(end).finish(),
             State::Live(_) => f.write_str("Live"),
             State::Over => f.write_str("Over"),

@@ -16,6 +16,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use tokio::time::Instant;
+
 use crate::admit::{Admitted, Authenticated, Gates, Parts, admit};
 use crate::ask::Ask;
 use crate::call::{AsTask, AskedBy, Call, Resume, SessionKey};
@@ -155,6 +157,7 @@ impl Router {
         let endpoint = self.catalog.endpoint(&call.endpoint);
         let own = endpoint.as_ref().and_then(|endpoint| endpoint.deadlines);
         let deadlines = own.map_or(item.terms.deadlines, |own| item.terms.deadlines.cut(own));
+        let until = Instant::now() + deadlines.hard;
         let mut way = Way::of(endpoint.as_deref(), &item, &call);
         let (call, kept) = match self.as_task(&principal, &call, &item) {
             Ok(None) => (call, false),
@@ -194,7 +197,7 @@ impl Router {
             (None, AskedBy::Requests) => reply,
             (None, AskedBy::Rounds) => unasked(reply),
         };
-        record.on(if kept { tasks::gathered(reply) } else { reply }, way)
+        record.on(if kept { tasks::gathered(reply) } else { reply }, way).due(until)
     }
 
     /// A call of nothing that its sender can see. It is on record like every other refusal.

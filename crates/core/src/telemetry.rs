@@ -112,7 +112,7 @@ instruments! {
     parked: UpDownCounter<i64> = i64_up_down_counter("weir.parked", "{call}", [], "Calls that wait at their upstream for input of a client that was told so"),
     connections: UpDownCounter<i64> = i64_up_down_counter("weir.connections", "{connection}", [], "Open client connections"),
     connections_closed: Counter<u64> = u64_counter("weir.connections.closed", "{connection}", ["reason"], "Client connections that weir closed or refused"),
-    streams_reset: Counter<u64> = u64_counter("weir.streams.reset", "{stream}", ["reason"], "Streams of HTTP/2 that weir reset: `window`, the client granted none for 30 s; `waiting`, too much waited for the client of the connection"),
+    streams_reset: Counter<u64> = u64_counter("weir.streams.reset", "{stream}", ["reason"], "Streams of HTTP/2 that weir reset: `window`, the client granted none for 30 s; `deadline`, it read for longer than its call may last; `waiting`, too much waited for the client of the connection"),
     refusals: Counter<u64> = u64_counter("weir.refusals", "{request}", ["reason"], "Requests refused before they were decoded"),
     unexpected_responses: Counter<u64> = u64_counter("weir.unexpected_responses", "{message}", [], "Responses from clients to nothing weir asked"),
     deprecated: Counter<u64> = u64_counter("weir.deprecated.uses", "{use}", ["feature"], "Uses of what the specification has deprecated: `http_sse` (a stream opened), `logging` (a log level wanted), `roots`, `sampling` (a question passed on), `include_context`"),

@@ -11,6 +11,7 @@ use h2::RecvStream;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use tokio::time::Instant;
 
 use crate::meters::Meters;
 use crate::told::Told;
@@ -79,11 +80,13 @@ pub(crate) struct Labels {
     pub(crate) meters: Option<Arc<Meters>>,
     /// What is told of it.
     pub(crate) span: Option<Told>,
+    /// When its call ends at the latest, however slowly the client reads.
+    pub(crate) until: Option<Instant>,
 }
 
 impl Labels {
     /// Nothing is known of the request.
-    pub(crate) const NONE: Self = Self { method: "none", era: "none", meters: None, span: None };
+    pub(crate) const NONE: Self = Self { method: "none", era: "none", meters: None, span: None, until: None };
 }
 
 /// The body, and what it answers.

@@ -317,7 +317,9 @@ pub(crate) async fn answer(asked: Asked, mut owned: Owned) -> Answer {
                 Ready::Message(said) => said.answer(),
                 Ready::Stream(results) => {
                     let counted = results.counted();
-                    answer::counted_later(answer::json_body(StatusCode::OK, Body::new(*results)), counted)
+                    let mut body = Body::new(*results);
+                    body.labels.until = owned.until();
+                    answer::counted_later(answer::json_body(StatusCode::OK, body), counted)
                 }
             };
             answer.headers_mut().extend(challenge.map(|challenge| (header::WWW_AUTHENTICATE, challenge)));
@@ -330,12 +332,14 @@ pub(crate) async fn answer(asked: Asked, mut owned: Owned) -> Answer {
         Ok(Step::Event(Event::Ask(_))) | Err(_) => None,
     };
     let keeping = asked.resumable.and_then(|session| Keeping::begin(session, &asked));
+    let until = owned.until();
     let events = events::Events::new(asked, owned, first);
     let counted = events.counted();
-    let body = match keeping {
+    let mut body = match keeping {
         Some(keeping) => Body::new(keeping.keep(events)),
         None => Body::new(events),
     };
+    body.labels.until = until;
     answer::counted_later(answer::events(body), counted)
 }
 

@@ -117,6 +117,13 @@ pub(crate) struct Followed {
     ending: Ending,
 }
 
+impl Followed {
+    /// When the call ends at the latest, where that is known.
+    pub(crate) fn until(&self) -> Option<tokio::time::Instant> {
+        self.ending.labels.until
+    }
+}
+
 impl http_body::Body for Followed {
     type Data = Bytes;
     type Error = Broken;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::port::Fut;
 use weir_core::reply::NoteKind;
@@ -20,6 +21,8 @@ use crate::stack::Shared;
 pub(crate) struct Running {
     stage: Stage,
     asker: Option<Box<Asker>>,
+    /// When the call ends at the latest.
+    until: Option<Instant>,
 }
 
 enum Stage {
@@ -43,7 +46,7 @@ pub(crate) enum Said {
 impl Running {
     /// A call whose client cannot be asked while it runs.
     pub(crate) fn new(asking: Fut<'static, Reply>) -> Self {
-        Self { stage: Stage::Asking(asking), asker: None }
+        Self { stage: Stage::Asking(asking), asker: None, until: None }
     }
 
     /// The same with what asks its client.
@@ -59,6 +62,7 @@ impl Running {
             match &mut self.stage {
                 Stage::Asking(asking) => {
                     let reply = std::task::ready!(asking.as_mut().poll(cx));
+                    self.until = reply.until();
                     self.stage = Stage::Answering(reply);
                 }
                 Stage::Answering(reply) => {
@@ -179,6 +183,11 @@ impl Owned {
             Some(Said::Message(message)) => Step::Message(message),
             None => Step::Cancelled,
         })
+    }
+
+    /// When the call ends at the latest, where that is known. A call that asks its client may be made again.
+    pub(crate) fn until(&self) -> Option<Instant> {
+        self.running.as_ref().filter(|running| running.asker.is_none()).and_then(|running| running.until)
     }
 
     pub(crate) async fn next(&mut self) -> Step {

@@ -53,8 +53,8 @@ struct Context {
 }
 
 impl Peer {
-    fn new(address: IpAddr) -> Self {
-        Self { address, certificate: None, pulse: Arc::default(), secure: false, http2: None }
+    fn new(address: IpAddr, pulse: Arc<Pulse>) -> Self {
+        Self { address, certificate: None, pulse, secure: false, http2: None }
     }
 }
 
@@ -67,12 +67,13 @@ enum Version {
 /// Serves one accepted connection to its end.
 pub(super) async fn serve(stream: TcpStream, address: IpAddr, listening: Arc<Listening>) {
     let limits = listening.stack.load().limits().clone();
-    let stream = WriteWatch::new(stream, limits.stall_time);
+    let pulse = Arc::<Pulse>::default();
+    let stream = WriteWatch::new(stream, limits.stall_time, pulse.clone());
     let context = Context { listening, limits };
     let ended = match context.listening.acceptor() {
         // Boxed one by one: a task keeps room for the largest state it may ever be in, and most connections are never in it.
-        None => Box::pin(context.clear(stream, address)).await,
-        Some(acceptor) => Box::pin(context.secure(stream, address, acceptor)).await,
+        None => Box::pin(context.clear(stream, Peer::new(address, pulse))).await,
+        Some(acceptor) => Box::pin(context.secure(stream, Peer::new(address, pulse), acceptor)).await,
     };
     if let Err(error) = ended {
         tracing::debug!(peer = %address, %error, "connection ended early");
@@ -81,20 +82,20 @@ pub(super) async fn serve(stream: TcpStream, address: IpAddr, listening: Arc<Lis
 
 impl Context {
     /// Clear text: HTTP/2 only by prior knowledge, seen by its preface.
-    async fn clear(&self, mut stream: WriteWatch<TcpStream>, address: IpAddr) -> Ended {
+    async fn clear(&self, mut stream: WriteWatch<TcpStream>, peer: Peer) -> Ended {
         let due = Instant::now() + self.limits.head_time;
         let Ok(first) = timeout_at(due, first_bytes(&mut stream)).await else {
             closed("head_timeout");
             return Ok(());
         };
         let (prefix, version) = first?;
-        self.run(stream, (prefix, due), version, Peer::new(address)).await
+        self.run(stream, (prefix, due), version, peer).await
     }
 
     /// TLS: the version is what both sides agreed on by ALPN.
-    async fn secure(&self, stream: WriteWatch<TcpStream>, address: IpAddr, acceptor: TlsAcceptor) -> Ended {
+    async fn secure(&self, stream: WriteWatch<TcpStream>, peer: Peer, acceptor: TlsAcceptor) -> Ended {
         let end = Instant::now() + self.limits.handshake_time;
-        let Ok(permit) = timeout_at(end, self.permit(&stream, address)).await else {
+        let Ok(permit) = timeout_at(end, self.permit(&stream, peer.address)).await else {
             closed("too_many_handshakes");
             return Ok(());
         };
@@ -107,7 +108,7 @@ impl Context {
         let version = if stream.get_ref().1.alpn_protocol() == Some(b"h2") { Version::Two } else { Version::One };
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let certificate = shown.map(|leaf| Arc::from(leaf.as_ref()));
-        let peer = Peer { certificate, secure: true, ..Peer::new(address) };
+        let peer = Peer { certificate, secure: true, ..peer };
         let due = Instant::now() + self.limits.head_time;
         self.run(stream, (Bytes::new(), due), version, peer).await
     }
@@ -175,7 +176,13 @@ impl Service<Request<Incoming>> for PerRequest {
         // Each request runs on the stack of its own begin, whatever is reloaded meanwhile.
         let stack = self.listening.stack.load_full();
         let peer = self.peer.clone();
-        Box::pin(stack.serve(request.map(RequestBody::http1), peer))
+        let pulse = peer.pulse.clone();
+        Box::pin(async move {
+            // One answer is sent at a time: this begins when the last one is over.
+            let served = stack.serve(request.map(RequestBody::http1), peer).await;
+            pulse.set_until(served.as_ref().ok().and_then(|answer| answer.body().until()));
+            served
+        })
     }
 }
 type Serving = Pin<Box<dyn Future<Output = Result<Served, Infallible>> + Send>>;

@@ -1,13 +1,17 @@
 //! Whether a connection is answering requests or waiting for one: what its timers go by.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::time::Instant;
 
 /// Counts a connection's requests from the parsed head to the end of the answer's body.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
     busy: AtomicUsize,
     served: AtomicUsize,
+    /// By when the answer that is being sent is to be over, of HTTP/1.1.
+    until: Mutex<Option<Instant>>,
 }
 
 /// One request being answered; over when dropped.
@@ -25,6 +29,16 @@ impl Pulse {
     /// True while any request is being answered.
     pub(crate) fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Acquire) > 0
+    }
+
+    /// The answer that is being sent is to be over by then.
+    pub(crate) fn set_until(&self, until: Option<Instant>) {
+        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    }
+
+    /// By when what is being sent is to be over.
+    pub(crate) fn until(&self) -> Option<Instant> {
+        *self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Requests begun so far.

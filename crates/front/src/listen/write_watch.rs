@@ -1,27 +1,32 @@
-//! A socket that fails once its client has taken nothing of what waits for it for too long.
+//! A socket that fails once its client has taken nothing of what waits for it for too long, or an answer later than its call
+//! may last.
 
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::pulse::Pulse;
+
 /// `inner`, whose writes fail once one of them has stood still for `most`. It stands below TLS, which takes more than it
 /// has sent.
 pub(super) struct WriteWatch<S> {
     inner: S,
     most: Duration,
+    pulse: Arc<Pulse>,
     timer: Option<Pin<Box<Sleep>>>,
     /// A write waits since the timer was set.
     waits: bool,
 }
 
 impl<S> WriteWatch<S> {
-    pub(super) fn new(inner: S, most: Duration) -> Self {
-        Self { inner, most, timer: None, waits: false }
+    pub(super) fn new(inner: S, most: Duration, pulse: Arc<Pulse>) -> Self {
+        Self { inner, most, pulse, timer: None, waits: false }
     }
 
     pub(super) fn get_ref(&self) -> &S {
@@ -36,7 +41,8 @@ impl<S> WriteWatch<S> {
         let most = self.most;
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(most)));
         if !std::mem::replace(&mut self.waits, true) {
-            timer.as_mut().reset(Instant::now() + most);
+            let stalled = Instant::now() + most;
+            timer.as_mut().reset(self.pulse.until().map_or(stalled, |until| stalled.min(until)));
         }
         if timer.as_mut().poll(cx).is_pending() {
             return Poll::Pending;
@@ -92,7 +98,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a12_a_write_that_stands_still_fails_and_a_slow_one_does_not() {
         let (mut client, server) = duplex(16);
-        let mut watched = WriteWatch::new(server, MOST);
+        let mut watched = WriteWatch::new(server, MOST, Arc::default());
         let slow = tokio::spawn(async move {
             for _ in 0..4 {
                 tokio::time::sleep(Duration::from_secs(20)).await;
@@ -106,5 +112,26 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(began.elapsed(), Duration::from_secs(4 * 20) + MOST);
         drop(slow.await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a12_a_client_that_reads_slowly_has_no_longer_than_the_call() {
+        let (mut client, server) = duplex(16);
+        let pulse = Arc::<Pulse>::default();
+        let began = Instant::now();
+        pulse.set_until(Some(began + Duration::from_secs(100)));
+        let mut watched = WriteWatch::new(server, MOST, pulse);
+        let slow = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_secs(20)).await;
+                if client.read_exact(&mut [0; 8]).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let error = watched.write_all(&[0; 1000]).await.unwrap_err();
+        assert_eq!((error.kind(), began.elapsed()), (io::ErrorKind::TimedOut, Duration::from_secs(100)));
+        drop(watched);
+        slow.await.unwrap();
     }
 }

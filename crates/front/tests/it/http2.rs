@@ -255,3 +255,20 @@ async fn a11_more_headers_than_may_be_are_431_and_the_connection_goes_on() {
     let good = ask(&world, &mut client, "tools/list", json!({})).await;
     assert_eq!(client.response(good).await.unwrap().0, 200);
 }
+
+#[tokio::test]
+async fn d09_a_listener_that_reads_nothing_is_ended_and_those_beside_it_hear_what_they_want() {
+    let world = World::open(impatient()).await;
+    let (mut deaf, mut good) = (connect(&world, 0).await, connect(&world, 1 << 16).await);
+    let unread = listen(&world, &mut deaf).await;
+    let read = listen(&world, &mut good).await;
+    good.until(|frame| frame.stream == read && frame.kind == DATA).await.unwrap();
+    let reset = deaf.until(|frame| matches!(frame.kind, RST_STREAM | GOAWAY)).await.unwrap();
+    assert_eq!((reset.stream, reset.error_code()), (unread, Some(CANCEL)));
+    // Its connection may listen again, and reads this time.
+    let again = listen(&world, &mut deaf).await;
+    deaf.grant(again, 1 << 16).await.unwrap();
+    let told = deaf.until(|frame| frame.stream == again && frame.kind != HEADERS).await.unwrap();
+    assert_eq!(told.kind, DATA, "{told:?}");
+    others_are_served(&world).await;
+}

@@ -46,8 +46,8 @@ impl Connections {
         let entry = Arc::new(Entry { address, busy: AtomicUsize::new(0), end: CancellationToken::new() });
         let mut open = self.open();
         if open.len() >= self.most {
-            let gone = open.remove(expendable(&open)?);
-            gone.end.cancel();
+            let at = expendable(&open)?;
+            open.remove(at).end.cancel();
         }
         open.push(entry.clone());
         Some(Connection { connections: self.clone(), entry })

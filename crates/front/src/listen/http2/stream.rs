@@ -13,7 +13,7 @@ use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderValue, Request, Response, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 
 use super::super::connection::Peer;
 use super::super::reset;
@@ -62,7 +62,7 @@ pub(super) async fn serve(
     if ends {
         return;
     }
-    let mut sending = Sending { stream, window, flow, stall_time };
+    let mut sending = Sending { stream, window, flow, stall_time, until: body.until() };
     if let Err(Unsent::Reset(reason)) = sending.all(body, share.flatten()).await {
         sending.stream.send_reset(reason);
     }
@@ -117,6 +117,8 @@ struct Sending {
     window: StreamWindow,
     flow: Arc<Flow>,
     stall_time: Duration,
+    /// When the call ends at the latest, however slowly the client reads.
+    until: Option<Instant>,
 }
 
 impl Sending {
@@ -185,7 +187,11 @@ impl Sending {
     /// How much may be sent now. A stream whose own window stays used up is reset; where it is the connection's, the
     /// connection's task sees to it.
     async fn capacity(&mut self) -> Result<usize, Unsent> {
-        let (stream, stall_time) = (&mut self.stream, self.stall_time);
+        let (stream, stall_time, until) = (&mut self.stream, self.stall_time, self.until);
+        let due = move || {
+            let stalled = Instant::now() + stall_time;
+            until.map_or(stalled, |until| stalled.min(until))
+        };
         let mut stalled = None;
         loop {
             let waited = poll_fn(|cx| {
@@ -197,7 +203,7 @@ impl Sending {
                         Poll::Ready(Some(Ok(_))) => {}
                         Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Err(Unsent::Gone)),
                         Poll::Pending => {
-                            let stalled = stalled.get_or_insert_with(|| Box::pin(sleep(stall_time)));
+                            let stalled = stalled.get_or_insert_with(|| Box::pin(sleep_until(due())));
                             return stalled.as_mut().poll(cx).map(|()| Ok(None));
                         }
                     }
@@ -206,13 +212,17 @@ impl Sending {
             });
             match waited.await? {
                 Some(capacity) => return Ok(capacity),
+                None if until.is_some_and(|until| until <= Instant::now()) => {
+                    reset("deadline");
+                    return Err(Unsent::Reset(Reason::CANCEL));
+                }
                 None if self.window.is_exhausted() => {
                     reset("window");
                     return Err(Unsent::Reset(Reason::CANCEL));
                 }
                 None => {
                     if let Some(stalled) = &mut stalled {
-                        stalled.as_mut().reset(Instant::now() + stall_time);
+                        stalled.as_mut().reset(due());
                     }
                 }
             }

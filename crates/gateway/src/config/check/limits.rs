@@ -137,7 +137,6 @@ pub(super) fn replays(raw: Option<&RawLimits>, report: &mut Report) -> ReplayCap
         total: raw.replay_bytes.map_or(d.total, |size| size.0),
         per_session: raw.replay_bytes_per_session.map_or(d.per_session, |size| size.0),
         age: judge.time("replay_age", raw.replay_age.map(|time| time.0)).unwrap_or(d.age),
-        last_streams: d.last_streams,
     }
 }
 
