@@ -2,17 +2,19 @@
 //! That is the upstream's own state, or a call that is parked on a replica, or the same call once more.
 //!
 //! Source: 2026-07-28, basic/patterns/mrtr: a state is attacker-controlled, so it is authenticated, and bound to the
-//! principal, the method, the arguments and an expiry.
+//! principal, the method, the arguments and an expiry. The seal is opened first, with what is at hand; only for a state that weir made
+//! are the arguments read and compared with the digest in it.
+
+mod digest;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{BufMut, BytesMut};
-use serde_json::Value;
 use weir_core::port::{Random, ReplicaId};
 use weir_core::seal::Sealer;
 use weir_core::{EndpointId, ParkedId, Principal, Resume};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// An upstream's own state.
 const UPSTREAM: u8 = b'U';
 /// A parked call: its replica and its name there.
@@ -57,8 +59,12 @@ impl Binding<'_> {
             purpose.extend_from_slice(&(part.len() as u64).to_be_bytes());
             purpose.extend_from_slice(part.as_bytes());
         }
-        purpose.extend_from_slice(canonical(self.arguments).as_bytes());
         purpose
+    }
+
+    /// A digest of the value of the arguments. Absent ones are an empty object.
+    fn digest(&self) -> [u8; digest::LENGTH] {
+        digest::of(self.arguments.unwrap_or(b"{}"))
     }
 }
 
@@ -71,7 +77,7 @@ pub fn seal(
     origin: &Origin,
     expires: SystemTime,
 ) -> String {
-    let mut plain = BytesMut::with_capacity(64);
+    let mut plain = BytesMut::with_capacity(96);
     plain.put_u8(VERSION);
     plain.put_u8(match origin.resume {
         Resume::Upstream(_) => UPSTREAM,
@@ -79,6 +85,7 @@ pub fn seal(
         Resume::Again => AGAIN,
     });
     plain.put_u64(expires.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()));
+    plain.put_slice(&binding.digest());
     match &origin.resume {
         Resume::Upstream(state) => plain.put_slice(state.as_bytes()),
         Resume::Parked(id) => {
@@ -99,7 +106,8 @@ pub fn open(sealer: &Sealer, binding: &Binding<'_>, text: &str, now: SystemTime)
     let [VERSION, kind, rest @ ..] = plain.as_slice() else { return Err(BadState) };
     let (expires, state) = rest.split_first_chunk::<8>().ok_or(BadState)?;
     let expires = UNIX_EPOCH.checked_add(Duration::from_secs(u64::from_be_bytes(*expires))).ok_or(BadState)?;
-    if now >= expires {
+    let (arguments, state) = state.split_first_chunk::<{ digest::LENGTH }>().ok_or(BadState)?;
+    if now >= expires || *arguments != binding.digest() {
         return Err(BadState);
     }
     match *kind {
@@ -117,16 +125,5 @@ pub fn open(sealer: &Sealer, binding: &Binding<'_>, text: &str, now: SystemTime)
     }
 }
 
-/// One spelling for arguments of one value: members sorted, white space gone (after RFC 8785; numbers keep the form
-/// serde_json gives them, which is one for each value).
-fn canonical(arguments: Option<&[u8]>) -> String {
-    let Some(arguments) = arguments else { return "{}".to_owned() };
-    match serde_json::from_slice::<Value>(arguments) {
-        // Whether its maps are sorted depends on what else is compiled in.
-        Ok(mut value) => {
-            value.sort_all_objects();
-            value.to_string()
-        }
-        Err(_) => String::from_utf8_lossy(arguments).into_owned(),
-    }
-}
+#[cfg(test)]
+mod tests;
