@@ -30,5 +30,6 @@ mod tails;
 mod timing;
 mod vanishing;
 
-use letter::{Letter, Row};
-pub(crate) use stage::{Stage, in_time};
+use letter::Row;
+pub use letter::{Letter, refused};
+pub use stage::{Stage, in_time, usual_tools};

@@ -9,10 +9,11 @@ use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::call::{AsTask, AskedBy, Trace};
 use weir_core::{Call, Resume};
 use weir_wire::method::{Method, OF_EXTENSION};
+use weir_wire::params::{NAMES, REF_NAMES};
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{ErrorObject, LogLevel, Revision, meta, scan};
 
-pub use mirror::{Given, disagreement, mirrored, mirrors, without_mirrors};
+pub use mirror::{Given, case_variant, disagreement, mirrored, mirrors, without_mirrors};
 
 /// What a modern request says of its sender, on every request.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +38,7 @@ pub fn modern_call(id: u64, call: &Call, native: &str, sender: &Sender<'_>) -> B
     // A client that is asked by requests gives no answers with its calls.
     let own = call.asked == AskedBy::Rounds && call.answers.is_none();
     let gathered = if own { named } else { "inputResponses" };
-    copy(&mut params, call.params.raw(), &[named, gathered, "_meta", "requestState", "task"]);
+    copy(&mut params, call.params.raw(), &[named, gathered, "_meta", "requestState", "task"], &NAMES);
     if let Some(answers) = &call.answers {
         params.raw("inputResponses", answers);
     }
@@ -54,7 +55,7 @@ pub fn modern_call(id: u64, call: &Call, native: &str, sender: &Sender<'_>) -> B
 fn modern_extension(id: u64, call: &Call, method: &str, sender: &Sender<'_>) -> Bytes {
     let mut params = BytesMut::with_capacity(call.params.raw().len() + 512);
     let mut object = ObjectWriter::new(&mut params);
-    copy(&mut object, call.params.raw(), &["_meta"]);
+    copy(&mut object, call.params.raw(), &["_meta"], &[]);
     object.with("_meta", |out| about(out, id, call, sender));
     object.end();
     weir_wire::write::request(&weir_wire::RequestId::from(id), method, Some(&params))
@@ -82,7 +83,8 @@ pub fn legacy_call(id: u64, call: &Call, native: &str, revision: Revision) -> By
     // Arguments chosen before are said with a completion from 2025-06-18 on.
     let context =
         if call.method == Method::CompletionComplete && revision < Revision::V2025_06_18 { "context" } else { named };
-    copy(&mut params, call.params.raw(), &[named, context, "_meta", "requestState", "inputResponses", "task"]);
+    let except = [named, context, "_meta", "requestState", "inputResponses", "task"];
+    copy(&mut params, call.params.raw(), &except, &NAMES);
     if let AsTask::Wanted { ttl_ms } = call.as_task {
         params.with("task", |out| {
             let mut task = ObjectWriter::new(out);
@@ -214,7 +216,7 @@ fn name(params: &mut ObjectWriter<'_>, call: &Call, native: &str) -> &'static st
             params.with("ref", |out| {
                 let mut reference = ObjectWriter::new(out);
                 reference.string(key, native);
-                copy(&mut reference, given, &[key]);
+                copy(&mut reference, given, &[key], &REF_NAMES);
                 reference.end();
             });
             "ref"
@@ -226,12 +228,16 @@ fn name(params: &mut ObjectWriter<'_>, call: &Call, native: &str) -> &'static st
     }
 }
 
-/// The members of `object` whose key is none of `except`, byte for byte.
-fn copy(to: &mut ObjectWriter<'_>, object: &[u8], except: &[&str]) {
+/// The members of `object` whose key is none of `except`. Those with a `known` name are written under exactly that name, all others byte
+/// for byte.
+fn copy(to: &mut ObjectWriter<'_>, object: &[u8], except: &[&str], known: &[&str]) {
     for member in scan::members(object) {
-        if !except.iter().any(|name| member.key.eq_str(name)) {
-            to.raw_member(member.key.raw(), &object[member.value]);
+        if except.iter().any(|name| member.key.eq_str(name)) {
+            continue;
         }
+        let known = known.iter().find(|name| member.key.is_escaped() && member.key.eq_str(name));
+        let key = known.map_or(member.key.raw(), |name| name.as_bytes());
+        to.raw_member(key, &object[member.value]);
     }
 }
 

@@ -11,8 +11,9 @@ use weir_core::{Call, CapabilityClass, EndpointId};
 use weir_era::lift::{self, Lifted};
 use weir_era::lower::{self, Sender};
 use weir_wire::Revision;
+use weir_wire::fold::equal;
 use weir_wire::method::Method;
-use weir_wire::params::Params;
+use weir_wire::params::{NAMES, Params};
 
 fn call(lifted: Lifted) -> Call {
     Call {
@@ -58,7 +59,7 @@ fn params_of(
 ) -> Value {
     let mut params: Map<String, Value> = more
         .iter()
-        .filter(|(key, _)| !OWN.contains(&key.as_str()))
+        .filter(|(key, _)| !OWN.contains(&key.as_str()) && !NAMES.iter().any(|name| *name != *key && equal(name, key)))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
     params.insert("name".into(), json!(name));

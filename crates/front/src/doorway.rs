@@ -52,7 +52,7 @@ pub(crate) async fn post(context: &Context, known: &Authenticated<()>, headers: 
     };
     match message {
         Message::Request(request) => {
-            let params = match Params::parse(request.params.as_ref()) {
+            let params = match Params::of(&request.method, request.params.as_ref()) {
                 Ok(params) => params,
                 Err(error) => {
                     let text = error.to_string();
@@ -69,6 +69,9 @@ pub(crate) async fn post(context: &Context, known: &Authenticated<()>, headers: 
             }
         }
         Message::Notification(notification) => {
+            if let Err(error) = Params::of(&notification.method, notification.params.as_ref()) {
+                return refuse(context, StatusCode::BAD_REQUEST, None, (code::INVALID_PARAMS, &error.to_string()));
+            }
             Box::pin(legacy::notification(context, known, headers, &notification)).await
         }
         Message::Response(response) => Box::pin(legacy::response(context, known, headers, response)).await,

@@ -349,7 +349,7 @@ async fn item_of_batch(
         Err(bad) => error(bad.id.as_ref(), bad.code, bad.text),
         Ok(Message::Request(request)) => {
             let id = request.id.clone();
-            match Params::parse(request.params.as_ref()) {
+            match Params::of(&request.method, request.params.as_ref()) {
                 Err(bad) => error(Some(&id), code::INVALID_PARAMS, bad.to_string()),
                 Ok(params) => match Span::begin(context, &request, &params, false) {
                     None => whole(context, known, opened, (request, params)).await,
@@ -358,6 +358,9 @@ async fn item_of_batch(
             }
         }
         Ok(Message::Notification(notification)) => {
+            if let Err(bad) = Params::of(&notification.method, notification.params.as_ref()) {
+                return error(None, code::INVALID_PARAMS, bad.to_string());
+            }
             heard(context, opened, &notification).await;
             None
         }

@@ -15,7 +15,14 @@ use crate::splitter::{ReplySplitter, Split, SplitCaps};
 use crate::sse::{Caps, Decoder, Event, EventDecoder, SseItem, StreamEncoder, write_event};
 use crate::{Incoming, Message, Params, header};
 
-const SMALL: Limits = Limits { max_depth: 32, max_tokens: 1000, max_number_len: 32, max_batch: 8, null_params: false };
+const SMALL: Limits = Limits {
+    max_depth: 32,
+    max_tokens: 1000,
+    max_number_len: 32,
+    max_batch: 8,
+    null_params: false,
+    ignore_case_variants: false,
+};
 
 /// Any body: no panic; what is accepted is JSON within the limits, and reads the same whoever reads it.
 pub fn envelope(data: &[u8]) {

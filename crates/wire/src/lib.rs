@@ -6,6 +6,7 @@
 
 pub mod code;
 pub mod error_object;
+pub mod fold;
 pub mod fuzzing;
 pub mod header;
 pub mod id;

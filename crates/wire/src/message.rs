@@ -10,6 +10,7 @@ use bytes::Bytes;
 use crate::error_object::ErrorObject;
 use crate::id::IdError;
 use crate::method::MethodName;
+use crate::params::ParamsError;
 use crate::scan::{self, Limits, ScanError};
 use crate::{RequestId, code};
 
@@ -82,7 +83,8 @@ impl Response {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct MessageError {
-    /// [`code::PARSE_ERROR`] or [`code::INVALID_REQUEST`].
+    /// [`code::PARSE_ERROR`], [`code::INVALID_REQUEST`], or [`code::INVALID_PARAMS`] for a name that differs from a known one in case
+    /// alone.
     pub code: i64,
     /// What is wrong and what to send instead; safe to show to the peer.
     pub text: String,
@@ -93,6 +95,10 @@ pub struct MessageError {
 impl MessageError {
     fn invalid(text: impl Into<String>, id: Option<RequestId>) -> Self {
         Self { code: code::INVALID_REQUEST, text: text.into(), id }
+    }
+
+    fn case_variant(name: &'static str, id: Option<RequestId>) -> Self {
+        Self { code: code::INVALID_PARAMS, text: ParamsError::case_variant(name).to_string(), id }
     }
 
     fn scan(error: ScanError, raw: &[u8]) -> Self {
@@ -131,7 +137,7 @@ impl Message {
     /// # Errors
     /// As [`Incoming::parse`]; an array is refused.
     pub fn parse(raw: Bytes, limits: &Limits) -> Result<Self, MessageError> {
-        let mut envelope = Envelope::default();
+        let mut envelope = Envelope { ignores_variants: limits.ignore_case_variants, ..Envelope::default() };
         let base = raw.as_ref();
         scan::check_members(base, limits, |member| envelope.note(&member))
             .map_err(|error| MessageError::scan(error, base))?;
@@ -145,9 +151,15 @@ impl Message {
     }
 }
 
-/// Where the members JSON-RPC knows stand. All others, case variants included, are unknown and ignored.
+/// The members of the envelope.
+const NAMES: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
+
+/// Where the members JSON-RPC knows stand. All others are unknown and ignored; a client's must not differ from these in case alone.
 #[derive(Default)]
 struct Envelope {
+    ignores_variants: bool,
+    /// The member that another one's name differs from in case alone.
+    variant: Option<&'static str>,
     jsonrpc: Option<Range<usize>>,
     id: Option<Range<usize>>,
     method: Option<Range<usize>>,
@@ -158,17 +170,21 @@ struct Envelope {
 
 impl Envelope {
     fn note(&mut self, member: &scan::Member<'_>) {
-        let names = ["jsonrpc", "id", "method", "params", "result", "error"];
         let slots =
             [&mut self.jsonrpc, &mut self.id, &mut self.method, &mut self.params, &mut self.result, &mut self.error];
-        if let Some((_, slot)) = names.into_iter().zip(slots).find(|(name, _)| member.key.eq_str(name)) {
+        if let Some((_, slot)) = NAMES.into_iter().zip(slots).find(|(name, _)| member.key.eq_str(name)) {
             *slot = Some(member.value.clone());
+        } else if !self.ignores_variants && self.variant.is_none() {
+            self.variant = member.key.variant_of(&NAMES);
         }
     }
 
     fn sort(self, raw: Bytes) -> Result<Message, MessageError> {
         let id = self.id.clone().map(|range| RequestId::from_json(&raw[range])).transpose();
         let known = id.as_ref().ok().cloned().flatten();
+        if let Some(name) = self.variant {
+            return Err(MessageError::case_variant(name, known));
+        }
         let refuse = |text: &str| Err(MessageError::invalid(text, known.clone()));
         let version = self.jsonrpc.clone().and_then(|range| scan::string(&raw[range]));
         if version.as_deref() != Some("2.0") {

@@ -2,6 +2,8 @@
 //!
 //! The typed view of a `_meta` object is [`crate::params::Meta`]; here are the names, and the rule which of them belong to one hop.
 
+use crate::fold;
+
 /// The modern revision of this request.
 pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 /// Name and version of the client (optional, self-reported).
@@ -39,6 +41,37 @@ pub fn is_owned_by_weir(key: &str) -> bool {
     OWNED_PREFIXES.iter().any(|prefix| key.starts_with(prefix)) || OWNED_KEYS.contains(&key)
 }
 
+/// The keys of one hop that some revision or weir defines.
+const NAMES: [&str; 13] = [
+    PROTOCOL_VERSION,
+    CLIENT_INFO,
+    CLIENT_CAPABILITIES,
+    LOG_LEVEL,
+    SERVER_INFO,
+    SUBSCRIPTION_ID,
+    RELATED_TASK,
+    PROGRESS_TOKEN,
+    TRACEPARENT,
+    TRACESTATE,
+    BAGGAGE,
+    WEIR_UPSTREAMS,
+    WEIR_ERROR,
+];
+
+/// The key of one hop, or the prefix of such keys, that `key` differs from in case alone ([`crate::fold`]). A server without regard to
+/// case would take it for a key that weir sets itself.
+#[must_use]
+pub fn variant_of_owned(key: &str) -> Option<&'static str> {
+    let name = NAMES.into_iter().find(|name| *name != key && fold::equal(name, key));
+    name.or_else(|| {
+        OWNED_PREFIXES.into_iter().find(|prefix| {
+            let end = key.char_indices().map(|(at, _)| at).chain([key.len()]).nth(prefix.len());
+            let head = end.map_or("", |end| &key[..end]);
+            head != *prefix && fold::equal(prefix, head)
+        })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,6 +97,25 @@ mod tests {
         for key in ["ui", "com.example/x", "progresstoken", "Traceparent", "io.modelcontextprotocol", "dev.weird/x", ""]
         {
             assert!(!is_owned_by_weir(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn keys_that_differ_in_case_alone_are_told_from_others() {
+        for name in NAMES {
+            assert_eq!(variant_of_owned(name), None, "{name}");
+            assert_eq!(variant_of_owned(&name.to_uppercase()), Some(name), "{name}");
+            assert_eq!(variant_of_owned(&name.replace('s', "\u{17f}")), name.contains('s').then_some(name), "{name}");
+            assert_eq!(variant_of_owned(&name.replace('k', "\u{212a}")), name.contains('k').then_some(name), "{name}");
+            assert_eq!(variant_of_owned(&name.replace('i', "\u{131}")), None, "{name}: a dotless i is another letter");
+            assert_eq!(variant_of_owned(&format!("{}x", name.to_uppercase())), {
+                OWNED_PREFIXES.into_iter().find(|prefix| name.starts_with(prefix))
+            });
+        }
+        assert_eq!(variant_of_owned("IO.modelcontextprotocol/new"), Some("io.modelcontextprotocol/"));
+        assert_eq!(variant_of_owned("dev.weir/anything"), None);
+        for other in ["", "ui", "com.example/ProgressToken", "Dev.weir", "dev.weiR\u{301}/x", "progress_token"] {
+            assert_eq!(variant_of_owned(other), None, "{other}");
         }
     }
 }

@@ -11,10 +11,41 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::method::{Method, MethodName};
 use crate::{LogLevel, scan, write};
 use slot::{Slot, level, object, place, text, token};
 
 pub use meta::Meta;
+
+/// Members that `params` of a client's requests and notifications have in any revision.
+pub const NAMES: [&str; 23] = [
+    "name",
+    "arguments",
+    "_meta",
+    "uri",
+    "taskId",
+    "cursor",
+    "level",
+    "protocolVersion",
+    "capabilities",
+    "clientInfo",
+    "notifications",
+    "requestId",
+    "progressToken",
+    "inputResponses",
+    "requestState",
+    "ref",
+    "argument",
+    "context",
+    "task",
+    "reason",
+    "progress",
+    "total",
+    "message",
+];
+
+/// Members of `params.ref` in any revision.
+pub const REF_NAMES: [&str; 4] = ["type", "name", "uri", "title"];
 
 /// A member that is not what it must be (-32602).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,6 +55,13 @@ pub struct ParamsError {
     pub member: &'static str,
     /// What it must be.
     pub expected: &'static str,
+}
+
+impl ParamsError {
+    /// Another member's name differs from this one's in case alone: a server without regard to case would take it for this one.
+    pub(crate) const fn case_variant(member: &'static str) -> Self {
+        Self { member, expected: "written exactly so: a member's name differs from it in case alone" }
+    }
 }
 
 /// The members of `params` that weir reads.
@@ -53,29 +91,57 @@ impl Params {
     /// Views a checked JSON object. Absent `params` are the same as empty ones: pass `None`.
     ///
     /// # Errors
-    /// When the value is not an object.
+    /// When the value is not an object, or a name in it or in its `_meta` differs from a known one in case alone.
     pub fn parse(raw: Option<&Bytes>) -> Result<Self, ParamsError> {
+        Self::checked(raw, &NAMES)
+    }
+
+    /// The same for the `params` of a message with this method. Those of an extension's method have no known names but in `_meta`; those
+    /// of a completion have some more in `ref`.
+    ///
+    /// # Errors
+    /// As [`Params::parse`].
+    pub fn of(method: &MethodName, raw: Option<&Bytes>) -> Result<Self, ParamsError> {
+        let params = Self::checked(raw, if method.known().is_some() { &NAMES } else { &[] })?;
+        if method.known() == Some(Method::CompletionComplete)
+            && let Some(range) = scan::find(&params.raw, "ref")
+            && let Some(name) = scan::members(&params.raw[range]).find_map(|member| member.key.variant_of(&REF_NAMES))
+        {
+            return Err(ParamsError::case_variant(name));
+        }
+        Ok(params)
+    }
+
+    fn checked(raw: Option<&Bytes>, names: &[&'static str]) -> Result<Self, ParamsError> {
         let raw = raw.cloned().unwrap_or_else(|| Bytes::from_static(b"{}"));
         if !scan::is_object(&raw) {
             return Err(ParamsError { member: "params", expected: "an object" });
         }
-        Ok(Self::view(raw))
+        let (view, variant) = Self::view(raw, names);
+        match variant.or_else(|| view.view.as_ref()?.variant()) {
+            Some(name) => Err(ParamsError::case_variant(name)),
+            None => Ok(view),
+        }
     }
 
     /// Those of a request about a task: its name and nothing else.
     #[must_use]
     pub fn of_task(name: &str) -> Self {
-        Self::view(write::task(name))
+        Self::view(write::task(name), &[]).0
     }
 
-    fn view(raw: Bytes) -> Self {
-        let mut view = Self::empty(raw.clone());
+    /// The view, and the first of `names` that a member's name differs from in case alone. Only members that are not in the table are
+    /// compared without regard to case: an ordinary request has none.
+    fn view(raw: Bytes, names: &[&'static str]) -> (Self, Option<&'static str>) {
+        let (mut view, mut variant) = (Self::empty(raw.clone()), None);
         for member in scan::members(&raw) {
-            place(&member, &mut view.table());
+            if !place(&member, &mut view.table()) {
+                variant = variant.or_else(|| member.key.variant_of(names));
+            }
         }
         let meta = object(&raw, view.meta, "_meta").ok().flatten();
         view.view = meta.map(|meta| Box::new(Meta::parse(meta)));
-        view
+        (view, variant)
     }
 
     fn empty(raw: Bytes) -> Self {

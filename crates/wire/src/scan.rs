@@ -30,22 +30,35 @@ pub struct Limits {
     pub max_batch: usize,
     /// Whether `"params": null` counts as no params: servers in languages with null send it.
     pub null_params: bool,
+    /// Whether members of the envelope whose names differ from those of JSON-RPC in case alone are ignored like other unknown members,
+    /// instead of refused.
+    pub ignore_case_variants: bool,
 }
 
 impl Limits {
     /// The depth no limit can exceed.
     pub const DEPTH_CEILING: u32 = 256;
 
+    /// Keys and values of a client's request.
+    pub const DEFAULT_TOKENS: u32 = 100_000;
+
     /// Bounds for what a configured upstream answers: as deep, but with room for very long lists.
     #[must_use]
     pub fn upstream() -> Self {
-        Self { max_tokens: 20_000_000, null_params: true, ..Self::default() }
+        Self { max_tokens: 20_000_000, null_params: true, ignore_case_variants: true, ..Self::default() }
     }
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_depth: 64, max_tokens: 100_000, max_number_len: 64, max_batch: 50, null_params: false }
+        Self {
+            max_depth: 64,
+            max_tokens: Self::DEFAULT_TOKENS,
+            max_number_len: 64,
+            max_batch: 50,
+            null_params: false,
+            ignore_case_variants: false,
+        }
     }
 }
 

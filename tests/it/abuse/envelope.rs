@@ -46,15 +46,10 @@ async fn b04_keys_that_only_look_like_others_mean_nothing_and_go_no_further() {
     let (headers, good) = text(&stage);
     // Beside the real ones they are unknown members of the envelope, which weir writes anew.
     for member in [
-        r#""Method":"tools/list""#,
-        r#""METHOD":"x""#,
         r#""method ":"x""#,
         r#""ｍethod":"x""#,
-        r#""Params":{"name":"smuggled"}"#,
-        "\"param\u{17f}\":{\"name\":\"smuggled\"}",
-        r#""Id":7"#,
-        r#""JSONRPC":"1.0""#,
-        r#""Result":{}"#,
+        "\"p\u{430}rams\":{}",
+        "\"\u{131}d\":7",
         r#""x-vendor":true"#,
         r#""":0"#,
     ] {
@@ -68,12 +63,12 @@ async fn b04_keys_that_only_look_like_others_mean_nothing_and_go_no_further() {
         assert_eq!(members, ["id", "jsonrpc", "method", "params"], "{member}");
     }
     // Instead of the real ones they leave a gap.
-    for (from, to) in [("\"method\"", "\"Method\""), ("\"jsonrpc\"", "\"Jsonrpc\""), ("\"method\"", "\"METHOD\"")] {
+    for (from, to) in [("\"method\"", "\"method \""), ("\"jsonrpc\"", "\"j\u{455}onrpc\"")] {
         let answer = stage.send(Method::POST, headers.clone(), good.replacen(from, to, 1)).await;
         refused(to, &answer, 400, -32600, &json!("the id"));
         stage.is_well(to).await;
     }
-    for (from, to) in [("\"name\":\"echo\"", "\"Name\":\"echo\""), ("\"params\"", "\"Params\"")] {
+    for (from, to) in [("\"name\":\"echo\"", "\"n\u{430}me\":\"echo\""), ("\"params\"", "\"params \"")] {
         let answer = stage.send(Method::POST, headers.clone(), good.replacen(from, to, 1)).await;
         assert_eq!(answer.status, 400, "{to}: {:?}", answer.body);
         assert_eq!(answer.last()["id"], "the id", "{to}");

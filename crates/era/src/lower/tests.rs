@@ -93,3 +93,31 @@ fn other_requests_are_well_formed() {
         weir_wire::Message::parse(sent, &weir_wire::Limits::default()).unwrap();
     }
 }
+
+#[test]
+fn known_members_go_on_under_their_exact_names_and_others_byte_for_byte() {
+    let given =
+        r#"{"n\u0061me":"u__t","argument\u0073":{"\u0061":1},"\u0078":1,"X\u0079":2,"input\u0052esponses":{"k":{}}}"#;
+    let sent = modern_call(1, &call(given), "t", &SENDER);
+    let params = r#"{"name":"t","arguments":{"\u0061":1},"\u0078":1,"X\u0079":2,"inputResponses":{"k":{}},"_meta":"#;
+    assert!(text(&sent).contains(params), "{}", text(&sent));
+    let reference =
+        r#"{"r\u0065f":{"typ\u0065":"ref/prompt","n\u0061me":"u__p","\u0078":1},"argument":{"name":"a","value":""}}"#;
+    let call = Call { method: Method::CompletionComplete, ..call(reference) };
+    let sent = legacy_call(1, &call, "p", Revision::NEWEST_LEGACY);
+    assert!(
+        text(&sent).contains(r#""params":{"ref":{"name":"p","type":"ref/prompt","\u0078":1},"argument":"#),
+        "{}",
+        text(&sent)
+    );
+}
+
+#[test]
+fn of_an_extensions_request_only_the_meta_is_written_anew() {
+    let given = r#"{"Name":1,"n\u0061me":2,"_meta":{"progressToken":1,"own":2}}"#;
+    let params = Params::of(&weir_wire::MethodName::new("acme/do"), Some(&Bytes::from(given))).unwrap();
+    let call = Call { method: OF_EXTENSION, params, ..call("{}") };
+    let sent = modern_call(1, &call, "acme/do", &SENDER);
+    assert!(text(&sent).contains(r#""params":{"Name":1,"n\u0061me":2,"_meta":{"io.model"#), "{}", text(&sent));
+    assert!(text(&sent).ends_with(r#","own":2}}}"#), "{}", text(&sent));
+}

@@ -89,7 +89,7 @@ fn r034_a_refused_message_keeps_its_id() {
             r#""jsonrpc":"2.0","method":"a","params":[]"#,
             r#""jsonrpc":"2.0","method":"a","params":null"#,
             r#""jsonrpc":"2.0","method":"a","params":{"name":"x","name":"y"}"#,
-            r#""jsonrpc":"2.0","Method":"a""#,
+            r#""jsonrpc":"2.0","m\u00e9thod":"a""#,
         ] {
             let expected = (code::INVALID_REQUEST, Some(shown.to_owned()));
             assert_eq!(refused(&format!("{{\"id\":{id},{rest}}}")), expected, "{rest}");
@@ -145,8 +145,8 @@ fn b01_b02_b03_json_beyond_the_limits_is_an_invalid_request() {
 }
 
 #[test]
-fn b04_other_spellings_of_known_members_are_unknown_members() {
-    let text = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"param\u{17f}\":{\"name\":\"evil\"},\"Params\":{},\"ID\":2}";
+fn b04_what_only_looks_like_a_known_member_is_an_unknown_one() {
+    let text = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params \":{\"name\":\"evil\"},\"p\u{430}rams\":{},\"\u{131}d\":2}";
     let Message::Request(request) = one(text) else { panic!("not a request") };
     assert_eq!((request.id.to_string().as_str(), request.params), ("1", None));
 }
@@ -176,4 +176,39 @@ fn scalars_are_no_messages() {
     for text in ["1", "\"x\"", "null", "true"] {
         assert_eq!(refused(text), (code::INVALID_REQUEST, None));
     }
+}
+
+#[test]
+fn b04_a_member_that_differs_from_a_known_one_in_case_alone_is_refused() {
+    let good = r#"{"jsonrpc":"2.0","id":"i","method":"tools/call","params":{}}"#;
+    for variant in [
+        "Method",
+        "METHOD",
+        "Id",
+        "ID",
+        "Params",
+        "param\u{17f}",
+        "re\u{17f}ult",
+        "JSONRPC",
+        "Result",
+        "eRROR",
+        "JsonRpc",
+        r"\u004dethod",
+        r"param\u017f",
+    ] {
+        let text = good.replacen('{', &format!("{{\"{variant}\":1,"), 1);
+        assert_eq!(refused(&text), (code::INVALID_PARAMS, Some("\"i\"".to_owned())), "{text}");
+        let Incoming::One(_) = Incoming::parse(Bytes::from(text), &Limits::upstream()).unwrap() else {
+            panic!("a batch")
+        };
+    }
+    for other in ["m\u{e9}thod", "method ", "\u{ff4d}ethod", "\u{131}d", "\u{130}d", "x-vendor", "", "ids", r"\ud800id"]
+    {
+        one(&good.replacen('{', &format!("{{\"{other}\":1,"), 1));
+    }
+    // Instead of the real one it is the same.
+    for (from, to) in [("\"method\"", "\"Method\""), ("\"jsonrpc\"", "\"Jsonrpc\""), ("\"params\"", "\"PARAMS\"")] {
+        assert_eq!(refused(&good.replacen(from, to, 1)), (code::INVALID_PARAMS, Some("\"i\"".to_owned())));
+    }
+    assert_eq!(refused(&good.replacen("\"id\"", "\"Id\"", 1)), (code::INVALID_PARAMS, None));
 }

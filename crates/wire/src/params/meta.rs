@@ -26,6 +26,8 @@ pub struct Meta {
     baggage: Slot,
     /// Whether there are keys of the peers' own.
     others: bool,
+    /// A known key, or the prefix of such keys, that another key differs from in case alone.
+    variant: Option<&'static str>,
 }
 
 impl Meta {
@@ -46,10 +48,15 @@ impl Meta {
             tracestate: Slot::default(),
             baggage: Slot::default(),
             others: false,
+            variant: None,
         };
         for member in scan::members(&raw) {
             // The keys in the table are all weir's own.
-            view.others |= !place(&member, &mut view.table()) && !is_own(&member);
+            if !place(&member, &mut view.table()) {
+                let key = member.key.decode();
+                view.others |= !meta::is_owned_by_weir(&key);
+                view.variant = view.variant.or_else(|| meta::variant_of_owned(&key));
+            }
         }
         view
     }
@@ -74,6 +81,11 @@ impl Meta {
     #[must_use]
     pub const fn raw(&self) -> &Bytes {
         &self.raw
+    }
+
+    /// The known key, or the prefix of such keys, that a key here differs from in case alone.
+    pub(super) const fn variant(&self) -> Option<&'static str> {
+        self.variant
     }
 
     /// Whether `io.modelcontextprotocol/protocolVersion` is there, of whatever type: the mark of a modern request.

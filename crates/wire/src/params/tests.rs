@@ -87,3 +87,56 @@ fn trace_keys_of_the_wrong_type_count_as_absent() {
     let meta = Meta::parse(Bytes::from_static(br#"{"traceparent":1,"tracestate":{},"baggage":"a=b"}"#));
     assert_eq!((meta.traceparent(), meta.tracestate(), meta.baggage().as_deref()), (None, None, Some("a=b")));
 }
+
+fn refused(method: &str, text: &str) -> Option<&'static str> {
+    Params::of(&MethodName::new(method), Some(&Bytes::copy_from_slice(text.as_bytes()))).err().map(|error| error.member)
+}
+
+#[test]
+fn b04_names_that_differ_from_known_ones_in_case_alone_are_refused() {
+    for name in NAMES {
+        let upper = format!("{{\"{}\":1}}", name.to_uppercase());
+        let mut letters = name.chars();
+        let first: String = letters.next().unwrap().to_uppercase().chain(letters).collect();
+        let escaped: String = name.to_uppercase().chars().map(|c| format!("\\u{:04x}", u32::from(c))).collect();
+        let texts = [upper, format!("{{\"{escaped}\":1}}"), format!("{{\"x\":0,\"{first}\":1,\"{name}\":{{}}}}")];
+        for text in texts.iter().filter(|text| !text.contains("\"_meta\":1")) {
+            let is_itself = first == name && text.contains(&format!("\"{first}\":1"));
+            for method in ["tools/call", "notifications/cancelled", "ping"] {
+                if !is_itself {
+                    assert_eq!(refused(method, text), Some(name), "{text}");
+                }
+            }
+            assert_eq!(refused("acme/anything", text), None, "{text}");
+        }
+        for (letter, form) in
+            [('s', "\u{17f}"), ('k', "\u{212a}")].into_iter().filter(|(letter, _)| name.contains(*letter))
+        {
+            let text = format!("{{\"{}\":1}}", name.replace(letter, form));
+            assert_eq!(refused("tools/call", &text), Some(name), "{text}");
+        }
+        for other in
+            [name.replace('i', "\u{131}"), format!("{name}s"), format!(" {name}"), name.replace('e', "e\u{301}")]
+        {
+            assert_eq!(refused("tools/call", &format!("{{\"{other}\":1}}")), None, "{other}");
+        }
+    }
+}
+
+#[test]
+fn b04_meta_and_references_are_held_to_their_own_names() {
+    let meta = |key: &str| format!(r#"{{"_meta":{{"{key}":1}}}}"#);
+    for method in ["tools/call", "acme/anything", "notifications/progress"] {
+        assert_eq!(refused(method, &meta("ProgressToken")), Some("progressToken"), "{method}");
+        assert_eq!(refused(method, &meta(r"\u0054raceparent")), Some("traceparent"), "{method}");
+        assert_eq!(refused(method, &meta("io.modelcontextprotocol/ClientInfo")), Some(crate::meta::CLIENT_INFO));
+        assert_eq!(refused(method, &meta("io.modelcontextprotocol/new")), None);
+        assert_eq!(refused(method, &meta("com.example/TraceParent")), None);
+    }
+    let reference = r#"{"ref":{"type":"ref/prompt","Name":"x","name":"y"}}"#;
+    assert_eq!(refused("completion/complete", reference), Some("name"));
+    assert_eq!(refused("completion/complete", r#"{"ref":{"ur\u0049":1}}"#), Some("uri"));
+    assert_eq!(refused("completion/complete", r#"{"ref":{"type":"ref/prompt","x":1,"uri":2}}"#), None);
+    assert_eq!(refused("tools/call", reference), None, "only a completion refers to something");
+    assert_eq!(refused("completion/complete", r#"{"ref":7}"#), None);
+}

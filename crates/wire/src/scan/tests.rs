@@ -7,8 +7,14 @@ use serde::de::IgnoredAny;
 use super::*;
 use crate::testing;
 
-const WIDE: Limits =
-    Limits { max_depth: 256, max_tokens: 1_000_000, max_number_len: 1_000, max_batch: 50, null_params: false };
+const WIDE: Limits = Limits {
+    max_depth: 256,
+    max_tokens: 1_000_000,
+    max_number_len: 1_000,
+    max_batch: 50,
+    null_params: false,
+    ignore_case_variants: false,
+};
 
 fn kind(text: impl AsRef<[u8]>) -> Option<ScanErrorKind> {
     check(text.as_ref(), &Limits::default()).err().map(|error| error.kind)

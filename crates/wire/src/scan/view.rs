@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::run;
+use crate::{fold, run};
 
 /// A key as it stands between its quotes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,6 +34,34 @@ impl<'a> Key<'a> {
     #[must_use]
     pub fn eq_str(&self, text: &str) -> bool {
         if self.escaped { *self.unescaped() == *text.as_bytes() } else { self.raw == text.as_bytes() }
+    }
+
+    /// The text, borrowed where it has no escapes. `None` for lone surrogates.
+    #[must_use]
+    pub fn text(&self) -> Option<Cow<'a, str>> {
+        match self.unescaped() {
+            Cow::Borrowed(bytes) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
+            Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
+        }
+    }
+
+    /// Whether some of its characters are written as escapes.
+    #[must_use]
+    pub const fn is_escaped(&self) -> bool {
+        self.escaped
+    }
+
+    /// The first of `names` that this key equals under simple case folding ([`crate::fold`]) without being one of them. The names are
+    /// ASCII, and no two of them fold to the same.
+    #[must_use]
+    pub fn variant_of<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+        // A character that folds to an ASCII letter takes at most three bytes, or six as an escape.
+        let length = self.raw.len();
+        let mut near = names.iter().filter(|name| (name.len()..=name.len() * 6).contains(&length)).peekable();
+        near.peek()?;
+        let text = self.unescaped();
+        let text = std::str::from_utf8(&text).ok()?;
+        near.find(|name| fold::equal(name, text)).copied().filter(|name| *name != text)
     }
 
     /// The text for showing: lone surrogates become U+FFFD, so compare with [`Key::eq_str`].
@@ -95,10 +123,7 @@ pub fn contains(json: &[u8], word: &[u8]) -> bool {
 #[must_use]
 pub fn string(value: &[u8]) -> Option<Cow<'_, str>> {
     let inner = trim(value).strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-    match Key::new(inner).unescaped() {
-        Cow::Borrowed(bytes) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
-        Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
-    }
+    Key::new(inner).text()
 }
 
 /// The value of a JSON integer without fraction or exponent, if it fits.

@@ -9,7 +9,14 @@ use crate::testing;
 const CAPS: SplitCaps = SplitCaps {
     max_held: 256,
     max_total: 100_000,
-    limits: Limits { max_depth: 64, max_tokens: 100_000, max_number_len: 400, max_batch: 50, null_params: true },
+    limits: Limits {
+        max_depth: 64,
+        max_tokens: 100_000,
+        max_number_len: 400,
+        max_batch: 50,
+        null_params: true,
+        ignore_case_variants: true,
+    },
 };
 
 #[derive(Clone, Debug, PartialEq)]
