@@ -47,3 +47,4 @@ pub use reply::{End, Event, Note, Payload, Reply};
 pub use route::Router;
 pub use task::{TaskDesk, TaskHome};
 pub use token::ClientToken;
+pub use weir_wire::fold;

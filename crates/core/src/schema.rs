@@ -7,6 +7,7 @@
 mod compile;
 mod report;
 mod shape;
+mod unreadable;
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use weir_wire::scan::{self, Limits, ScanErrorKind};
 
 pub(crate) use compile::{Contracts, Schema};
 pub use report::Mismatch;
-pub(crate) use report::message;
+pub(crate) use report::{cut, message};
 
 /// What weir does with a value that does not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +25,18 @@ pub enum Check {
     Off,
     /// Counted and logged; passes.
     Warn,
-    /// Refused.
+    /// Refused where the schema can be used. A tool whose schema cannot be used is flagged and stays unchecked.
+    EnforceUsable,
+    /// Refused, and so is every call of a tool whose schema cannot be used.
     Enforce,
+}
+
+impl Check {
+    /// Whether values that do not match are refused.
+    #[must_use]
+    pub const fn refuses(self) -> bool {
+        matches!(self, Self::EnforceUsable | Self::Enforce)
+    }
 }
 
 /// Which checks are on.
@@ -39,7 +50,7 @@ pub struct Validation {
 
 impl Default for Validation {
     fn default() -> Self {
-        Self { input: Check::Enforce, output: Check::Warn }
+        Self { input: Check::EnforceUsable, output: Check::Warn }
     }
 }
 
@@ -122,15 +133,32 @@ pub(crate) enum Verdict {
     Fits,
     /// It does not; at most five places say why.
     Fails(Vec<Mismatch>),
-    /// Nobody can say at a bearable cost, or the value is not for this validator (a number beyond its range).
+    /// No validator can read it: a number that no double holds, or half a surrogate pair. The first such place.
+    Unreadable(Mismatch),
+    /// The check would cost more than it may.
     Unknown,
 }
 
-/// Keys and values of a value that is held against a schema. As a tree each takes many times its bytes.
-const MOST_TOKENS: u32 = 20_000;
+/// Keys and values of a value that is held against a schema: as many as a client's request may have altogether. As a tree each takes
+/// many times its bytes.
+const MOST_TOKENS: u32 = Limits::DEFAULT_TOKENS;
+
+/// What arguments are refused for that cannot be checked at a bearable cost.
+pub(crate) const TOO_COSTLY: &str =
+    "checking them against the schema would cost too much: send less at once, or nest it less deeply";
 
 /// Holds the bytes of a value against a schema.
 pub(crate) fn verdict(schema: &Schema, bytes: &[u8]) -> Verdict {
+    judged(schema, bytes, Schema::verdict)
+}
+
+/// Holds the bytes of a tool's arguments against its input schema. Properties must not differ in case alone from those that the schema
+/// names: a server without regard to case would take them for these.
+pub(crate) fn verdict_of_arguments(schema: &Schema, bytes: &[u8]) -> Verdict {
+    judged(schema, bytes, Schema::verdict_of_arguments)
+}
+
+fn judged(schema: &Schema, bytes: &[u8], judge: fn(&Schema, &Value, usize) -> Verdict) -> Verdict {
     let limits = Limits { max_tokens: MOST_TOKENS, ..Limits::upstream() };
     match scan::check_unique(bytes, &limits) {
         // Of two equal keys the validator sees one and the upstream perhaps the other.
@@ -141,8 +169,8 @@ pub(crate) fn verdict(schema: &Schema, bytes: &[u8]) -> Verdict {
         Ok(()) => {}
     }
     match serde_json::from_slice::<Value>(bytes) {
-        Ok(value) => schema.verdict(&value, bytes.len()),
-        Err(_) => Verdict::Unknown,
+        Ok(value) => judge(schema, &value, bytes.len()),
+        Err(_) => unreadable::find(bytes).map_or(Verdict::Unknown, Verdict::Unreadable),
     }
 }
 

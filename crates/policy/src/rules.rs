@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use weir_core::call::Call;
-use weir_core::catalog::Item;
+use weir_core::catalog::{Item, Tool};
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{Audience, Authorizer, Sight, Verdict};
@@ -61,6 +61,8 @@ pub struct Target<'a> {
     pub hints: Hints,
     /// The scopes it takes, beside the endpoint's.
     pub scopes: &'a [Arc<str>],
+    /// The tool as the catalog has it, where it is there: what its schema names.
+    pub tool: Option<&'a Tool>,
 }
 
 /// What every rule says about one principal and one tool, for people.
@@ -88,7 +90,13 @@ impl<'a> Target<'a> {
             name: &item.exposed,
             hints: item.terms.hints,
             scopes: &item.terms.scopes,
+            tool: Some(&item.tool),
         }
+    }
+
+    /// Whether the tool's schema names the argument that a JSON pointer leads to.
+    fn names_argument(&self, pointer: &str) -> bool {
+        self.tool.is_some_and(|tool| tool.names_argument(pointer))
     }
 }
 
@@ -117,7 +125,7 @@ impl Rules {
         let desk = book.desk(target.endpoint);
         let asked = shielded(|| {
             let case = desk.case(principal, target)?;
-            Some((case.see.clone(), case.call(&desk.index, arguments)))
+            Some((case.see.clone(), case.call(&desk.index, arguments, &|pointer| target.names_argument(pointer))))
         });
         let panicked = || (Outcome::Undecided(PANIC.into()), Outcome::Undecided(PANIC.into()));
         let (see, call) = asked.unwrap_or_else(|| Some(panicked())).unzip();
@@ -155,7 +163,10 @@ impl Rules {
         }
         let decided = shielded(|| match case.flatten() {
             None => Ok(Verdict::default()),
-            Some(case) => verdict(case.call(&desk.index, arguments()?.as_deref()), target),
+            Some(case) => {
+                let named = |pointer: &str| target.names_argument(pointer);
+                verdict(case.call(&desk.index, arguments()?.as_deref(), &named), target)
+            }
         });
         decided.unwrap_or_else(|| {
             report(PANIC, target);

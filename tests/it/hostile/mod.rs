@@ -7,6 +7,7 @@
 mod children;
 mod flow;
 mod listener;
+mod params;
 mod sinks;
 mod teams;
 mod terminal;

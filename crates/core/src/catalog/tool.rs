@@ -193,7 +193,15 @@ impl Tool {
         self.input.usable()
     }
 
-    /// The same of its output schema.
+    /// Whether its input schema names the argument that a JSON pointer (RFC 6901) leads to. A schema that cannot be used names none.
+    #[must_use]
+    pub fn names_argument(&self, pointer: &str) -> bool {
+        let Contract::Checked(schema) = &self.input else { return false };
+        let steps: Vec<_> = pointer.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~")).collect();
+        schema.names(&steps.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Whether its output schema can be used for validation; `None`: it has none.
     #[must_use]
     pub fn output_schema(&self) -> Option<Result<(), Unusable>> {
         self.output.usable()

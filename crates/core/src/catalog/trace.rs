@@ -16,7 +16,7 @@ use super::{Catalog, Terms};
 use crate::capability::CapabilityClass;
 use crate::endpoint::{Endpoint, Mode, Prefix, UpstreamRules};
 use crate::names::{EndpointId, UpstreamId};
-use crate::schema::{Check, Contract, Contracts, Mismatch, Unusable, Verdict, verdict};
+use crate::schema::{Check, Contract, Contracts, Mismatch, TOO_COSTLY, Unusable, Verdict, verdict_of_arguments};
 use crate::upstream::ListKind;
 
 /// A tool that could be meant by a name.
@@ -49,15 +49,24 @@ pub enum Place {
 }
 
 impl Traced {
-    /// Where arguments, a JSON object, do not match the tool's schema; nothing where the operator wants no refusals for
-    /// that, or the schema is not used.
+    /// The tool.
+    #[must_use]
+    pub fn tool(&self) -> &Tool {
+        &self.tool
+    }
+
+    /// Where arguments, a JSON object, do not match the tool's schema or cannot be checked; nothing where the operator wants no refusals
+    /// for that.
     #[must_use]
     pub fn mismatches(&self, arguments: &[u8]) -> Vec<Mismatch> {
         match (&self.tool.input, self.terms.validation.input) {
-            (Contract::Checked(schema), Check::Enforce) => match verdict(schema, arguments) {
+            (Contract::Checked(schema), mode) if mode.refuses() => match verdict_of_arguments(schema, arguments) {
                 Verdict::Fails(mismatches) => mismatches,
-                Verdict::Fits | Verdict::Unknown => Vec::new(),
+                Verdict::Unreadable(place) => vec![place],
+                Verdict::Unknown => vec![Mismatch::whole(TOO_COSTLY)],
+                Verdict::Fits => Vec::new(),
             },
+            (Contract::Unchecked(why), Check::Enforce) => vec![Mismatch::whole(&why.to_string())],
             _ => Vec::new(),
         }
     }

@@ -10,7 +10,9 @@ use crate::call::Call;
 use crate::catalog::{Item, Tool};
 use crate::failure::{Failure, FailureKind};
 use crate::reply::{End, Payload};
-use crate::schema::{Check, Contract, Mismatch, Schema, Verdict, message, verdict};
+use crate::schema::{
+    Check, Contract, Mismatch, Schema, TOO_COSTLY, Unusable, Verdict, cut, message, verdict, verdict_of_arguments,
+};
 use crate::telemetry::instruments;
 
 /// A result longer than this is not held against its schema, unless the operator enforces it.
@@ -19,25 +21,48 @@ const MOST_BUFFERED: usize = 4 << 20;
 /// Checks the arguments of a call before anybody hears of it. Absent ones are an empty object.
 ///
 /// # Errors
-/// `BadArguments` where they do not match and the operator enforces it; `InvalidParams` where they are no object.
+/// `BadArguments` where they do not match and the operator enforces it; `InvalidParams` where they are no object, or cannot be checked;
+/// `BadAnswer` where the schema cannot be used and the operator wrote `enforce`.
 pub(super) fn arguments(item: &Item, call: &Call) -> Result<(), Failure> {
     let given = call.params.arguments().map_err(|error| Failure::invalid_params(error.to_string()))?;
     let mode = item.terms.validation.input;
-    let (Contract::Checked(schema), Check::Warn | Check::Enforce) = (&item.tool.input, mode) else { return Ok(()) };
-    let mismatches = match verdict(schema, given.as_deref().unwrap_or(b"{}")) {
+    let schema = match (&item.tool.input, mode) {
+        (Contract::Unchecked(why), Check::Enforce) => return Err(unusable(item, *why)),
+        (Contract::None | Contract::Unchecked(_), _) | (Contract::Checked(_), Check::Off) => return Ok(()),
+        (Contract::Checked(schema), Check::Warn | Check::EnforceUsable | Check::Enforce) => schema,
+    };
+    let unchecked = |place: &Mismatch| {
+        let name = cut(&item.exposed, 128);
+        Failure::invalid_params(format!(
+            "The arguments of `{name}` cannot be checked against its input schema. {place}"
+        ))
+    };
+    let refusal = match verdict_of_arguments(schema, given.as_deref().unwrap_or(b"{}")) {
         Verdict::Fits => return Ok(()),
-        Verdict::Unknown => {
+        Verdict::Unreadable(place) if mode.refuses() => unchecked(&place),
+        Verdict::Unknown if mode.refuses() => unchecked(&Mismatch::whole(TOO_COSTLY)),
+        Verdict::Unreadable(_) | Verdict::Unknown => {
             count(&item.tool, "input", "unchecked");
             return Ok(());
         }
-        Verdict::Fails(mismatches) => mismatches,
+        Verdict::Fails(mismatches) if mode.refuses() => {
+            Failure::new(FailureKind::BadArguments, message(&item.exposed, &mismatches))
+        }
+        Verdict::Fails(mismatches) => {
+            warn(&item.tool, "input", &mismatches);
+            return Ok(());
+        }
     };
-    if mode == Check::Warn {
-        warn(&item.tool, "input", &mismatches);
-        return Ok(());
-    }
     count(&item.tool, "input", "refused");
-    Err(Failure::new(FailureKind::BadArguments, message(&item.exposed, &mismatches)))
+    Err(refusal)
+}
+
+/// A call of a tool whose arguments have to be checked and cannot be, whatever they are.
+fn unusable(item: &Item, why: Unusable) -> Failure {
+    count(&item.tool, "input", "refused");
+    let text =
+        format!("This tool did not run: its arguments have to be checked, and its input schema cannot be used: {why}");
+    Failure::new(FailureKind::BadAnswer, text).at(&item.tool.upstream)
 }
 
 /// The check of a tool's results.
@@ -51,8 +76,11 @@ impl Results {
     /// `None` where there is nothing to check.
     pub(super) fn of(item: &Item) -> Option<Self> {
         let mode = item.terms.validation.output;
-        let (Contract::Checked(schema), Check::Warn | Check::Enforce) = (&item.tool.output, mode) else { return None };
-        Some(Self { tool: item.tool.clone(), schema: schema.clone(), enforce: mode == Check::Enforce })
+        let Contract::Checked(schema) = &item.tool.output else { return None };
+        if mode == Check::Off {
+            return None;
+        }
+        Some(Self { tool: item.tool.clone(), schema: schema.clone(), enforce: mode.refuses() })
     }
 
     /// True where no result passes unchecked.
@@ -85,7 +113,7 @@ impl Results {
         };
         match verdict {
             Verdict::Fits => end,
-            Verdict::Unknown => {
+            Verdict::Unknown | Verdict::Unreadable(_) => {
                 count(&self.tool, "output", "unchecked");
                 end
             }

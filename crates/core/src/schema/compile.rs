@@ -38,14 +38,29 @@ impl Schema {
         })?;
         let draft = draft(&schema)?;
         let shape = Shape::of(&schema)?;
-        let patterns = PatternOptions::regex().size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES);
         let validator = jsonschema::options()
             .with_draft(draft)
             .with_retriever(Nowhere)
-            .with_pattern_options(patterns)
+            .with_pattern_options(patterns())
             .build(&schema)
             .map_err(|_| Unusable::Invalid)?;
         Ok(Self { validator, shape })
+    }
+
+    /// Holds arguments of `length` bytes of JSON against the schema, and their properties against the names in it.
+    pub(crate) fn verdict_of_arguments(&self, value: &Value, length: usize) -> Verdict {
+        if !self.shape.is_affordable(value, length) {
+            return Verdict::Unknown;
+        }
+        match self.shape.case_variant(value) {
+            Some(mismatch) => Verdict::Fails(vec![mismatch]),
+            None => self.held(value),
+        }
+    }
+
+    /// Whether the schema names the property of arguments that these steps of a JSON pointer lead to.
+    pub(crate) fn names(&self, steps: &[&str]) -> bool {
+        self.shape.names(steps)
     }
 
     /// Holds a value of `length` bytes of JSON against the schema.
@@ -53,6 +68,11 @@ impl Schema {
         if !self.shape.is_affordable(value, length) {
             return Verdict::Unknown;
         }
+        self.held(value)
+    }
+
+    /// The verdict about a value that is affordable.
+    fn held(&self, value: &Value) -> Verdict {
         if self.validator.is_valid(value) {
             return Verdict::Fits;
         }
@@ -73,6 +93,11 @@ impl fmt::Debug for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Schema").field("shape", &self.shape).finish_non_exhaustive()
     }
+}
+
+/// How patterns run: on a linear engine, and bounded.
+pub(super) fn patterns() -> PatternOptions<jsonschema::Regex> {
+    PatternOptions::regex().size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES)
 }
 
 /// The dialect that `$schema` names; 2020-12 where it names none.

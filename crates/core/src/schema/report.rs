@@ -22,7 +22,12 @@ pub struct Mismatch {
 impl Mismatch {
     /// About the whole value.
     pub(crate) fn whole(expected: &str) -> Self {
-        Self { pointer: String::new(), expected: expected.to_owned() }
+        Self::at("", expected)
+    }
+
+    /// About the value to which a JSON pointer leads.
+    pub(super) fn at(pointer: &str, expected: &str) -> Self {
+        Self { pointer: cut(pointer, POINTER), expected: cut(expected, EXPECTED) }
     }
 }
 
@@ -53,7 +58,8 @@ pub(crate) fn message(tool: &str, mismatches: &[Mismatch]) -> String {
     text
 }
 
-fn cut(text: &str, most: usize) -> String {
+/// At most so many characters of a text.
+pub(crate) fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_owned(),
         Some((at, _)) => format!("{}…", &text[..at]),

@@ -7,6 +7,7 @@
 //! of both sizes is harmless anyway.
 
 mod graph;
+mod names;
 
 use serde_json::Value;
 
@@ -23,6 +24,8 @@ const MOST_EXPANSIONS: u64 = 10_000;
 const LONGEST_CHAIN: u32 = 128;
 /// Steps of one validation: each takes about a tenth of a microsecond, so this is well under 5 ms.
 const BUDGET: u64 = 20_000;
+/// Steps of one validation for every value in the arguments, where that is more: a plain schema is checked however long a list is.
+const STEPS_PER_VALUE: u64 = 16;
 /// Steps of saying what is wrong: each copies a value into an error, at about a fortieth of a microsecond for every value in
 /// it.
 const TOLD_BUDGET: u64 = 100_000;
@@ -46,7 +49,8 @@ impl Shape {
     /// Why it cannot be used.
     pub(super) fn of(schema: &Value) -> Result<Self, Unusable> {
         bound(schema)?;
-        let nodes = Graph::read(schema)?;
+        let mut nodes = Graph::read(schema)?;
+        names::gather(&mut nodes);
         let here = Expansion::along(&nodes, |node| node.here.clone())?;
         if here.steps.iter().any(|steps| *steps > MOST_EXPANSIONS) {
             return Err(Unusable::TooManyExpansions);
@@ -67,7 +71,9 @@ impl Shape {
         if self.steps.is_some_and(|steps| steps.saturating_mul(values) <= BUDGET) {
             return true;
         }
-        Count { nodes: &self.nodes, left: BUDGET, gathered: false }.holds(0, value, 0, true)
+        // What a value may cost grows with it, so that a long list leads past no check.
+        let left = BUDGET.max(self::values(value, values).saturating_mul(STEPS_PER_VALUE));
+        Count { nodes: &self.nodes, left, gathered: false }.holds(0, value, 0, true)
     }
 
     /// Whether it can be said within the budget what is wrong with a value that [`Self::is_affordable`]. The validator stops

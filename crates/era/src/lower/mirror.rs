@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use bytes::{BufMut, Bytes, BytesMut};
 use weir_wire::splice::Edits;
 use weir_wire::write::ObjectWriter;
-use weir_wire::{header, scan};
+use weir_wire::{fold, header, scan};
 
 const ANNOTATION: &str = "x-mcp-header";
 /// Keywords whose values are data, whatever they look like.
@@ -109,6 +109,39 @@ pub fn mirrored(mirrors: &[(String, Vec<String>)], arguments: Option<&[u8]>) -> 
             Some((name.clone(), header::encode(&text).into_owned()))
         })
         .collect()
+}
+
+/// The argument that differs in case alone from one that is repeated as a header, or from an object on the way to one, and that the
+/// tool's schema does not name itself. The header says one thing then, and a server without regard to case may take another.
+#[must_use]
+pub fn case_variant(tool: &[u8], mirrors: &[(String, Vec<String>)], arguments: Option<&[u8]>) -> Option<String> {
+    let arguments = arguments?;
+    mirrors.iter().find_map(|(_, path)| {
+        let mut object = arguments;
+        for (level, key) in path.iter().enumerate() {
+            let mut members = scan::members(object);
+            let variant = members.find_map(|member| {
+                let name = member.key.text().filter(|name| **name != **key && fold::equal(name, key))?;
+                (!is_property(tool, &path[..level], &name)).then(|| name.into_owned())
+            });
+            if variant.is_some() {
+                return variant;
+            }
+            object = &object[scan::find(object, key)?];
+        }
+        None
+    })
+}
+
+/// Whether the tool's schema has a property of this name in the object at this path.
+fn is_property(tool: &[u8], path: &[String], name: &str) -> bool {
+    let properties = |schema: &[u8]| scan::find(schema, "properties");
+    let Some(at) = scan::find(tool, "inputSchema") else { return false };
+    let schema = path.iter().try_fold(&tool[at], |schema, step| {
+        let inner = &schema[properties(schema)?];
+        Some(&inner[scan::find(inner, step)?])
+    });
+    schema.and_then(|schema| scan::find(&schema[properties(schema)?], name)).is_some()
 }
 
 /// What a request has under the name of a parameter's header.
@@ -226,6 +259,23 @@ mod tests {
             [("A", "=?base64?IMOp?="), ("B", "-7"), ("D", "true")].map(|(a, b)| (a.to_owned(), b.to_owned()));
         assert_eq!(mirrored(&mirrors, Some(arguments)), expected);
         assert_eq!(mirrored(&mirrors, None), []);
+    }
+
+    #[test]
+    fn b04_arguments_that_differ_from_mirrored_ones_in_case_alone_are_found() {
+        let schema = r#"{"properties":{"a":{"type":"string","x-mcp-header":"A"},"A1":{},"a1":{"type":"string","x-mcp-header":"B"},
+            "task":{"properties":{"kind":{"type":"string","x-mcp-header":"K"},"KIND":{}}},"plain":{"type":"string"}}}"#;
+        let tool = tool(schema);
+        let mirrors = mirrors(&tool).unwrap_or_default();
+        let found = |arguments: &str| case_variant(&tool, &mirrors, Some(arguments.as_bytes()));
+        let name = |name: &str| Some(name.to_owned());
+        assert_eq!(found(r#"{"a":"x","A":"y"}"#), name("A"));
+        assert_eq!(found(r#"{"\u0041":"y"}"#), name("A"));
+        assert_eq!(found("{\"task\":{\"\u{212a}ind\":\"y\"}}"), name("\u{212a}ind"));
+        assert_eq!(found("{\"ta\u{17f}k\":{\"kind\":\"y\"}}"), name("ta\u{17f}k"));
+        assert_eq!(found(r#"{"a":"x","A1":1,"a1":"z","task":{"kind":"k","KIND":1},"PLAIN":1,"Plain":2}"#), None);
+        assert_eq!(found(r#"{"a":{"A":1},"task":7,"b":{"Kind":1}}"#), None);
+        assert_eq!(case_variant(&tool, &mirrors, None), None);
     }
 
     #[test]

@@ -21,6 +21,7 @@ impl Walk<'_> {
             name: &tool.name,
             hints: tool.terms.hints,
             scopes: &tool.terms.scopes,
+            tool: Some(tool.tool()),
         };
         let arguments = self.question.arguments.as_deref().map(str::as_bytes);
         let opinion = self.explainer.rules.opinion(principal, &target, arguments);

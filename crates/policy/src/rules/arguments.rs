@@ -18,12 +18,18 @@ const BYTES: usize = 256 << 10;
 /// Objects and arrays within each other.
 const DEPTH: usize = 32;
 
-/// The scalars of `json` at the pointers (RFC 6901) that are `wanted`. All of it is read, and has to be in order.
+/// The scalars of `json` at the pointers (RFC 6901) that are `wanted`. All of it is read, and has to be in order. `named` says of a
+/// pointer whether the tool's schema names what it leads to.
 ///
 /// # Errors
-/// For people: beyond a bound, a key twice in one object, or no JSON object.
-pub(super) fn scalars(json: &[u8], wanted: &Pointers) -> Result<Vec<(String, String)>, String> {
-    let mut found = Found { values: Vec::new(), wanted, count: 0, bytes: 0 };
+/// For people: beyond a bound, a key twice in one object, no JSON object, or a property that differs in case alone from a wanted one
+/// and is not named itself: the upstream might take it for that one.
+pub(super) fn scalars(
+    json: &[u8],
+    wanted: &Pointers,
+    named: &dyn Fn(&str) -> bool,
+) -> Result<Vec<(String, String)>, String> {
+    let mut found = Found { values: Vec::new(), wanted, named, count: 0, bytes: 0 };
     let mut pointer = String::new();
     let mut reader = serde_json::Deserializer::from_slice(json);
     let seed = Seed { found: &mut found, pointer: &mut pointer, depth: 0 };
@@ -38,6 +44,7 @@ pub(super) fn scalars(json: &[u8], wanted: &Pointers) -> Result<Vec<(String, Str
 struct Found<'w> {
     values: Vec<(String, String)>,
     wanted: &'w Pointers,
+    named: &'w dyn Fn(&str) -> bool,
     /// Of all values, wanted or not.
     count: usize,
     bytes: usize,
@@ -51,7 +58,7 @@ struct Seed<'a, 'w> {
 
 impl Seed<'_, '_> {
     fn keep<E: serde::de::Error>(self, text: Cow<'_, str>) -> Result<(), E> {
-        let Found { values, wanted, count, bytes } = self.found;
+        let Found { values, wanted, count, bytes, .. } = self.found;
         *count += 1;
         *bytes += self.pointer.len() + text.len();
         if *count > MOST || *bytes > BYTES {
@@ -140,6 +147,12 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             if !keys.add(key) {
                 return Err(A::Error::custom("an object in the arguments has the same key twice"));
             }
+            if self.found.wanted.has_variant(self.pointer, before) && !(self.found.named)(self.pointer) {
+                return Err(A::Error::custom(format_args!(
+                    "the name of {:.64} differs in case alone from one that a rule looks at",
+                    self.pointer
+                )));
+            }
             members.next_value_seed(Seed { found: &mut *self.found, pointer: &mut *self.pointer, depth })?;
             self.pointer.truncate(before);
         }
@@ -202,7 +215,7 @@ mod tests {
     use super::*;
 
     fn text(json: &str) -> String {
-        let values = scalars(json.as_bytes(), &Pointers::All).unwrap();
+        let values = scalars(json.as_bytes(), &Pointers::all(), &|_| false).unwrap();
         values.iter().map(|(pointer, text)| format!("{pointer}={text}")).collect::<Vec<_>>().join(" ")
     }
 
@@ -218,8 +231,8 @@ mod tests {
 
     #[test]
     fn only_what_is_wanted_is_kept() {
-        let wanted = Pointers::These(["/b/c".into(), "/x~1y".into()].into());
-        let values = scalars(br#"{"a":"x","b":{"c":1.0,"d":"c"},"x/y":true,"c":2}"#, &wanted).unwrap();
+        let wanted = Pointers::these(&["/b/c", "/x~1y"]);
+        let values = scalars(br#"{"a":"x","b":{"c":1.0,"d":"c"},"x/y":true,"c":2}"#, &wanted, &|_| false).unwrap();
         assert_eq!(values, [("/b/c".to_owned(), "1".to_owned()), ("/x~1y".to_owned(), "true".to_owned())]);
     }
 
@@ -250,15 +263,44 @@ mod tests {
             ("{", "EOF"),
             ("{} {}", "trailing"),
         ];
-        let none = Pointers::These([].into());
+        let none = Pointers::default();
         let twice =
             |first: usize| format!("{{{}\"{first}\":0}}", (0..40).map(|at| format!("\"{at}\":1,")).collect::<String>());
         let twice = [twice(3), twice(39)];
         let table = table.into_iter().chain(twice.iter().map(|json| (json.as_str(), "same key twice")));
         for (json, why) in table {
-            let error = scalars(json.as_bytes(), &Pointers::All).unwrap_err();
-            assert_eq!(scalars(json.as_bytes(), &none).unwrap_err(), error, "also where no rule looks at it");
+            let error = scalars(json.as_bytes(), &Pointers::all(), &|_| false).unwrap_err();
+            assert_eq!(
+                scalars(json.as_bytes(), &none, &|_| false).unwrap_err(),
+                error,
+                "also where no rule looks at it"
+            );
             assert!(error.contains(why), "{json:.40}: {error}");
+        }
+    }
+
+    #[test]
+    fn b04_properties_that_differ_from_wanted_ones_in_case_alone_are_refused() {
+        let wanted = Pointers::these(&["/path", "/task/kind", "/x~1y", "/list/0/deep"]);
+        let by_schema = |pointer: &str| pointer == "/PATH";
+        for (json, place) in [
+            (r#"{"Path":1}"#, "/Path"),
+            (r#"{"path":1,"p\u0041th":2}"#, "/pAth"),
+            ("{\"ta\u{17f}k\":{}}", "/ta\u{17f}k"),
+            ("{\"task\":{\"\u{212a}ind\":1}}", "/task/\u{212a}ind"),
+            (r#"{"X/Y":1}"#, "/X~1Y"),
+            (r#"{"list":[{"Deep":1}]}"#, "/list/0/Deep"),
+        ] {
+            for wanted in [wanted.clone(), wanted.clone().and(&Pointers::all())] {
+                let error = scalars(json.as_bytes(), &wanted, &by_schema).unwrap_err();
+                assert!(error.contains(&format!("the name of {place} differs")), "{json}: {error}");
+            }
+        }
+        for json in [
+            r#"{"path":1,"PATH":2,"task":{"kind":1},"x/y":1}"#,
+            r#"{"other":{"Path":1},"task":{"Task":1,"Path":2},"list":[{"deep":1},{"Deep":1}],"p\u0131th":1}"#,
+        ] {
+            assert!(scalars(json.as_bytes(), &wanted, &by_schema).is_ok(), "{json}");
         }
     }
 }

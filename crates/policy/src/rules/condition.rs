@@ -23,7 +23,7 @@ pub(super) struct Parts {
 impl Parts {
     /// Takes the rule with this JSON form apart; `None` where it has to be asked whole.
     pub(super) fn of(policy: &Policy, form: &Value, pointers: &Pointers) -> Option<Self> {
-        if matches!(pointers, Pointers::All) {
+        if pointers.is_open() {
             return None;
         }
         let mut bare = form.clone();

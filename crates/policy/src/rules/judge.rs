@@ -102,7 +102,7 @@ impl Case {
         let see = concerned(Deed::See).into_iter().map(|rule| (rule, ask(&index.rule(rule).set, &request, &known)));
         let see = outcome(index, see);
         let request = self::request(Deed::Call, (&who_id, &tool_id), with_arguments()?)?;
-        let mut pointers = Pointers::These([].into());
+        let mut pointers = Pointers::default();
         let asked = concerned(Deed::Call).into_iter().map(|at| {
             let rule = index.rule(at);
             let says = match (&rule.parts, rule.reads.context) {
@@ -114,7 +114,7 @@ impl Case {
                 },
             };
             if !matches!(says, Answer::Known(_)) {
-                pointers = std::mem::replace(&mut pointers, Pointers::All).and(&rule.pointers);
+                pointers = std::mem::take(&mut pointers).and(&rule.pointers);
             }
             Asked { rule: at, says }
         });
@@ -130,18 +130,20 @@ impl Case {
         Ok(Self { see, call })
     }
 
-    /// Whether a call with these arguments may be made.
-    pub(super) fn call(&self, index: &Index, arguments: Option<&[u8]>) -> Outcome {
+    /// Whether a call with these arguments may be made; `named` says which of them the tool's schema names, by their JSON pointers.
+    pub(super) fn call(&self, index: &Index, arguments: Option<&[u8]>, named: &dyn Fn(&str) -> bool) -> Outcome {
         match &self.call {
             Calls::Settled(outcome) => outcome.clone(),
-            Calls::Open(open) => open.decide(index, arguments).unwrap_or_else(|error| Outcome::Undecided(error.into())),
+            Calls::Open(open) => {
+                open.decide(index, arguments, named).unwrap_or_else(|error| Outcome::Undecided(error.into()))
+            }
         }
     }
 }
 
 impl Open {
-    fn decide(&self, index: &Index, arguments: Option<&[u8]>) -> Result<Outcome, String> {
-        let scalars = match arguments::scalars(arguments.unwrap_or(b"{}"), &self.pointers) {
+    fn decide(&self, index: &Index, arguments: Option<&[u8]>, named: &dyn Fn(&str) -> bool) -> Result<Outcome, String> {
+        let scalars = match arguments::scalars(arguments.unwrap_or(b"{}"), &self.pointers, named) {
             Ok(scalars) => scalars,
             Err(why) => return Ok(Outcome::Unreadable(why.into())),
         };

@@ -3,8 +3,10 @@
 //! Whatever is not known here is taken for a look at everything: that costs memory, never a wrong answer.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use serde_json::Value;
+use weir_core::fold;
 
 use super::vocabulary::{ACTOR, ANONYMOUS, ARGUMENTS, CLIENT, GROUPS, ISSUER, SCOPES, SUBJECT};
 
@@ -23,39 +25,65 @@ pub(super) struct Reads {
 }
 
 /// Which arguments a rule looks at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Pointers {
-    /// Those at these pointers, and no others.
-    These(BTreeSet<Box<str>>),
-    /// It cannot be told.
-    All,
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pointers {
+    /// Those at these pointers.
+    named: BTreeSet<Box<str>>,
+    /// True if it may look at others, too: which ones cannot be told.
+    all: bool,
 }
 
 impl Pointers {
+    /// Those at these pointers, and no others.
+    #[cfg(test)]
+    pub(super) fn these(named: &[&str]) -> Self {
+        Self { named: named.iter().map(|one| Box::from(*one)).collect(), all: false }
+    }
+
+    /// All of them, none by its name.
+    #[cfg(test)]
+    pub(super) fn all() -> Self {
+        Self { all: true, ..Self::default() }
+    }
+
+    /// Whether it may look at arguments that it does not name.
+    pub(super) fn is_open(&self) -> bool {
+        self.all
+    }
+
     /// What a policy looks at, by its JSON form.
     pub(super) fn of(policy: &Value) -> Self {
-        let mut found = Self::These(BTreeSet::new());
+        let mut found = Self::default();
         found.look(&policy["conditions"]);
         found
     }
 
     /// Both.
-    pub(super) fn and(self, other: &Self) -> Self {
-        match (self, other) {
-            (Self::These(mut own), Self::These(others)) => {
-                own.extend(others.iter().cloned());
-                Self::These(own)
-            }
-            _ => Self::All,
-        }
+    pub(super) fn and(mut self, other: &Self) -> Self {
+        self.named.extend(other.named.iter().cloned());
+        self.all |= other.all;
+        self
     }
 
     /// Whether a value at this pointer may be looked at.
     pub(super) fn has(&self, pointer: &str) -> bool {
-        match self {
-            Self::These(pointers) => pointers.contains(pointer),
-            Self::All => true,
+        self.all || self.named.contains(pointer)
+    }
+
+    /// Whether the property at this pointer differs in case alone from one that is named, there or on the way to a named one, and is
+    /// not named itself. `parent` is the length of its object's pointer.
+    pub(super) fn has_variant(&self, pointer: &str, parent: usize) -> bool {
+        let (before, step) = pointer.split_at(parent + 1);
+        let mut variant = false;
+        let below = self.named.range::<str, _>((Bound::Included(before), Bound::Unbounded));
+        for named in below.map_while(|named| named.strip_prefix(before)) {
+            let named = named.split('/').next().unwrap_or_default();
+            if named == step {
+                return false;
+            }
+            variant |= fold::equal(named, step);
         }
+        variant
     }
 
     fn look(&mut self, node: &Value) {
@@ -67,11 +95,9 @@ impl Pointers {
                         // A literal has no variables, whatever its text says.
                         ("Value", _) => {}
                         ("hasTag" | "getTag", Some(pointer)) => {
-                            if let Self::These(pointers) = self {
-                                pointers.insert(pointer.into());
-                            }
+                            self.named.insert(pointer.into());
                         }
-                        ("Var", _) if operands == "context" => *self = Self::All,
+                        ("Var", _) if operands == "context" => self.all = true,
                         _ => self.look(operands),
                     }
                 }
@@ -212,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_arguments_a_rule_looks_at_are_found_and_where_it_cannot_be_told_it_is_all() {
-        let these = |all: &[&str]| Pointers::These(all.iter().map(|one| Box::from(*one)).collect());
+        let these = Pointers::these;
         let table = [
             ("permit(principal, action, resource) when { resource.name == \"context\" };", these(&[])),
             (
@@ -220,12 +246,12 @@ mod tests {
                  context.arguments.getTag(\"/a\") like \"x*\" } unless { context.arguments.hasTag(\"/b/0\") };",
                 these(&["/a", "/b/0"]),
             ),
-            ("permit(principal, action, resource) when { context.arguments.hasTag(resource.name) };", Pointers::All),
+            ("permit(principal, action, resource) when { context.arguments.hasTag(resource.name) };", Pointers::all()),
             (
                 "permit(principal, action, resource) when { (if true then context else context).arguments.hasTag(\"/a\") };",
-                Pointers::All,
+                Pointers::all(),
             ),
-            ("permit(principal, action, resource) when { context.arguments == context.arguments };", Pointers::All),
+            ("permit(principal, action, resource) when { context.arguments == context.arguments };", Pointers::all()),
             (
                 "permit(principal, action, resource) when { principal.hasTag(context.arguments.getTag(\"/a\")) };",
                 these(&["/a"]),
@@ -236,7 +262,7 @@ mod tests {
             assert_eq!(Pointers::of(&form), expected, "{text}");
         }
         assert_eq!(these(&["/a"]).and(&these(&["/b"])), these(&["/a", "/b"]));
-        assert_eq!(these(&["/a"]).and(&Pointers::All), Pointers::All);
+        assert_eq!(these(&["/a"]).and(&Pointers::all()), Pointers { all: true, ..these(&["/a"]) });
     }
 
     #[test]

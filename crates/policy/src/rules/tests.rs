@@ -73,7 +73,7 @@ impl Thing {
 
     fn target(&self) -> Target<'_> {
         let Self { kind, endpoint, upstream, native, name, hints, scopes } = self;
-        Target { kind: *kind, endpoint, upstream, native, name, hints: *hints, scopes }
+        Target { kind: *kind, endpoint, upstream, native, name, hints: *hints, scopes, tool: None }
     }
 }
 

@@ -154,6 +154,11 @@ impl Modern {
         let Some(tool) = tool else { return Ok(()) };
         let Ok(mirrors) = lower::mirrors(tool) else { return Ok(()) };
         let arguments = outbound.call.params.arguments().ok().flatten();
+        if let Some(variant) = lower::case_variant(tool, &mirrors, arguments.as_deref()) {
+            let variant: String = variant.chars().take(64).collect();
+            let text = format!("The argument `{variant}` differs in case alone from one that is repeated as a header");
+            return Err(self.site.fail(FailureKind::InvalidParams, text).into());
+        }
         for (name, value) in lower::mirrored(&mirrors, arguments.as_deref()) {
             // The name is a token, so it is a header name.
             if let Ok(name) = HeaderName::try_from(format!("mcp-param-{name}")) {

@@ -1,10 +1,11 @@
 //! Reading a schema into a graph: its subschemas, and which of them a value or its parts are held against.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
 use super::super::Unusable;
+use super::names::MemberPattern;
 
 /// Steps of copying and hashing one value, for `uniqueItems`.
 pub(super) const UNIQUE_STEPS: u64 = 8;
@@ -36,6 +37,16 @@ pub(super) struct Node {
     pub(super) rest: Option<usize>,
     /// Perhaps every item.
     pub(super) items: Vec<usize>,
+    /// Members whose names match a pattern.
+    pub(super) patterned: Vec<(MemberPattern, usize)>,
+    /// Members that nothing else was held against.
+    pub(super) unevaluated: Option<usize>,
+    /// Names of members that it names without a schema for them, as `required` does.
+    pub(super) named: HashSet<String>,
+    /// Every name of a member that it names, by its folded form.
+    pub(super) folded: HashMap<String, String>,
+    /// True if it, or what a value or its parts are held against below it, names members.
+    pub(super) leads_to_names: bool,
 }
 
 impl Node {
@@ -123,7 +134,9 @@ impl<'a> Graph<'a> {
                 self.nodes[at].gathers |= keyword != "allOf";
                 schemas.iter().for_each(|schema| self.here(at, schema));
             }
+            ("dependentRequired", Value::Object(map)) => self.dependent(at, map),
             ("dependentSchemas" | "dependencies", Value::Object(map)) => {
+                self.dependent(at, map);
                 map.values().filter(|value| !value.is_array()).for_each(|schema| self.here(at, schema));
             }
             ("properties" | "patternProperties" | "$defs" | "definitions", Value::Object(map)) => {
@@ -143,15 +156,37 @@ impl<'a> Graph<'a> {
                 let next = self.node(schema);
                 let node = &mut self.nodes[at];
                 node.again = true;
-                if keyword == "unevaluatedItems" { node.items.push(next) } else { node.members.push(next) }
+                if keyword == "unevaluatedItems" {
+                    node.items.push(next);
+                } else {
+                    node.members.push(next);
+                    node.unevaluated = Some(next);
+                }
             }
             ("uniqueItems", Value::Bool(true)) => {
                 self.nodes[at].unique = true;
                 self.nodes[at].weight += UNIQUE_STEPS;
             }
-            ("enum" | "required" | "const", listed) => self.nodes[at].weight += size(listed),
+            ("enum" | "required" | "const", listed) => {
+                self.nodes[at].weight += size(listed);
+                if keyword == "required" {
+                    self.name(at, listed);
+                }
+            }
             _ => {}
         }
+    }
+
+    /// Notes the names in a list of members.
+    fn name(&mut self, at: usize, listed: &Value) {
+        let names = listed.as_array().into_iter().flatten().filter_map(Value::as_str);
+        self.nodes[at].named.extend(names.map(str::to_owned));
+    }
+
+    /// Notes the names of members that others depend on, and of these others.
+    fn dependent(&mut self, at: usize, map: &Map<String, Value>) {
+        self.nodes[at].named.extend(map.keys().cloned());
+        map.values().for_each(|listed| self.name(at, listed));
     }
 
     fn here(&mut self, at: usize, schema: &'a Value) {
@@ -166,7 +201,10 @@ impl<'a> Graph<'a> {
                 "properties" => {
                     self.nodes[at].keyed.insert(key.clone(), next);
                 }
-                "patternProperties" => self.nodes[at].members.push(next),
+                "patternProperties" => {
+                    self.nodes[at].members.push(next);
+                    self.nodes[at].patterned.push((MemberPattern::new(key), next));
+                }
                 // Definitions are only read, for anchors and for ids.
                 _ => {}
             }

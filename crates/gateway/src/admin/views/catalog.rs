@@ -162,7 +162,7 @@ fn validated(check: Check, schema: Option<Result<(), weir_core::schema::Unusable
         (Some(Err(why)), _) => format!("unusable: {why}"),
         (Some(Ok(())), Check::Off) => "off".to_owned(),
         (Some(Ok(())), Check::Warn) => "warn".to_owned(),
-        (Some(Ok(())), Check::Enforce) => "enforce".to_owned(),
+        (Some(Ok(())), Check::EnforceUsable | Check::Enforce) => "enforce".to_owned(),
     }
 }
 

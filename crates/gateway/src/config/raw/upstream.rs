@@ -113,7 +113,8 @@ pub(crate) struct RawDeadlines {
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawValidation {
-    /// Of arguments, before a call goes out. Default `enforce`.
+    /// Of arguments, before a call goes out. Default `enforce`, but a tool whose schema cannot be used stays unchecked; `enforce` written
+    /// here refuses the calls of such a tool, too.
     pub(crate) input: Option<RawCheck>,
     /// Of structured results. Default `warn`.
     pub(crate) output: Option<RawCheck>,

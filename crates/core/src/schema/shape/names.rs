@@ -1,0 +1,193 @@
+//! The names of members in a schema, and arguments that differ from them in case alone.
+//!
+//! A server that matches names without regard to case takes `Path` for `path`, and the last of both may win: what was checked is not
+//! what it uses. So a property that equals a named one under simple case folding, and is not named itself, does not match, at every
+//! level that the schema names properties of.
+
+use std::fmt;
+
+use jsonschema::Validator;
+use serde_json::Value;
+use weir_wire::fold::folded;
+
+use super::super::compile::patterns;
+use super::super::report::Mismatch;
+use super::super::unreadable::push;
+use super::Shape;
+use super::graph::Node;
+
+/// A pattern of members' names, asked by the validator's own engine.
+pub(super) struct MemberPattern {
+    text: String,
+    /// `None` until it is needed, and for a pattern that cannot be used: such a schema is not used either.
+    validator: Option<Validator>,
+}
+
+impl MemberPattern {
+    pub(super) fn new(text: &str) -> Self {
+        Self { text: text.to_owned(), validator: None }
+    }
+
+    fn compile(&mut self) {
+        let schema = serde_json::json!({ "pattern": self.text });
+        self.validator = jsonschema::options().with_pattern_options(patterns()).build(&schema).ok();
+    }
+
+    fn fits(&self, name: &str) -> bool {
+        self.validator.as_ref().is_none_or(|validator| validator.is_valid(&Value::from(name)))
+    }
+}
+
+impl fmt::Debug for MemberPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text.fmt(f)
+    }
+}
+
+/// Gathers the names of each node, and marks the nodes that lead to names.
+pub(super) fn gather(nodes: &mut [Node]) {
+    for node in &mut *nodes {
+        node.folded = node.keyed.keys().chain(&node.named).map(|name| (folded(name), name.clone())).collect();
+        node.leads_to_names = !node.folded.is_empty();
+    }
+    // Backwards along the edges, each node once.
+    let mut before = vec![Vec::new(); nodes.len()];
+    for (at, node) in nodes.iter().enumerate() {
+        node.all().into_iter().for_each(|next| before[next].push(at));
+    }
+    let mut open: Vec<usize> = (0..nodes.len()).filter(|at| nodes[*at].leads_to_names).collect();
+    while let Some(at) = open.pop() {
+        for from in &before[at] {
+            if !std::mem::replace(&mut nodes[*from].leads_to_names, true) {
+                open.push(*from);
+            }
+        }
+    }
+    // Patterns that lead to no names are not asked.
+    let leads: Vec<bool> = nodes.iter().map(|node| node.leads_to_names).collect();
+    for node in nodes {
+        node.patterned.retain(|(_, next)| leads[*next]);
+        node.patterned.iter_mut().for_each(|(pattern, _)| pattern.compile());
+    }
+}
+
+impl Node {
+    fn is_named(&self, key: &str) -> bool {
+        self.keyed.contains_key(key) || self.named.contains(key)
+    }
+
+    /// What the member of this name is held against.
+    fn of_member(&self, key: &str) -> impl Iterator<Item = usize> {
+        let keyed = self.keyed.get(key).copied();
+        let patterned = self.patterned.iter().filter(|(pattern, _)| pattern.fits(key)).map(|(_, next)| *next);
+        let others = [self.others, self.unevaluated].into_iter().flatten().filter(move |_| keyed.is_none());
+        keyed.into_iter().chain(patterned).chain(others)
+    }
+
+    /// What the item at this place is held against.
+    fn of_item(&self, place: usize) -> impl Iterator<Item = usize> {
+        self.places.get(place).copied().or(self.rest).into_iter().chain(self.items.iter().copied())
+    }
+}
+
+impl Shape {
+    /// The first property of an affordable value that differs in case alone from one that the schema names there.
+    pub(in super::super) fn case_variant(&self, value: &Value) -> Option<Mismatch> {
+        let mut pointer = String::new();
+        let name = self.variant_in(vec![0], value, &mut pointer)?;
+        let text = format!("a name that differs from {name:?} in case alone: send one of the schema's own names");
+        Some(Mismatch::at(&pointer, &text))
+    }
+
+    /// Whether the schema names the member that these steps lead to.
+    pub(in super::super) fn names(&self, steps: &[&str]) -> bool {
+        let Some((last, outer)) = steps.split_last() else { return false };
+        let at = outer.iter().fold(self.all_here(vec![0]), |here, step| {
+            let place = step.parse::<usize>().ok();
+            let next = here.iter().flat_map(|at| {
+                let node = &self.nodes[*at];
+                node.of_member(step).chain(place.into_iter().flat_map(|place| node.of_item(place)))
+            });
+            self.all_here(next.collect())
+        });
+        at.iter().any(|at| self.nodes[*at].is_named(last))
+    }
+
+    /// The nodes that lead to names among those that a value is held against, each once; `at` are the first of them.
+    fn all_here(&self, at: Vec<usize>) -> Vec<usize> {
+        let mut here: Vec<usize> = Vec::with_capacity(at.len());
+        let mut met = Met::default();
+        let mut open = at;
+        while let Some(at) = open.pop() {
+            let node = &self.nodes[at];
+            if node.leads_to_names && met.insert(at, &here) {
+                here.push(at);
+                open.extend(&node.here);
+            }
+        }
+        here
+    }
+
+    /// The name that a member of the value, or of what is in it, differs from in case alone; `pointer` leads to that member then.
+    fn variant_in(&self, at: Vec<usize>, value: &Value, pointer: &mut String) -> Option<String> {
+        let here = self.all_here(at);
+        if here.is_empty() {
+            return None;
+        }
+        let before = pointer.len();
+        match value {
+            Value::Object(members) => {
+                for (key, member) in members {
+                    push(pointer, key);
+                    if let Some(name) = self.variant_of(&here, key) {
+                        return Some(name.to_owned());
+                    }
+                    let next: Vec<usize> = here.iter().flat_map(|at| self.nodes[*at].of_member(key)).collect();
+                    if let Some(name) = self.variant_in(next, member, pointer) {
+                        return Some(name);
+                    }
+                    pointer.truncate(before);
+                }
+            }
+            Value::Array(items) => {
+                for (place, item) in items.iter().enumerate().filter(|(_, item)| item.is_object() || item.is_array()) {
+                    push(pointer, &place.to_string());
+                    let next: Vec<usize> = here.iter().flat_map(|at| self.nodes[*at].of_item(place)).collect();
+                    if let Some(name) = self.variant_in(next, item, pointer) {
+                        return Some(name);
+                    }
+                    pointer.truncate(before);
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn variant_of(&self, here: &[usize], key: &str) -> Option<&str> {
+        if here.iter().any(|at| self.nodes[*at].is_named(key)) {
+            return None;
+        }
+        let key = folded(key);
+        here.iter().find_map(|at| self.nodes[*at].folded.get(&key)).map(String::as_str)
+    }
+}
+
+/// The set of nodes met: looked for one by one while they are few.
+#[derive(Default)]
+struct Met(std::collections::HashSet<usize>);
+
+impl Met {
+    const FEW: usize = 16;
+
+    /// Adds a node that is not among `few`, which are all so far; false if it is there already.
+    fn insert(&mut self, at: usize, few: &[usize]) -> bool {
+        if few.len() < Self::FEW {
+            return !few.contains(&at);
+        }
+        if self.0.is_empty() {
+            self.0.extend(few);
+        }
+        self.0.insert(at)
+    }
+}
