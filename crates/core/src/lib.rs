@@ -7,6 +7,7 @@
 pub mod admit;
 pub mod ask;
 pub mod bell;
+pub mod budget;
 pub mod call;
 pub mod capability;
 pub mod catalog;
@@ -35,6 +36,7 @@ pub mod upstream;
 
 pub use admit::{Admitted, Authenticated, Gates, admit, authenticate};
 pub use ask::{Ask, Question};
+pub use budget::Budgets;
 pub use call::{Call, Resume, SessionKey};
 pub use capability::CapabilityClass;
 pub use catalog::Catalog;

@@ -141,7 +141,7 @@ instruments! {
     log_dropped: Counter<u64> = u64_counter("weir.log.dropped", "{line}", ["reason"], "Log lines that were not written: `rate` (more than 100 a second of one kind), `queue` (standard error takes them too slowly) or `failed` (it takes none)"),
     memory_used: Gauge<u64> = u64_gauge("weir.memory.used", "By", [], "Memory that the process has"),
     memory_shortage: Gauge<u64> = u64_gauge("weir.memory.shortage", "{stage}", [], "How short memory is: 0 enough, 1 connections are not kept, 2 what is new gets 503"),
-    memory_reserved: UpDownCounter<i64> = i64_up_down_counter("weir.memory.reserved", "By", ["budget"], "Memory taken from a budget of the process: `bodies` (bodies of requests that are read or in use), `messages` (what upstreams and clients say that waits to be taken)"),
+    memory_reserved: Gauge<u64> = u64_gauge("weir.memory.reserved", "By", ["budget"], "Memory taken from a budget of the process: `bodies` (bodies of requests that are read or in use), `messages` (what upstreams and clients say that waits to be taken), `subscriptions` (names of resources that clients subscribe to)"),
     memory_refused: Counter<u64> = u64_counter("weir.memory.refused", "{refusal}", ["budget"], "Requests, questions and messages refused because a budget of memory was used up"),
     descriptors_open: Gauge<u64> = u64_gauge("weir.descriptors.open", "{descriptor}", [], "File descriptors that the process has open"),
     descriptors_refused: Counter<u64> = u64_counter("weir.descriptors.refused", "{connection}", ["side"], "Connections of clients (`front`) and to upstreams (`upstream`) refused to keep file descriptors for operators and reloads"),

@@ -97,7 +97,7 @@ enum News {
 
 impl Follower {
     fn new(context: &Context, known: &Authenticated<()>, name: &str, lifted: &Lifted) -> Result<Self, Failure> {
-        let place = place(context, known)?;
+        let place = place(context, known, name)?;
         let params = Params::of_task(name);
         let (capabilities, trace) = (lifted.capabilities.clone(), lifted.trace.clone());
         let lifted = Lifted { params, capabilities, token: None, log_level: None, trace };

@@ -11,6 +11,7 @@ use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt as _, Limited};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
+use weir_core::budget::{ByteBudget, Reservation};
 
 use crate::answer::Refusal;
 use crate::body::{Broken, RequestBody};
@@ -21,18 +22,25 @@ use crate::settings::Limits;
 pub(crate) const SWALLOWED_BYTES: usize = 64 << 10;
 pub(crate) const SWALLOWED_TIME: Duration = Duration::from_secs(1);
 
-/// The whole body, which nobody took before.
+/// What every request may have of a body before it takes from the budget: a connection reads as much at once anyway.
+const FREE: usize = 8 << 10;
+/// How long a body waits for memory that others have.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The whole body, which nobody took before. What is large of it is taken from `budget` until its last part is dropped.
 ///
 /// # Errors
-/// 413 beyond the size, 408 beyond the time or below the pace, 400 where the client broke off. Each closes the
-/// connection: what is left of the body must not be read as a request.
+/// 413 beyond the size, 408 beyond the time or below the pace, 400 where the client broke off, 503 where other bodies have all
+/// the memory. Each closes the connection: what is left of the body must not be read as a request.
 pub(crate) async fn read(
     headers: &HeaderMap,
     body: &mut Option<RequestBody>,
     limits: &Limits,
+    budget: &ByteBudget,
 ) -> Result<Bytes, Refusal> {
-    declared(headers, limits.body_bytes)?;
+    let length = declared(headers, limits.body_bytes)?;
     let Some(mut body) = body.take() else { return Ok(Bytes::new()) };
+    let mut share = Share::new(budget, length).await?;
     let began = Instant::now();
     let end = began + limits.body_time;
     let mut whole: Option<Bytes> = None;
@@ -45,14 +53,18 @@ pub(crate) async fn read(
             Ok(Some(Ok(frame))) => frame,
         };
         let Ok(data) = frame.into_data() else { continue };
-        if held(whole.as_ref(), &joined) + data.len() > limits.body_bytes {
+        let size = held(whole.as_ref(), &joined) + data.len();
+        if size > limits.body_bytes {
             return Err(too_large());
         }
+        share.cover(size).await?;
         // The usual body is one frame and is not copied.
         if whole.is_none() && joined.is_empty() {
             whole = Some(data);
         } else {
             if let Some(first) = whole.take() {
+                // All of a length that is known, and no more than that.
+                joined.reserve(length.unwrap_or_default().max(size));
                 joined.extend_from_slice(&first);
             }
             joined.extend_from_slice(&data);
@@ -62,7 +74,62 @@ pub(crate) async fn read(
             break;
         }
     }
-    Ok(whole.unwrap_or_else(|| joined.freeze()))
+    Ok(share.hold(whole.unwrap_or_else(|| joined.freeze())))
+}
+
+/// What a body has of the memory of all bodies.
+struct Share<'a> {
+    budget: &'a ByteBudget,
+    taken: Option<Reservation>,
+    bytes: usize,
+}
+
+impl<'a> Share<'a> {
+    /// For a body of this length, where it is known.
+    async fn new(budget: &'a ByteBudget, length: Option<usize>) -> Result<Self, Refusal> {
+        let mut share = Self { budget, taken: None, bytes: FREE };
+        if let Some(length) = length {
+            share.take(length).await?;
+        }
+        Ok(share)
+    }
+
+    /// Takes what a body of so many bytes needs: where its length is not known, its buffer doubles as it grows.
+    async fn cover(&mut self, size: usize) -> Result<(), Refusal> {
+        if size <= self.bytes { Ok(()) } else { self.take(size * 2).await }
+    }
+
+    async fn take(&mut self, bytes: usize) -> Result<(), Refusal> {
+        if bytes <= self.bytes {
+            return Ok(());
+        }
+        if bytes > self.budget.limit() {
+            return Err(too_large());
+        }
+        let taken = match &mut self.taken {
+            None => {
+                self.taken = self.budget.reserve(bytes, PATIENCE).await;
+                self.taken.is_some()
+            }
+            Some(taken) => taken.grow(bytes - self.bytes, PATIENCE).await,
+        };
+        if !taken {
+            let text = "other requests have all the memory for bodies: try again in a second";
+            return Err(closing(StatusCode::SERVICE_UNAVAILABLE, "memory", text).with(header::RETRY_AFTER, "1"));
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    fn hold(self, body: Bytes) -> Bytes {
+        match self.taken {
+            Some(mut taken) => {
+                taken.shrink(self.bytes.saturating_sub(body.len()));
+                taken.hold(body)
+            }
+            None => body,
+        }
+    }
 }
 
 /// Reads the body of a refused request away; false where it is too large or comes too slowly for that.
@@ -102,13 +169,17 @@ async fn in_time(body: &mut RequestBody, until: Instant) -> Result<Option<Result
     }
 }
 
-/// Judges a body by the length its head declares.
+/// Judges a body by the length its head declares, and gives it.
 ///
 /// # Errors
 /// 413 beyond the size. Closes the connection.
-pub(crate) fn declared(headers: &HeaderMap, most: usize) -> Result<(), Refusal> {
+pub(crate) fn declared(headers: &HeaderMap, most: usize) -> Result<Option<usize>, Refusal> {
     let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if length.is_some_and(|length| length > most as u64) { Err(too_large()) } else { Ok(()) }
+    match length.map(usize::try_from) {
+        None => Ok(None),
+        Some(Ok(length)) if length <= most => Ok(Some(length)),
+        Some(_) => Err(too_large()),
+    }
 }
 
 fn held(whole: Option<&Bytes>, joined: &BytesMut) -> usize {

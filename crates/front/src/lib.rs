@@ -54,7 +54,7 @@ use std::time::Duration;
 use weir_core::bell::Bells;
 use weir_core::port::{Audit, Authorizer, Bus, Clock, Limiter, Mailbox, Random, Records, Replays, Verifier};
 use weir_core::seal::Sealer;
-use weir_core::{Catalog, Router};
+use weir_core::{Budgets, Catalog, Router};
 
 pub use clientele::ClientSeen;
 pub use line::LINE_PATHS;
@@ -90,6 +90,8 @@ pub struct Ports {
     pub bells: Arc<Bells>,
     /// Answers to another replica's questions.
     pub mailbox: Arc<dyn Mailbox>,
+    /// What the process may use as a whole.
+    pub budgets: Budgets,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Unguessable bytes.

@@ -25,6 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use weir_core::budget::Descriptor;
 use weir_core::telemetry::instruments;
 
 pub(crate) use connection::Peer;
@@ -102,11 +103,12 @@ impl Listening {
             Ok(slot) => slot,
             Err(none) => return closed(none.as_str()),
         };
+        let Some(descriptor) = stack.descriptor() else { return closed("no_files") };
         socket::tune(&stream, limits);
         let listening = self.clone();
         let force = self.force.clone();
         self.tasks.spawn(async move {
-            let _open = Open::begin(slot);
+            let _open = Open::begin(slot, descriptor);
             force.run_until_cancelled(connection::serve(stream, address, listening)).await;
         });
     }
@@ -115,12 +117,13 @@ impl Listening {
 /// An open connection: counted until it is dropped, also where its task ends by a panic.
 struct Open {
     _slot: slots::Slot,
+    _descriptor: Descriptor,
 }
 
 impl Open {
-    fn begin(slot: slots::Slot) -> Self {
+    fn begin(slot: slots::Slot, descriptor: Descriptor) -> Self {
         instruments().connections.add(1, &[]);
-        Self { _slot: slot }
+        Self { _slot: slot, _descriptor: descriptor }
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_core::Principal;
+use weir_core::budget::Reservation;
 
 /// The books. The map has an entry only for a principal that holds a place, so the total bounds it.
 #[derive(Debug, Default)]
@@ -32,6 +33,8 @@ pub(crate) struct Place {
     places: Arc<Places>,
     /// `None` for the anonymous principal, who is everybody: the total alone binds it.
     of: Option<[u8; 16]>,
+    /// What is held with it of a budget of the process.
+    weight: Option<Reservation>,
 }
 
 impl Places {
@@ -55,11 +58,19 @@ impl Places {
         }
         books.open += 1;
         drop(books);
-        Ok(Place { places: self.clone(), of })
+        Ok(Place { places: self.clone(), of, weight: None })
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// The same, which gives this back with the place.
+    pub(crate) fn weighing(mut self, weight: Reservation) -> Self {
+        self.weight = Some(weight);
+        self
     }
 }
 

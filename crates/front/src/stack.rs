@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::{Layer as _, ServiceExt as _};
 use tower_http::cors::{AllowOrigin, CorsLayer};
+use weir_core::budget::{ByteBudget, Descriptor, Side};
 use weir_core::call::{RequestName, Trace};
 use weir_core::fast::FastMap;
 use weir_core::seal::Sealer;
@@ -157,6 +158,11 @@ impl Context {
     pub(crate) fn limits(&self) -> &Limits {
         &self.settings.limits
     }
+
+    /// The memory of all bodies.
+    pub(crate) fn bodies(&self) -> &ByteBudget {
+        &self.shared.ports.budgets.bodies
+    }
 }
 
 /// A request whose body whoever needs it takes.
@@ -197,6 +203,11 @@ impl Stack {
 
     pub(crate) fn drain(&self) -> &CancellationToken {
         &self.shared.drain
+    }
+
+    /// A descriptor for a client's connection; `None` where the rest is kept for others.
+    pub(crate) fn descriptor(&self) -> Option<Descriptor> {
+        self.shared.ports.budgets.descriptors.take(Side::Front)
     }
 
     /// Serves one request, on the stack as it is now. 1 listen stands above this.

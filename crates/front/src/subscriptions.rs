@@ -64,7 +64,7 @@ pub(crate) async fn of_session(
     if own >= context.limits().subscriptions_per_client {
         return Err(too_many());
     }
-    let place = place(context, known)?;
+    let place = place(context, known, &uri)?;
     let lifted = lift::legacy(params, Some(&opened.session), opened.class()).map_err(wrong)?;
     let call = Call { session: Some(opened.key), ..canonical(context, method, lifted) };
     let (inbox, subscribing) = Sessions::subscribing(&context.shared, opened.key);
@@ -138,7 +138,7 @@ async fn one(
     (uri, inbox): (&str, &Inbox),
     lifted: &Lifted,
 ) -> Result<Subscribed, Failure> {
-    let place = place(context, known)?;
+    let place = place(context, known, uri)?;
     let mut params = BytesMut::with_capacity(uri.len() + 16);
     ObjectWriter::new(&mut params).string("uri", uri).end();
     let params = Params::parse(Some(&params.freeze())).map_err(|error| Failure::invalid_params(error.to_string()))?;
@@ -154,10 +154,24 @@ async fn one(
     Ok((subscription, place))
 }
 
-pub(crate) fn place(context: &Context, known: &Authenticated<()>) -> Result<Place, Failure> {
+/// The longest name that can be subscribed to.
+const LONGEST: usize = 8 << 10;
+/// How often a name is kept: by the session or stream, in the table of its server, and where it waits to be told.
+const COPIES: usize = 6;
+/// What a subscription takes beside its name.
+const OVERHEAD: usize = 512;
+
+/// A place for a subscription to a resource or task of this name, which is paid for by its length.
+pub(crate) fn place(context: &Context, known: &Authenticated<()>, name: &str) -> Result<Place, Failure> {
+    if name.len() > LONGEST {
+        return Err(Failure::invalid_params(format!("A name of more than {LONGEST} bytes cannot be subscribed to")));
+    }
     let limits = context.limits();
     let most = (limits.subscriptions, limits.subscriptions_per_principal);
-    context.shared.subscribed.take(known.principal(), most).map_err(|_| too_many())
+    let place = context.shared.subscribed.take(known.principal(), most).map_err(|_| too_many())?;
+    let weight = context.shared.ports.budgets.subscriptions.try_reserve(name.len() * COPIES + OVERHEAD);
+    let full = || Failure::new(FailureKind::Busy, "As many resources are subscribed to as there is memory for");
+    Ok(place.weighing(weight.ok_or_else(full)?))
 }
 
 fn too_many() -> Failure {

@@ -1,5 +1,5 @@
-//! Watches how much memory the process uses against what it may use, and tells the client side when that gets short
-//! (fault F10). It frees nothing itself; parts have bounds of their own.
+//! Watches how much memory and how many file descriptors the process uses against what it may use. Memory is divided among
+//! budgets, from which parts take what others send; the client side is told when it gets short all the same (fault F10).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,13 +7,19 @@ use std::time::Duration;
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
+use weir_core::Budgets;
 use weir_core::telemetry::instruments;
 use weir_front::{Pressure, Shortage};
+use weir_store::ReplayCaps;
 
 use crate::config::Config;
 
 /// Between two looks. A process takes hundreds of megabytes in less only if each request does.
 const LOOK: Duration = Duration::from_millis(250);
+/// The same from three quarters of the budget on: then it takes less for the rest.
+const CLOSE_LOOK: Duration = Duration::from_millis(50);
+/// Between two counts of the open descriptors: each is an entry of a folder to be read.
+const COUNT: Duration = Duration::from_secs(1);
 /// No budget.
 const ENDLESS: u64 = u64::MAX;
 /// Percent of the budget at which each stage begins, and below which it is over: apart, so that it does not flicker.
@@ -24,23 +30,29 @@ const ACUTE: (u64, u64) = (95, 92);
 #[derive(Debug)]
 pub(crate) struct Watch {
     budget: Arc<AtomicU64>,
+    budgets: Budgets,
     stop: DropGuard,
     tasks: TaskTracker,
 }
 
 impl Watch {
     /// Begins. Must be called inside a tokio runtime.
-    pub(crate) fn start(config: &Config, pressure: Pressure) -> Self {
+    pub(crate) fn start(config: &Config, pressure: Pressure, budgets: Budgets) -> Self {
         let budget = Arc::new(AtomicU64::new(budget(config)));
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let work = watch(budget.clone(), pressure);
+        budgets.divide(divided(config));
+        count_descriptors(&budgets);
+        let counting = count(budgets.clone());
+        tasks.spawn(stop.clone().run_until_cancelled_owned(counting));
+        let work = watch(budget.clone(), pressure, budgets.clone());
         tasks.spawn(stop.clone().run_until_cancelled_owned(work));
-        Self { budget, stop: stop.drop_guard(), tasks }
+        Self { budget, budgets, stop: stop.drop_guard(), tasks }
     }
 
     /// Goes by another config from the next look on.
     pub(crate) fn replace(&self, config: &Config) {
         self.budget.store(budget(config), Ordering::Relaxed);
+        self.budgets.divide(divided(config));
     }
 
     pub(crate) async fn shutdown(self) {
@@ -51,7 +63,7 @@ impl Watch {
     }
 }
 
-async fn watch(budget: Arc<AtomicU64>, pressure: Pressure) {
+async fn watch(budget: Arc<AtomicU64>, pressure: Pressure, budgets: Budgets) {
     let mut before = Shortage::None;
     loop {
         let (used, most) = (used().unwrap_or(0), budget.load(Ordering::Relaxed));
@@ -64,8 +76,33 @@ async fn watch(budget: Arc<AtomicU64>, pressure: Pressure) {
         }
         instruments().memory_used.record(used, &[]);
         instruments().memory_shortage.record(now as u64, &[]);
-        tokio::time::sleep(LOOK).await;
+        budgets.measure();
+        tokio::time::sleep(if used >= most / 4 * 3 { CLOSE_LOOK } else { LOOK }).await;
     }
+}
+
+async fn count(budgets: Budgets) {
+    loop {
+        let open = count_descriptors(&budgets);
+        tokio::time::sleep(COUNT.saturating_mul(1 + open / 4096)).await;
+    }
+}
+
+/// Sees how many descriptors are open, and gives it.
+fn count_descriptors(budgets: &Budgets) -> u32 {
+    // Where the system does not say, the bounds of connections hold alone.
+    let (Some(most), Ok(folder)) = (most_descriptors(), std::fs::read_dir("/proc/self/fd")) else { return 0 };
+    let open = folder.count();
+    budgets.descriptors.observe(most, open);
+    instruments().descriptors_open.record(open as u64, &[]);
+    u32::try_from(open).unwrap_or(u32::MAX)
+}
+
+/// Descriptors that the process may have.
+fn most_descriptors() -> Option<usize> {
+    let limits = read("/proc/self/limits")?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 fn tell(shortage: Shortage, used: u64, most: u64) {
@@ -99,6 +136,22 @@ fn shortage(before: Shortage, used: u64, most: u64) -> Shortage {
 /// What the config says, or else what the system gives the process's control group.
 fn budget(config: &Config) -> u64 {
     config.memory.or_else(|| read("/sys/fs/cgroup/memory.max")?.trim().parse().ok()).unwrap_or(ENDLESS)
+}
+
+/// The memory that is divided: where there is no budget, what the machine has.
+fn divided(config: &Config) -> usize {
+    let machine = || {
+        let line = read("/proc/meminfo")?;
+        let total = line.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        total.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+    };
+    let memory = Some(budget(config)).filter(|budget| *budget != ENDLESS).or_else(machine);
+    memory.map_or(usize::MAX, |memory| usize::try_from(memory).unwrap_or(usize::MAX))
+}
+
+/// Caps of the replay logs: in all no more than an eighth of the memory, whatever the config says.
+pub(crate) fn replays(config: &Config) -> ReplayCaps {
+    ReplayCaps { total: config.replays.total.min(divided(config) / 8), ..config.replays }
 }
 
 /// Bytes of memory that the process has.
@@ -145,6 +198,7 @@ mod tests {
 
     #[test]
     fn the_process_knows_what_it_uses() {
+        assert!(most_descriptors().is_some_and(|most| most > 64));
         assert!(used().is_some_and(|used| (1 << 20..1 << 40).contains(&used)));
     }
 }

@@ -76,7 +76,7 @@ impl Weir {
         };
         inside.ready.set(true);
         loaded("ok");
-        let memory = Watch::start(&config, open.front.pressure());
+        let memory = Watch::start(&config, open.front.pressure(), inside.base.budgets.clone());
         let applied = Mutex::new(Applied { started: config.clone(), config, upstreams });
         Ok(Self { open, inside, memory, telemetry, applied, successor: None })
     }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderValue;
-use weir_core::Failure;
 use weir_core::bell::Bells;
 use weir_core::names::UpstreamId;
 use weir_core::port::{Ask, Clock, Fetch, Fetched, Fut, Post, Random};
 use weir_core::upstream::{Deadlines, Upstream};
+use weir_core::{Budgets, Failure};
 use weir_wire::write::ObjectWriter;
 
 use crate::credential::Credentials;
@@ -34,6 +34,8 @@ pub struct Ports {
     pub bells: Arc<Bells>,
     /// The process that starts stdio servers and ends them with weir.
     pub keeper: Arc<Keeper>,
+    /// What the process may use as a whole.
+    pub budgets: Budgets,
 }
 
 /// Who weir says it is, to every server: never the client's own name.
@@ -125,7 +127,7 @@ impl Factory {
     }
 
     fn http(&self, settings: &HttpSettings, connect: Duration) -> Result<Http, TlsError> {
-        Http::new(settings, connect, &self.identity.agent, &self.roots)
+        Http::new(settings, connect, &self.identity.agent, &self.roots, &self.ports.budgets.descriptors)
     }
 }
 

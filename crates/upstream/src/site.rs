@@ -17,7 +17,7 @@ use weir_core::failure::UpstreamError;
 use weir_core::names::UpstreamId;
 use weir_core::port::{Clock, Random};
 use weir_core::telemetry::{UpstreamMeter, instruments};
-use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_core::{Budgets, CapabilityClass, Failure, FailureKind};
 use weir_era::hop::{self, Tongue};
 use weir_era::{capabilities, carry};
 use weir_wire::{code, scan};
@@ -60,6 +60,8 @@ pub(crate) struct Site {
     pub(crate) meter: Arc<UpstreamMeter>,
     /// Whom progress of tasks is told.
     pub(crate) tracks: Arc<Tracks>,
+    /// What the process may use as a whole.
+    pub(crate) budgets: Budgets,
     /// Places for ends of sessions that its server is told at the same time.
     pub(crate) farewells: Semaphore,
     /// Places for answers whose streams are read to their end after the call is over.
@@ -95,6 +97,7 @@ impl Site {
             stop: CancellationToken::new(),
             last_error: Mutex::new(None),
             tracks: Arc::default(),
+            budgets: ports.budgets.clone(),
             farewells: Semaphore::new(MOST_FAREWELLS),
             draining: Arc::new(Semaphore::new(MOST_DRAINING)),
             hold: Arc::new(hold),

@@ -90,6 +90,7 @@ impl World {
             bus: Arc::new(OwnBus::default()),
             replays: Arc::new(NoReplays),
             bells: Arc::default(),
+            budgets: weir_core::Budgets::default(),
             mailbox: Arc::new(Empty(ReplicaId([0; 8]))),
             clock: Arc::new(clock.clone()),
             random,

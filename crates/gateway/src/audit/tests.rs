@@ -66,6 +66,7 @@ fn factory() -> Factory {
         random: Arc::new(FakeRandom::new(7)),
         bells: Arc::default(),
         keeper: weir_upstream::keeper::Keeper::none(),
+        budgets: weir_core::Budgets::default(),
     };
     Factory::new(ports, weir_upstream::Identity::new("weir", "0"))
 }

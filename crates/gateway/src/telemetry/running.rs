@@ -103,6 +103,7 @@ mod tests {
             random: Arc::new(SystemRandom),
             bells: Arc::<Bells>::default(),
             keeper: weir_upstream::keeper::Keeper::none(),
+            budgets: weir_core::Budgets::default(),
         };
         let factory = Arc::new(Factory::new(ports, Identity::new("weir", "0")));
         let none = TelemetryPlan::default();

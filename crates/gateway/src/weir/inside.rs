@@ -7,7 +7,7 @@ use weir_core::bell::Bells;
 use weir_core::catalog::{CatalogPorts, CatalogSettings};
 use weir_core::port::{Clock, Random};
 use weir_core::seal::{Key, Sealer};
-use weir_core::{Catalog, Router};
+use weir_core::{Budgets, Catalog, Router};
 use weir_policy::Blocked;
 use weir_policy::audit::Head;
 use weir_policy::limit::Limits;
@@ -36,6 +36,8 @@ pub(super) struct Base {
     pub(super) sealer: Sealer,
     /// Where clients are called.
     pub(super) bells: Arc<Bells>,
+    /// What the process may use as a whole.
+    pub(super) budgets: Budgets,
     pub(super) factory: Arc<Factory>,
     /// The parent of the child processes of upstreams.
     pub(super) keeper: Arc<Keeper>,
@@ -51,15 +53,17 @@ impl Base {
         let sealing = sealing.unwrap_or_else(|| Sealing::fresh(&*random));
         let sealer = sealer(config, &sealing);
         let bells = Arc::<Bells>::default();
+        let budgets = Budgets::default();
         let ports = weir_upstream::Ports {
             clock: clock.clone(),
             random: random.clone(),
             bells: bells.clone(),
             keeper: keeper.clone(),
+            budgets: budgets.clone(),
         };
         let factory = Factory::new(ports, Identity::new("weir", env!("CARGO_PKG_VERSION")));
         let factory = Arc::new(factory.holding(config.hold));
-        Self { metrics, clock, random, sealing, sealer, bells, factory, keeper }
+        Self { metrics, clock, random, sealing, sealer, bells, budgets, factory, keeper }
     }
 }
 
@@ -108,7 +112,7 @@ impl Kept {
     fn new(config: &Config, Base { clock, random, .. }: &Base) -> Self {
         Self {
             records: Arc::new(MemoryRecords::new(clock.clone(), config.sessions)),
-            replays: Arc::new(MemoryReplays::new(clock.clone(), config.replays)),
+            replays: Arc::new(MemoryReplays::new(clock.clone(), crate::memory::replays(config))),
             parking: Arc::new(MemoryParking::new(clock.clone(), random.clone(), config.parked)),
         }
     }
@@ -116,7 +120,7 @@ impl Kept {
     /// Goes by another config's bounds from now on.
     pub(super) fn limit(&self, config: &Config) {
         self.records.limit(config.sessions);
-        self.replays.limit(config.replays);
+        self.replays.limit(crate::memory::replays(config));
         self.parking.limit(config.parked);
     }
 }

@@ -65,6 +65,7 @@ async fn front(
         records: kept.records.clone(),
         replays: kept.replays.clone(),
         bells: base.bells.clone(),
+        budgets: base.budgets.clone(),
         bus: Arc::new(MemoryBus::default()),
         mailbox: Arc::new(MemoryMailbox::new(&**random)),
         clock: clock.clone(),

@@ -8,6 +8,7 @@ use http::{Request, Response, Uri, Version};
 use http_body_util::Full;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use weir_core::budget::Descriptor;
 
 use super::{Ask, Body, LineError, Stream};
 
@@ -25,7 +26,7 @@ const REFUSED_STREAM: &str = "stream error received: refused stream before proce
 pub(super) struct Many(http2::SendRequest<Full<Bytes>>);
 
 impl Many {
-    pub(super) async fn open(stream: Stream) -> Result<Self, LineError> {
+    pub(super) async fn open(stream: Stream, descriptor: Descriptor) -> Result<Self, LineError> {
         let made = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(ASK_AFTER)
@@ -36,7 +37,10 @@ impl Many {
             .await;
         let (sender, connection) = made.map_err(|error| LineError::Connect(error.into()))?;
         // How it ended is told to the requests on it.
-        tokio::spawn(async move { drop(connection.await) });
+        tokio::spawn(async move {
+            let _descriptor = descriptor;
+            drop(connection.await);
+        });
         Ok(Self(sender))
     }
 

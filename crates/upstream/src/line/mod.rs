@@ -29,6 +29,7 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::time::Instant;
 use tower::Service;
+use weir_core::budget::{Descriptors, Side};
 
 pub(crate) use body::Body;
 use many::Many;
@@ -72,6 +73,8 @@ impl<'a> Ask<'a> {
 /// How far a request got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reached {
+    /// No connection: the process keeps its last descriptors for others.
+    NotTried,
     /// No connection: refused, no route, name or certificate wrong.
     NoConnection,
     /// No connection in time.
@@ -90,6 +93,9 @@ pub(crate) enum LineError {
     /// See [`Reached::ConnectTimeout`].
     #[error("no connection in time")]
     ConnectTimeout,
+    /// See [`Reached::NotTried`].
+    #[error("no file descriptor is left for a connection")]
+    NoDescriptor,
     /// See [`Reached::NoConnection`].
     #[error("no connection")]
     Connect(#[source] Box<dyn Error + Send + Sync>),
@@ -117,6 +123,7 @@ impl LineError {
     /// How far the request got.
     pub(crate) fn reached(&self) -> Reached {
         match self {
+            Self::NoDescriptor => Reached::NotTried,
             Self::ConnectTimeout => Reached::ConnectTimeout,
             Self::Connect(_) => Reached::NoConnection,
             Self::NotSent(_) => Reached::NotSent,
@@ -132,6 +139,7 @@ pub(crate) struct Lines {
     dial: Dial,
     origin: Uri,
     prior_knowledge: bool,
+    descriptors: Descriptors,
     idle: Mutex<Idle>,
 }
 
@@ -143,8 +151,8 @@ enum Way {
 
 impl Lines {
     /// The connections to the server of `origin`; HTTP/2 without asking with `prior_knowledge`.
-    pub(crate) fn new(dial: Dial, origin: Uri, prior_knowledge: bool) -> Arc<Self> {
-        Arc::new(Self { dial, origin, prior_knowledge, idle: Mutex::default() })
+    pub(crate) fn new(dial: Dial, origin: Uri, prior_knowledge: bool, descriptors: Descriptors) -> Arc<Self> {
+        Arc::new(Self { dial, origin, prior_knowledge, descriptors, idle: Mutex::default() })
     }
 
     /// Sends one request and waits for the answer's head. Dropping the future, or later the body before its end, takes the
@@ -229,6 +237,7 @@ impl Lines {
 
     /// A new connection, or one of HTTP/2 that another request has opened meanwhile.
     async fn opened(self: &Arc<Self>) -> Result<Way, LineError> {
+        let descriptor = self.descriptors.take(Side::Upstream).ok_or(LineError::NoDescriptor)?;
         let mut dial = self.dial.clone();
         let made = async {
             poll_fn(|cx| dial.poll_ready(cx)).await?;
@@ -238,12 +247,12 @@ impl Lines {
             if error.is::<ConnectTimeout>() { LineError::ConnectTimeout } else { LineError::Connect(error) }
         })?);
         if !self.prior_knowledge && !stream.is_h2() {
-            return Ok(Way::Single(Line::new(stream)));
+            return Ok(Way::Single(Line::new(stream, descriptor)));
         }
         if let Some((many, _)) = self.idle().many.as_ref().filter(|(many, _)| many.is_open()) {
             return Ok(Way::Many(many.clone()));
         }
-        let many = Many::open(stream).await?;
+        let many = Many::open(stream, descriptor).await?;
         self.idle().many = Some((many.clone(), Instant::now()));
         self.sweep();
         Ok(Way::Many(many))

@@ -9,6 +9,7 @@ use bytes::{Buf, BytesMut};
 use http::Response;
 use tokio::io::AsyncWrite;
 use tokio_util::io::{poll_read_buf, poll_write_buf};
+use weir_core::budget::Descriptor;
 
 use super::body::Body;
 use super::head::{self, Head};
@@ -29,11 +30,12 @@ pub(super) struct Line {
     room: usize,
     /// True once it has carried a request before the one it carries now.
     pub(super) is_kept: bool,
+    _descriptor: Descriptor,
 }
 
 impl Line {
-    pub(super) fn new(stream: Stream) -> Self {
-        Self { stream, unread: BytesMut::new(), room: READ, is_kept: false }
+    pub(super) fn new(stream: Stream, descriptor: Descriptor) -> Self {
+        Self { stream, unread: BytesMut::new(), room: READ, is_kept: false, _descriptor: descriptor }
     }
 
     /// True if the server has neither closed it nor said anything since its last answer.

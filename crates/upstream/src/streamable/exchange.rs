@@ -195,6 +195,11 @@ pub(crate) fn unsent(site: &Site, error: SendError) -> Refusal {
     };
     let unavailable = |text: &'static str| site.fail(FailureKind::Unavailable, text);
     match source.reached() {
+        // The upstream has no part in that: weir itself is short of them.
+        Reached::NotTried => {
+            let text = "weir has no file descriptor left for another connection: try again shortly";
+            Refusal::new(Failure::new(FailureKind::Overloaded, text).at(&site.id)).unasked()
+        }
         // Nothing ran, but the connector has tried every address: at once again would be refused again.
         Reached::NoConnection => {
             Refusal::new(unavailable("The upstream cannot be reached").because(source)).unreached()

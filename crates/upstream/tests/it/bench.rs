@@ -21,8 +21,13 @@ use weir_wire::method::Method;
 use crate::child::keeper_program;
 
 pub(crate) fn factory() -> Factory {
-    let (clock, random) = (Arc::new(TokioClock::new()), Arc::new(FakeRandom::new(7)));
-    let ports = Ports { clock, random, bells: Arc::default(), keeper: Keeper::new(keeper_program()) };
+    let ports = Ports {
+        clock: Arc::new(TokioClock::new()),
+        random: Arc::new(FakeRandom::new(7)),
+        bells: Arc::default(),
+        keeper: Keeper::new(keeper_program()),
+        budgets: weir_core::Budgets::default(),
+    };
     Factory::new(ports, Identity::new("weir", "0.1.0"))
 }
 

@@ -55,8 +55,13 @@ impl Scene {
 
     pub(crate) fn of(mock: Mockup, auth: OAuth, authority: TokenServer) -> Self {
         let clock = FakeClock::new();
-        let (random, keeper) = (Arc::new(FakeRandom::new(7)), Keeper::none());
-        let ports = Ports { clock: Arc::new(clock.clone()), random, bells: Arc::default(), keeper };
+        let ports = Ports {
+            clock: Arc::new(clock.clone()),
+            random: Arc::new(FakeRandom::new(7)),
+            bells: Arc::default(),
+            keeper: Keeper::none(),
+            budgets: weir_core::Budgets::default(),
+        };
         let url = mock.url().parse().unwrap();
         let http = HttpSettings { url, headers: Vec::new(), auth: Some(Box::new(auth)), ca_file: None, h2c: false };
         let settings = Settings { transport: Transport::Http(http), ..settings(&mock.url()) };
