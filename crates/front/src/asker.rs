@@ -19,6 +19,9 @@ use crate::settings::Settings;
 use crate::stack::{Context as Request, Shared};
 use round::Round;
 
+/// Visits of one call whose end the client can be told of, the newest.
+const MOST_ELICITATIONS: usize = 64;
+
 /// What asks the client of one call.
 pub(crate) struct Asker {
     shared: Arc<Shared>,
@@ -82,6 +85,9 @@ impl Asker {
         }
         let own = ask.elicitation.clone();
         if let Some(elicitation) = self.questions.ask(ask) {
+            if self.elicitations.len() >= MOST_ELICITATIONS {
+                self.elicitations.remove(0);
+            }
             self.elicitations.push((own, elicitation));
         }
     }

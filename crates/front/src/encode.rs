@@ -1,6 +1,7 @@
 //! Replies become answers: JSON where the first thing is the end, an event stream where there is something to tell
 //! before, or the wait grows long.
 
+mod batch;
 mod events;
 mod stream;
 mod visit;
@@ -34,6 +35,7 @@ use crate::running::{Owned, Step};
 use crate::settings::{Limits, Settings};
 use crate::stack::{Context, Shared};
 use crate::tally::Tally;
+pub(crate) use batch::BatchRoom;
 use events::First;
 
 /// Longer than most calls take, and not longer than a client may be without an id.
@@ -344,21 +346,19 @@ pub(crate) async fn answer(asked: Asked, mut owned: Owned) -> Answer {
 }
 
 /// The answer as one message, for a batch; notes are left out. `None` where the call was taken back.
-pub(crate) async fn whole(asked: Asked, mut owned: Owned, most: usize) -> Option<Said> {
+pub(crate) async fn whole(asked: Asked, mut owned: Owned, room: &BatchRoom) -> Option<Said> {
     loop {
         match owned.next().await {
             Step::Cancelled => return None,
             Step::Event(Event::Note(_) | Event::Ask(_)) | Step::Message(_) => {}
             Step::Event(Event::End(end)) => {
-                return match asked.ready(end) {
-                    Ready::Message(said) => Some(said),
-                    Ready::Stream(results) => match (*results).collect(most).await {
-                        Ok(said) => Some(said),
-                        Err(failure) => match asked.failed(&failure) {
-                            Ready::Message(said) => Some(said),
-                            Ready::Stream(_) => None,
-                        },
-                    },
+                let held = match asked.ready(end) {
+                    Ready::Message(said) => room.hold(said),
+                    Ready::Stream(results) => (*results).collect(room).await,
+                };
+                return match held.map_err(|failure| asked.failed(&failure)) {
+                    Ok(said) | Err(Ready::Message(said)) => Some(said),
+                    Err(Ready::Stream(_)) => None,
                 };
             }
         }

@@ -21,7 +21,7 @@ use crate::answer::{self, Refusal, Said, labelled};
 use crate::asker::Asker;
 use crate::body::Body;
 use crate::doorway::{envelope_error, refuse};
-use crate::encode::{self, Asked};
+use crate::encode::{self, Asked, BatchRoom};
 use crate::lists::{self, ListResponse};
 use crate::modern::{canonical, is_call, listed, offered};
 use crate::observe::Answer;
@@ -306,13 +306,20 @@ pub(crate) async fn batch(
         let text = "`initialize` must not be in a batch: send it alone";
         return refuse(context, StatusCode::BAD_REQUEST, None, (code::INVALID_REQUEST, text));
     }
-    let answers = parsed.into_iter().map(|item| item_of_batch(context, known, &opened, item));
+    let budget = &context.shared.ports.budgets.messages;
+    let room = BatchRoom::new(context.limits().batch_bytes, budget);
+    let answers = parsed.into_iter().map(|item| item_of_batch(context, known, &opened, item, &room));
     let answers: Vec<Said> = join_all(answers).await.into_iter().flatten().collect();
     let worst = answers.iter().map(|said| said.tally).max().unwrap_or(Tally::Ok);
     let answer = if answers.is_empty() {
         answer::empty(StatusCode::ACCEPTED)
     } else {
-        answer::counted(answer::json(StatusCode::OK, array(&answers)), worst)
+        let all = array(&answers);
+        drop(answers);
+        match budget.try_reserve(all.len()) {
+            Some(share) => answer::counted(answer::json(StatusCode::OK, share.hold(all)), worst),
+            None => answer::overloaded(),
+        }
     };
     labelled(answer, "batch", "legacy")
 }
@@ -340,6 +347,7 @@ async fn item_of_batch(
     known: &Authenticated<()>,
     opened: &Opened,
     item: Result<Message, weir_wire::message::MessageError>,
+    room: &BatchRoom,
 ) -> Option<Said> {
     let error = |id: Option<&RequestId>, number, text: String| {
         let message = weir_wire::write::error_response(id, true, &envelope_error(context, number, text));
@@ -352,8 +360,10 @@ async fn item_of_batch(
             match Params::of(&request.method, request.params.as_ref()) {
                 Err(bad) => error(Some(&id), code::INVALID_PARAMS, bad.to_string()),
                 Ok(params) => match Span::begin(context, &request, &params, false) {
-                    None => whole(context, known, opened, (request, params)).await,
-                    Some((context, span)) => span.over_item(whole(&context, known, opened, (request, params))).await,
+                    None => whole(context, known, opened, (request, params), room).await,
+                    Some((context, span)) => {
+                        span.over_item(whole(&context, known, opened, (request, params), room)).await
+                    }
                 },
             }
         }
@@ -377,12 +387,19 @@ async fn whole(
     known: &Authenticated<()>,
     opened: &Opened,
     (request, params): (Request, Params),
+    room: &BatchRoom,
 ) -> Option<Said> {
-    match Box::pin(one(context, known, (opened, Stream::Batch), request, params)).await {
-        Turn::Message(said) => Some(said),
-        Turn::List(response) => Some(Said::ok(response.joined())),
-        Turn::Call(asked, owned) => encode::whole(*asked, owned, context.limits().batch_bytes).await,
-    }
+    let id = request.id.clone();
+    let said = match Box::pin(one(context, known, (opened, Stream::Batch), request, params)).await {
+        Turn::Message(said) => said,
+        Turn::List(response) => Said::ok(response.joined()),
+        Turn::Call(asked, owned) => return encode::whole(*asked, owned, room).await,
+    };
+    Some(room.hold(said).unwrap_or_else(|failure| {
+        let error = envelope_error(context, code::INTERNAL_ERROR, failure.message().to_owned());
+        let message = weir_wire::write::error_response(Some(&id), true, &error);
+        Said { status: StatusCode::OK, message, tally: Tally::Failed }
+    }))
 }
 
 /// A notification: of a session, or of a modern client, for whom HTTP has none that mean anything.

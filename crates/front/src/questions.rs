@@ -26,7 +26,59 @@ pub(crate) struct Questions {
     revision: Revision,
     open: Vec<Open>,
     /// Messages for the stream.
-    outgoing: VecDeque<Bytes>,
+    outgoing: Outgoing,
+}
+
+/// Messages that wait for a stream to be written to.
+#[derive(Default)]
+struct Outgoing {
+    /// Each with the question that it puts, if it is one.
+    messages: VecDeque<(Option<RequestId>, Bytes)>,
+    bytes: usize,
+}
+
+/// Messages that may wait, and their bytes. A question beyond that is not put, and what is only told is left out.
+const MOST_OUTGOING: usize = 128;
+const MOST_OUTGOING_BYTES: usize = 1 << 20;
+
+impl Outgoing {
+    fn push(&mut self, question: Option<RequestId>, message: Bytes) {
+        self.bytes += message.len();
+        self.messages.push_back((question, message));
+    }
+
+    /// The same for what says nothing that cannot be left out.
+    fn say(&mut self, message: Bytes) {
+        if self.has_room(message.len()) {
+            self.push(None, message);
+        }
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        self.messages.len() < MOST_OUTGOING && self.bytes + bytes <= MOST_OUTGOING_BYTES
+    }
+
+    fn pop(&mut self) -> Option<Bytes> {
+        let (_, message) = self.messages.pop_front()?;
+        self.bytes -= message.len();
+        Some(message)
+    }
+
+    /// Takes a question back: it is not put any more, or else the client is told so.
+    fn withdraw(&mut self, id: &RequestId) {
+        match self.messages.iter().position(|(question, _)| question.as_ref() == Some(id)) {
+            Some(at) => {
+                if let Some((_, gone)) = self.messages.remove(at) {
+                    self.bytes -= gone.len();
+                }
+            }
+            None => self.push(None, asks::withdrawn(id)),
+        }
+    }
+
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
 }
 
 /// A question that the client was asked.
@@ -56,17 +108,17 @@ pub(crate) type Answered = (String, Method, Result<Bytes, Bytes>);
 
 impl Questions {
     pub(crate) fn new(shared: Arc<Shared>, session: SessionKey, revision: Revision) -> Self {
-        Self { shared, session, revision, open: Vec::new(), outgoing: VecDeque::new() }
+        Self { shared, session, revision, open: Vec::new(), outgoing: Outgoing::default() }
     }
 
     /// The next message for the stream.
     pub(crate) fn message(&mut self) -> Option<Bytes> {
-        self.outgoing.pop_front()
+        self.outgoing.pop()
     }
 
     /// Has something else written there.
     pub(crate) fn say(&mut self, message: Bytes) {
-        self.outgoing.push_back(message);
+        self.outgoing.say(message);
     }
 
     /// Nothing more is written.
@@ -104,13 +156,17 @@ impl Questions {
             Err(unaskable) => return Err((unaskable, asker)),
         };
         let (from_client, hold) = Sessions::ask(&self.shared, self.session, Bytes::copy_from_slice(id.as_json()));
-        self.outgoing.push_back(message);
+        self.outgoing.push(Some(id.clone()), message);
         self.open.push(Open { id, from_client, _hold: hold, asker });
         Ok(())
     }
 
     /// Puts the question of a server that waits; gives the name of its URL elicitation, if it is one.
     pub(crate) fn ask(&mut self, ask: Box<Ask>) -> Option<String> {
+        if !self.outgoing.has_room(ask.question.params.len()) {
+            // The client does not read. Dropped, it has no answer.
+            return None;
+        }
         let theirs = ask.elicitation.as_ref().map(|theirs| (&ask.upstream, &**theirs));
         let elicitation = self.elicitation(theirs);
         let question = ask.question.clone();
@@ -128,14 +184,14 @@ impl Questions {
     pub(crate) fn completed(&mut self, elicitation: &str) {
         let mut params = BytesMut::with_capacity(64);
         ObjectWriter::new(&mut params).string("elicitationId", elicitation).end();
-        self.outgoing.push_back(write::notification(Method::ElicitationComplete.as_str(), Some(&params)));
+        self.outgoing.say(write::notification(Method::ElicitationComplete.as_str(), Some(&params)));
     }
 
     /// Takes back what is still asked; tells the client so where it still reads.
     pub(crate) fn withdraw_all(&mut self, listening: bool) {
         for open in self.open.drain(..) {
             if listening {
-                self.outgoing.push_back(asks::withdrawn(&open.id));
+                self.outgoing.withdraw(&open.id);
             }
         }
     }
@@ -155,8 +211,7 @@ impl Questions {
             if let Asking::Running(ask) = &mut open.asker
                 && ask.poll_withdrawn(cx).is_ready()
             {
-                let told = asks::withdrawn(&open.id);
-                self.outgoing.push_back(told);
+                self.outgoing.withdraw(&open.id);
                 return false;
             }
             let Poll::Ready(said) = open.from_client.poll_recv(cx) else { return true };
@@ -190,4 +245,29 @@ pub(crate) fn elicitation(shared: &Shared, session: SessionKey, theirs: Option<(
     digest.update([0]);
     digest.update(theirs);
     format!("weir-{}", BASE64URL_NOPAD.encode(&digest.finalize()[..16]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_does_not_read_makes_no_list_of_what_was_asked_and_taken_back() {
+        let mut outgoing = Outgoing::default();
+        let id = |n: usize| RequestId::from_text(&format!("weir-{n}"));
+        outgoing.push(Some(id(0)), Bytes::from_static(b"first"));
+        assert_eq!(outgoing.pop().as_deref(), Some(&b"first"[..]), "written");
+        for n in 1..10_000 {
+            outgoing.push(Some(id(n)), Bytes::from_static(b"question"));
+            outgoing.withdraw(&id(n));
+            outgoing.say(Bytes::from_static(b"told"));
+        }
+        assert_eq!(outgoing.messages.len(), MOST_OUTGOING);
+        assert!(!outgoing.has_room(0));
+        outgoing.withdraw(&id(0));
+        assert_eq!(outgoing.messages.len(), MOST_OUTGOING + 1, "that one the client has seen");
+        while outgoing.pop().is_some() {}
+        assert_eq!(outgoing.bytes, 0);
+        assert!(outgoing.has_room(MOST_OUTGOING_BYTES) && !outgoing.has_room(MOST_OUTGOING_BYTES + 1));
+    }
 }

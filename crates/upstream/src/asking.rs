@@ -4,6 +4,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use weir_core::ask::{Ask, Hearing, Word};
+use weir_core::budget::Reservation;
 use weir_core::reply::Event;
 use weir_era::asks::{self, Lifted};
 use weir_wire::method::Method;
@@ -13,6 +14,8 @@ use crate::site::Site;
 
 /// Questions of one call that a server may have open; one more is not answered by anybody.
 const MOST: usize = 64;
+/// Bytes of them.
+const MOST_BYTES: usize = 1 << 20;
 
 /// The questions of one call.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ struct Open {
     method: Method,
     token: Option<Bytes>,
     hearing: Hearing,
+    _reservation: Reservation,
+    bytes: usize,
     /// The question as it came, where it did not come on the call's own channel: another call may be the one it is for.
     shared: Option<Request>,
 }
@@ -40,15 +45,22 @@ impl Asking {
     /// Takes a question; gives it for the client, or the refusal for the server. `shared` is the question as it came on a
     /// channel that the call shares with others.
     pub(crate) fn ask(&mut self, site: &Site, lifted: Lifted, shared: Option<Request>) -> Result<Event, Bytes> {
-        let Lifted { id, question, token, elicitation } = lifted;
-        if self.open.len() >= MOST {
+        let Lifted { id, mut question, token, elicitation } = lifted;
+        let bytes = question.params.len();
+        let held: usize = self.open.iter().map(|open| open.bytes).sum();
+        if self.open.len() >= MOST || held + bytes > MOST_BYTES {
             return Err(asks::unanswered(&id));
+        }
+        let Some(reservation) = site.budgets.messages.try_reserve(bytes) else { return Err(asks::unanswered(&id)) };
+        if shared.is_none() {
+            // Without the rest of what was read with it.
+            question.params = Bytes::copy_from_slice(&question.params);
         }
         let method = question.method;
         let (mut ask, hearing) = Ask::new(question, site.id.clone());
         ask.wants_progress = token.is_some();
         ask.elicitation = elicitation;
-        self.open.push(Open { id, method, token, hearing, shared });
+        self.open.push(Open { id, method, token, hearing, _reservation: reservation, bytes, shared });
         Ok(Event::Ask(Box::new(ask)))
     }
 

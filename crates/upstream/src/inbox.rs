@@ -4,31 +4,71 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use weir_wire::{Message, Request};
+use bytes::Bytes;
+use weir_core::budget::{ByteBudget, Reservation};
+use weir_wire::{Limits, Message, Request};
 
 /// Notifications kept for a call whose client reads slowly; beyond this the oldest goes.
-const KEPT: usize = 256;
+const MOST_NOTIFICATIONS: usize = 256;
+/// Questions kept for it. More are given back, and have no answer.
+const MOST_QUESTIONS: usize = 64;
+/// Bytes of both.
+const MOST_BYTES: usize = 1 << 20;
 
 /// The messages of one request, in the order they came. It has one reader.
-#[derive(Debug, Default)]
-pub(crate) struct Inbox(Mutex<Arrived>);
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    budget: ByteBudget,
+    arrived: Mutex<Arrived>,
+}
 
 #[derive(Debug, Default)]
 struct Arrived {
-    messages: VecDeque<Message>,
+    messages: VecDeque<(Message, Option<Reservation>)>,
+    /// Of notifications and questions.
+    bytes: usize,
+    /// One request has one answer, which is never left out.
+    is_answered: bool,
     closed: bool,
     waker: Option<Waker>,
 }
 
 impl Inbox {
-    /// Puts a message in.
-    pub(crate) fn push(&self, message: Message) {
+    /// An empty one. What waits in it is taken from `budget`, too.
+    pub(crate) fn new(budget: ByteBudget) -> Self {
+        Self { budget, arrived: Mutex::default() }
+    }
+
+    /// Puts a message in; gives a question back that there is no room for.
+    pub(crate) fn push(&self, message: Message) -> Option<Request> {
         let mut arrived = self.lock();
-        if arrived.messages.len() >= KEPT && matches!(message, Message::Notification(_)) {
-            arrived.messages.pop_front();
-        }
-        arrived.messages.push_back(message);
+        let reservation = match &message {
+            Message::Response(_) if arrived.is_answered => return None,
+            Message::Response(_) => {
+                arrived.is_answered = true;
+                None
+            }
+            Message::Notification(notification) => {
+                let size = notification.raw.len();
+                arrived.make_room(size);
+                match self.reserve(&arrived, size) {
+                    Some(reservation) => Some(reservation),
+                    // It is outdated by the next.
+                    None => return None,
+                }
+            }
+            Message::Request(request) => {
+                let has_room = arrived.questions() < MOST_QUESTIONS;
+                match self.reserve(&arrived, request.raw.len()).filter(|_| has_room) {
+                    Some(reservation) => Some(reservation),
+                    None => return Some(request.clone()),
+                }
+            }
+        };
+        arrived.bytes += size(&message);
+        arrived.messages.push_back((message, reservation));
         wake(arrived);
+        None
     }
 
     /// Nothing more will come.
@@ -41,7 +81,8 @@ impl Inbox {
     /// The next message; `None` once it is closed and empty.
     pub(crate) fn poll_message(&self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
         let mut arrived = self.lock();
-        if let Some(message) = arrived.messages.pop_front() {
+        if let Some((message, _)) = arrived.messages.pop_front() {
+            arrived.bytes -= size(&message);
             return Poll::Ready(Some(message));
         }
         if arrived.closed {
@@ -53,14 +94,62 @@ impl Inbox {
 
     /// Takes out the requests that nobody has read.
     pub(crate) fn questions(&self) -> Vec<Request> {
-        let waiting = std::mem::take(&mut self.lock().messages);
-        let question = |message| if let Message::Request(request) = message { Some(request) } else { None };
+        let mut arrived = self.lock();
+        arrived.bytes = 0;
+        let waiting = std::mem::take(&mut arrived.messages);
+        drop(arrived);
+        let question = |(message, _)| if let Message::Request(request) = message { Some(request) } else { None };
         waiting.into_iter().filter_map(question).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arrived> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn reserve(&self, arrived: &Arrived, size: usize) -> Option<Reservation> {
+        if arrived.bytes + size > MOST_BYTES {
+            return None;
+        }
+        self.budget.try_reserve(size)
     }
+
+    fn lock(&self) -> MutexGuard<'_, Arrived> {
+        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Arrived {
+    fn questions(&self) -> usize {
+        self.messages.iter().filter(|(message, _)| matches!(message, Message::Request(_))).count()
+    }
+
+    /// Takes out the oldest notifications until there is room for one of this size.
+    fn make_room(&mut self, size_of_new: usize) {
+        let is_notification = |(message, _): &(Message, _)| matches!(message, Message::Notification(_));
+        let mut count = self.messages.iter().filter(|entry| is_notification(entry)).count();
+        while count > 0 && (count >= MOST_NOTIFICATIONS || self.bytes + size_of_new > MOST_BYTES) {
+            let Some(oldest) = self.messages.iter().position(is_notification) else { return };
+            if let Some((gone, _)) = self.messages.remove(oldest) {
+                self.bytes -= size(&gone);
+            }
+            count -= 1;
+        }
+    }
+}
+
+/// What a message counts. A response is bounded where it is read.
+fn size(message: &Message) -> usize {
+    match message {
+        Message::Request(request) => request.raw.len(),
+        Message::Notification(notification) => notification.raw.len(),
+        Message::Response(_) => 0,
+    }
+}
+
+/// The message without the rest of what was read with it: a few bytes of a large chunk keep all of it in memory.
+pub(crate) fn compact(message: Message) -> Message {
+    let raw = match &message {
+        Message::Request(request) => &request.raw,
+        Message::Notification(notification) => &notification.raw,
+        Message::Response(_) => return message,
+    };
+    Message::parse(Bytes::copy_from_slice(raw), &Limits::upstream()).unwrap_or(message)
 }
 
 /// Wakes the reader, after the lock is given back.
@@ -69,5 +158,78 @@ fn wake(mut arrived: MutexGuard<'_, Arrived>) {
     drop(arrived);
     if let Some(waker) = waker {
         waker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    fn message(text: &str) -> Message {
+        Message::parse(Bytes::copy_from_slice(text.as_bytes()), &Limits::upstream()).unwrap()
+    }
+
+    fn question(id: usize, padding: usize) -> Message {
+        let padding = "x".repeat(padding);
+        message(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"roots/list","params":{{"p":"{padding}"}}}}"#))
+    }
+
+    fn note(padding: usize) -> Message {
+        let padding = "x".repeat(padding);
+        message(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"p":"{padding}"}}}}"#))
+    }
+
+    fn drain(inbox: &Inbox) -> Vec<Message> {
+        let mut cx = Context::from_waker(Waker::noop());
+        let next = || match inbox.poll_message(&mut cx) {
+            Poll::Ready(message) => message,
+            Poll::Pending => None,
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    #[test]
+    fn a_flood_of_anything_leaves_room_for_the_answer_and_takes_none_away() {
+        let budget = ByteBudget::new("messages");
+        let inbox = Inbox::new(budget.clone());
+        let answer = || message(r#"{"jsonrpc":"2.0","id":7,"result":{}}"#);
+        assert!(inbox.push(answer()).is_none());
+        let refused = (0..1000).filter(|id| inbox.push(question(*id, 10)).is_some()).count();
+        assert_eq!(refused, 1000 - MOST_QUESTIONS, "each is given back");
+        (0..1000).for_each(|_| assert!(inbox.push(note(10)).is_none()));
+        assert!(inbox.push(answer()).is_none());
+        let all = drain(&inbox);
+        assert!(matches!(all[0], Message::Response(_)));
+        assert_eq!(all.len(), 1 + MOST_QUESTIONS + MOST_NOTIFICATIONS, "there is one answer to a request");
+        drop(all);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn what_waits_is_bounded_in_bytes_and_by_the_budget_of_the_process() {
+        let budget = ByteBudget::new("messages");
+        let inbox = Inbox::new(budget.clone());
+        let taken = (0..MOST_QUESTIONS).filter(|id| inbox.push(question(*id, 60 << 10)).is_none()).count();
+        assert!(taken < MOST_QUESTIONS && budget.used() <= MOST_BYTES, "{taken}");
+        assert_eq!(inbox.questions().len(), taken);
+        assert_eq!(budget.used(), 0);
+        (0..100).for_each(|_| assert!(inbox.push(note(60 << 10)).is_none()));
+        assert!(budget.used() <= MOST_BYTES);
+        assert!(drain(&inbox).len() >= 16, "the newest");
+        budget.set_limit(1000);
+        assert!(inbox.push(question(1, 2000)).is_some());
+        assert!(inbox.push(question(1, 100)).is_none());
+    }
+
+    #[test]
+    fn a_few_bytes_keep_no_large_chunk() {
+        let mut chunk = vec![b' '; 1 << 16];
+        let text = br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+        chunk[..text.len()].copy_from_slice(text);
+        let chunk = Bytes::from(chunk);
+        let message = compact(Message::parse(chunk.slice(..text.len()), &Limits::upstream()).unwrap());
+        assert!(chunk.is_unique(), "nothing refers to it any more");
+        assert!(matches!(message, Message::Request(request) if request.raw == text[..]));
     }
 }

@@ -10,6 +10,8 @@ use weir_core::upstream::Updated;
 
 /// Resources kept by name. What tells of more at once is taken to mean all of them.
 const MOST: usize = 4096;
+/// Bytes of their names.
+const MOST_BYTES: usize = 1 << 20;
 
 /// What was told.
 #[derive(Debug, Default)]
@@ -22,6 +24,7 @@ pub(crate) struct Told {
 struct Waiting {
     order: VecDeque<Arc<str>>,
     known: HashSet<Arc<str>>,
+    bytes: usize,
     any: bool,
 }
 
@@ -29,10 +32,11 @@ impl Told {
     /// A resource was updated.
     pub(crate) fn one(&self, uri: &str) {
         let mut waiting = self.lock();
-        if waiting.order.len() >= MOST {
+        if waiting.order.len() >= MOST || waiting.bytes + uri.len() > MOST_BYTES {
             waiting.any = true;
         } else if !waiting.known.contains(uri) {
             let uri: Arc<str> = uri.into();
+            waiting.bytes += uri.len();
             waiting.known.insert(uri.clone());
             waiting.order.push_back(uri);
         }
@@ -64,6 +68,7 @@ impl Told {
         }
         let uri = waiting.order.pop_front()?;
         waiting.known.remove(&uri);
+        waiting.bytes -= uri.len();
         Some(Updated::One(uri))
     }
 
@@ -87,5 +92,8 @@ mod tests {
         assert_eq!(told.take(), None, "all of them were told of");
         told.any();
         assert_eq!(told.next().await, Updated::Any);
+        let long = "x".repeat(MOST_BYTES / 4);
+        (0..=4).for_each(|n| told.one(&format!("{n}{long}")));
+        assert_eq!(told.next().await, Updated::Any, "long names count by their bytes");
     }
 }

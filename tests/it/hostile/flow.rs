@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use weir_testkit::flooding::{Calls, FloodingServer, Plan};
 use weir_testkit::{Behaviour, Mockup, RawClient};
 use weir_wire::Revision;
@@ -74,7 +77,7 @@ async fn five_thousand_changes_of_roots_are_a_few_posts() {
     let (client, _) = client.initialize_with(json!({ "roots": { "listChanged": true } })).await.unwrap();
     client.call("echo", json!({})).await.unwrap();
     for _ in 0..50 {
-        let mut told = tokio::task::JoinSet::new();
+        let mut told = JoinSet::new();
         for _ in 0..100 {
             let client = client.clone();
             told.spawn(async move { client.notify("notifications/roots/list_changed", json!({})).await.unwrap() });
@@ -110,4 +113,105 @@ async fn dropped_calls_to_a_hung_upstream_leave_no_connections_behind() {
     let most = before + 40;
     until_it("descriptors to be given back", async || (descriptors(&weir) <= most).then_some(())).await;
     assert!(bad.most_connections() <= 3 * at_once + FEW, "{} connections", bad.most_connections());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn questions_flooded_beside_a_stalled_large_result_are_not_kept() {
+    let text = "x".repeat(4 << 10);
+    let ask = move |nth: usize| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{nth},"method":"elicitation/create","params":{{"message":"{text}","requestedSchema":{{"type":"object","properties":{{}}}}}}}}"#
+        )
+    };
+    let questions = 40_000;
+    let plan = Plan {
+        says: Some((Arc::new(ask), questions)),
+        after_call: true,
+        calls: Calls::Large(24 << 20),
+        ..Plan::default()
+    };
+    let (bad, _good, weir) = stage(plan).await;
+    let client = RawClient::new(&weir.url("/bad")).legacy(Revision::V2025_11_25);
+    let (client, _) = client.initialize_with(json!({ "elicitation": {} })).await.unwrap();
+    let before = weir.memory();
+    // Nobody reads its body.
+    let stalled = client.start_call("echo", json!({}), json!(1)).await.unwrap();
+    until_it("the flood", async || (bad.said() >= questions || bad.ended() >= 1).then_some(())).await;
+    is_well(&weir).await;
+    let grown = weir.peak_memory().saturating_sub(before) >> 20;
+    assert!(grown <= 48, "{grown} MiB for what nobody waits for");
+    drop(stalled);
+}
+
+/// Sends a request of 1 MB but for its last byte, and gives the first line of what comes back, if anything does.
+async fn half_a_request(address: String) -> Option<String> {
+    let mut stream = TcpStream::connect(&address).await.ok()?;
+    let head = format!(
+        "POST /good HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\naccept: application/json, text/event-stream\r\ncontent-length: 1000000\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.ok()?;
+    let chunk = [b' '; 9999];
+    for _ in 0..100 {
+        // Who is refused need not send the rest.
+        if stream.write_all(&chunk).await.is_err() {
+            break;
+        }
+    }
+    let mut answer = vec![0; 512];
+    let read = stream.read(&mut answer).await.ok()?;
+    let answer = String::from_utf8_lossy(&answer[..read]).into_owned();
+    let (head, _) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    head.to_ascii_lowercase().contains("retry-after").then(|| head.lines().next().unwrap_or_default().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn four_hundred_megabytes_of_bodies_stay_within_the_memory_of_the_process() {
+    let limit = 160 << 20;
+    let limits = json!({ "memory": format!("{}MiB", limit >> 20), "body_time": "3s" });
+    let (_bad, _good, weir) = staged(Plan::default(), limits).await;
+    let address = weir.url("").trim_start_matches("http://").to_owned();
+    let mut senders = JoinSet::new();
+    for _ in 0..400 {
+        senders.spawn(half_a_request(address.clone()));
+    }
+    let refused = || weir.metric("weir_memory_refused_total", &["bodies"]);
+    tokio::task::block_in_place(|| until("refusals", || (refused() >= 100.0).then_some(())));
+    // Small requests need nothing of what the others fight for.
+    is_well(&weir).await;
+    let answers = senders.join_all().await;
+    let shed = answers.iter().flatten().filter(|line| line.contains(" 503 ")).count();
+    assert!(shed >= 1, "those who are refused are told when to come back");
+    let peak = weir.peak_memory();
+    assert!(peak <= limit / 10 * 11, "{} MiB of {} MiB", peak >> 20, limit >> 20);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_take_every_descriptor_leave_some_to_operators_and_reloads() {
+    let good = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let config = json!({
+        "upstreams": { "good": { "url": good.url() } },
+        "endpoints": { "/good": { "upstream": "good" } },
+    });
+    let most = 300;
+    let wrapper = format!("--nofile={most}:{most}");
+    let weir = tokio::task::block_in_place(|| Weir::within(&["prlimit", &wrapper], config.clone()));
+    let address = weir.url("").trim_start_matches("http://").to_owned();
+    let mut held = Vec::new();
+    for _ in 0..most + 100 {
+        held.push(TcpStream::connect(&address).await.unwrap());
+    }
+    let closed = || weir.metric("weir_connections_closed_total", &["no_files"]);
+    tokio::task::block_in_place(|| until("refusals", || (closed() >= 100.0).then_some(())));
+    let left = most - descriptors(&weir);
+    assert!(left >= 60, "{left} descriptors are left");
+    assert!(tokio::task::block_in_place(|| weir.admin("/healthz")).starts_with("HTTP/1.1 200"));
+    let reloads = || weir.metric("weir_config_reloads_total", &["ok"]);
+    let before = reloads();
+    let mut other = config;
+    other["endpoints"]["/other"] = json!({ "upstream": "good" });
+    weir.rewrite(other);
+    tokio::task::block_in_place(|| until("a reload", || (reloads() > before).then_some(())));
+    // An upstream can still be reached.
+    drop(held.split_off(most / 4));
+    is_well(&weir).await;
 }

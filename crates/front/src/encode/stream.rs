@@ -14,6 +14,7 @@ use weir_era::render;
 use weir_wire::RequestId;
 use weir_wire::splice::{Blocks, Edits, Rewriter, SpliceError};
 
+use super::BatchRoom;
 use crate::answer::Said;
 use crate::tally::{Counted, Later, Tally};
 
@@ -82,23 +83,16 @@ impl Results {
         }
     }
 
-    /// The whole message, if it is no longer than `most` bytes.
-    pub(super) async fn collect(mut self, most: usize) -> Result<Said, Failure> {
-        let mut chunks = Vec::new();
-        let mut size = 0;
+    /// The whole message, as far as there is room for it.
+    pub(super) async fn collect(mut self, room: &BatchRoom) -> Result<Said, Failure> {
+        let (mut chunks, mut share) = (Vec::new(), room.share());
         while let Some(chunk) = poll_fn(|cx| self.poll_chunk(cx)).await {
             let chunk = chunk?;
-            size += chunk.len();
-            if size > most {
-                return Err(Failure::new(
-                    FailureKind::BadAnswer,
-                    "The result is too large for a batch: call the tool alone",
-                ));
-            }
+            room.grow(&mut share, chunk.len())?;
             chunks.push(chunk);
         }
         let tally = Counted::Later(self.counted).tally();
-        Ok(Said { status: StatusCode::OK, message: super::join(&chunks), tally })
+        Ok(Said { status: StatusCode::OK, message: share.hold(super::join(&chunks)), tally })
     }
 }
 

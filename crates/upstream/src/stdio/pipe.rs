@@ -12,8 +12,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
-use weir_era::hop;
-use weir_era::lower;
+use weir_era::{asks, hop, lower};
 use weir_wire::method::Method;
 use weir_wire::{Limits, Message, Notification, Request, Revision, meta, scan};
 
@@ -26,6 +25,8 @@ use crate::told::Told;
 const OUT: usize = 256;
 /// Messages for the client itself that wait to be led to it.
 const ALONE: usize = 32;
+/// Names of what a child asked by URL in one call that are remembered, the newest.
+const MOST_ELICITATIONS: usize = 64;
 
 /// The line to one child.
 #[derive(Debug)]
@@ -109,7 +110,7 @@ impl Pipe {
     /// # Errors
     /// `Unavailable` where the line is closed: nothing was sent.
     pub(crate) async fn request(self: &Arc<Self>, id: u64, body: Bytes, purpose: Purpose) -> Result<Ticket, Failure> {
-        let inbox = Arc::new(Inbox::default());
+        let inbox = Arc::new(Inbox::new(self.site.budgets.messages.clone()));
         let cancels = purpose != Purpose::Handshake;
         {
             let mut state = self.lock();
@@ -212,7 +213,7 @@ impl Pipe {
                 }
                 Some(Method::Cancelled) => {
                     // It takes a question back, of whichever call.
-                    self.lock().requests.values().for_each(|request| request.inbox.push(message.clone()));
+                    self.lock().requests.values().for_each(|request| drop(request.inbox.push(message.clone())));
                     self.alone(&message);
                 }
                 Some(Method::ElicitationComplete) => self.visited(told, &message),
@@ -233,7 +234,7 @@ impl Pipe {
             None => state.only_call(),
         };
         match request {
-            Some(request) => request.inbox.push(message),
+            Some(request) => drop(request.inbox.push(message)),
             None => {
                 drop(state);
                 if !self.site.tracks.take(&self.site, &message) {
@@ -255,8 +256,14 @@ impl Pipe {
         let mut state = self.lock();
         if let Some(call) = state.asking(request) {
             let name = text(request.params.as_deref().unwrap_or_default(), &["elicitationId"]);
-            call.elicitations.extend(name);
-            return call.inbox.push(message.clone());
+            call.elicitations.truncate(MOST_ELICITATIONS - 1);
+            drop(call.elicitations.splice(0..0, name));
+            let refused = call.inbox.push(message.clone());
+            drop(state);
+            if let Some(question) = refused {
+                self.tell(asks::unanswered(&question.id));
+            }
+            return;
         }
         drop(state);
         if !self.alone(message) {
@@ -270,7 +277,7 @@ impl Pipe {
         let state = self.lock();
         let mut calls = state.requests.values();
         match calls.find(|call| name.as_ref().is_some_and(|name| call.elicitations.contains(name))) {
-            Some(call) => call.inbox.push(message.clone()),
+            Some(call) => drop(call.inbox.push(message.clone())),
             None => drop(self.alone(message)),
         }
     }

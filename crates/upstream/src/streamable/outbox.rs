@@ -126,6 +126,14 @@ impl<T> Outbox<T> {
         }
     }
 
+    /// Ends the session.
+    pub(crate) fn end(&self) {
+        let mut state = self.lock();
+        state.waiting.clear();
+        state.bytes = 0;
+        self.over.cancel();
+    }
+
     /// Cancelled once the session is over because it did not take what it was sent.
     pub(crate) fn over(&self) -> &CancellationToken {
         &self.over

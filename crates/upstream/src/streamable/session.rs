@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
+use weir_core::budget::Reservation;
 use weir_core::port::Fut;
 use weir_core::reply::Reply;
 use weir_core::telemetry::instruments;
@@ -54,8 +55,11 @@ pub(crate) struct Session {
     /// Whether progress of tasks is listened for, which comes on that stream, too.
     hears_of_tasks: AtomicBool,
     /// The messages that are posted beside its requests.
-    outbox: Arc<Outbox<Arc<Http>>>,
+    outbox: Arc<Outbox<PostContext>>,
 }
+
+/// What a message is posted with: the client to post it by, and its share of the memory of all that waits.
+type PostContext = (Arc<Http>, Reservation);
 
 /// The time that a server has to take note of a session's end.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -359,17 +363,25 @@ async fn farewell(site: &Site, http: &Http, headers: Vec<(HeaderName, HeaderValu
 
 impl Side for Session {
     fn send(&self, message: Bytes) {
-        match self.outbox.push(message, self.http()) {
+        let Some(reservation) = self.site.budgets.messages.try_reserve(message.len()) else {
+            if !self.outbox.over().is_cancelled() {
+                self.outbox.end();
+                self.overflowed();
+            }
+            return;
+        };
+        match self.outbox.push(message, (self.http(), reservation)) {
             Pushed::Queued | Pushed::Over => return,
             Pushed::Overflow => return self.overflowed(),
             Pushed::Idle => {}
         }
         let (site, headers, outbox) = (self.site.clone(), self.headers(), self.outbox.clone());
         self.site.spawn(async move {
-            let post = |message, http: Arc<Http>| {
+            let post = |message, (http, reservation): PostContext| {
                 let (site, headers) = (&site, headers.clone());
                 async move {
                     let sent = settle::in_time(site, exchange::tell(site, &http, headers, message)).await;
+                    drop(reservation);
                     if let Err(refusal) = sent {
                         tracing::debug!(upstream = %site.id, error = %refusal.failure, "a message did not reach the upstream");
                     }

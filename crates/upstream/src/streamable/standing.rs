@@ -12,10 +12,10 @@ use bytes::Bytes;
 use weir_core::{CapabilityClass, SessionKey};
 use weir_era::{asks, carry, hop};
 use weir_wire::method::Method;
-use weir_wire::{Message, RequestId, Revision};
+use weir_wire::{Message, Request, RequestId, Revision};
 
 use crate::alone::{Alone, Client};
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, compact};
 use crate::site::Site;
 
 /// Whom the messages of a session's standing stream are for.
@@ -24,6 +24,16 @@ pub(crate) struct Standing {
     client: Client,
     /// The requests that run, the newest last, and whether such a request may have questions.
     calls: Mutex<BTreeMap<u64, (Arc<Inbox>, bool)>>,
+}
+
+/// What became of a message.
+enum Led {
+    /// A call has it.
+    Taken,
+    /// It is a question to a call that has enough of them.
+    Refused(Box<Request>),
+    /// It is for no call.
+    ForNoCall(Box<Message>),
 }
 
 /// A call's ear at the standing stream. Dropping it takes it away.
@@ -57,13 +67,14 @@ impl Standing {
 
     /// Lets the request with this id hear; `asks` where it may have questions.
     pub(crate) fn enter(self: &Arc<Self>, id: u64, asks: bool) -> Entry {
-        let inbox = Arc::<Inbox>::default();
+        let inbox = Arc::new(Inbox::new(self.client.site.budgets.messages.clone()));
         self.lock().insert(id, (inbox.clone(), asks));
         Entry { standing: self.clone(), id, inbox }
     }
 
-    /// Leads a message to the call it is for; gives back what is for none.
-    fn lead(&self, message: Message) -> Option<Message> {
+    /// Leads a message to the call it is for.
+    fn lead(&self, message: Message) -> Led {
+        let message = compact(message);
         let calls = self.lock();
         let only = || calls.values().next().filter(|_| calls.len() == 1);
         let asking = || calls.values().filter(|(_, asks)| *asks);
@@ -79,7 +90,7 @@ impl Standing {
                 Some(Method::Progress) => hop::addressee(&message).and_then(|id| calls.get(&id)),
                 Some(Method::LogMessage) => only(),
                 Some(Method::Cancelled) => {
-                    calls.values().for_each(|(call, _)| call.push(message.clone()));
+                    calls.values().for_each(|(call, _)| drop(call.push(message.clone())));
                     None
                 }
                 _ => None,
@@ -87,10 +98,9 @@ impl Standing {
             Message::Request(_) | Message::Response(_) => None,
         };
         match call {
-            Some((inbox, _)) => inbox.push(message),
-            None => return Some(message),
+            Some((inbox, _)) => inbox.push(message).map_or(Led::Taken, |refused| Led::Refused(Box::new(refused))),
+            None => Led::ForNoCall(Box::new(message)),
         }
-        None
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, (Arc<Inbox>, bool)>> {
@@ -129,7 +139,11 @@ impl Reader {
 
     /// Takes a message of the stream; gives what is to be answered at once.
     pub(crate) fn take(&mut self, message: Message) -> Option<Bytes> {
-        self.alone.take(self.standing.lead(message)?)
+        match self.standing.lead(message) {
+            Led::Taken => None,
+            Led::Refused(question) => Some(asks::unanswered(&question.id)),
+            Led::ForNoCall(message) => self.alone.take(*message),
+        }
     }
 
     /// Tells the server what came from the client.

@@ -67,6 +67,14 @@ impl Pending {
         }
     }
 
+    /// Nothing more is heard of it but its answer: its questions would wait as long as its client does not read.
+    fn deafen(&mut self) {
+        let left = self.entry.take().map(Entry::left).unwrap_or_default();
+        if let Some(side) = &self.side {
+            left.iter().for_each(|id| side.send(asks::unanswered(id)));
+        }
+    }
+
     fn overhear(&self, cx: &mut Context<'_>) -> Option<Message> {
         match self.entry.as_ref()?.poll_message(cx) {
             Poll::Ready(message) => Some(message),
@@ -294,7 +302,8 @@ impl Talk {
         let Some(answer) = self.answer.take() else {
             return Event::End(Failure::internal("a large result without an answer").into());
         };
-        let pending = std::mem::replace(&mut self.pending, Pending::new(None, 0));
+        let mut pending = std::mem::replace(&mut self.pending, Pending::new(None, 0));
+        pending.deafen();
         let large = Large { site: self.site.clone(), answer: Some(answer), release: self.release, pending };
         Event::End(End::Complete(Payload::Stream(Box::new(large))))
     }

@@ -7,6 +7,8 @@ use std::task::{Context, Poll, Waker};
 
 /// Resources waiting to be told of. Beyond this, parts of a resource are told of as the whole.
 const MOST: usize = 1024;
+/// Bytes of their names, likewise.
+const MOST_BYTES: usize = 256 << 10;
 
 /// The updates one client is still to be told of. Clones are the same inbox; one of them is polled at a time.
 #[derive(Clone, Default)]
@@ -16,6 +18,7 @@ pub struct Inbox(Arc<Mutex<Waiting>>);
 struct Waiting {
     order: VecDeque<Arc<str>>,
     known: HashSet<Arc<str>>,
+    bytes: usize,
     reader: Option<Waker>,
 }
 
@@ -26,6 +29,7 @@ impl Inbox {
         match waiting.order.pop_front() {
             Some(uri) => {
                 waiting.known.remove(&uri);
+                waiting.bytes -= uri.len();
                 Poll::Ready(uri)
             }
             None => {
@@ -38,8 +42,10 @@ impl Inbox {
     /// Puts an update in; `whole` is told instead where too much waits already.
     pub(super) fn put(&self, uri: Arc<str>, whole: &Arc<str>) {
         let mut waiting = self.lock();
-        let uri = if waiting.order.len() < MOST { uri } else { whole.clone() };
+        let has_room = waiting.order.len() < MOST && waiting.bytes + uri.len() <= MOST_BYTES;
+        let uri = if has_room { uri } else { whole.clone() };
         if waiting.known.insert(uri.clone()) {
+            waiting.bytes += uri.len();
             waiting.order.push_back(uri);
         }
         let reader = waiting.reader.take();
@@ -89,5 +95,10 @@ mod tests {
         }
         let told = drain(&inbox);
         assert_eq!((told.len(), told.last()), (MOST + 1, Some(&whole)));
+        for part in 0..8 {
+            inbox.put(format!("{part}{}", "x".repeat(MOST_BYTES / 4)).into(), &whole);
+        }
+        let told = drain(&inbox);
+        assert_eq!((told.len(), told.last()), (4, Some(&whole)), "long names count by their bytes");
     }
 }

@@ -1,0 +1,69 @@
+//! The room for the answers of one batch: as many bytes as a batch may have, taken from the memory of all that waits.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use weir_core::budget::{ByteBudget, Reservation};
+use weir_core::{Failure, FailureKind};
+
+use crate::answer::Said;
+
+/// What the answers of one batch may have together.
+pub(crate) struct BatchRoom {
+    left: AtomicUsize,
+    budget: ByteBudget,
+}
+
+impl BatchRoom {
+    /// Room for so many bytes.
+    pub(crate) fn new(bytes: usize, budget: &ByteBudget) -> Self {
+        Self { left: AtomicUsize::new(bytes), budget: budget.clone() }
+    }
+
+    /// The share of one answer, empty yet.
+    pub(super) fn share(&self) -> Reservation {
+        self.budget.nothing()
+    }
+
+    /// Makes a share larger.
+    ///
+    /// # Errors
+    /// The batch has too much already, or others have the memory.
+    pub(super) fn grow(&self, share: &mut Reservation, bytes: usize) -> Result<(), Failure> {
+        let less = |left: usize| left.checked_sub(bytes);
+        let is_left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
+        if is_left && share.try_grow(bytes) {
+            return Ok(());
+        }
+        Err(Failure::new(FailureKind::BadAnswer, "The result is too large for a batch: call the tool alone"))
+    }
+
+    /// Takes the room of an answer that is whole.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn hold(&self, said: Said) -> Result<Said, Failure> {
+        let mut share = self.share();
+        self.grow(&mut share, said.message.len())?;
+        Ok(Said { message: share.hold(said.message), ..said })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn the_answers_of_a_batch_share_its_room() {
+        let budget = ByteBudget::new("messages");
+        let room = BatchRoom::new(100, &budget);
+        let said = |bytes: usize| Said::ok(Bytes::from(vec![b'x'; bytes]));
+        let held = (0..50).filter_map(|_| room.hold(said(30)).ok()).collect::<Vec<_>>();
+        assert_eq!((held.len(), budget.used()), (3, 90));
+        drop(held);
+        assert_eq!(budget.used(), 0);
+        budget.set_limit(10);
+        assert!(BatchRoom::new(100, &budget).hold(said(30)).is_err(), "others have the memory");
+    }
+}
