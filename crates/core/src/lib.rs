@@ -20,6 +20,7 @@ pub mod fuzzing;
 pub mod instant;
 pub mod live;
 pub mod names;
+pub mod network;
 pub mod parked;
 pub mod port;
 pub mod principal;

@@ -8,8 +8,8 @@ mod replay;
 
 pub use book::{KeptTask, TaskBook};
 pub use decide::{
-    Action, Attempt, Audience, Audit, Authorizer, Decision, Ended, Entrance, Entry, Evidence, Limiter, Permit, Secret,
-    Sight, Verdict, Verifier,
+    Action, Attempt, Audience, Audit, Authorizer, Decision, Ended, Entrance, Entry, Evidence, Limiter, Permit,
+    Rejection, Secret, Sight, Verdict, Verifier,
 };
 pub use post::{Form, Post, Posted};
 pub use replay::{Replay, Replays, StreamKey};
@@ -75,7 +75,9 @@ pub enum Written {
     Yes(u64),
     /// Something else was there; nothing changed.
     Conflict,
-    /// The owner has as many records of this kind as it may, or the store as many as it holds; nothing changed.
+    /// The owner has as many records of this kind as it may; nothing changed.
+    OwnerFull,
+    /// The store has as many as it holds; nothing changed.
     Full,
 }
 

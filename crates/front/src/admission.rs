@@ -12,8 +12,8 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, StatusCode, header};
 use tower::{Layer as _, Service, ServiceExt as _, layer::layer_fn};
 use weir_core::failure::{BLOCKED, Denial};
-use weir_core::port::{Entrance, Evidence, Fut, Secret};
-use weir_core::{Authenticated, Failure, FailureKind, authenticate};
+use weir_core::port::{Entrance, Evidence, Fut, Rejection, Secret};
+use weir_core::{Authenticated, Failure, FailureKind, Principal, authenticate};
 
 use crate::answer::{self, Refusal};
 use crate::challenge;
@@ -42,10 +42,10 @@ struct Knock<'a> {
 }
 
 impl Knock<'_> {
-    /// Counts a refusal and puts it on record.
-    fn refused(&self, reason: &'static str, refusal: Refusal) -> Refusal {
+    /// Puts a refusal on record, with the principal where it is known.
+    fn refused(&self, reason: &'static str, principal: Option<&Principal>, refusal: Refusal) -> Refusal {
         let (endpoint, request) = (&self.context.endpoint, self.context.name.as_str());
-        let entrance = Entrance { peer: self.peer, endpoint, request, outcome: Err(reason) };
+        let entrance = Entrance { peer: self.peer, endpoint, request, outcome: Err(Rejection { reason, principal }) };
         self.context.shared.ports.audit.entered(&entrance);
         refusal
     }
@@ -60,7 +60,7 @@ struct Known<'a> {
 /// The toll of an address.
 fn address_rate(knock: &Knock<'_>) -> Result<(), Refusal> {
     let taken = knock.context.shared.ports.limiter.arrive(knock.peer);
-    taken.map_err(|failure| knock.refused("address_limit", too_many(&failure)))
+    taken.map_err(|failure| knock.refused("address_limit", None, too_many(&failure)))
 }
 
 /// The toll of a principal.
@@ -70,7 +70,7 @@ fn principal_rate(known: &Known<'_>) -> Result<(), Refusal> {
     principal.meter().request();
     context.shared.ports.limiter.request(principal, &context.endpoint).map_err(|failure| {
         principal.meter().limited();
-        known.knock.refused("principal_limit", too_many(&failure))
+        known.knock.refused("principal_limit", Some(principal), too_many(&failure))
     })
 }
 
@@ -80,7 +80,7 @@ async fn identify(knock: Knock<'_>) -> Result<Known<'_>, Refusal> {
     let ports = &context.shared.ports;
     let (bearer, api_key) = match (bearer(head), single(&head.headers, &API_KEY)) {
         (Ok(bearer), Ok(api_key)) => (bearer, api_key),
-        (Err(refusal), _) | (_, Err(refusal)) => return Err(knock.refused("malformed", refusal)),
+        (Err(refusal), _) | (_, Err(refusal)) => return Err(knock.refused("malformed", None, refusal)),
     };
     let evidence = Evidence {
         bearer: bearer.map(Secret::new),
@@ -93,11 +93,11 @@ async fn identify(knock: Knock<'_>) -> Result<Known<'_>, Refusal> {
         // A token is a secret: it goes on only where some upstream is called in its owner's name.
         Ok(sender) if context.settings.keep_tokens => sender.keeping(&evidence),
         Ok(sender) => sender,
-        Err(failure) => return Err(knock.refused(reason(&failure), unknown(context, &failure))),
+        Err(failure) => return Err(knock.refused(reason(&failure), None, unknown(context, &failure))),
     };
     match ports.authorizer.may_enter(sender.principal(), &context.endpoint) {
         Ok(()) => Ok(Known { knock, sender }),
-        Err(failure) => Err(knock.refused(failure.reason(), forbidden(context, &failure))),
+        Err(failure) => Err(knock.refused(failure.reason(), Some(sender.principal()), forbidden(context, &failure))),
     }
 }
 

@@ -82,6 +82,12 @@ pub(crate) fn no_session() -> Answer {
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", text).with(header::RETRY_AFTER, "60").answer()
 }
 
+/// The principal has as many sessions as it may: 429, since the others have room.
+pub(crate) fn too_many_sessions() -> Answer {
+    let text = "you have too many sessions open: end those that are done with (DELETE), or try again in a minute";
+    Refusal::new(StatusCode::TOO_MANY_REQUESTS, "sessions", text).with(header::RETRY_AFTER, "60").answer()
+}
+
 /// A status alone.
 pub(crate) fn empty(status: StatusCode) -> Answer {
     let mut answer = Response::new(Body::empty());

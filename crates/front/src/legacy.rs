@@ -27,6 +27,7 @@ use crate::modern::{canonical, is_call, listed, offered};
 use crate::observe::Answer;
 use crate::rescue::{Told, rescue};
 use crate::running::{Owned, Running, SessionOwner};
+use crate::sender::sender;
 use crate::sessions::{Opened, Sessions};
 use crate::stack::Context;
 use crate::subscriptions;
@@ -45,7 +46,7 @@ pub(crate) async fn serve(
     let method = request.method.known();
     let label = method.map_or("other", Method::as_str);
     let answer = match method {
-        Some(Method::Initialize) => Box::pin(initialize(context, known, &request.id, &params)).await,
+        Some(Method::Initialize) => Box::pin(initialize(context, known, headers, &request.id, &params)).await,
         _ => match session(context, known, headers).await.or_else(|none| match none {
             NoSession::Missing if method != Some(Method::Ping) => alone(context, known, headers),
             none => Err(none),
@@ -124,7 +125,13 @@ fn alone(context: &Context, known: &Authenticated<()>, headers: &HeaderMap) -> R
     Ok(context.shared.sessions.alone(known.principal(), session))
 }
 
-async fn initialize(context: &Context, known: &Authenticated<()>, id: &RequestId, params: &Params) -> Answer {
+async fn initialize(
+    context: &Context,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+    id: &RequestId,
+    params: &Params,
+) -> Answer {
     let bad = |text: &str| refuse(context, StatusCode::OK, Some(id), (code::INVALID_PARAMS, text));
     let proposed = match params.protocol_version() {
         Ok(Some(version)) => version,
@@ -138,9 +145,11 @@ async fn initialize(context: &Context, known: &Authenticated<()>, id: &RequestId
     let revision = negotiate(Some(&proposed));
     let session =
         Session { revision, class, level: None, initialized: false, began: context.shared.ports.clock.wall() };
-    let opened = context.shared.sessions.open(known.principal(), &session, context.limits()).await;
+    let peer = sender(context.peer.address, headers, &context.settings.trusted_proxies);
+    let opened = context.shared.sessions.open(known.principal(), peer, &session, context.limits()).await;
     match opened {
         // By status alone: a body could make a probing client take weir for something else.
+        Err(failure) if matches!(failure.kind(), FailureKind::Limit) => answer::too_many_sessions(),
         Err(_) => answer::no_session(),
         Ok(text) => {
             let info = params.client_info().ok().flatten();

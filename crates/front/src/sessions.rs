@@ -2,11 +2,13 @@
 //!
 //! An idle session is its record and nothing else: no task, no channel, no entry here.
 
+mod anonymous;
 mod holds;
 mod told;
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,6 +22,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use weir_core::catalog::{Inbox, Subscription};
+use weir_core::network::SenderNetwork;
 use weir_core::port::{BusMessage, Expect, RecordKey, RecordKind, StreamKey, Written, random_id};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::SessionNews;
@@ -27,6 +30,7 @@ use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_era::asks;
 use weir_era::session::Session;
 
+use self::anonymous::AnonymousSessions;
 use self::holds::Live;
 pub(crate) use self::holds::{AskHold, Detached, InFlight, MostDetached, ReadHold, StreamHold, Subscribing};
 use self::told::ToldLists;
@@ -62,6 +66,7 @@ pub(crate) struct Sessions {
     ended_now: Notify,
     /// This replica's name in messages that it hears itself.
     replica: [u8; 16],
+    anonymous: AnonymousSessions,
 }
 
 /// A resource that a session is told of, and its place in the limits.
@@ -113,6 +118,7 @@ impl Sessions {
             ended: Mutex::default(),
             ended_now: Notify::new(),
             replica: random_id(&*ports.random),
+            anonymous: AnonymousSessions::default(),
         }
     }
 
@@ -133,25 +139,41 @@ impl Sessions {
         Some(taken)
     }
 
-    /// Opens a session; gives the text of its id.
+    /// Opens a session for a client at `peer`; gives the text of its id.
     pub(crate) async fn open(
         &self,
         principal: &Principal,
+        peer: IpAddr,
         session: &Session,
         limits: &Limits,
     ) -> Result<String, Failure> {
         let id = random_id(&*self.ports.random);
         let key = RecordKey { principal: principal.clone(), kind: RecordKind::Session, id };
+        if principal.is_anonymous()
+            && !self.anonymous.add(session_key(&id), SenderNetwork::of(peer), self.most_of_network(limits))
+        {
+            return Err(Failure::new(FailureKind::Limit, "Your network has too many sessions open"));
+        }
         let stored = self.ports.records.store(&key, session.encode(), limits.session_idle, Expect::Absent).await;
+        if !matches!(stored, Ok(Written::Yes(_))) {
+            self.anonymous.remove(&session_key(&id));
+        }
         match stored {
             Ok(Written::Yes(_)) => {
                 instruments().sessions.add(1, &[]);
                 Ok(BASE64URL_NOPAD.encode(&id))
             }
+            Ok(Written::OwnerFull) => Err(Failure::new(FailureKind::Limit, "You have too many sessions open")),
             Ok(Written::Full) => Err(Failure::new(FailureKind::Overloaded, "Too many sessions are open")),
             Ok(Written::Conflict) => Err(Failure::internal("two sessions got one id")),
             Err(error) => Err(Failure::new(FailureKind::Overloaded, "Sessions cannot be kept now").because(error)),
         }
+    }
+
+    /// Sessions without an identity that one network may have: as many as are free, and what a principal may have at least.
+    fn most_of_network(&self, limits: &Limits) -> usize {
+        let free = limits.sessions.saturating_sub(self.ports.records.count(RecordKind::Session));
+        free.max(limits.sessions_per_principal)
     }
 
     /// The key of the session whose id is this text.
@@ -224,6 +246,7 @@ impl Sessions {
         for keys in keys.chunks(ENDED_AT_ONCE) {
             instruments().sessions.add(-i64::try_from(keys.len()).unwrap_or(i64::MAX), &[]);
             self.lock_ended().extend_from_slice(keys);
+            keys.iter().for_each(|key| self.anonymous.remove(key));
             let mut body = BytesMut::with_capacity(16 * (1 + keys.len()));
             body.put_slice(&self.replica);
             keys.iter().for_each(|key| body.put_slice(&key.0));

@@ -167,6 +167,10 @@ pub struct Limits {
     pub subscriptions_per_principal: usize,
     /// The same of one session or listen stream, whosever it is.
     pub subscriptions_per_client: usize,
+    /// Sessions of older clients.
+    pub sessions: usize,
+    /// The same of one principal; of the anonymous one a network may have as many, and beyond that as many as are free.
+    pub sessions_per_principal: usize,
     /// Messages of a batch.
     pub batch_items: usize,
     /// Bytes of a batch's answer.
@@ -225,6 +229,8 @@ impl Default for Limits {
             in_flight: 10_000,
             streams: 100_000,
             streams_per_principal: 32,
+            sessions: 200_000,
+            sessions_per_principal: 100,
             subscriptions: 100_000,
             subscriptions_per_principal: 2000,
             subscriptions_per_client: 500,

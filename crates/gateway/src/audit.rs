@@ -2,6 +2,9 @@
 //! at a collector. What a record looks like, and how records hang together, is `weir_policy::audit`'s.
 //!
 //! A request puts an event into a bounded queue and goes on. One thread writes; it alone waits for the disk.
+//!
+//! Calls have one chain, in the config's file. Refusals that are only counted have another, in a file beside it, with a queue and a thread
+//! of its own: nobody without an identity causes a record among those of the calls.
 
 mod journal;
 mod otlp;
@@ -15,6 +18,7 @@ mod writer;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,23 +29,34 @@ use tokio_util::task::TaskTracker;
 use weir_core::failure::Failure;
 use weir_core::port::{Action, Attempt, Audit, Clock, Decision, Ended, Entrance};
 use weir_policy::LogAudit;
-use weir_policy::audit::{Head, Recorder};
+use weir_policy::audit::{Head, Recorder, RefusalCounter};
 use weir_upstream::Factory;
 
-use crate::config::AuditPlan;
+use crate::config::{AuditPlan, FilePlan};
 use journal::Journal;
 use otlp::Exporter;
 use outlet::Outlets;
-use queue::Queue;
+use queue::{Message, Queue};
 use worker::Worker;
-use writer::{Change, Orders, Place, Writer};
+use writer::{Change, Orders, Place, Role, Writer};
 
 /// How long the start waits for its record: then calls are served, or refused, without.
 const FIRST_RECORD: Duration = Duration::from_secs(2);
 /// How long the end of the process waits for a disk.
 const LAST_RECORDS: Duration = Duration::from_secs(5);
+/// The same for refusals, where the disk hung already.
+const LAST_REFUSALS: Duration = Duration::from_secs(1);
 /// The same for a pipe, and for a collector.
 const LAST_COPIES: Duration = Duration::from_secs(3);
+
+/// What follows the path of the file in that of the file of refusals.
+const REFUSALS: &str = ".refusals";
+/// A file of refusals is full with this part of the bytes of one of calls.
+const REFUSALS_PART: u64 = 4;
+/// The smallest size of a file.
+const SMALLEST: u64 = 64 << 10;
+/// The events that the queue of refusals has room for.
+const REFUSALS_QUEUE: usize = 4096;
 
 /// Why records cannot be kept as the config says.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +78,13 @@ pub enum AuditError {
     Collector(#[from] weir_upstream::TlsError),
 }
 
+/// The last records of the two chains, where they are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Heads {
+    pub(crate) calls: Option<Head>,
+    pub(crate) refusals: Option<Head>,
+}
+
 /// The audit of a running weir, switched on or off.
 pub(crate) struct Auditing {
     switch: Arc<Switch>,
@@ -75,10 +97,16 @@ pub(crate) struct Prepared(Option<Ready>);
 
 struct Ready {
     plan: AuditPlan,
-    /// `None`: where it is already.
-    place: Option<Place>,
+    /// `None`: where they are already.
+    places: Option<Places>,
     /// `None`: as they are already.
     copies: Option<(Copies, Outlets)>,
+}
+
+/// Where the records of calls are kept, and those of refusals.
+struct Places {
+    calls: Place,
+    refusals: Place,
 }
 
 /// Threads and tasks that write records beside the file.
@@ -88,12 +116,18 @@ struct Copies {
     stdout: Option<Worker>,
 }
 
-struct Running {
-    plan: AuditPlan,
+/// A chain that is being written: its queue and its thread.
+struct Book {
     queue: Arc<Queue>,
     orders: Arc<Mutex<Orders>>,
-    recorder: Arc<Recorder>,
     worker: Worker,
+}
+
+struct Running {
+    plan: AuditPlan,
+    recorder: Arc<Recorder>,
+    calls: Book,
+    refusals: Book,
     copies: Copies,
     begun: Option<oneshot::Receiver<()>>,
 }
@@ -106,7 +140,7 @@ impl Auditing {
     /// Records cannot be kept as it says.
     pub(crate) fn start(
         plan: Option<&AuditPlan>,
-        left: Option<Head>,
+        left: Heads,
         clock: Arc<dyn Clock>,
         factory: &Factory,
     ) -> Result<Self, AuditError> {
@@ -141,15 +175,15 @@ impl Auditing {
     pub(crate) fn prepare(&self, plan: Option<&AuditPlan>, factory: &Factory) -> Result<Prepared, AuditError> {
         let Some(plan) = plan else { return Ok(Prepared(None)) };
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = match &*running {
+        let places = match &*running {
             Some(running) if is_same_place(&running.plan, plan) => None,
-            _ => Some(open(plan)?),
+            _ => Some(Places::open(plan)?),
         };
         let copies = match &*running {
             Some(running) if has_same_copies(&running.plan, plan) => None,
             _ => Some(Copies::start(plan, factory)?),
         };
-        Ok(Prepared(Some(Ready { plan: plan.clone(), place, copies })))
+        Ok(Prepared(Some(Ready { plan: plan.clone(), places, copies })))
     }
 
     /// Takes settings up. The chain goes on, wherever it is written from here.
@@ -157,10 +191,10 @@ impl Auditing {
     /// # Errors
     /// The system has no thread; only where the audit was off before.
     pub(crate) fn take(&self, prepared: Prepared) -> Result<(), AuditError> {
-        self.begin(prepared, None)
+        self.begin(prepared, Heads::default())
     }
 
-    fn begin(&self, Prepared(ready): Prepared, left: Option<Head>) -> Result<(), AuditError> {
+    fn begin(&self, Prepared(ready): Prepared, left: Heads) -> Result<(), AuditError> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         match (&mut *running, ready) {
             (_, None) => {
@@ -179,31 +213,41 @@ impl Auditing {
         Ok(())
     }
 
-    /// Leaves the chain, and the file's path, to the process that comes next: it goes on after the record that is given. Waits until
-    /// that is so, for a while.
-    pub(crate) async fn step_aside(&self) -> Option<Head> {
-        let (done, aside) = oneshot::channel();
-        {
+    /// Leaves the chains, and the paths of their files, to the process that comes next: it goes on after the records that are given. Waits
+    /// until that is so, for a while.
+    pub(crate) async fn step_aside(&self) -> Heads {
+        let waits = {
             let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-            running.as_ref()?.order(|orders| orders.aside = Some(done));
-        }
-        // Where the disk hangs, the next process finds the file locked and says so.
-        tokio::time::timeout(LAST_RECORDS, aside).await.ok()?.ok()
+            let Some(running) = &*running else { return Heads::default() };
+            [&running.calls, &running.refusals].map(|book| {
+                let (done, aside) = oneshot::channel();
+                book.order(|orders| orders.aside = Some(done));
+                // Where the disk hangs, the next process finds the file locked and says so.
+                async move { tokio::time::timeout(LAST_RECORDS, aside).await.ok()?.ok() }
+            })
+        };
+        let [calls, refusals] = waits;
+        let (calls, refusals) = tokio::join!(calls, refusals);
+        Heads { calls, refusals }
     }
 
-    /// Puts on record that the process before has ended, and with which record, where it said so.
-    pub(crate) fn ended_before(&self, last: Option<Head>) {
+    /// Puts on record that the process before has ended, and with which records, where it said so.
+    pub(crate) fn ended_before(&self, last: Heads) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = &*running {
-            running.order(|orders| orders.ended_before = Some(last));
+            running.calls.order(|orders| orders.ended_before = Some(last.calls));
+            running.refusals.order(|orders| orders.ended_before = Some(last.refusals));
         }
     }
 
-    /// Writes what there is, says that this is the end, and waits for it, for a while. Gives the last record, where it was kept.
-    pub(crate) async fn shutdown(&self) -> Option<Head> {
+    /// Writes what there is, says that this is the end, and waits for it, for a while. Gives the last records, where they were kept.
+    pub(crate) async fn shutdown(&self) -> Heads {
         self.switch.0.store(None);
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        running?.end().await
+        match running {
+            Some(running) => running.end().await,
+            None => Heads::default(),
+        }
     }
 }
 
@@ -232,52 +276,52 @@ impl Copies {
 }
 
 impl Running {
-    fn start(ready: Ready, left: Option<Head>, clock: Arc<dyn Clock>) -> io::Result<Self> {
-        let Ready { plan, place, copies } = ready;
+    fn start(ready: Ready, left: Heads, clock: Arc<dyn Clock>) -> io::Result<Self> {
+        let Ready { plan, places, copies } = ready;
         let (copies, outlets) = copies.unwrap_or_else(Copies::none);
-        let (queue, receiver) = Queue::new(plan.queue, plan.closed);
-        let (queue, orders) = (Arc::new(queue), Arc::<Mutex<Orders>>::default());
-        let recorder = Arc::new(Recorder::new(clock.clone(), queue.clone(), plan.shape.clone()));
-        let writer =
-            Writer::new((queue.clone(), orders.clone()), clock, plan.clone(), (place.flatten(), left), outlets);
-        let (begin, begun) = oneshot::channel();
-        let worker = Worker::start("audit", move || writer.run(&receiver, begin))?;
-        Ok(Self { plan, queue, orders, recorder, worker, copies, begun: Some(begun) })
+        let places = places.unwrap_or(Places { calls: None, refusals: None });
+        let counter = Arc::new(RefusalCounter::new(clock.clone()));
+        let (calls, calls_end) = Queue::new(plan.queue, plan.closed);
+        let (refusals, refusals_end) = Queue::of_refusals(REFUSALS_QUEUE, &calls);
+        let (calls, refusals) = (Arc::new(calls), Arc::new(refusals));
+        let role = Role::Calls { overflow: refusals.clone() };
+        let recorder = Arc::new(Recorder::new(clock.clone(), calls.clone(), plan.shape.clone(), counter.clone()));
+        let start = Start { clock: clock.clone(), plan: refusals_plan(&plan), outlets: outlets.clone() };
+        let place = (places.refusals, left.refusals);
+        let (refusals, _) =
+            start.book("audit-refusals", (refusals, refusals_end), Role::Refusals { counter }, place)?;
+        let start = Start { clock, plan: plan.clone(), outlets };
+        let (calls, begun) = start.book("audit", (calls, calls_end), role, (places.calls, left.calls))?;
+        Ok(Self { plan, recorder, calls, refusals, copies, begun: Some(begun) })
     }
 
     fn change(&mut self, ready: Ready) {
-        let Ready { plan, place, copies } = ready;
+        let Ready { plan, places, copies } = ready;
         let (copies, outlets) = copies.unzip();
+        let (calls, refusals) = places.map(|places| (places.calls, places.refusals)).unzip();
         self.recorder.reshape(plan.shape.clone());
-        self.queue.close(plan.closed);
-        let change = Change { plan: plan.clone(), place, outlets };
-        self.order(|orders| orders.change = Some(change.after(orders.change.take())));
+        self.calls.queue.close(plan.closed);
+        self.refusals.change(Change { plan: refusals_plan(&plan), place: refusals, outlets: outlets.clone() });
+        self.calls.change(Change { plan: plan.clone(), place: calls, outlets });
         self.plan = plan;
         if let Some(copies) = copies {
-            // The old ones end when the writer lets go of them, with what they have.
+            // The old ones end when the writers let go of them, with what they have.
             std::mem::replace(&mut self.copies, copies).stop.cancel();
         }
     }
 
-    fn order(&self, say: impl FnOnce(&mut Orders)) {
-        say(&mut self.orders.lock().unwrap_or_else(PoisonError::into_inner));
-        self.queue.wake();
-        self.worker.nudge();
-    }
-
     /// It writes what it has and ends, and nobody waits for that.
     fn let_go(&self) {
-        self.order(|orders| orders.stop = true);
+        self.calls.order(|orders| orders.stop = true);
+        self.refusals.order(|orders| orders.stop = true);
         self.copies.stop.cancel();
     }
 
-    async fn end(self) -> Option<Head> {
-        self.order(|orders| orders.stop = true);
-        let Self { queue, orders, worker, copies, .. } = self;
-        if !worker.ended(LAST_RECORDS).await {
-            let records = queue.waiting();
-            tracing::error!(records, "the disk hangs: the last audit records are lost");
-        }
+    async fn end(self) -> Heads {
+        let Self { calls, refusals, copies, .. } = self;
+        let calls = calls.end(LAST_RECORDS).await;
+        // Only now: denials beyond their part of the file go there. Where that one hangs this one is likely to.
+        let refusals = refusals.end(if calls.is_some() { LAST_RECORDS } else { LAST_REFUSALS }).await;
         copies.stop.cancel();
         let stdout = async {
             match copies.stdout {
@@ -289,6 +333,52 @@ impl Running {
         let (poured, sent) = tokio::join!(stdout, otlp);
         if !poured || sent.is_err() {
             tracing::warn!("the last copies of audit records did not reach standard output or the collector");
+        }
+        Heads { calls, refusals }
+    }
+}
+
+/// What both chains are started with.
+struct Start {
+    clock: Arc<dyn Clock>,
+    plan: AuditPlan,
+    outlets: Outlets,
+}
+
+impl Start {
+    fn book(
+        self,
+        thread: &str,
+        (queue, receiver): (Arc<Queue>, Receiver<Message>),
+        role: Role,
+        place: (Place, Option<Head>),
+    ) -> io::Result<(Book, oneshot::Receiver<()>)> {
+        let orders = Arc::<Mutex<Orders>>::default();
+        let writer = Writer::new((queue.clone(), orders.clone(), role), self.clock, self.plan, place, self.outlets);
+        let (begin, begun) = oneshot::channel();
+        let worker = Worker::start(thread, move || writer.run(&receiver, begin))?;
+        Ok((Book { queue, orders, worker }, begun))
+    }
+}
+
+impl Book {
+    fn order(&self, say: impl FnOnce(&mut Orders)) {
+        say(&mut self.orders.lock().unwrap_or_else(PoisonError::into_inner));
+        self.queue.wake();
+        self.worker.nudge();
+    }
+
+    fn change(&self, change: Change) {
+        self.order(|orders| orders.change = Some(change.after(orders.change.take())));
+    }
+
+    /// Ends it, and waits for that for a while; gives the last record, where it was kept.
+    async fn end(self, within: Duration) -> Option<Head> {
+        self.order(|orders| orders.stop = true);
+        let Self { queue, orders, worker } = self;
+        if !worker.ended(within).await {
+            let records = queue.waiting();
+            tracing::error!(records, "the disk hangs: the last audit records are lost");
         }
         orders.lock().unwrap_or_else(PoisonError::into_inner).last.take()
     }
@@ -350,6 +440,28 @@ fn is_same_place(old: &AuditPlan, new: &AuditPlan) -> bool {
 fn has_same_copies(old: &AuditPlan, new: &AuditPlan) -> bool {
     let beside = |plan: &AuditPlan| plan.stdout && plan.file.is_some();
     beside(old) == beside(new) && old.otlp == new.otlp
+}
+
+/// How refusals are kept: in a file beside that of the calls, and rotated as that one is, in smaller files.
+fn refusals_plan(plan: &AuditPlan) -> AuditPlan {
+    let file = plan.file.as_ref().map(|file| {
+        let mut path = file.path.clone().into_os_string();
+        path.push(REFUSALS);
+        FilePlan { path: path.into(), size: (file.size / REFUSALS_PART).max(SMALLEST), ..file.clone() }
+    });
+    AuditPlan { file, closed: false, queue: REFUSALS_QUEUE, ..plan.clone() }
+}
+
+impl Places {
+    fn open(plan: &AuditPlan) -> Result<Self, AuditError> {
+        let calls = open(plan)?;
+        let refusals = match &calls {
+            // A pipe or a device takes both chains.
+            Some((journal, _)) if !journal.is_regular() => Some((journal.twin()?, tail::Tail::empty())),
+            _ => open(&refusals_plan(plan))?,
+        };
+        Ok(Self { calls, refusals })
+    }
 }
 
 fn open(plan: &AuditPlan) -> Result<Place, AuditError> {

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use weir_upstream::keeper::Keeper;
 
 use crate::admin::Levers;
-use crate::audit::Auditing;
+use crate::audit::{Auditing, Heads};
 use crate::config::{Config, Loader, Report, Source};
 use crate::handover::{Estate, Inherited, Parting, Predecessor, Program};
 use crate::reload::{Follower, say};
@@ -150,7 +150,7 @@ impl Before {
             Ok(parting) => parting,
             Err(error) => {
                 tracing::warn!(%error, "the process before was gone already");
-                auditing.ended_before(None);
+                auditing.ended_before(Heads::default());
                 None
             }
         };

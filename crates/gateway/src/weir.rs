@@ -16,6 +16,7 @@ use weir_core::telemetry::{instruments, unix_seconds};
 use weir_upstream::keeper::Keeper;
 
 use crate::admin::{Admin, Levers};
+use crate::audit::Heads;
 use crate::config::{Config, Loader, Report, Source};
 use crate::handover::{Estate, Successor};
 use crate::memory::Watch;
@@ -209,7 +210,7 @@ impl Weir {
         self.open.close_admin().await;
         // Last, so that all that happened before is on record.
         let last = self.inside.deciders.auditing.shutdown().await;
-        if let Some((successor, last)) = self.successor.take().zip(last) {
+        if let Some(successor) = self.successor.take().filter(|_| last != Heads::default()) {
             successor.farewell(&last).await;
         }
         self.telemetry.shutdown().await;

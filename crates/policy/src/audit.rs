@@ -12,6 +12,7 @@ mod json;
 mod key;
 mod log;
 mod recorder;
+mod refusal_counter;
 mod seen;
 mod verify;
 
@@ -21,4 +22,5 @@ pub use event::{Event, Life};
 pub use key::Key;
 pub use log::{LogAudit, Silent};
 pub use recorder::{Keeper, NotKept, Recorder};
+pub use refusal_counter::{DENIALS, MOST_NETWORKS, RefusalCounter};
 pub use verify::{Inspector, Link, Seam, Summary, Trouble};

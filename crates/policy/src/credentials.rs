@@ -4,6 +4,7 @@
 //! path from an error to an identity.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -116,9 +117,15 @@ impl Vouching {
     }
 
     /// Whether what the token says is its issuer's own word, and good at this moment; gives what it says.
-    async fn claims(&self, token: Shown<'_>, settings: &Settings, world: &World) -> Result<Claims, Refused> {
+    async fn claims(
+        &self,
+        token: Shown<'_>,
+        parts: Option<Parts<'_>>,
+        settings: &Settings,
+        world: &World,
+    ) -> Result<Claims, Refused> {
         let leeway = settings.leeway;
-        match (&self.way, &self.issuer.proof, token.parts) {
+        match (&self.way, &self.issuer.proof, parts) {
             (Way::Keys(keeper), Proof::Keys { max_lifetime, .. }, Some(parts)) => {
                 let claims = token::signed(parts, &self.issuer, keeper).await?;
                 let now = world.clock.wall();
@@ -127,7 +134,7 @@ impl Vouching {
                 Ok(claims)
             }
             (Way::Asked(asked), _, _) => {
-                let claims = asked.ask(token.text, token.digest, &self.issuer, world).await?;
+                let claims = asked.ask(token, &self.issuer, world).await?;
                 claims.times().check(world.clock.wall(), leeway)?;
                 Ok(claims)
             }
@@ -137,11 +144,12 @@ impl Vouching {
 }
 
 /// A token as it was shown.
-struct Shown<'a> {
-    text: &'a str,
-    digest: &'a [u8; 32],
-    /// Where it is a JWT.
-    parts: Option<Parts<'a>>,
+#[derive(Clone, Copy)]
+pub(crate) struct Shown<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) digest: &'a [u8; 32],
+    /// The address that it comes from.
+    pub(crate) peer: IpAddr,
 }
 
 /// A token that was good.
@@ -297,7 +305,7 @@ impl Plan {
             (Some(key), None) | (None, Some(key)) if evidence.bearer.is_none() || ApiKeys::is_meant(key.expose()) => {
                 self.api_keys.check(key.expose(), world.clock.wall())?
             }
-            (Some(token), None) => self.token(token.expose(), evidence.endpoint, world).await?,
+            (Some(token), None) => self.token(token.expose(), evidence, world).await?,
             (None, _) => match (&self.certified, evidence.certificate) {
                 // Only where nothing else is shown: a connection may carry requests of several senders.
                 (Some(certified), Some(certificate)) => certified.subject(certificate, world.clock.wall())?,
@@ -307,7 +315,8 @@ impl Plan {
         Ok(Identity::Subject(subject))
     }
 
-    async fn token(&self, text: &str, endpoint: &EndpointId, world: &World) -> Result<Arc<Subject>, Refused> {
+    async fn token(&self, text: &str, evidence: &Evidence<'_>, world: &World) -> Result<Arc<Subject>, Refused> {
+        let Evidence { endpoint, peer, .. } = *evidence;
         if text.len() > token::LONGEST {
             return Err(Reason::Malformed.into());
         }
@@ -319,7 +328,7 @@ impl Plan {
             self.good_now(&verified, endpoint, world)?;
             return Ok(verified.subject.clone());
         }
-        let verified = self.verify(text, &digest, world).await?;
+        let verified = self.verify(Shown { text, digest: &digest, peer }, world).await?;
         self.good_now(&verified, endpoint, world)?;
         let subject = verified.subject.clone();
         self.verified.insert(digest, Arc::new(verified));
@@ -335,10 +344,10 @@ impl Plan {
         }
     }
 
-    async fn verify(&self, text: &str, digest: &[u8; 32], world: &World) -> Result<Verified, Refused> {
-        let (by, parts) = self.issuer_of(text)?;
+    async fn verify(&self, token: Shown<'_>, world: &World) -> Result<Verified, Refused> {
+        let (by, parts) = self.issuer_of(token.text)?;
         let generation = by.generation();
-        let claims = by.claims(Shown { text, digest, parts }, &self.settings, world).await;
+        let claims = by.claims(token, parts, &self.settings, world).await;
         let claims = claims.inspect_err(|_| {
             by.refused.fetch_add(1, Ordering::Relaxed);
         })?;

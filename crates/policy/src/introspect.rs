@@ -2,7 +2,12 @@
 //!
 //! A token is sent to its issuer alone, so at most one issuer of a config takes tokens that are not JWTs. What was said is
 //! believed for a short while; a token that was said to be over is not asked about again at once.
+//!
+//! Questions are bounded, and the bound is shared: a network may have as many under way as are free, so that one of them has at most
+//! half and leaves room for the others. Tokens that were active have questions of their own.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use data_encoding::BASE64;
@@ -10,9 +15,10 @@ use quick_cache::sync::Cache;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use url::form_urlencoded::{Serializer, byte_serialize};
+use weir_core::network::SenderNetwork;
 use weir_core::port::{Ask, NamedBy, Secret};
 
-use crate::credentials::Refused;
+use crate::credentials::{Refused, Shown};
 use crate::jwks::World;
 use crate::settings::{Issuer, Password};
 use crate::strict;
@@ -23,7 +29,10 @@ const LARGEST: usize = 64 << 10;
 /// The time for one answer.
 const WITHIN: Duration = Duration::from_secs(5);
 /// How many tokens are asked about at once; more are told to come again.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 128;
+/// The same for tokens that were active when they were last asked about, and how many of those are remembered.
+const RENEWALS: usize = 64;
+const ACTIVE: usize = 10_000;
 /// Tokens that were over, and for how long nobody asks again.
 const REMEMBERED: usize = 1024;
 const OVER_FOR: Duration = Duration::from_secs(10);
@@ -33,7 +42,10 @@ pub(crate) struct Introspector {
     url: String,
     /// The whole `Authorization` header.
     authorization: Password,
-    places: Semaphore,
+    questions: Questions,
+    renewals: Semaphore,
+    /// Tokens that were active, by digest.
+    active: Cache<[u8; 32], ()>,
     /// Tokens that were over, by digest, and since when.
     over: Cache<[u8; 32], Duration>,
 }
@@ -44,14 +56,20 @@ impl Introspector {
         let encode = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
         let pair = format!("{}:{}", encode(client_id), encode(client_secret.expose()));
         let authorization = Password::new(format!("Basic {}", BASE64.encode(pair.as_bytes())));
-        Self { url: url.to_owned(), authorization, places: Semaphore::new(AT_ONCE), over: Cache::new(REMEMBERED) }
+        Self {
+            url: url.to_owned(),
+            authorization,
+            questions: Questions::default(),
+            renewals: Semaphore::new(RENEWALS),
+            active: Cache::new(ACTIVE),
+            over: Cache::new(REMEMBERED),
+        }
     }
 
-    /// What the issuer says of a token. Cancel safe.
+    /// What the issuer says of a token that came from `peer`. Cancel safe.
     pub(crate) async fn ask(
         &self,
-        token: &str,
-        digest: &[u8; 32],
+        Shown { text: token, digest, peer }: Shown<'_>,
         issuer: &Issuer,
         world: &World,
     ) -> Result<Claims, Refused> {
@@ -59,9 +77,11 @@ impl Introspector {
         if self.over.get(digest).is_some_and(|since| now.saturating_sub(since) < OVER_FOR) {
             return Err(Reason::Expired.into());
         }
-        let Ok(_place) = self.places.try_acquire() else {
+        let renewal = self.active.get(digest).and_then(|()| self.renewals.try_acquire().ok());
+        let question = if renewal.is_none() { self.questions.begin(SenderNetwork::of(peer)) } else { None };
+        if renewal.is_none() && question.is_none() {
             return Err(Refused::Unavailable("too many tokens are being asked about"));
-        };
+        }
         let form = Serializer::new(String::new())
             .append_pair("token", token)
             .append_pair("token_type_hint", "access_token")
@@ -86,12 +106,82 @@ impl Introspector {
             strict::object(&fetched.body).ok_or(Refused::Unavailable("the issuer's answer is no JSON object"))?;
         // The very value: `"true"` or 1 is not active.
         match said.get("active") {
-            Some(Value::Bool(true)) => Ok(Claims::read(said, issuer)?),
+            Some(Value::Bool(true)) => {
+                self.active.insert(*digest, ());
+                Ok(Claims::read(said, issuer)?)
+            }
             Some(Value::Bool(false)) => {
+                self.active.remove(digest);
                 self.over.insert(*digest, now);
                 Err(Reason::Expired.into())
             }
             _ => Err(Refused::Unavailable("the issuer's answer does not say whether the token is active")),
         }
+    }
+}
+
+/// Questions under way, by the network that the token came from.
+#[derive(Default)]
+struct Questions(Mutex<HashMap<SenderNetwork, usize>>);
+
+impl Questions {
+    /// Begins a question, where fewer of this network are under way than are free.
+    fn begin(&self, network: SenderNetwork) -> Option<Question<'_>> {
+        let mut under_way = self.under_way();
+        let free = AT_ONCE - under_way.values().sum::<usize>();
+        let own = under_way.entry(network).or_default();
+        if *own < free {
+            *own += 1;
+            return Some(Question { questions: self, network });
+        }
+        if *own == 0 {
+            under_way.remove(&network);
+        }
+        None
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, HashMap<SenderNetwork, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A question under way.
+struct Question<'a> {
+    questions: &'a Questions,
+    network: SenderNetwork,
+}
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        let mut under_way = self.questions.under_way();
+        if let Some(own) = under_way.get_mut(&self.network) {
+            *own -= 1;
+            if *own == 0 {
+                under_way.remove(&self.network);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    #[test]
+    fn one_network_has_half_of_the_questions_and_many_leave_some() {
+        let questions = Questions::default();
+        let network = |n: u8| SenderNetwork::of([192, 0, n, 1].into());
+        let first: Vec<_> = std::iter::from_fn(|| questions.begin(network(0))).collect();
+        assert_eq!(first.len(), AT_ONCE / 2);
+        let others: Vec<_> = (1..=5).map(|n| questions.begin(network(n)).unwrap()).collect();
+        assert!(questions.begin(network(0)).is_none(), "the others have what is free");
+        drop((first, others));
+        assert!(questions.under_way().is_empty());
+        let held: Vec<_> =
+            (0..5).flat_map(|n| std::iter::from_fn(|| questions.begin(network(n))).collect::<Vec<_>>()).collect();
+        assert!(held.len() < AT_ONCE);
+        assert!(questions.begin(network(5)).is_some(), "a sixth finds room where five take all that they can");
     }
 }

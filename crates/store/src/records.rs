@@ -131,10 +131,10 @@ impl MemoryRecords {
         let now = self.now();
         let ends = now.saturating_add(millis(ttl));
         let name = name_of(key);
-        if expect == Expect::Absent && !self.reserve(&key.principal) {
+        if expect == Expect::Absent && self.reserve(&key.principal).is_err() {
             self.sweep(now);
-            if !self.reserve(&key.principal) {
-                return Ok(Written::Full);
+            if let Err(full) = self.reserve(&key.principal) {
+                return Ok(full);
             }
         }
         let mut shard = lock(self.shard(&name));
@@ -169,28 +169,28 @@ impl MemoryRecords {
         true
     }
 
-    /// Takes a place for one more record of the principal.
-    fn reserve(&self, principal: &Principal) -> bool {
+    /// Takes a place for one more record of the principal; gives what has no room where there is none.
+    fn reserve(&self, principal: &Principal) -> Result<(), Written> {
         let total = self.total.load(Ordering::Relaxed);
         let room = |alive: usize| (alive < total).then_some(alive + 1);
         if self.alive.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_err() {
-            return false;
+            return Err(Written::Full);
         }
         if principal.is_anonymous() {
-            return true;
+            return Ok(());
         }
         let most = u32::try_from(self.per_principal.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
         let mut owned = lock(self.owned_by(principal));
         let count = owned.entry(*principal.digest()).or_default();
         if *count < most {
             *count += 1;
-            return true;
+            return Ok(());
         }
         if *count == 0 {
             owned.remove(principal.digest());
         }
         self.alive.fetch_sub(1, Ordering::Relaxed);
-        false
+        Err(Written::OwnerFull)
     }
 
     fn release(&self, principal: &Principal) {

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use weir_testkit::{Mockup, RawClient};
 
-use crate::audit::{Folder, call, client, of_kind, whole};
+use crate::audit::{Folder, call, client, of_kind, records, verify, whole};
 use crate::auth::api_key;
 use crate::harness::{Weir, until, until_it};
 
@@ -156,4 +156,64 @@ async fn a12_a_flood_of_refusals_writes_a_hundred_lines_a_second_and_their_count
     });
     assert!((100..requests).contains(&written), "{written} lines of {requests}");
     assert!((left_out() - counted as f64).abs() < 0.1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a12_a_flood_of_refusals_leaves_the_records_of_calls_where_they_are() {
+    let folder = Folder::new("flood");
+    let upstream = Mockup::modern().tools(1).start().await;
+    let (key, entry) = api_key("somebody");
+    let mut config = one(&upstream);
+    config["auth"] = json!({ "mode": "required", "api_keys": [entry] });
+    config["audit"] = json!({ "file": { "path": folder.file(), "rotate": { "size": "64KiB", "keep": 2 } } });
+    let mut weir = Weir::with(config);
+    let known = client(&weir).with_header("X-API-Key", &key);
+    until_it("a call", async || call(&known, json!({})).await.then_some(())).await;
+    let calls = upstream.executions("tool_0000");
+    let stranger = RawClient::new(&weir.url("/mcp")).modern().with_header("X-API-Key", "nonsense");
+    // As records of their own these would fill the file five times over.
+    const REFUSED: u64 = 1000;
+    for _ in 0..REFUSED {
+        assert_eq!(stranger.ask("tools/list", json!({})).await.unwrap().status, 401);
+    }
+    weir.process.signal("TERM");
+    assert_eq!(weir.process.ended(), Some(0));
+    let refusals = folder.0.join("audit.jsonl.refusals");
+    assert_eq!(of_kind(&folder.file(), "call").len(), calls);
+    assert!(records(&folder.file()).iter().all(|record| record["decision"] != "refused"));
+    let counts = of_kind(&refusals, "refusals");
+    assert_eq!(counts.iter().map(|count| count["count"].as_u64().unwrap()).sum::<u64>(), REFUSED);
+    assert!(counts.iter().all(|count| count["network"] == "127.0.0.0/24" && count["endpoint"] == "/mcp"));
+    let listed: Vec<_> = std::fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(listed.len(), 2, "no file was full: {listed:?}");
+    let (code, said) = verify(&["--from-start"], &[&folder.file(), &refusals]);
+    assert!(code == 0 && said.contains("of the chain `refusals`"), "{said}");
+    let last = said.lines().find_map(|line| line.strip_prefix("last: refusals:")).unwrap();
+    // The chain's end is named with its chain, and a count that is changed shows.
+    assert_eq!(verify(&["--expect", &format!("refusals:{last}")], &[&refusals]).0, 0);
+    assert_eq!(verify(&["--expect", last], &[&refusals]).0, 1);
+    let text = std::fs::read_to_string(&refusals).unwrap();
+    std::fs::write(&refusals, text.replacen("\"reason\"", "\"Reason\"", 1)).unwrap();
+    assert_eq!(verify(&[], &[&folder.file(), &refusals]).0, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_principal_with_all_its_sessions_open_gets_429_and_another_has_room() {
+    let upstream = Mockup::modern().tools(1).start().await;
+    let ((ada, adas), (bob, bobs)) = (api_key("ada"), api_key("bob"));
+    let mut config = one(&upstream);
+    config["auth"] = json!({ "mode": "required", "api_keys": [adas, bobs] });
+    config["limits"] = json!({ "sessions_per_principal": 3 });
+    let weir = Weir::with(config);
+    let open = async |key: &str| {
+        let client = RawClient::new(&weir.url("/mcp")).with_header("X-API-Key", key);
+        let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "0" } });
+        client.ask("initialize", params).await.unwrap()
+    };
+    for _ in 0..3 {
+        assert_eq!(open(&ada).await.status, 200);
+    }
+    let refused = open(&ada).await;
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, Some("60")));
+    assert_eq!(open(&bob).await.status, 200);
 }

@@ -202,8 +202,17 @@ pub struct Entrance<'a> {
     pub endpoint: &'a EndpointId,
     /// weir's id of the request.
     pub request: &'a str,
-    /// Who it is, or why it was refused: one of a small, fixed set of words.
-    pub outcome: Result<&'a Principal, &'static str>,
+    /// The principal that is let in, or the refusal.
+    pub outcome: Result<&'a Principal, Rejection<'a>>,
+}
+
+/// The refusal of a sender.
+#[derive(Clone, Copy, Debug)]
+pub struct Rejection<'a> {
+    /// The reason: one of a small, fixed set of words.
+    pub reason: &'static str,
+    /// The principal, where the sender was refused after its identity was known.
+    pub principal: Option<&'a Principal>,
 }
 
 /// A call by somebody, of a tool where one was found.

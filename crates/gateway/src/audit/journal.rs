@@ -8,6 +8,7 @@ use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use weir_policy::audit::Key;
 
@@ -26,6 +27,8 @@ pub(super) struct Journal {
     open: Vec<u8>,
     /// How much of that was written.
     written: usize,
+    /// Held while a pipe or a device is written to, by whichever of the journals of it.
+    turn: Arc<Mutex<()>>,
 }
 
 impl Journal {
@@ -48,7 +51,8 @@ impl Journal {
         }
         let synced = if regular { file.metadata()?.len() } else { 0 };
         let tail = Tail::read(&file, synced, keys)?;
-        let mut journal = Self { path: path.to_owned(), file, regular, synced, open: Vec::new(), written: 0 };
+        let mut journal =
+            Self { path: path.to_owned(), file, regular, synced, open: Vec::new(), written: 0, turn: Arc::default() };
         journal.open.extend(tail.seal.unwrap_or_default());
         Ok((journal, tail))
     }
@@ -60,7 +64,16 @@ impl Journal {
     pub(super) fn stdout() -> io::Result<Self> {
         let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         let path = PathBuf::from("standard output");
-        Ok(Self { path, file, regular: false, synced: 0, open: Vec::new(), written: 0 })
+        Ok(Self { path, file, regular: false, synced: 0, open: Vec::new(), written: 0, turn: Arc::default() })
+    }
+
+    /// A second journal of the same pipe or device: the records of both are whole lines there.
+    ///
+    /// # Errors
+    /// The system has no descriptor.
+    pub(super) fn twin(&self) -> io::Result<Self> {
+        let (path, file, turn) = (self.path.clone(), self.file.try_clone()?, self.turn.clone());
+        Ok(Self { path, file, regular: self.regular, synced: 0, open: Vec::new(), written: 0, turn })
     }
 
     /// Where it is.
@@ -109,6 +122,8 @@ impl Journal {
             self.written = self.open.len();
             return Ok(());
         }
+        let turn = self.turn.clone();
+        let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
         while self.written < self.open.len() {
             match self.file.write(&self.open[self.written..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

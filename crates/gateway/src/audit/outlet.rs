@@ -15,7 +15,7 @@ use super::worker::Worker;
 pub(super) const BACKLOG: usize = 4096;
 
 /// Where records go beside the place that counts.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Outlets {
     pub(super) stdout: Option<SyncSender<Arc<Sealed>>>,
     pub(super) otlp: Option<Exporter>,

@@ -1,5 +1,6 @@
 //! Events between the requests they happened to and the thread that writes them. Nothing here blocks or waits.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -9,8 +10,8 @@ use weir_policy::audit::{Event, Keeper, NotKept};
 
 /// A write that takes longer is no slow disk but one that hangs.
 const HANGS: Duration = Duration::from_secs(5);
-/// Senders at the door have at most half of the queue, so that whoever is refused again and again leaves room for calls.
-const AT_THE_DOOR: usize = 2;
+/// What is refused, and senders at the door, have at most half of the queue: whoever is refused again and again leaves room for calls.
+const DENIED: usize = 2;
 
 /// What the writer gets.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(super) enum Message {
 #[derive(Debug)]
 pub(super) struct Queue {
     sender: SyncSender<Message>,
+    /// Its name where its losses are counted.
+    sink: &'static str,
     limit: usize,
     /// Events on their way to the writer.
     queued: AtomicUsize,
@@ -36,6 +39,10 @@ pub(super) struct Queue {
     closed: AtomicBool,
     /// The last write went well.
     healthy: AtomicBool,
+    /// The last write did not go well, which is counted in `failures`.
+    failing: AtomicBool,
+    /// The queues whose last write did not go well.
+    failures: Arc<AtomicUsize>,
     began: Instant,
     /// Since when the writer is in the hands of the system: milliseconds after `began`, 0: it is not.
     busy_since: AtomicU64,
@@ -44,16 +51,28 @@ pub(super) struct Queue {
 impl Queue {
     /// A queue with room for so many events. It is not healthy until the writer says so.
     pub(super) fn new(limit: usize, closed: bool) -> (Self, Receiver<Message>) {
+        Self::of(limit, closed, "queue", Arc::default())
+    }
+
+    /// An open queue for refusals, which fails together with `calls`.
+    pub(super) fn of_refusals(limit: usize, calls: &Self) -> (Self, Receiver<Message>) {
+        Self::of(limit, false, "refusals", calls.failures.clone())
+    }
+
+    fn of(limit: usize, closed: bool, sink: &'static str, failures: Arc<AtomicUsize>) -> (Self, Receiver<Message>) {
         // A few more, so that the writer can be woken however full it is.
         let (sender, receiver) = sync_channel(limit + 8);
         let queue = Self {
             sender,
+            sink,
             limit,
             queued: AtomicUsize::new(0),
             promised: AtomicUsize::new(0),
             lost: AtomicU64::new(0),
             closed: AtomicBool::new(closed),
             healthy: AtomicBool::new(false),
+            failing: AtomicBool::new(false),
+            failures,
             began: Instant::now(),
             busy_since: AtomicU64::new(0),
         };
@@ -87,7 +106,13 @@ impl Queue {
 
     /// The writer says whether its last write went well; gives what it said before.
     pub(super) fn report(&self, healthy: bool) -> bool {
-        instruments().audit_failing.record(u64::from(!healthy), &[]);
+        match (self.failing.swap(!healthy, Ordering::AcqRel), healthy) {
+            (false, false) => self.failures.fetch_add(1, Ordering::AcqRel),
+            (true, true) => self.failures.fetch_sub(1, Ordering::AcqRel),
+            _ => 0,
+        };
+        let failing = self.failures.load(Ordering::Acquire) > 0;
+        instruments().audit_failing.record(u64::from(failing), &[]);
         self.healthy.swap(healthy, Ordering::AcqRel)
     }
 
@@ -135,7 +160,7 @@ impl Queue {
         if self.lost.fetch_add(1, Ordering::AcqRel) == 0 {
             tracing::error!("audit records are lost: they come faster than they can be written");
         }
-        instruments().audit_dropped.add(1, &[opentelemetry::KeyValue::new("sink", "queue")]);
+        instruments().audit_dropped.add(1, &[opentelemetry::KeyValue::new("sink", self.sink)]);
         NotKept
     }
 
@@ -165,7 +190,8 @@ impl Keeper for Queue {
     fn keep(&self, event: Event) -> Result<(), NotKept> {
         let closed = self.is_closed();
         let places = if closed { self.taken_places() } else { self.waiting() };
-        let limit = if event.kind() == "entry" { self.limit / AT_THE_DOOR } else { self.limit };
+        let is_denied = event.is_denial() || event.kind() == "entry";
+        let limit = if is_denied { self.limit / DENIED } else { self.limit };
         let kept = if places < limit { self.put(event) } else { Err(self.lose()) };
         if closed { kept } else { Ok(()) }
     }

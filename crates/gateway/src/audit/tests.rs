@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use weir_core::call::RequestName;
 use weir_core::names::EndpointId;
-use weir_core::port::{Evidence, Verdict};
+use weir_core::port::{Evidence, Rejection, Verdict};
 use weir_core::{Call, FailureKind, Principal, authenticate};
 use weir_policy::Open;
 use weir_policy::audit::{Head, Inspector, Key, Seam, Shape, Summary};
@@ -72,7 +72,7 @@ fn factory() -> Factory {
 }
 
 async fn start(plan: &AuditPlan) -> Auditing {
-    let auditing = Auditing::start(Some(plan), None, Arc::new(SystemClock::new()), &factory()).unwrap();
+    let auditing = Auditing::start(Some(plan), Heads::default(), Arc::new(SystemClock::new()), &factory()).unwrap();
     auditing.begun().await;
     auditing
 }
@@ -193,7 +193,8 @@ async fn f18_a_file_that_is_no_record_of_weirs_is_left_alone() {
     let plan = folder.plan("audit.jsonl");
     for text in ["root:x:0:0\n", "{\"a\":1}\n", "{\"seq\":2,\"hash\":\"x\"}\n"] {
         fs::write(path(&plan), text).unwrap();
-        let refused = Auditing::start(Some(&plan), None, Arc::new(SystemClock::new()), &factory()).unwrap_err();
+        let refused =
+            Auditing::start(Some(&plan), Heads::default(), Arc::new(SystemClock::new()), &factory()).unwrap_err();
         assert!(refused.to_string().contains("move it away"), "{refused}");
         assert_eq!(fs::read_to_string(path(&plan)).unwrap(), text);
     }
@@ -204,7 +205,7 @@ async fn f18_two_processes_never_write_one_chain() {
     let folder = Folder::new("two");
     let plan = folder.plan("audit.jsonl");
     let auditing = start(&plan).await;
-    let refused = Auditing::start(Some(&plan), None, Arc::new(SystemClock::new()), &factory()).unwrap_err();
+    let refused = Auditing::start(Some(&plan), Heads::default(), Arc::new(SystemClock::new()), &factory()).unwrap_err();
     assert!(refused.to_string().contains("another process"), "{refused}");
     auditing.shutdown().await;
 }
@@ -285,7 +286,7 @@ async fn f13_a_full_disk_refuses_calls_where_it_is_closed_and_counts_them_where_
     let anybody = anybody().await;
     let full = plan(Path::new("/dev/full"));
     let closed = AuditPlan { closed: true, queue: 64, ..full.clone() };
-    let auditing = Auditing::start(Some(&closed), None, Arc::new(SystemClock::new()), &factory()).unwrap();
+    let auditing = Auditing::start(Some(&closed), Heads::default(), Arc::new(SystemClock::new()), &factory()).unwrap();
     for _ in 0..200 {
         assert_eq!(allowed(&auditing, &anybody).unwrap_err().kind(), &FailureKind::Overloaded);
     }
@@ -342,7 +343,13 @@ async fn f18_g06_the_chain_goes_on_in_the_next_process_and_names_the_end_of_the_
     let summary = verified(&plan);
     assert_eq!((summary.records, summary.seams.as_slice()), (9, &[][..]));
     // A later one goes on in the file as after any restart, whatever is left to it.
-    let other = Auditing::start(Some(&plan), Some(Head::genesis()), Arc::new(SystemClock::new()), &factory).unwrap();
+    let other = Auditing::start(
+        Some(&plan),
+        Heads { calls: Some(Head::genesis()), refusals: None },
+        Arc::new(SystemClock::new()),
+        &factory,
+    )
+    .unwrap();
     other.begun().await;
     other.shutdown().await;
     assert_eq!(verified(&plan).records, 11);
@@ -369,4 +376,108 @@ async fn f18_g06_a_successor_of_which_nothing_came_leaves_the_chain_whole() {
     assert_eq!(shelf::aside(path(&plan)).len(), 1, "one file of the old process");
     let summary = verified(&plan);
     assert_eq!((summary.records, summary.seams.as_slice()), (11, &[][..]));
+}
+
+fn refuse(auditing: &Auditing, peer: [u8; 4], principal: Option<&Principal>) {
+    let endpoint = EndpointId::new("/mcp");
+    let outcome = Err(Rejection { reason: "missing", principal });
+    auditing.port().entered(&Entrance { peer: peer.into(), endpoint: &endpoint, request: "1", outcome });
+}
+
+fn refusals(plan: &AuditPlan) -> PathBuf {
+    let mut path = path(plan).as_os_str().to_owned();
+    path.push(".refusals");
+    path.into()
+}
+
+#[tokio::test]
+async fn f18_a_flood_of_refusals_displaces_no_record_of_a_call() {
+    let folder = Folder::new("flood");
+    let mut plan = folder.plan("audit.jsonl");
+    plan.file = Some(FilePlan { size: 64 << 10, keep: 4, ..plan.file.unwrap() });
+    let auditing = start(&plan).await;
+    let anybody = anybody().await;
+    allowed(&auditing, &anybody).unwrap();
+    for n in 0..200_000_u32 {
+        let [_, a, b, c] = n.to_be_bytes();
+        refuse(&auditing, [a, b, c, 1], None);
+    }
+    allowed(&auditing, &anybody).unwrap();
+    auditing.shutdown().await;
+    assert!(shelf::aside(path(&plan)).is_empty(), "nothing of it came to the file of the calls");
+    assert_eq!(told(path(&plan), "kind"), ["started", "call", "call", "stopped"]);
+    let mut files = shelf::aside(&refusals(&plan));
+    assert!(files.len() <= 4, "{files:?}");
+    files.push(refusals(&plan));
+    let summary = inspect(Inspector::default(), &files);
+    // A minute may end meanwhile.
+    assert!((1026..4 * 1030).contains(&summary.head.unwrap().seq));
+}
+
+#[tokio::test]
+async fn f18_denials_of_principals_displace_no_record_of_a_call_and_are_kept_all_the_same() {
+    let folder = Folder::new("denials");
+    let mut plan = folder.plan("audit.jsonl");
+    plan.file = Some(FilePlan { size: 1 << 20, keep: 4, ..plan.file.unwrap() });
+    let auditing = start(&plan).await;
+    let anybody = anybody().await;
+    allowed(&auditing, &anybody).unwrap();
+    let denied = Failure::new(FailureKind::Denied, "no".repeat(100));
+    // As many as the queue has room for.
+    for _ in 0..500 {
+        let call = call();
+        let attempt = Attempt { principal: &anybody, call: &call, item: None };
+        auditing.port().decided(&attempt, Decision::Refused(&denied)).unwrap();
+    }
+    allowed(&auditing, &anybody).unwrap();
+    auditing.shutdown().await;
+    assert!(shelf::aside(path(&plan)).is_empty(), "they do not fill the file");
+    let outcomes = told(path(&plan), "outcome");
+    assert_eq!(outcomes.iter().filter(|outcome| *outcome == "complete").count(), 2);
+    let length = fs::metadata(path(&plan)).unwrap().len();
+    assert!((256 << 10..260 << 10).contains(&length), "{length}");
+    let kept = [told(path(&plan), "decision"), told(&refusals(&plan), "decision")].concat();
+    assert_eq!(kept.iter().filter(|decision| *decision == "refused").count(), 500);
+}
+
+#[tokio::test]
+async fn f18_g06_the_chain_of_refusals_goes_on_in_the_next_process() {
+    let folder = Folder::new("refusals-handed-over");
+    let plan = folder.plan("audit.jsonl");
+    let old = start(&plan).await;
+    refuse(&old, [192, 0, 2, 1], None);
+    let left = old.step_aside().await;
+    assert_eq!(left.refusals.as_ref().map(|head| head.seq), Some(3), "the open minute is written at a hand-over");
+    let new = Auditing::start(Some(&plan), left, Arc::new(SystemClock::new()), &factory()).unwrap();
+    new.begun().await;
+    refuse(&new, [192, 0, 2, 1], None);
+    refuse(&old, [192, 0, 2, 1], None);
+    new.ended_before(old.shutdown().await);
+    new.shutdown().await;
+    let mut files = shelf::aside(&refusals(&plan));
+    assert_eq!(told(&files[0], "kind"), ["started", "refusals", "left", "refusals", "stopped"]);
+    files.push(refusals(&plan));
+    assert_eq!(told(&files[1], "kind"), ["started", "predecessor", "refusals", "stopped"]);
+    let summary = inspect(Inspector::default(), &files);
+    assert_eq!((summary.records, summary.seams.as_slice()), (9, &[][..]));
+}
+
+#[tokio::test]
+async fn f18_a_pipe_takes_both_chains_as_whole_lines() {
+    let folder = Folder::new("both");
+    let pipe = folder.0.join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // Open at both ends, so that no open waits.
+    let end = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+    let auditing = start(&plan(&pipe)).await;
+    let anybody = anybody().await;
+    allowed(&auditing, &anybody).unwrap();
+    refuse(&auditing, [192, 0, 2, 1], None);
+    auditing.shutdown().await;
+    let mut bytes = vec![0; 64 << 10];
+    let count = std::io::Read::read(&mut &end, &mut bytes).unwrap();
+    let text = String::from_utf8(bytes[..count].to_vec()).unwrap();
+    let records: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |chain: &Value| records.iter().filter(|record| record["chain"] == *chain).count();
+    assert_eq!((of(&Value::Null), of(&"refusals".into()), records.len()), (3, 3, 6), "{text}");
 }

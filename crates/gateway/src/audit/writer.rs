@@ -8,7 +8,7 @@ use opentelemetry::KeyValue;
 use tokio::sync::oneshot;
 use weir_core::port::Clock;
 use weir_core::telemetry::instruments;
-use weir_policy::audit::{Chain, Event, Head, Life};
+use weir_policy::audit::{Chain, Event, Head, Keeper as _, Life, RefusalCounter};
 
 use super::journal::Journal;
 use super::outlet::Outlets;
@@ -27,8 +27,14 @@ const UNSYNCED: usize = 1024;
 const AGAIN: Duration = Duration::from_millis(250);
 /// A failure that lasts is said again after this.
 const SAY_AGAIN: Duration = Duration::from_secs(30);
+/// The part of a file that refused calls and refused senders can fill. Further ones go to the file of refusals, so that they displace no
+/// record of a call.
+const DENIED_PART: u64 = 4;
 /// How often files that were put aside are looked at for their age.
 const LOOK: Duration = Duration::from_secs(3600);
+
+/// The name of the chain of refusals.
+const REFUSALS: &str = "refusals";
 
 /// What the writer is told beside events.
 #[derive(Debug, Default)]
@@ -66,6 +72,24 @@ impl Change {
     }
 }
 
+/// What a writer writes beside the events of its queue, or instead of some of them.
+#[derive(Debug)]
+pub(super) enum Role {
+    /// The calls. Denials beyond their part of the file go to this queue.
+    Calls { overflow: Arc<Queue> },
+    /// The refusals, and what is only counted of them.
+    Refusals { counter: Arc<RefusalCounter> },
+}
+
+impl Role {
+    fn chain(&self) -> Option<&'static str> {
+        match self {
+            Self::Calls { .. } => None,
+            Self::Refusals { .. } => Some(REFUSALS),
+        }
+    }
+}
+
 /// Where records are kept; `None`: nowhere, they only go out.
 pub(super) type Place = Option<(Journal, Tail)>;
 
@@ -73,6 +97,7 @@ pub(super) type Place = Option<(Journal, Tail)>;
 pub(super) struct Writer {
     queue: Arc<Queue>,
     orders: Arc<Mutex<Orders>>,
+    role: Role,
     clock: Arc<dyn Clock>,
     plan: AuditPlan,
     journal: Option<Journal>,
@@ -86,12 +111,14 @@ pub(super) struct Writer {
     looked: Option<Instant>,
     /// A file that could not be put aside is not tried again before it has grown by so much.
     rotate_at: u64,
+    /// Bytes of the file that are denials.
+    denied: u64,
 }
 
 impl Writer {
     /// A writer that goes on where `place` ends; in an empty one after `left`, the last record of the process before.
     pub(super) fn new(
-        (queue, orders): (Arc<Queue>, Arc<Mutex<Orders>>),
+        (queue, orders, role): (Arc<Queue>, Arc<Mutex<Orders>>, Role),
         clock: Arc<dyn Clock>,
         plan: AuditPlan,
         place: (Place, Option<Head>),
@@ -103,11 +130,12 @@ impl Writer {
         if tail == Tail::empty() {
             tail.head = left.unwrap_or(tail.head);
         }
-        let chain = Chain::after(tail.head.clone(), plan.key.clone());
+        let chain = Chain::after(tail.head.clone(), plan.key.clone()).named(role.chain());
         let rotate_at = plan.file.as_ref().map_or(u64::MAX, |file| file.size);
         let mut writer = Self {
             queue,
             orders,
+            role,
             clock,
             plan,
             journal,
@@ -119,6 +147,7 @@ impl Writer {
             said: None,
             looked: None,
             rotate_at,
+            denied: 0,
         };
         if let Some(torn) = tail.torn {
             tracing::warn!(?torn, "weir ended suddenly: the last audit records are not whole");
@@ -155,10 +184,11 @@ impl Writer {
                 return self.finish(receiver);
             }
             self.lost();
+            self.count(false);
             if !self.save(false) {
                 return self.finish(receiver);
             }
-            instruments().audit_queue.record(self.queue.waiting() as u64, &[]);
+            self.measure();
             self.tidy();
         }
     }
@@ -167,15 +197,44 @@ impl Writer {
     fn patience(&self) -> Duration {
         match self.waiting_since {
             Some(since) => self.plan.sync.saturating_sub(since.elapsed()).max(Duration::from_millis(1)),
-            None => LOOK,
+            None => match &self.role {
+                Role::Calls { .. } => LOOK,
+                Role::Refusals { counter } => counter.until_minute_ends(),
+            },
+        }
+    }
+
+    fn measure(&self) {
+        if let Role::Calls { .. } = self.role {
+            instruments().audit_queue.record(self.queue.waiting() as u64, &[]);
+        }
+    }
+
+    /// Records what was only counted in the minutes that are over, and with `open` in the running one.
+    fn count(&mut self, open: bool) {
+        if let Role::Refusals { counter } = &self.role {
+            for event in counter.take(open) {
+                self.record(&event);
+            }
         }
     }
 
     fn take(&mut self, message: Option<Message>) {
         if let Some(Message::Event(event)) = message {
             self.queue.taken();
-            self.record(&event);
+            match &self.role {
+                Role::Calls { overflow } if event.is_denial() && self.is_full_of_denials() => {
+                    // What finds no room there is counted there.
+                    let _ = overflow.keep(event);
+                }
+                _ => self.record(&event),
+            }
         }
+    }
+
+    fn is_full_of_denials(&self) -> bool {
+        let part = self.plan.file.as_ref().map_or(u64::MAX, |file| file.size / DENIED_PART);
+        self.denied >= part && self.journal.as_ref().is_some_and(Journal::is_regular)
     }
 
     fn life(&mut self, life: Life) {
@@ -187,6 +246,7 @@ impl Writer {
         instruments().audit_records.add(1, &[KeyValue::new("kind", sealed.kind)]);
         if let Some(journal) = &mut self.journal {
             journal.push(sealed.line.as_bytes());
+            self.denied += if event.is_denial() { sealed.line.len() as u64 } else { 0 };
             self.unsynced += 1;
             self.waiting_since.get_or_insert_with(Instant::now);
         }
@@ -222,7 +282,7 @@ impl Writer {
                 let calls = if self.plan.closed { "refused" } else { "served" };
                 tracing::error!(path, %error, calls, "audit records cannot be written");
             }
-            instruments().audit_queue.record(self.queue.waiting() as u64, &[]);
+            self.measure();
             std::thread::park_timeout(AGAIN);
             if self.obey() {
                 return false;
@@ -270,6 +330,7 @@ impl Writer {
     /// Leaves the path to another process, which goes on after the record that is given. What happens here from now on is a branch, in
     /// the file under its other name.
     fn step_aside(&mut self) -> Head {
+        self.count(true);
         self.life(Life::Left);
         let left = self.chain.head().clone();
         let path = self.plan.file.as_ref().map(|file| file.path.as_path());
@@ -295,10 +356,11 @@ impl Writer {
             if let Err(error) = kept {
                 tracing::warn!(%error, bytes = rest.len(), "audit records move on from where they could not be written");
             }
+            self.denied = 0;
             self.settle(tail.unwrap_or_else(Tail::empty), &rest);
         }
         if plan.key != self.plan.key {
-            self.chain = Chain::after(self.chain.head().clone(), plan.key.clone());
+            self.chain = Chain::after(self.chain.head().clone(), plan.key.clone()).named(self.role.chain());
         }
         self.rotate_at = plan.file.as_ref().map_or(u64::MAX, |file| file.size);
         self.plan = plan;
@@ -344,7 +406,7 @@ impl Writer {
                 tracing::error!(%error, "the audit file is full and cannot be put aside: it grows on");
                 self.rotate_at = journal.length() + file.size;
             } else {
-                self.rotate_at = file.size;
+                (self.rotate_at, self.denied) = (file.size, 0);
                 (self.unsynced, self.waiting_since) = (0, None);
             }
         }
@@ -360,6 +422,7 @@ impl Writer {
             self.take(Some(message));
         }
         self.lost();
+        self.count(true);
         self.life(Life::Stopped);
         if let Err(error) = self.attempt(true) {
             let records = self.unsynced;

@@ -1,5 +1,6 @@
 //! `weir audit verify FILE...`: is the record whole?
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -28,13 +29,13 @@ pub(super) enum Command {
 /// What to verify, and against what.
 #[derive(Debug, Args)]
 pub(super) struct Verify {
-    /// The files of one chain, in any order; also those of processes that handed over to others
+    /// The files of one audit, in any order: of its calls, of its refusals, and of processes that handed over to others
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// A record that must be there, as an earlier run printed it: shows if the end was cut off, or all written anew
-    #[arg(long, value_name = "SEQ:HASH", value_parser = head)]
-    expect: Option<Head>,
-    /// The first record must be the very first
+    /// A record that must be there, as an earlier run printed it: shows if the end was cut off, or all written anew. One of each chain
+    #[arg(long, value_name = "[CHAIN:]SEQ:HASH", value_parser = head)]
+    expect: Vec<(String, Head)>,
+    /// The first record of each chain must be the very first
     #[arg(long)]
     from_start: bool,
     /// Keys of a signed chain, as in the config; better in the environment, where other users do not see them
@@ -51,8 +52,8 @@ pub(super) struct Verify {
 pub(super) fn run(command: Command) -> ExitCode {
     let Command::Verify(verify) = command;
     match verify.run() {
-        Ok(summary) => {
-            terminal::line(text(&summary));
+        Ok(summaries) => {
+            summaries.iter().for_each(|(chain, summary)| terminal::line(text(chain, summary)));
             ExitCode::SUCCESS
         }
         Err(Stop::Unreadable(file, error)) => fail(UNREACHABLE, format_args!("{}: {error}", file.display())),
@@ -71,29 +72,42 @@ enum Stop {
     Broken(PathBuf, Trouble),
 }
 
+/// The chains of an audit by their names: that of the calls has none.
+type Chains = BTreeMap<String, Inspector>;
+
 impl Verify {
-    fn run(self) -> Result<Summary, Stop> {
+    fn run(self) -> Result<Vec<(String, Summary)>, Stop> {
         let Self { files, expect, from_start, keys } = self;
         // Not clap's to parse: it would repeat a secret that does not fit.
-        let keys = keys.iter().map(|text| key(text)).collect::<Result<_, _>>().map_err(Stop::Usage)?;
-        let mut inspector = Inspector::new(keys);
-        if let Some(head) = expect {
-            inspector = inspector.expect(head);
+        let keys: Vec<Key> = keys.iter().map(|text| key(text)).collect::<Result<_, _>>().map_err(Stop::Usage)?;
+        let mut chains = Chains::new();
+        for (chain, head) in expect {
+            let inspector = Inspector::new(keys.clone()).expect(head);
+            if chains.insert(chain, inspector).is_some() {
+                return Err(Stop::Usage("only one record of each chain can be expected"));
+            }
         }
         let files = in_order(files)?;
         for file in &files {
-            walk(&mut inspector, file)?;
+            walk(&mut chains, &keys, file)?;
         }
         let last = files.last().cloned().unwrap_or_default();
-        let summary = inspector.finish().map_err(|trouble| Stop::Broken(last, trouble))?;
-        match summary.first {
-            None => Err(Stop::Usage("there is no record in these files")),
-            Some(first) if from_start && first != 1 => {
-                let why = format!("it is record {first}: those before it are missing");
-                let file = files.first().cloned().unwrap_or_default();
-                Err(Stop::Broken(file, Trouble { line: 1, why }))
+        let mut summaries = Vec::new();
+        for (chain, inspector) in chains {
+            let summary = inspector.finish().map_err(|trouble| Stop::Broken(last.clone(), trouble))?;
+            match summary.first {
+                None => {}
+                Some(first) if from_start && first != 1 => {
+                    let why = format!("it is record {first}: those before it are missing");
+                    let file = files.first().cloned().unwrap_or_default();
+                    return Err(Stop::Broken(file, Trouble { line: 1, why }));
+                }
+                Some(_) => summaries.push((chain, summary)),
             }
-            Some(_) => Ok(summary),
+        }
+        match summaries.is_empty() {
+            true => Err(Stop::Usage("there is no record in these files")),
+            false => Ok(summaries),
         }
     }
 }
@@ -111,15 +125,45 @@ fn in_order(files: Vec<PathBuf>) -> Result<Vec<PathBuf>, Stop> {
     Ok(numbered.into_iter().map(|(_, file)| file).collect())
 }
 
-fn walk(inspector: &mut Inspector, file: &Path) -> Result<(), Stop> {
+fn walk(chains: &mut Chains, keys: &[Key], file: &Path) -> Result<(), Stop> {
     let unreadable = |error| Stop::Unreadable(file.to_owned(), error);
     let broken = |trouble| Stop::Broken(file.to_owned(), trouble);
     let mut reader = open(file).map_err(unreadable)?;
-    inspector.begin_file();
+    chains.values_mut().for_each(Inspector::begin_file);
+    // A line that is no record belongs to the chain of the record before it, or else of the first one.
+    let mut chain = first_chain(file).map_err(unreadable)?;
+    let mut before = 0;
     while let Some((line, whole)) = next(&mut reader).map_err(unreadable)? {
-        inspector.line(&line, whole).map_err(broken)?;
+        if let Some(link) = Link::read(&line) {
+            chain = link.chain.unwrap_or_default();
+        }
+        if !chains.contains_key(&chain) {
+            let mut inspector = Inspector::new(keys.to_vec());
+            inspector.begin_file();
+            (0..before).for_each(|_| inspector.skip_line());
+            chains.insert(chain.clone(), inspector);
+        }
+        before += 1;
+        for (name, inspector) in &mut *chains {
+            if *name == chain {
+                inspector.line(&line, whole).map_err(broken)?;
+            } else {
+                inspector.skip_line();
+            }
+        }
     }
-    inspector.end_file().map_err(broken)
+    chains.values_mut().try_for_each(|inspector| inspector.end_file().map_err(broken))
+}
+
+/// The chain of the first record of a file.
+fn first_chain(file: &Path) -> io::Result<String> {
+    let mut reader = open(file)?;
+    while let Some((line, _)) = next(&mut reader)? {
+        if let Some(link) = Link::read(&line) {
+            return Ok(link.chain.unwrap_or_default());
+        }
+    }
+    Ok(String::new())
 }
 
 fn open(file: &Path) -> io::Result<BufReader<File>> {
@@ -139,9 +183,12 @@ fn next(reader: &mut BufReader<File>) -> io::Result<Option<(Vec<u8>, bool)>> {
     Ok(Some((line, whole)))
 }
 
-fn text(summary: &Summary) -> String {
+fn text(chain: &str, summary: &Summary) -> String {
     let Summary { first, head, records, signed, seams } = summary;
-    let mut lines = vec![format!("whole: {records} records")];
+    let mut lines = vec![match chain {
+        "" => format!("whole: {records} records"),
+        chain => format!("whole, of the chain `{chain}`: {records} records"),
+    }];
     if let Some(first) = first.filter(|first| *first > 1) {
         lines.push(format!("begins with record {first}: older ones are not in these files"));
     }
@@ -160,13 +207,19 @@ fn text(summary: &Summary) -> String {
         });
     }
     if let Some(head) = head {
-        lines.push(format!("last: {head}"));
+        let chain = if chain.is_empty() { String::new() } else { format!("{chain}:") };
+        lines.push(format!("last: {chain}{head}"));
     }
     lines.join("\n")
 }
 
-fn head(text: &str) -> Result<Head, String> {
-    Head::read(text).ok_or_else(|| "write SEQ:HASH, as `weir audit verify` prints it".to_owned())
+fn head(text: &str) -> Result<(String, Head), String> {
+    let named = || {
+        let (chain, head) = text.split_once(':')?;
+        Some((chain.to_owned(), Head::read(head)?))
+    };
+    let read = Head::read(text).map(|head| (String::new(), head)).or_else(named);
+    read.ok_or_else(|| "write SEQ:HASH, as `weir audit verify` prints it".to_owned())
 }
 
 /// The message never has the text in it, for that is a secret.

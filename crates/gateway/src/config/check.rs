@@ -93,6 +93,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, environment: Environment<
     let (catalog, log, drain) =
         (catalog(&raw, report), log(raw.log.as_ref(), report), positive(raw.drain, "drain", report));
     let sessions = limits::sessions(raw.limits.as_ref(), report);
+    (front.limits.sessions, front.limits.sessions_per_principal) = (sessions.total, sessions.per_principal);
     let memory = limits::memory(raw.limits.as_ref(), report);
     let replays = limits::replays(raw.limits.as_ref(), report);
     let parked = limits::parked(raw.limits.as_ref(), report);

@@ -6,7 +6,7 @@
 //! | successor | `prepared` | it has read its config, and will now open its files |
 //! | predecessor | `go WILL` | it has put its audit file aside; the [`Will`] is JSON |
 //! | successor | `serving` | it accepts; the predecessor drains |
-//! | predecessor | `ended SEQ:HASH` | it has kept its last audit record, and goes |
+//! | predecessor | `ended SEQ:HASH SEQ:HASH` | it has kept its last audit records, of calls and of refusals (`-`: not), and goes |
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
@@ -18,6 +18,7 @@ use weir_policy::audit::Head;
 
 use super::Sealing;
 use crate::admin::Noted;
+use crate::audit::Heads;
 
 /// The version of what is said here. Two that differ do not follow one another.
 pub(super) const GREETING: &str = "weir 2";
@@ -34,14 +35,18 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Will {
     /// The last audit record, after which the chain goes on; as [`Head`] is written.
     pub(crate) audit: Option<String>,
+    /// The same of the chain of refusals.
+    #[serde(default)]
+    pub(crate) refusals: Option<String>,
     /// What operators changed and is in force.
     pub(crate) changes: Vec<Noted>,
 }
 
 impl Will {
-    /// The last audit record, where there is one.
-    pub(crate) fn left(&self) -> Option<Head> {
-        self.audit.as_deref().and_then(Head::read)
+    /// The last audit records, where there are some.
+    pub(crate) fn left(&self) -> Heads {
+        let read = |head: &Option<String>| head.as_deref().and_then(Head::read);
+        Heads { calls: read(&self.audit), refusals: read(&self.refusals) }
     }
 }
 
@@ -50,10 +55,11 @@ impl Will {
 pub(crate) struct Parting(Lines<Reader<tokio::net::UnixStream>>);
 
 impl Parting {
-    /// Waits for its end: the last audit record, where it says so. Cancel safe.
-    pub(crate) async fn heard(&mut self) -> Option<Head> {
-        let said = self.0.next_line().await.ok().flatten()?;
-        Head::read(said.strip_prefix(ENDED)?)
+    /// Waits for its end: the last audit records, where it says so. Cancel safe.
+    pub(crate) async fn heard(&mut self) -> Heads {
+        let said = self.0.next_line().await.ok().flatten().unwrap_or_default();
+        let mut heads = said.strip_prefix(ENDED).unwrap_or_default().split(' ').map(Head::read);
+        Heads { calls: heads.next().flatten(), refusals: heads.next().flatten() }
     }
 }
 

@@ -13,11 +13,11 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::Child;
-use weir_policy::audit::Head;
 use weir_upstream::keeper::KeeperProgram;
 
 use super::line::{ENDED, GO, GREETING, PREPARED, SERVING, say};
 use super::{CLIENTS, Estate, KEEPER, LINE, OPERATORS};
+use crate::audit::Heads;
 use crate::keeper::KEEPER_COMMAND;
 use crate::weir::Weir;
 
@@ -116,10 +116,12 @@ pub(crate) struct Successor {
 }
 
 impl Successor {
-    /// Says that this process has ended, and with which audit record. Without this it hears that the line has.
-    pub(crate) async fn farewell(mut self, last: &Head) {
+    /// Says that this process has ended, and with which audit records. Without this it hears that the line has.
+    pub(crate) async fn farewell(mut self, last: &Heads) {
+        let [calls, refusals] =
+            [&last.calls, &last.refusals].map(|head| head.as_ref().map_or("-".to_owned(), ToString::to_string));
         // It may be gone already.
-        let _gone = self.line.write_all(format!("{ENDED}{last}\n").as_bytes()).await;
+        let _gone = self.line.write_all(format!("{ENDED}{calls} {refusals}\n").as_bytes()).await;
     }
 }
 

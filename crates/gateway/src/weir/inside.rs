@@ -9,7 +9,6 @@ use weir_core::port::{Clock, Random};
 use weir_core::seal::{Key, Sealer};
 use weir_core::{Budgets, Catalog, Router};
 use weir_policy::Blocked;
-use weir_policy::audit::Head;
 use weir_policy::limit::Limits;
 use weir_policy::rules::Rules;
 use weir_store::{MemoryCounters, MemoryParking, MemoryRecords, MemoryReplays};
@@ -19,7 +18,7 @@ use weir_upstream::{Factory, Identity};
 use super::applied::{Built, topology};
 use super::errors::StartError;
 use crate::admin::{self, Book, Noted, Ready};
-use crate::audit::Auditing;
+use crate::audit::{Auditing, Heads};
 use crate::clients::Clients;
 use crate::config::Config;
 use crate::explain::Explainer;
@@ -86,8 +85,8 @@ pub(super) struct Deciders {
 }
 
 impl Deciders {
-    /// The audit goes on after `left`, the last record of a process before. Returns when the beginning is on record. Must be called inside a tokio runtime.
-    pub(super) async fn start(config: &Config, base: &Base, left: Option<Head>) -> Result<Self, StartError> {
+    /// The audit goes on after `left`, the last records of a process before. Returns when the beginning is on record. Must be called inside a tokio runtime.
+    pub(super) async fn start(config: &Config, base: &Base, left: Heads) -> Result<Self, StartError> {
         let Base { clock, random, factory, .. } = base;
         let clients = Clients::start(config.auth.clone(), factory.clone(), (clock, random));
         let counters = Arc::new(MemoryCounters::new(clock.clone()));

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use weir_policy::audit::Head;
+
 use super::Weir;
 use crate::admin::Admin;
 use crate::audit::Auditing;
@@ -28,7 +30,8 @@ impl Weir {
     pub(crate) async fn make_room(&self) -> Will {
         let changes = self.open.desk.leave();
         let audit = self.inside.deciders.auditing.step_aside().await;
-        Will { audit: audit.map(|head| head.to_string()), changes }
+        let text = |head: Option<Head>| head.map(|head| head.to_string());
+        Will { audit: text(audit.calls), refusals: text(audit.refusals), changes }
     }
 
     /// Records how a hand-over went: the successor's process id. After a good one [`Self::shutdown`] gives up the operators' listener

@@ -53,6 +53,8 @@ impl std::fmt::Display for Head {
 pub struct Chain {
     head: Head,
     key: Option<Key>,
+    /// Its name, where it is not the chain of the calls.
+    name: Option<&'static str>,
 }
 
 /// A record as it is kept.
@@ -76,7 +78,13 @@ impl Chain {
     /// Goes on after `head`.
     #[must_use]
     pub fn after(head: Head, key: Option<Key>) -> Self {
-        Self { head, key }
+        Self { head, key, name: None }
+    }
+
+    /// The same with a name, which stands in every record.
+    #[must_use]
+    pub fn named(self, name: Option<&'static str>) -> Self {
+        Self { name, ..self }
     }
 
     /// Where the chain ends now.
@@ -91,6 +99,7 @@ impl Chain {
         let mut record = Object::begin(&mut line);
         let seq = self.head.seq + 1;
         record.number("seq", seq);
+        record.maybe("chain", self.name);
         event.write(&mut record);
         if let Some(key) = &self.key {
             record.number("key", key.id().into());

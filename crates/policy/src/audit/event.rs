@@ -17,6 +17,10 @@ use weir_core::port::Verdict;
 use super::arguments::{Arguments, Shape};
 use super::chain::Head;
 use super::json::Object;
+use super::refusal_counter::RefusalCount;
+
+/// What an operator does that logs in.
+pub(super) const LOGIN: &str = "login";
 
 /// Something that is to have a record.
 #[derive(Debug)]
@@ -31,6 +35,8 @@ pub(super) enum What {
     Entry(Box<Entry>),
     /// A call, refused or ended.
     Call(Box<Made>),
+    /// Refusals that are only counted.
+    Refusals(Box<RefusalCount>),
     /// An operator's action.
     Admin { who: String, what: String, detail: String, done: bool },
     /// Something in the life of the record itself.
@@ -42,7 +48,10 @@ pub(super) struct Entry {
     pub(super) endpoint: EndpointId,
     pub(super) peer: IpAddr,
     pub(super) request: Arc<str>,
-    pub(super) outcome: Result<Principal, &'static str>,
+    /// The principal, where it is known.
+    pub(super) principal: Option<Principal>,
+    /// Why it was refused.
+    pub(super) refused: Option<&'static str>,
 }
 
 /// A call.
@@ -124,6 +133,7 @@ impl Event {
     pub fn kind(&self) -> &'static str {
         match &self.what {
             What::Entry(_) => "entry",
+            What::Refusals(_) => "refusals",
             What::Call(_) => "call",
             What::Admin { .. } => "admin",
             What::Life(Life::Started { .. }) => "started",
@@ -140,7 +150,8 @@ impl Event {
     #[must_use]
     pub fn is_trouble(&self) -> bool {
         match &self.what {
-            What::Entry(entry) => entry.outcome.is_err(),
+            What::Entry(entry) => entry.refused.is_some(),
+            What::Refusals(_) => true,
             What::Call(call) => {
                 !matches!(call.end, Ending::Ended { outcome: "complete" | "input_required" | "task", .. })
             }
@@ -153,6 +164,17 @@ impl Event {
                     | Life::Predecessor { last: Some(_) }
                     | Life::Changed
             ),
+        }
+    }
+
+    /// Returns `true` for a call, a sender or an operator's login that was refused: others can cause as many of these as they like.
+    #[must_use]
+    pub fn is_denial(&self) -> bool {
+        match &self.what {
+            What::Entry(entry) => entry.refused.is_some(),
+            What::Call(call) => matches!(call.end, Ending::Refused { .. }),
+            What::Admin { what, done, .. } => !done && what == LOGIN,
+            What::Refusals(_) | What::Life(_) => false,
         }
     }
 
@@ -171,6 +193,7 @@ impl Event {
         record.text("time", &rfc3339(self.time)).text("kind", self.kind());
         match &self.what {
             What::Entry(entry) => entry.write(record),
+            What::Refusals(count) => count.write(record),
             What::Call(call) => {
                 call.write(record);
                 record.maybe("trace", self.trace());
@@ -185,15 +208,13 @@ impl Event {
 
 impl Entry {
     fn write(&self, record: &mut Object<'_>) {
-        match &self.outcome {
-            Ok(who) => {
-                principal(who, record);
-                record.text("decision", "allowed");
-            }
-            Err(reason) => {
-                record.text("decision", "refused").text("reason", reason);
-            }
+        if let Some(who) = &self.principal {
+            principal(who, record);
         }
+        match self.refused {
+            None => record.text("decision", "allowed"),
+            Some(reason) => record.text("decision", "refused").text("reason", reason),
+        };
         record
             .text("endpoint", self.endpoint.as_str())
             .text("peer", &self.peer.to_string())
@@ -273,7 +294,7 @@ impl Life {
 }
 
 /// Who it is, for whom it acts, and through which client. Nothing stands there for the anonymous principal.
-fn principal(principal: &Principal, record: &mut Object<'_>) {
+pub(super) fn principal(principal: &Principal, record: &mut Object<'_>) {
     let Some(subject) = principal.subject() else { return };
     record.object("principal", |who| {
         who.text("issuer", subject.issuer()).text("subject", subject.subject());

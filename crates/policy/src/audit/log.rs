@@ -4,7 +4,7 @@
 //! rest of the log. It is not the tamper-evident file; arguments and results never appear in it.
 
 use weir_core::failure::Failure;
-use weir_core::port::{Action, Attempt, Audit, Decision, Ended, Entrance};
+use weir_core::port::{Action, Attempt, Audit, Decision, Ended, Entrance, Rejection};
 
 /// Records nothing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,7 +32,9 @@ impl Audit for LogAudit {
         let Entrance { peer, endpoint, request, outcome } = entrance;
         match outcome {
             Ok(principal) => tracing::debug!(target: "audit", %principal, %peer, %endpoint, request, "let in"),
-            Err(reason) => tracing::info!(target: "audit", reason, %peer, %endpoint, request, "not let in"),
+            Err(Rejection { reason, .. }) => {
+                tracing::info!(target: "audit", reason, %peer, %endpoint, request, "not let in")
+            }
         }
     }
 

@@ -7,11 +7,12 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use weir_core::failure::{Failure, FailureKind};
-use weir_core::port::{Action, Attempt, Audit, Clock, Decision, Ended, Entrance};
+use weir_core::port::{Action, Attempt, Audit, Clock, Decision, Ended, Entrance, Rejection};
 
 use super::arguments::{Arguments, Shape};
-use super::event::{Ending, Entry, Event, Made, What};
-use super::seen::{Repeated, Seen};
+use super::event::{Ending, Entry, Event, LOGIN, Made, What};
+use super::refusal_counter::RefusalCounter;
+use super::seen::{LetIn, Seen};
 
 /// Arguments up to this many bytes wait for their record as they are, so that their digest costs the request nothing.
 /// It bounds what a full queue holds.
@@ -50,13 +51,14 @@ pub struct Recorder {
     keeper: Arc<dyn Keeper>,
     shape: ArcSwap<Shape>,
     seen: Seen,
+    refusals: Arc<RefusalCounter>,
 }
 
 impl Recorder {
-    /// Records into `keeper`.
+    /// Records into `keeper`, and counts with `refusals` what is only counted.
     #[must_use]
-    pub fn new(clock: Arc<dyn Clock>, keeper: Arc<dyn Keeper>, shape: Shape) -> Self {
-        Self { clock, keeper, shape: ArcSwap::from_pointee(shape), seen: Seen::new() }
+    pub fn new(clock: Arc<dyn Clock>, keeper: Arc<dyn Keeper>, shape: Shape, refusals: Arc<RefusalCounter>) -> Self {
+        Self { clock, keeper, shape: ArcSwap::from_pointee(shape), seen: Seen::new(), refusals }
     }
 
     /// Says otherwise what records say of arguments, from the next call on.
@@ -94,20 +96,29 @@ impl Recorder {
 impl Audit for Recorder {
     fn entered(&self, entrance: &Entrance<'_>) {
         let Entrance { peer, endpoint, request, outcome } = *entrance;
-        let repeated = match outcome {
-            Ok(principal) => {
-                let client = principal.subject().and_then(|subject| subject.client.clone());
-                Some(Repeated::LetIn(*principal.digest(), client))
-            }
-            // Rates are no decision about who somebody is, and whoever runs into one does it often.
-            Err(reason @ ("address_limit" | "principal_limit")) => Some(Repeated::Limited(reason, peer)),
-            Err(_) => None,
+        let (principal, refused) = match outcome {
+            Ok(principal) => (Some(principal), None),
+            Err(Rejection { reason, principal }) => (principal, Some(reason)),
         };
-        if repeated.is_some_and(|what| !self.seen.is_first(what, self.clock.monotonic())) {
+        let identified = principal.filter(|principal| !principal.is_anonymous());
+        let kept = match (identified, refused) {
+            (Some(principal), None) => {
+                let client = principal.subject().and_then(|subject| subject.client.clone());
+                self.seen.is_first(LetIn(*principal.digest(), client), self.clock.monotonic())
+            }
+            (Some(principal), Some(_)) => self.refusals.admit_denial(principal),
+            (None, Some(reason)) => {
+                self.refusals.count(peer, endpoint, reason);
+                false
+            }
+            // The anonymous principal has nothing to be known by.
+            (None, None) => false,
+        };
+        if !kept {
             return;
         }
-        let outcome = outcome.cloned();
-        let entry = Entry { endpoint: endpoint.clone(), peer, request: request.into(), outcome };
+        let principal = identified.cloned();
+        let entry = Entry { endpoint: endpoint.clone(), peer, request: request.into(), principal, refused };
         // A sender at the door has done nothing yet; its calls are refused where they cannot be recorded.
         let _ = self.keeper.keep(self.event(What::Entry(Box::new(entry))));
     }
@@ -115,6 +126,7 @@ impl Audit for Recorder {
     fn decided(&self, attempt: &Attempt<'_>, decision: Decision<'_>) -> Result<(), Failure> {
         let kept = match decision {
             Decision::Allowed(_) => self.keeper.promise(),
+            Decision::Refused(_) if !self.refusals.admit_denial(attempt.principal) => Ok(()),
             Decision::Refused(failure) => {
                 let end = Ending::Refused { reason: failure.reason(), because: failure.message().to_owned() };
                 self.keeper.keep(self.call(attempt, end))
@@ -137,6 +149,9 @@ impl Audit for Recorder {
 
     fn operated(&self, action: &Action<'_>) {
         let Action { who, what, detail, done } = *action;
+        if what == LOGIN && !done && !self.refusals.admit_login() {
+            return;
+        }
         let what = What::Admin { who: who.to_owned(), what: what.to_owned(), detail: detail.to_owned(), done };
         let _ = self.keeper.keep(self.event(what));
     }

@@ -28,6 +28,8 @@ pub struct Link {
     pub kind: String,
     /// The key that signed it, if one did.
     pub key: Option<u8>,
+    /// The chain it belongs to, where that is not the one of the calls.
+    pub chain: Option<String>,
     record: Vec<u8>,
     bytes: Option<u64>,
     sha256: Option<String>,
@@ -41,6 +43,7 @@ struct Members {
     kind: String,
     prev: String,
     key: Option<u8>,
+    chain: Option<String>,
     bytes: Option<u64>,
     sha256: Option<String>,
     events: Option<u64>,
@@ -60,9 +63,9 @@ impl Link {
         if !is_hash(hash) || !is_hash(members.prev.as_bytes()) {
             return None;
         }
-        let Members { seq, kind, prev, key, bytes, sha256, events, last } = members;
+        let Members { seq, kind, prev, key, chain, bytes, sha256, events, last } = members;
         let hash = String::from_utf8_lossy(hash).into_owned();
-        Some(Self { head: Head { seq, hash }, prev, kind, key, record, bytes, sha256, events, last })
+        Some(Self { head: Head { seq, hash }, prev, kind, key, chain, record, bytes, sha256, events, last })
     }
 
     /// Whether its hash is its own, under the key that it names. `None`: there is no such key here.
@@ -122,6 +125,8 @@ pub struct Inspector {
     signed: u64,
     seams: Vec<Seam>,
     line: u64,
+    /// No line of this file was taken yet.
+    fresh: bool,
     torn: Option<Torn>,
     /// The records that say that another process goes on after them. Where nothing came of that, the same one went on.
     lefts: Vec<Head>,
@@ -165,7 +170,12 @@ impl Inspector {
 
     /// Goes on with the first line of a further file.
     pub fn begin_file(&mut self) {
-        self.line = 0;
+        (self.line, self.fresh) = (0, true);
+    }
+
+    /// Passes over a line of another chain.
+    pub fn skip_line(&mut self) {
+        self.line += 1;
     }
 
     /// Takes the next line, without its end. `whole`: it has one.
@@ -175,9 +185,10 @@ impl Inspector {
     pub fn line(&mut self, line: &[u8], whole: bool) -> Result<(), Trouble> {
         self.line += 1;
         let link = Link::read(line).filter(|_| whole);
-        if let Some(link) = link.as_ref().filter(|_| self.line == 1) {
+        if let Some(link) = link.as_ref().filter(|_| self.fresh) {
             self.turn(link);
         }
+        self.fresh = false;
         if let (Some(torn), Some(link)) = (&self.torn, &link)
             && self.seals(torn, link)
         {

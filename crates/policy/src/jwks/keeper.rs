@@ -11,7 +11,6 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use jsonwebtoken::DecodingKey;
 use opentelemetry::KeyValue;
-use quick_cache::sync::Cache;
 use tokio::sync::{Notify, watch};
 use weir_core::port::{Ask, Clock, Fetch, NamedBy, Random};
 use weir_core::telemetry::instruments;
@@ -29,9 +28,6 @@ const WAIT: Duration = Duration::from_secs(6);
 const COOLDOWN: Duration = Duration::from_secs(30);
 /// How many requests may wait for a fetch.
 const MOST_WAITING: usize = 1024;
-/// Unknown names of keys that are remembered, and for how long: they cause no fetch.
-const MOST_UNKNOWN: usize = 1024;
-const UNKNOWN_FOR: Duration = Duration::from_secs(300);
 /// For how long keys are kept, whatever their issuer says, and where it says nothing.
 const SHORTEST: Duration = Duration::from_secs(300);
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -69,7 +65,6 @@ pub(crate) struct Keeper {
     algorithms: Vec<Algorithm>,
     world: World,
     known: ArcSwapOption<Known>,
-    unknown: Cache<Box<str>, Duration>,
     /// Counts attempts that have ended, for those who wait for the next one.
     attempts: watch::Sender<u64>,
     wanted: Notify,
@@ -104,7 +99,6 @@ impl Keeper {
             algorithms,
             world,
             known: ArcSwapOption::empty(),
-            unknown: Cache::new(MOST_UNKNOWN),
             attempts: watch::Sender::new(0),
             wanted: Notify::new(),
             fetching: AtomicBool::new(false),
@@ -144,8 +138,8 @@ impl Keeper {
             return Lookup::Found(key);
         }
         let missing = if known.is_some() { Lookup::Unknown } else { Lookup::Unavailable };
-        let name: Box<str> = kid.unwrap_or_default().into();
-        let asked = self.fetching.load(Ordering::Acquire) || (!self.is_known_unknown(&name) && self.may_force());
+        // No name is remembered as unknown: a key may be asked for before its issuer publishes it.
+        let asked = self.fetching.load(Ordering::Acquire) || self.may_force();
         if !asked {
             return missing;
         }
@@ -156,10 +150,7 @@ impl Keeper {
         let Some(known) = self.fresh() else { return Lookup::Unavailable };
         match known.keys.find(kid, algorithm) {
             Some(key) => Lookup::Found(key),
-            None => {
-                self.unknown.insert(name, self.world.clock.monotonic());
-                Lookup::Unknown
-            }
+            None => Lookup::Unknown,
         }
     }
 
@@ -167,11 +158,6 @@ impl Keeper {
     fn fresh(&self) -> Option<Arc<Known>> {
         let known = self.known.load_full()?;
         (self.world.clock.monotonic().saturating_sub(known.fetched) < STALE).then_some(known)
-    }
-
-    fn is_known_unknown(&self, name: &str) -> bool {
-        let now = self.world.clock.monotonic();
-        self.unknown.get(name).is_some_and(|since| now.saturating_sub(since) < UNKNOWN_FOR)
     }
 
     /// Asks the keeper's work for a fetch, if the last one that was asked for is long ago. Time alone decides, not what that
@@ -235,7 +221,6 @@ impl Keeper {
         let generation = before.map_or(0, |known| known.generation) + u64::from(changed);
         if changed {
             tracing::info!(issuer = &*self.issuer, keys = keys.len(), "the keys of an issuer are there");
-            self.unknown.clear();
         }
         self.known.store(Some(Arc::new(Known { keys, generation, fetched: now })));
         let mut book = self.book();

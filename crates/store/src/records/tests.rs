@@ -131,7 +131,7 @@ async fn caps_bind_each_principal_and_all_but_not_the_anonymous_one_alone() {
     for n in 0..2 {
         assert!(matches!(bench.put(&key(&ann, n), n, Expect::Absent).await, Written::Yes(_)));
     }
-    assert_eq!(bench.put(&key(&ann, 2), 2, Expect::Absent).await, Written::Full);
+    assert_eq!(bench.put(&key(&ann, 2), 2, Expect::Absent).await, Written::OwnerFull);
     for n in 0..3 {
         assert!(matches!(bench.put(&key(&nobody, n), n, Expect::Absent).await, Written::Yes(_)));
     }

@@ -62,6 +62,9 @@ pub(super) fn check(raw: Option<&RawLimits>, report: &mut Report) -> Limits {
         in_flight: count!(in_flight),
         streams: count!(streams),
         streams_per_principal: count!(streams_per_principal),
+        // As `sessions` finds them.
+        sessions: d.sessions,
+        sessions_per_principal: d.sessions_per_principal,
         subscriptions: count!(subscriptions),
         subscriptions_per_principal: count!(subscriptions_per_principal),
         subscriptions_per_client: count!(subscriptions_per_client),

@@ -46,14 +46,16 @@ impl Keeper for Shelf {
 struct World {
     shelf: Arc<Shelf>,
     clock: FakeClock,
+    refusals: Arc<RefusalCounter>,
     recorder: Recorder,
 }
 
 impl World {
     fn new(shape: Shape) -> Self {
         let (shelf, clock) = (Arc::new(Shelf::default()), FakeClock::new());
-        let recorder = Recorder::new(Arc::new(clock.clone()), shelf.clone(), shape);
-        Self { shelf, clock, recorder }
+        let refusals = Arc::new(RefusalCounter::new(Arc::new(clock.clone())));
+        let recorder = Recorder::new(Arc::new(clock.clone()), shelf.clone(), shape, refusals.clone());
+        Self { shelf, clock, refusals, recorder }
     }
 
     /// The lines of all events so far.
@@ -71,9 +73,20 @@ impl World {
         serde_json::from_str(self.lines().last().unwrap()).unwrap()
     }
 
+    /// The counts so far: of the minutes that are over, or with `open` of all.
+    fn counts(&self, open: bool) -> Vec<Value> {
+        let mut chain = Chain::after(Head::genesis(), None).named(Some("refusals"));
+        let lines = self.refusals.take(open).into_iter().map(|event| chain.seal(&event).line);
+        lines.map(|line| serde_json::from_str(&line).unwrap()).collect()
+    }
+
     fn entered(&self, outcome: Result<&Principal, &'static str>) {
+        let outcome = outcome.map_err(|reason| Rejection { reason, principal: None });
+        self.came([192, 0, 2, 1].into(), outcome);
+    }
+
+    fn came(&self, peer: IpAddr, outcome: Result<&Principal, Rejection<'_>>) {
         let endpoint = EndpointId::new("/mcp");
-        let peer: IpAddr = [192, 0, 2, 1].into();
         self.recorder.entered(&Entrance { peer, endpoint: &endpoint, request: "00ff", outcome });
     }
 
@@ -159,7 +172,7 @@ async fn f18_a_refusal_leaves_one_record_and_none_is_made_where_none_can_be_kept
 }
 
 #[tokio::test]
-async fn f18_every_refused_sender_has_a_record_and_one_let_in_has_its_first() {
+async fn f18_a_sender_let_in_has_its_first_record_and_one_refused_is_counted() {
     let world = World::new(Shape::default());
     let ada = ada().await;
     for _ in 0..5 {
@@ -167,17 +180,110 @@ async fn f18_every_refused_sender_has_a_record_and_one_let_in_has_its_first() {
         world.entered(Err("expired"));
         world.entered(Err("address_limit"));
     }
-    assert_eq!(world.lines().len(), 1 + 5 + 1);
+    assert_eq!(world.lines().len(), 1);
     let first: Value = serde_json::from_str(&world.lines()[0]).unwrap();
     assert_eq!((&first["kind"], &first["decision"]), (&"entry".into(), &"allowed".into()));
     assert_eq!((&first["principal"]["subject"], &first["peer"]), (&"ada".into(), &"192.0.2.1".into()));
+    assert_eq!(world.counts(false).len(), 0, "the minute is not over");
     world.clock.advance(Duration::from_secs(3600));
     world.entered(Ok(&ada));
     world.entered(Err("expired"));
-    let record = world.last();
-    assert_eq!((&record["decision"], &record["reason"]), (&"refused".into(), &"expired".into()));
-    assert!(record.get("principal").is_none());
-    assert_eq!(world.lines().len(), 9);
+    assert_eq!(world.lines().len(), 2);
+    let counts = world.counts(true);
+    assert_eq!(counts.iter().map(|count| count["count"].as_u64().unwrap()).collect::<Vec<_>>(), [5, 5, 1]);
+    assert_eq!(counts[2]["since"], "2026-08-01T01:00:00.000Z");
+    let mut count = counts.into_iter().find(|count| count["reason"] == "expired").unwrap();
+    for chained in ["prev", "hash"] {
+        count.as_object_mut().unwrap().remove(chained).unwrap();
+    }
+    count.as_object_mut().unwrap().remove("seq").unwrap();
+    let expected = serde_json::json!({
+        "chain": "refusals", "time": "2026-08-01T00:00:00.000Z", "kind": "refusals", "decision": "refused",
+        "reason": "expired", "endpoint": "/mcp", "network": "192.0.2.0/24", "since": "2026-08-01T00:00:00.000Z",
+        "count": 5,
+    });
+    assert_eq!(count, expected);
+}
+
+#[tokio::test]
+async fn f18_a_flood_without_an_identity_leaves_a_bounded_number_of_counts() {
+    let world = World::new(Shape::default());
+    for n in 0..100_000_u32 {
+        let peer: IpAddr = match n % 2 {
+            0 => IpAddr::from((n << 8).to_be_bytes()),
+            _ => IpAddr::from([0x2001, 0xdb8, (n >> 16) as u16, n as u16, 1, 2, 3, n as u16]),
+        };
+        let reason = ["missing", "expired", "malformed"][n as usize % 3];
+        world.came(peer, Err(Rejection { reason, principal: None }));
+    }
+    assert_eq!(world.lines().len(), 0, "none of them is among the records of calls");
+    world.clock.advance(Duration::from_secs(60));
+    world.entered(Err("missing"));
+    let counts = world.counts(false);
+    assert_eq!(counts.len(), super::super::MOST_NETWORKS + 3);
+    assert_eq!(counts.iter().map(|count| count["count"].as_u64().unwrap()).sum::<u64>(), 100_000);
+    let rest = counts.iter().filter(|count| count.get("network").is_none());
+    assert_eq!(rest.clone().count(), 3, "one for each reason");
+    assert!(rest.clone().all(|count| count.get("endpoint").is_none()));
+    let networks: Vec<&str> = counts.iter().filter_map(|count| count["network"].as_str()).collect();
+    assert!(networks.contains(&"0.0.2.0/24") && networks.contains(&"2001:db8:0:1::/64"), "{networks:?}");
+    assert_eq!(world.counts(true).len(), 1, "the next minute begins anew");
+    assert!(world.counts(true).is_empty());
+}
+
+#[tokio::test]
+async fn f18_counts_that_nobody_takes_keep_their_bound() {
+    let world = World::new(Shape::default());
+    for _ in 0..20 {
+        for n in 0..1024_u32 {
+            world.came(IpAddr::from((n << 8).to_be_bytes()), Err(Rejection { reason: "missing", principal: None }));
+        }
+        world.clock.advance(Duration::from_secs(60));
+    }
+    let counts = world.counts(false);
+    assert_eq!(counts.len(), 16 * 1024 + 1);
+    assert_eq!((&counts[16 * 1024]["kind"], &counts[16 * 1024]["events"]), (&"lost".into(), &(4 * 1024).into()));
+}
+
+#[tokio::test]
+async fn f18_denials_of_a_principal_have_a_record_each_up_to_600_a_minute() {
+    let world = World::new(Shape::default());
+    let (ada, call) = (ada().await, call(r#"{"name":"x"}"#));
+    let bob = principal(Subject::new("https://id.example.com", "bob")).await;
+    for _ in 0..500 {
+        world.decided(&call, &ada, Decision::Refused(&denied())).unwrap();
+        world.came([192, 0, 2, 1].into(), Err(Rejection { reason: "denied", principal: Some(&ada) }));
+    }
+    world.decided(&call, &bob, Decision::Refused(&denied())).unwrap();
+    let lines = world.lines();
+    assert_eq!(lines.len(), 601);
+    let at_the_door = lines.iter().filter(|line| line.contains("\"kind\":\"entry\""));
+    assert!(at_the_door.clone().count() == 300 && at_the_door.clone().all(|line| line.contains("\"subject\":\"ada\"")));
+    assert_eq!(world.last()["principal"]["subject"], "bob", "another's denials are not counted with them");
+    let counts = world.counts(true);
+    assert_eq!(counts.len(), 1);
+    assert_eq!((&counts[0]["principal"]["subject"], &counts[0]["count"]), (&"ada".into(), &400.into()));
+    world.decided(&call, &ada, Decision::Refused(&denied())).unwrap();
+    assert_eq!(world.lines().len(), 601, "a count that was written early begins no new minute");
+    world.clock.advance(Duration::from_secs(60));
+    world.decided(&call, &ada, Decision::Refused(&denied())).unwrap();
+    assert_eq!(world.lines().len(), 602);
+    let allowed = Ended { outcome: "complete", took: Duration::ZERO, bytes: 0, verdict: Verdict::default() };
+    for _ in 0..1000 {
+        world.recorder.ended(&Attempt { principal: &ada, call: &call, item: None }, &allowed);
+    }
+    assert_eq!(world.lines().len(), 1602, "calls that were let through all have their record");
+}
+
+#[test]
+fn f18_logins_of_operators_that_fail_have_sixty_records_a_minute_and_are_counted_then() {
+    let world = World::new(Shape::default());
+    let log_in = |done| world.recorder.operated(&Action { who: "unknown", what: "login", detail: "", done });
+    (0..100).for_each(|_| log_in(false));
+    world.recorder.operated(&Action { who: "ada", what: "reload", detail: "", done: false });
+    assert_eq!(world.lines().len(), 61);
+    let counts = world.counts(true);
+    assert_eq!((&counts[0]["reason"], &counts[0]["count"]), (&"login".into(), &40.into()));
 }
 
 #[tokio::test]

@@ -1,0 +1,236 @@
+//! Refusals that are counted, minute by minute, so that a flood of them fills no disk: of senders without an identity by their network,
+//! endpoint and reason; of a principal, those beyond the number that have a record each.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use weir_core::Principal;
+use weir_core::instant::rfc3339;
+use weir_core::names::EndpointId;
+use weir_core::network::SenderNetwork;
+use weir_core::port::Clock;
+
+use super::event::{Event, Life, What, principal};
+use super::json::Object;
+
+/// Combinations of network, endpoint and reason that a minute tells apart. The rest is counted by its reason.
+pub const MOST_NETWORKS: usize = 1024;
+/// Denials of a principal in a minute that have a record each. Further ones are counted.
+pub const DENIALS: u32 = 600;
+/// Logins of operators that failed in a minute and have a record each. Further ones are counted.
+const LOGINS: u32 = 60;
+/// Principals that a minute tells apart; of further ones no denial has a record of its own.
+const MOST_PRINCIPALS: usize = 16_384;
+/// Counts of minutes that are over and were not taken yet, because their file cannot be written.
+const MOST_FINISHED: usize = 16 * MOST_NETWORKS;
+
+/// The refusals of the running minute.
+pub struct RefusalCounter {
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The running minute of the Unix epoch.
+    minute: u64,
+    networks: HashMap<(SenderNetwork, EndpointId, &'static str), Count>,
+    rest: BTreeMap<&'static str, Count>,
+    principals: HashMap<[u8; 16], Denials>,
+    logins: u32,
+    /// Counts of minutes that are over.
+    finished: Vec<Event>,
+    /// Counts that found no room there.
+    lost: u64,
+}
+
+/// Refusals of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Count {
+    count: u64,
+    first: SystemTime,
+    last: SystemTime,
+}
+
+struct Denials {
+    kept: u32,
+    principal: Principal,
+    beyond: Option<Count>,
+}
+
+/// A count as it is put on record.
+#[derive(Debug)]
+pub(super) struct RefusalCount {
+    of: Counted,
+    count: Count,
+}
+
+#[derive(Debug)]
+enum Counted {
+    Network(SenderNetwork, EndpointId, &'static str),
+    Rest(&'static str),
+    Principal(Principal),
+}
+
+impl RefusalCounter {
+    /// Counts nothing yet.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, state: Mutex::default() }
+    }
+
+    /// Counts a refusal of a sender without an identity.
+    pub(super) fn count(&self, peer: IpAddr, endpoint: &EndpointId, reason: &'static str) {
+        let (mut state, now) = self.now();
+        let key = (SenderNetwork::of(peer), endpoint.clone(), reason);
+        let State { networks, rest, .. } = &mut *state;
+        let is_full = networks.len() >= MOST_NETWORKS;
+        match networks.get_mut(&key) {
+            Some(count) => count.add(now),
+            None if !is_full => {
+                networks.insert(key, Count::of(now));
+            }
+            None => {
+                rest.entry(reason).and_modify(|count| count.add(now)).or_insert(Count::of(now));
+            }
+        }
+    }
+
+    /// Returns `true` where a denial of this principal is to have a record of its own; counts it otherwise.
+    pub(super) fn admit_denial(&self, principal: &Principal) -> bool {
+        let (mut state, now) = self.now();
+        let State { principals, rest, .. } = &mut *state;
+        if let Some(denials) = principals.get_mut(principal.digest()) {
+            if denials.kept < DENIALS {
+                denials.kept += 1;
+                return true;
+            }
+            denials.beyond = Some(denials.beyond.map_or(Count::of(now), |count| count.and(now)));
+            return false;
+        }
+        if principals.len() < MOST_PRINCIPALS {
+            principals.insert(*principal.digest(), Denials { kept: 1, principal: principal.clone(), beyond: None });
+            return true;
+        }
+        rest.entry("denied").and_modify(|count| count.add(now)).or_insert(Count::of(now));
+        false
+    }
+
+    /// Returns `true` where a login of an operator that failed is to have a record of its own; counts it otherwise.
+    pub(super) fn admit_login(&self) -> bool {
+        let (mut state, now) = self.now();
+        let admitted = state.logins < LOGINS;
+        if admitted {
+            state.logins += 1;
+        } else {
+            state.rest.entry("login").and_modify(|count| count.add(now)).or_insert(Count::of(now));
+        }
+        admitted
+    }
+
+    /// Takes the counts of all minutes that are over, and with `open` those of the running one.
+    #[must_use]
+    pub fn take(&self, open: bool) -> Vec<Event> {
+        let (mut state, now) = self.now();
+        if open {
+            state.finish();
+        }
+        let lost = std::mem::take(&mut state.lost);
+        let mut events = std::mem::take(&mut state.finished);
+        drop(state);
+        if lost > 0 {
+            events.push(Event::life(now, Life::Lost { events: lost }));
+        }
+        events
+    }
+
+    /// Returns the time until the running minute is over.
+    #[must_use]
+    pub fn until_minute_ends(&self) -> Duration {
+        let since = self.clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Duration::from_secs(60)
+            - Duration::from_secs(since.as_secs() % 60)
+            - Duration::from_nanos(since.subsec_nanos().into())
+    }
+
+    fn now(&self) -> (MutexGuard<'_, State>, SystemTime) {
+        let now = self.clock.wall();
+        let minute = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.minute != minute {
+            state.finish();
+            state.minute = minute;
+            state.principals.clear();
+            state.logins = 0;
+        }
+        (state, now)
+    }
+}
+
+impl State {
+    /// Moves the counts of the running minute to the finished ones. How many denials of a principal had a record stays.
+    fn finish(&mut self) {
+        let networks = std::mem::take(&mut self.networks).into_iter();
+        let networks =
+            networks.map(|((network, endpoint, reason), count)| (Counted::Network(network, endpoint, reason), count));
+        let rest = std::mem::take(&mut self.rest).into_iter().map(|(reason, count)| (Counted::Rest(reason), count));
+        let principals = self.principals.values_mut().filter_map(|denials| {
+            let count = denials.beyond.take()?;
+            Some((Counted::Principal(denials.principal.clone()), count))
+        });
+        let mut counts: Vec<_> = networks.chain(rest).chain(principals).collect();
+        counts.sort_by_key(|(_, count)| count.last);
+        for (of, count) in counts {
+            if self.finished.len() < MOST_FINISHED {
+                self.finished
+                    .push(Event { time: count.last, what: What::Refusals(Box::new(RefusalCount { of, count })) });
+            } else {
+                self.lost += count.count;
+            }
+        }
+    }
+}
+
+impl Count {
+    fn of(now: SystemTime) -> Self {
+        Self { count: 1, first: now, last: now }
+    }
+
+    fn add(&mut self, now: SystemTime) {
+        self.count += 1;
+        self.last = now;
+    }
+
+    fn and(mut self, now: SystemTime) -> Self {
+        self.add(now);
+        self
+    }
+}
+
+impl RefusalCount {
+    pub(super) fn write(&self, record: &mut Object<'_>) {
+        match &self.of {
+            Counted::Network(network, endpoint, reason) => {
+                record.text("decision", "refused").text("reason", reason);
+                record.text("endpoint", endpoint.as_str()).text("network", &network.to_string());
+            }
+            Counted::Rest(reason) => {
+                record.text("decision", "refused").text("reason", reason);
+            }
+            Counted::Principal(who) => {
+                principal(who, record);
+                record.text("decision", "refused");
+            }
+        }
+        record.text("since", &rfc3339(self.count.first)).number("count", self.count.count);
+    }
+}
+
+impl fmt::Debug for RefusalCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RefusalCounter").finish_non_exhaustive()
+    }
+}
