@@ -119,6 +119,15 @@ pub enum BindError {
 }
 
 impl Front {
+    /// Binds the listener at `settings.listen`, or takes the `inherited` one, and serves nothing at it yet: the address that
+    /// it is really bound to can be checked before the first connection is accepted. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// The address is taken or not allowed.
+    pub fn listener(settings: &Settings, inherited: Option<TcpListener>) -> Result<TcpListener, BindError> {
+        Ok(listen::bind(inherited, settings.listen, settings.limits.backlog)?.into_std()?)
+    }
+
     /// Listens and serves, at a listening socket that was `inherited`, where there is one.
     ///
     /// # Errors

@@ -98,22 +98,28 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// Serves at a socket that was `inherited`, or else binds and serves.
+    /// Binds the listener, or takes the `inherited` one, and serves nothing at it yet.
     ///
     /// # Errors
     /// The address cannot be bound.
-    pub(crate) async fn start(
+    pub(crate) async fn listener(
         address: SocketAddr,
         inherited: Option<std::net::TcpListener>,
-        desk: Arc<Desk>,
-    ) -> std::io::Result<Self> {
-        let listener = match inherited {
+    ) -> std::io::Result<TcpListener> {
+        match inherited {
             Some(listener) => {
                 listener.set_nonblocking(true)?;
-                TcpListener::from_std(listener)?
+                TcpListener::from_std(listener)
             }
-            None => TcpListener::bind(address).await?,
-        };
+            None => TcpListener::bind(address).await,
+        }
+    }
+
+    /// Serves at the listener.
+    ///
+    /// # Errors
+    /// The system has no file left.
+    pub(crate) fn start(listener: TcpListener, desk: Arc<Desk>) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
         let socket = listener.as_fd().try_clone_to_owned()?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());

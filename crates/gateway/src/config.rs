@@ -15,7 +15,9 @@ mod schema;
 mod secret;
 mod telemetry;
 mod tree;
+mod waivers;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +38,7 @@ pub use report::{Path, Problem, Report, Severity};
 pub use schema::schema;
 pub use secret::Secret;
 pub use telemetry::{OtlpPlan, TelemetryPlan};
+pub use waivers::Waivers;
 
 /// A checked config: what each part of weir is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,8 +79,15 @@ pub struct Config {
     pub audit: Option<AuditPlan>,
     /// What is measured and told.
     pub telemetry: TelemetryPlan,
+    /// The protections that the file itself says it does without.
+    pub waivers: Waivers,
     /// Which files it was read from. No part of what it says.
     pub source: SourceDigest,
+}
+
+/// Whether an address can be reached from this machine alone.
+pub(crate) fn is_local(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
 }
 
 /// Names what the files of a config said. Two configs that mean the same are equal, whatever their files look like.

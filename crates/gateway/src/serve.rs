@@ -15,7 +15,7 @@ use crate::config::{Config, Loader, Report, Source};
 use crate::handover::{Estate, Inherited, Parting, Predecessor, Program};
 use crate::reload::{Follower, say};
 use crate::telemetry::{self, LogControl};
-use crate::weir::Weir;
+use crate::weir::{StartError, Weir};
 
 /// The config was not usable.
 pub(crate) const BAD_CONFIG: u8 = 2;
@@ -85,6 +85,7 @@ async fn run(
     let (mut signals, mut weir) = match (signals, Weir::start_with(config.clone(), estate, keeper).await) {
         (Ok(signals), Ok(weir)) => (signals, weir),
         (Err(error), _) => return cannot_start(&format!("signals cannot be heard: {error}")),
+        (_, Err(error @ StartError::Exposed(_))) => return refuse_start(BAD_CONFIG, &error.to_string()),
         (_, Err(error)) => return cannot_start(&error.to_string()),
     };
     tracing::info!(
@@ -218,13 +219,17 @@ pub(crate) async fn finish(weir: Weir, signals: &mut Signals) -> ExitCode {
 }
 
 fn cannot_start(why: &str) -> ExitCode {
+    refuse_start(CANNOT_START, why)
+}
+
+fn refuse_start(code: u8, why: &str) -> ExitCode {
     // One line, in the log's own form; where the log is switched off, a person still hears it.
     if tracing::enabled!(tracing::Level::ERROR) {
         tracing::error!("weir cannot start: {why}");
     } else {
         telemetry::print_error(format_args!("weir: cannot start: {why}"));
     }
-    ExitCode::from(CANNOT_START)
+    ExitCode::from(code)
 }
 
 /// Makes a write beyond the size that the system allows a file (`ulimit -f`) an error, and no end of the process. The signal is caught

@@ -2,6 +2,7 @@
 
 mod applied;
 mod errors;
+mod exposure;
 mod inside;
 mod open;
 mod succession;
@@ -26,6 +27,7 @@ use crate::telemetry::Telemetry;
 use applied::{Applied, build, topology, unmoved};
 use errors::front_reason;
 pub use errors::{ReloadError, StartError};
+pub use exposure::Exposure;
 use inside::{Base, Deciders, Inside};
 use open::Open;
 
@@ -127,7 +129,8 @@ impl Weir {
     /// runtime.
     ///
     /// # Errors
-    /// An upstream cannot be made of its settings; nothing has changed then.
+    /// An upstream cannot be made of its settings, or a listener is bound where the config may not be served; nothing has
+    /// changed then.
     pub fn reload(&self, config: &Arc<Config>) -> Result<Vec<&'static str>, ReloadError> {
         let unmoved = self.apply(config).inspect_err(|error| self.refused_reload(error))?;
         count_reload("ok");
@@ -155,8 +158,19 @@ impl Weir {
         self.inside.deciders.gates.audit.operated(&Action { who, what, detail, done });
     }
 
+    /// Refuses what a start at the bound addresses would refuse.
+    fn check_exposure(&self, config: &Config) -> Result<(), Exposure> {
+        exposure::check_clients(self.address(), config)?;
+        match (self.admin_address(), &config.admin) {
+            (Some(bound), Some(plan)) => exposure::check_operators(bound, plan),
+            // A listener that the config switches off lets nobody in until it ends.
+            _ => Ok(()),
+        }
+    }
+
     fn apply(&self, config: &Arc<Config>) -> Result<Vec<&'static str>, ReloadError> {
         let Self { open, inside, .. } = self;
+        self.check_exposure(config)?;
         let mut applied = self.applied();
         let upstreams = build(config, &applied.upstreams, &inside.base.factory)?;
         let audit = inside.deciders.auditing.prepare(config.audit.as_ref(), &inside.base.factory)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use weir_gateway::config::Source;
-use weir_gateway::{StartError, Weir};
+use weir_gateway::{Exposure, ReloadError, StartError, Weir};
 use weir_testkit::mockup::{Gate, Tool};
 use weir_testkit::{Answer, Behaviour, Mockup, RawClient};
 
@@ -65,6 +65,26 @@ async fn g01_a_bad_config_changes_nothing_and_a_good_one_replaces_everything() {
     weir.reload_from(source(&config(&[("one", &one), ("two", &two)]))).unwrap();
     until(async || names(&weir).await.iter().any(|name| name.starts_with("two__"))).await;
     assert!(admin(&weir, "/metrics").await.1.contains("weir_config_reloads_total{result=\"ok\"}"));
+    weir.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g01_a_reload_is_judged_by_the_addresses_that_the_listeners_are_bound_to() {
+    let one = Mockup::modern().tools(1).start().await;
+    let upstreams = format!("upstreams: {{ one: {{ url: \"{}\" }} }}\n", one.url());
+    let anyone = "auth: { mode: none, allow_anyone: true }\n";
+    let token = "admin: { listen: \"0.0.0.0:0\", auth: { token: weir_0123456789_of-the-operators } }\n";
+    let weir = start(&format!("{upstreams}listen: 0.0.0.0:0\n{anyone}{token}")).await;
+    assert!(weir.address().ip().is_unspecified());
+    // Each would be good at a start, which would bind loopback.
+    let clients = format!("{upstreams}listen: 127.0.0.1:0\n{token}");
+    let operators = format!("{upstreams}{anyone}admin: {{ listen: \"127.0.0.1:0\" }}\n");
+    let refused = weir.reload_from(source(&clients)).unwrap_err();
+    assert!(matches!(refused, ReloadError::Exposed(Exposure::Clients(bound)) if bound == weir.address()), "{refused}");
+    let refused = weir.reload_from(source(&operators)).unwrap_err();
+    assert!(matches!(refused, ReloadError::Exposed(Exposure::Operators(_))), "{refused}");
+    assert!(admin(&weir, "/admin/upstreams").await.0 == 401);
+    weir.reload_from(source(&format!("{upstreams}{anyone}{token}"))).unwrap();
     weir.shutdown().await;
 }
 

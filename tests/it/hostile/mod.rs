@@ -5,6 +5,7 @@
 //! tests that are not ignored. Each submodule is one kind of attacker; what several need stands in `weir-testkit`.
 
 mod children;
+mod config;
 mod flow;
 mod listener;
 mod params;

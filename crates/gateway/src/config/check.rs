@@ -31,7 +31,7 @@ use weir_policy::rules::{Book, Ruling, Sheet};
 use super::env::Environment;
 use super::raw::{Raw, RawLog, RawLogFormat, RawTeamFile, Time};
 use super::report::{Path, Problem, Report};
-use super::{CatalogPlan, Config, LogFormat, LogPlan, SourceDigest, UpstreamPlan};
+use super::{CatalogPlan, Config, LogFormat, LogPlan, SourceDigest, UpstreamPlan, Waivers};
 pub(crate) use admin::LISTEN as ADMIN;
 pub(crate) use policy::book;
 use rules::Defaults;
@@ -89,6 +89,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, environment: Environment<
     let keys = access::keys(&raw, report);
     access::store(&raw, report);
     let auth = auth::check(&raw, &mut front, report);
+    let waivers = Waivers { credentials: auth::allows_anyone(raw.auth.as_ref()) };
     let admin = admin::check(raw.admin.as_ref(), front.listen, !auth.issuers.is_empty(), report);
     let (catalog, log, drain) =
         (catalog(&raw, report), log(raw.log.as_ref(), report), positive(raw.drain, "drain", report));
@@ -130,6 +131,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, environment: Environment<
         rules: Arc::new(Book::default()),
         audit,
         telemetry,
+        waivers,
         source: SourceDigest::default(),
     };
     let (rulings, files) = (part.rulings, part.files);

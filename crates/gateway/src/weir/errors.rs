@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
+use super::exposure::Exposure;
 use crate::audit::AuditError;
 use crate::config::Report;
 
@@ -23,6 +24,9 @@ pub enum StartError {
         /// The system's reason, and what to do about it.
         why: String,
     },
+    /// A listener is bound where the config may not be served.
+    #[error(transparent)]
+    Exposed(#[from] Exposure),
     /// An upstream cannot be made of its settings.
     #[error(transparent)]
     Upstream(#[from] weir_upstream::BuildError),
@@ -40,6 +44,9 @@ pub enum ReloadError {
     /// The config has errors.
     #[error("the config cannot be used:\n{0}")]
     Config(Report),
+    /// A listener is bound where the config may not be served.
+    #[error(transparent)]
+    Exposed(#[from] Exposure),
     /// An upstream cannot be made of its settings.
     #[error(transparent)]
     Upstream(#[from] weir_upstream::BuildError),

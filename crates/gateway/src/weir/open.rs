@@ -1,6 +1,6 @@
 //! The two listeners: clients' and operators'.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use weir_core::live::LiveCalls;
@@ -9,6 +9,7 @@ use weir_front::Front;
 use weir_store::{MemoryBus, MemoryMailbox, MemoryTasks, TaskCaps};
 
 use super::errors::{StartError, front_reason, reason};
+use super::exposure;
 use super::inside::Inside;
 use crate::admin::{Admin, Chronicle, Desk, Gate, Parts};
 use crate::config::{AdminPlan, Config};
@@ -29,13 +30,20 @@ impl Open {
         inside: &Inside,
         (clients, operators): (Option<TcpListener>, Option<TcpListener>),
     ) -> Result<Self, StartError> {
+        // Clients' port first: if that cannot be had, nothing else matters. Nothing is served before both are bound and checked.
+        let clients = clients_listener(config, clients)?;
+        let operators = match &config.admin {
+            Some(plan) => Some(operators_listener(plan, operators).await?),
+            None => None,
+        };
         let router = inside.router();
         let live = router.live().clone();
-        // Clients' port first: if that cannot be had, nothing else matters.
         let front = front(config, inside, router, clients).await?;
         let desk = Arc::new(desk(config, inside, &front, live));
-        let admin = start_admin(config.admin.as_ref(), operators, &desk).await?;
-        Ok(Self { front, desk, admin })
+        let admin = operators.map(|(listener, address)| {
+            Admin::start(listener, desk.clone()).map_err(|error| cannot_listen(address, true, reason(&error)))
+        });
+        Ok(Self { front, desk, admin: admin.transpose()? })
     }
 
     /// Gives up the operators' listener, once what was asked there is answered.
@@ -51,7 +59,7 @@ async fn front(
     config: &Config,
     Inside { base, deciders, kept, catalog, .. }: &Inside,
     router: Router,
-    socket: Option<TcpListener>,
+    listener: TcpListener,
 ) -> Result<Front, StartError> {
     let (clock, random, gates) = (&base.clock, &base.random, &deciders.gates);
     let book = Arc::new(MemoryTasks::new(clock.clone(), TaskCaps::default()));
@@ -71,10 +79,34 @@ async fn front(
         clock: clock.clone(),
         random: random.clone(),
     };
-    let listen = config.front.listen;
-    let failed = |error| StartError::Listen { address: listen, operators: false, why: front_reason(&error) };
+    let failed = |error| cannot_listen(config.front.listen, false, front_reason(&error));
     let served = (router, catalog.clone());
-    Front::bind(outbound::front(config), socket, ports, served, base.sealer.clone()).await.map_err(failed)
+    Front::bind(outbound::front(config), Some(listener), ports, served, base.sealer.clone()).await.map_err(failed)
+}
+
+fn cannot_listen(address: SocketAddr, operators: bool, why: String) -> StartError {
+    StartError::Listen { address, operators, why }
+}
+
+/// The clients' listener, bound where the config may be served.
+fn clients_listener(config: &Config, inherited: Option<TcpListener>) -> Result<TcpListener, StartError> {
+    let listen = config.front.listen;
+    let listener = Front::listener(&config.front, inherited)
+        .map_err(|error| cannot_listen(listen, false, front_reason(&error)))?;
+    let bound = listener.local_addr().map_err(|error| cannot_listen(listen, false, reason(&error)))?;
+    exposure::check_clients(bound, config)?;
+    Ok(listener)
+}
+
+/// The operators' listener, bound where the plan may be served, and the plan's address for messages.
+async fn operators_listener(
+    plan: &AdminPlan,
+    inherited: Option<TcpListener>,
+) -> Result<(tokio::net::TcpListener, SocketAddr), StartError> {
+    let failed = |error: std::io::Error| cannot_listen(plan.listen, true, reason(&error));
+    let listener = Admin::listener(plan.listen, inherited).await.map_err(failed)?;
+    exposure::check_operators(listener.local_addr().map_err(failed)?, plan)?;
+    Ok((listener, plan.listen))
 }
 
 /// What operators see and change.
@@ -102,14 +134,4 @@ fn desk(
         clock: clock.clone(),
     };
     Desk::new(parts, book.clone())
-}
-
-async fn start_admin(
-    plan: Option<&AdminPlan>,
-    socket: Option<TcpListener>,
-    desk: &Arc<Desk>,
-) -> Result<Option<Admin>, StartError> {
-    let Some(address) = plan.map(|plan| plan.listen) else { return Ok(None) };
-    let failed = |error: std::io::Error| StartError::Listen { address, operators: true, why: reason(&error) };
-    Admin::start(address, socket, desk.clone()).await.map(Some).map_err(failed)
 }

@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::super::raw::{RawAdmin, RawAdminToken, RawMetrics};
 use super::super::report::{Path, Problem, Report};
-use super::super::{AdminPlan, OperatorKey, Secret};
+use super::super::{AdminPlan, OperatorKey, Secret, is_local};
 use super::auth::api_keys::{digest_of, is_patterned, moment};
 use super::listen;
 
@@ -57,7 +57,7 @@ fn guarded(plan: &AdminPlan, report: &mut Report) {
     if plan.is_guarded() || report.blames(&path) || report.blames(&Path::at("admin.listen")) {
         return;
     }
-    if !plan.listen.ip().is_loopback() {
+    if !is_local(plan.listen) {
         let message = format!(
             "is missing: everybody who reaches {} could look at everything, and disable upstreams",
             plan.listen

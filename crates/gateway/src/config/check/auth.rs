@@ -11,6 +11,7 @@ use weir_front::settings::OAuth;
 use weir_policy::settings::{CertificateName, Certificates, Settings};
 
 use super::super::raw::{Raw, RawAuth, RawSubject};
+use super::super::is_local;
 use super::super::report::{Path, Problem, Report};
 
 /// Clocks that differ by more are broken, and tokens would live too long.
@@ -40,6 +41,11 @@ pub(super) fn check(raw: &Raw, front: &mut weir_front::Settings, report: &mut Re
     settings
 }
 
+/// Whether the file itself says that anyone may call.
+pub(super) fn allows_anyone(section: Option<&RawAuth>) -> bool {
+    section.and_then(|auth| auth.allow_anyone).unwrap_or(false)
+}
+
 /// `none` is only for this machine, unless the operator says by name that anyone may call.
 fn none(section: Option<&RawAuth>, front: &weir_front::Settings, report: &mut Report) {
     let (path, listen) = (Path::at("auth.mode"), front.listen);
@@ -55,8 +61,7 @@ fn none(section: Option<&RawAuth>, front: &weir_front::Settings, report: &mut Re
             }
         }
     }
-    let forced = section.and_then(|auth| auth.allow_anyone).unwrap_or(false);
-    if !listen.ip().is_loopback() && !forced && !report.blames(&Path::at("auth")) {
+    if !is_local(listen) && !allows_anyone(section) && !report.blames(&Path::at("auth")) {
         report.add(
             Problem::error(path, format!("with `none`, everybody who reaches {listen} could call every tool"))
                 .hint("listen on 127.0.0.1, or say that this is wanted: auth: { mode: none, allow_anyone: true }"),

@@ -1,0 +1,42 @@
+//! The rules about the address that a listener is bound to, as the system gives it (`getsockname`).
+//!
+//! The config is checked against its own `listen`, which is what a start would bind. A socket that was inherited from systemd
+//! or from the process before, and the listener of a process that reloads, may be bound elsewhere: the bound address decides.
+
+use std::net::SocketAddr;
+
+use crate::config::{AdminPlan, Config, is_local};
+
+/// A listener that would serve other machines without asking for credentials.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Exposure {
+    /// The clients' listener.
+    #[error(
+        "auth.mode: with `none`, everybody who reaches {0} could call every tool, and that is where the listener for clients is \
+         bound (write `auth` with credentials, or say that this is wanted: auth: {{ mode: none, allow_anyone: true }})"
+    )]
+    Clients(SocketAddr),
+    /// The operators' listener.
+    #[error(
+        "admin.auth: is missing: everybody who reaches {0}, where the listener for operators is bound, could look at everything \
+         and disable upstreams (write admin: {{ auth: {{ token: \"${{WEIR_ADMIN_TOKEN}}\" }} }})"
+    )]
+    Operators(SocketAddr),
+}
+
+/// Checks the config against the bound address of the clients' listener.
+///
+/// # Errors
+/// It asks for no credentials, and other machines can reach the address.
+pub(super) fn check_clients(bound: SocketAddr, config: &Config) -> Result<(), Exposure> {
+    let is_open = !config.auth.required && !config.waivers.credentials;
+    if is_open && !is_local(bound) { Err(Exposure::Clients(bound)) } else { Ok(()) }
+}
+
+/// Checks the plan against the bound address of the operators' listener.
+///
+/// # Errors
+/// It names no operators, and other machines can reach the address.
+pub(super) fn check_operators(bound: SocketAddr, plan: &AdminPlan) -> Result<(), Exposure> {
+    if !plan.is_guarded() && !is_local(bound) { Err(Exposure::Operators(bound)) } else { Ok(()) }
+}
