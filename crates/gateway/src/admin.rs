@@ -33,7 +33,7 @@ use tower::ServiceExt as _;
 
 pub(crate) use book::Book;
 pub(crate) use chronicle::Chronicle;
-pub(crate) use desk::{Desk, Levers, Parts, Ready};
+pub(crate) use desk::{Desk, Levers, Parts, Ready, ReloadRequest};
 pub(crate) use gate::Gate;
 pub(crate) use heirs::{Noted, take_up};
 

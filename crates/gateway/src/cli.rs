@@ -53,6 +53,9 @@ enum Command {
         /// The config file
         #[arg(value_name = "FILE", env = "WEIR_CONFIG")]
         file: PathBuf,
+        /// Exit with 1 if a weir that runs with this config would refuse FILE as weaker
+        #[arg(long, value_name = "OLD")]
+        against: Option<PathBuf>,
     },
     /// Run weir in front of two small example servers, with nothing to configure
     Quickstart {
@@ -171,7 +174,7 @@ pub async fn run(inherited: Result<Inherited, String>) -> ExitCode {
     match command {
         // Boxed: it is the largest by far, and the others must not make room for it.
         Command::Serve { config } => Box::pin(serve::serve(Source::File(config), log, inherited)).await,
-        Command::Check { file } => check::check(&file),
+        Command::Check { file, against } => check::check(&file, against.as_deref()),
         Command::Quickstart { listen } => quickstart::quickstart(listen, log).await,
         Command::Tools { target, watch, json } => tools::tools(&target, watch, json).await,
         Command::Call { target, tool, arguments, json } => call::call(&target, &tool, &arguments, json).await,

@@ -16,6 +16,7 @@ mod secret;
 mod telemetry;
 mod tree;
 mod waivers;
+mod weaker;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub use schema::schema;
 pub use secret::Secret;
 pub use telemetry::{OtlpPlan, TelemetryPlan};
 pub use waivers::Waivers;
+pub use weaker::{Protection, Weakening, weakenings};
 
 /// A checked config: what each part of weir is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,6 +55,8 @@ pub struct Config {
     pub upstreams: Vec<UpstreamPlan>,
     /// The paths clients use.
     pub endpoints: Vec<Endpoint>,
+    /// False where no file names endpoints, and the default ones are there.
+    pub names_endpoints: bool,
     /// Waits and windows of the catalog.
     pub catalog: CatalogPlan,
     /// The memory that the process may use; `None`: what its control group may.
@@ -79,7 +83,7 @@ pub struct Config {
     pub audit: Option<AuditPlan>,
     /// What is measured and told.
     pub telemetry: TelemetryPlan,
-    /// The protections that the file itself says it does without.
+    /// The protections that its files give up by name.
     pub waivers: Waivers,
     /// Which files it was read from. No part of what it says.
     pub source: SourceDigest,

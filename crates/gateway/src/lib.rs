@@ -27,4 +27,4 @@ mod weir;
 
 pub use audit::AuditError;
 pub use handover::Inherited;
-pub use weir::{Exposure, ReloadError, StartError, Weir};
+pub use weir::{Exposure, ReloadError, StartError, Strictness, Weir};

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use crate::config::{Config, Loader, Report, Severity};
-use crate::weir::Weir;
+use crate::weir::{ReloadError, Strictness, Weir};
 
 /// Quiet for this long after the last event, so that a half-written file is rarely read.
 const DEBOUNCE: Duration = Duration::from_millis(250);
@@ -29,6 +29,8 @@ pub(crate) struct Follower<'a> {
     said: Report,
     /// Whether what was read last was not taken.
     refused: bool,
+    /// Why it was not, where it would take protections away: a new process would take it.
+    weaker: Option<String>,
 }
 
 impl<'a> Follower<'a> {
@@ -45,7 +47,8 @@ impl<'a> Follower<'a> {
         let watcher = watcher
             .inspect_err(|error| tracing::warn!(%error, "config files cannot be watched: use SIGHUP after a change"))
             .ok();
-        let mut follower = Self { loader, changed, watcher, watched: Vec::new(), applied, said, refused: false };
+        let mut follower =
+            Self { loader, changed, watcher, watched: Vec::new(), applied, said, refused: false, weaker: None };
         follower.watch();
         follower
     }
@@ -68,16 +71,22 @@ impl<'a> Follower<'a> {
     pub(crate) fn follow(&mut self, weir: &Weir) {
         // A certificate that was missing is no part of the files that name it.
         if self.said.has_errors() || self.loader.is_stale() {
-            self.read(weir, false);
+            self.read(weir, None);
         }
     }
 
     /// Reads the files and applies them, also where they say what they said: whoever asks for it may have moved the audit file.
-    pub(crate) fn reload(&mut self, weir: &Weir) {
-        self.read(weir, true);
+    pub(crate) fn reload(&mut self, weir: &Weir, strictness: Strictness) {
+        self.read(weir, Some(strictness));
     }
 
-    fn read(&mut self, weir: &Weir, anyway: bool) {
+    /// Why a new process must not take this one's place: it would take the weaker config that this one refused.
+    pub(crate) fn weaker(&self) -> Option<&str> {
+        self.weaker.as_deref()
+    }
+
+    /// Reads the files; where somebody `asked` for it, what they say is applied in any case.
+    fn read(&mut self, weir: &Weir, asked: Option<Strictness>) {
         let outcome = self.loader.load();
         self.watch();
         let news = outcome.report != self.said;
@@ -86,13 +95,14 @@ impl<'a> Follower<'a> {
             self.said = outcome.report;
         }
         let was_refused = std::mem::replace(&mut self.refused, outcome.config.is_none());
+        self.weaker = None;
         match outcome.config.map(Arc::new) {
             None if news => {
-                weir.refused_reload(&format!("the config has errors:\n{}", self.said));
+                weir.refused_invalid(&format!("the config has errors:\n{}", self.said));
                 tracing::error!("the config has errors: nothing was changed");
             }
             None => {}
-            Some(config) if config == self.applied && !anyway => {
+            Some(config) if config == self.applied && asked.is_none() => {
                 if was_refused {
                     weir.kept();
                 }
@@ -100,12 +110,12 @@ impl<'a> Follower<'a> {
                     tracing::info!("the config is as it was applied");
                 }
             }
-            Some(config) => self.apply(weir, config),
+            Some(config) => self.apply(weir, config, asked.unwrap_or(Strictness::NoWeaker)),
         }
     }
 
-    fn apply(&mut self, weir: &Weir, config: Arc<Config>) {
-        match weir.reload(&config) {
+    fn apply(&mut self, weir: &Weir, config: Arc<Config>, strictness: Strictness) {
+        match weir.reload(&config, strictness) {
             Ok(unmoved) => {
                 tracing::info!(
                     upstreams = config.upstreams.len(),
@@ -119,6 +129,7 @@ impl<'a> Follower<'a> {
             }
             Err(error) => {
                 self.refused = true;
+                self.weaker = matches!(error, ReloadError::Weaker(_)).then(|| error.to_string());
                 tracing::error!(%error, "the config cannot be applied: nothing was changed");
             }
         }

@@ -9,13 +9,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use weir_upstream::keeper::Keeper;
 
-use crate::admin::Levers;
+use crate::admin::{Levers, ReloadRequest};
 use crate::audit::{Auditing, Heads};
 use crate::config::{Config, Loader, Report, Source};
 use crate::handover::{Estate, Inherited, Parting, Predecessor, Program};
 use crate::reload::{Follower, say};
 use crate::telemetry::{self, LogControl};
-use crate::weir::{StartError, Weir};
+use crate::weir::{StartError, Strictness, Weir};
 
 /// The config was not usable.
 pub(crate) const BAD_CONFIG: u8 = 2;
@@ -111,19 +111,22 @@ async fn run(
                 Wish::Stop => break,
                 Wish::Reload => {
                     tracing::info!("SIGHUP: the config is read again");
-                    follower.reload(&weir);
+                    follower.reload(&weir, Strictness::NoWeaker);
                 }
                 Wish::HandOver => {
                     tracing::info!(program = %program, "SIGUSR2: a new process is to take this one's place");
-                    if hand_over(&mut weir, program).await {
+                    follower.follow(&weir);
+                    if let Some(why) = follower.weaker() {
+                        hold_place(&mut weir, why);
+                    } else if hand_over(&mut weir, program).await {
                         break;
                     }
                 }
             },
             () = before.ends() => {}
             () = follower.changed() => follower.follow(&weir),
-            Some(done) = reloads.recv() => {
-                follower.reload(&weir);
+            Some(ReloadRequest { strictness, done }) = reloads.recv() => {
+                follower.reload(&weir, strictness);
                 // Whoever asked may have gone.
                 let _gone = done.send(());
             }
@@ -171,6 +174,13 @@ impl Before {
         loop {
             self.ends().await;
         }
+    }
+}
+
+/// Refuses to hand over: a new process would take the config that this one refused.
+fn hold_place(weir: &mut Weir, why: &str) {
+    if let Err(why) = weir.handed_over(Err(format!("a new process would take a weaker config: {why}"))) {
+        tracing::error!("this process goes on: {why}");
     }
 }
 

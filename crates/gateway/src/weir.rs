@@ -18,14 +18,14 @@ use weir_upstream::keeper::Keeper;
 
 use crate::admin::{Admin, Levers};
 use crate::audit::Heads;
-use crate::config::{Config, Loader, Report, Source};
+use crate::config::{Config, Loader, Report, Source, weakenings};
 use crate::handover::{Estate, Successor};
 use crate::memory::Watch;
 use crate::outbound;
 use crate::telemetry::Telemetry;
 
 use applied::{Applied, build, topology, unmoved};
-use errors::front_reason;
+use errors::{INVALID, front_reason, refusal_reasons};
 pub use errors::{ReloadError, StartError};
 pub use exposure::Exposure;
 use inside::{Base, Deciders, Inside};
@@ -39,6 +39,15 @@ pub struct Weir {
     telemetry: Telemetry,
     applied: Mutex<Applied>,
     successor: Option<Successor>,
+}
+
+/// Whether a reload may take a config that is weaker than the one in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strictness {
+    /// It is refused.
+    NoWeaker,
+    /// It is taken, as an operator asked for.
+    AllowWeaker,
 }
 
 impl Weir {
@@ -98,7 +107,7 @@ impl Weir {
     /// As [`Weir::reload`], and what is wrong with the config.
     pub fn reload_from(&self, source: Source) -> Result<Vec<&'static str>, ReloadError> {
         let config = load(source).map_err(ReloadError::Config).inspect_err(|error| self.refused_reload(error))?;
-        self.reload(&config)
+        self.reload(&config, Strictness::NoWeaker)
     }
 
     /// Where clients connect: the real port where the config says 0.
@@ -129,21 +138,40 @@ impl Weir {
     /// runtime.
     ///
     /// # Errors
-    /// An upstream cannot be made of its settings, or a listener is bound where the config may not be served; nothing has
-    /// changed then.
-    pub fn reload(&self, config: &Arc<Config>) -> Result<Vec<&'static str>, ReloadError> {
-        let unmoved = self.apply(config).inspect_err(|error| self.refused_reload(error))?;
+    /// An upstream cannot be made of its settings, a listener is bound where the config may not be served, or the config lost
+    /// protections without giving them up by name; nothing has changed then.
+    pub fn reload(&self, config: &Arc<Config>, strictness: Strictness) -> Result<Vec<&'static str>, ReloadError> {
+        let lost = weakenings(&self.applied().config, config);
+        let (unmoved, lost) = match strictness {
+            Strictness::NoWeaker if !lost.is_empty() => Err(ReloadError::Weaker(lost)),
+            Strictness::NoWeaker | Strictness::AllowWeaker => self.apply(config).map(|unmoved| (unmoved, lost)),
+        }
+        .inspect_err(|error| self.refused_reload(error))?;
         count_reload("ok");
-        let detail = format!("{} upstreams, {} endpoints", config.upstreams.len(), config.endpoints.len());
+        refused(&[]);
+        let mut detail = format!("{} upstreams, {} endpoints", config.upstreams.len(), config.endpoints.len());
+        for lost in &lost {
+            tracing::warn!(path = %lost.path, lost = lost.message, "the config gives up a protection, as an operator allowed");
+            detail.push_str(&format!("; weaker: {}: {}", lost.path, lost.message));
+        }
         self.operated("config", "reload", &detail, true);
         self.open.desk.applied_now(config.clone(), unmoved.clone());
         Ok(unmoved)
     }
 
-    /// Counts and records that a config was not taken.
-    pub(crate) fn refused_reload(&self, why: &dyn fmt::Display) {
-        count_reload("error");
-        let why = why.to_string();
+    /// Counts and records that a config with errors was not taken.
+    pub(crate) fn refused_invalid(&self, why: &dyn fmt::Display) {
+        self.note_refusal(why.to_string(), "error", &[INVALID]);
+    }
+
+    fn refused_reload(&self, error: &ReloadError) {
+        let result = if error.is_weaker() { "weaker" } else { "error" };
+        self.note_refusal(error.to_string(), result, &error.reasons());
+    }
+
+    fn note_refusal(&self, why: String, result: &'static str, reasons: &[&'static str]) {
+        count_reload(result);
+        refused(reasons);
         self.operated("config", "reload", &why, false);
         self.open.desk.refused(why);
     }
@@ -151,6 +179,7 @@ impl Weir {
     /// Notes that a config that was not taken is gone: the one in the files is the one in force.
     pub(crate) fn kept(&self) {
         loaded("ok");
+        refused(&[]);
         self.open.desk.kept();
     }
 
@@ -237,7 +266,15 @@ impl fmt::Debug for Weir {
     }
 }
 
-/// Counts a reload in the metrics: `ok` or `error`.
+/// Notes for which reasons the config in the files is refused; for none where it is in force.
+fn refused(reasons: &[&'static str]) {
+    for reason in refusal_reasons() {
+        let is_one = u64::from(reasons.contains(&reason));
+        instruments().config_refused.record(is_one, &[opentelemetry::KeyValue::new("reason", reason)]);
+    }
+}
+
+/// Counts a reload in the metrics: `ok`, `error` or `weaker`.
 fn count_reload(result: &'static str) {
     instruments().config_reloads.add(1, &[opentelemetry::KeyValue::new("result", result)]);
     loaded(result);

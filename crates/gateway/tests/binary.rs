@@ -83,6 +83,11 @@ fn g05_a_start_that_cannot_be_fails_with_a_clear_text() {
         ("yaml", "listen: [1\n".to_owned(), 2, "no valid YAML"),
         ("unset", "upstreams: { a: { url: \"${WEIR_TEST_UNSET}\" } }\n".to_owned(), 2, "WEIR_TEST_UNSET is not set"),
         ("open", format!("listen: 0.0.0.0:0\n{upstream}\n"), 2, "everybody who reaches 0.0.0.0:0"),
+        ("empty", String::new(), 2, "the file is empty"),
+        ("comment", "# upstreams: {}\n---\n".to_owned(), 2, "the file is empty"),
+        ("braces", "{}\n".to_owned(), 2, "the file is empty"),
+        ("null", format!("{upstream}\nauth:\n"), 2, "auth: has no value"),
+        ("rules", format!("{upstream}\npolicy: {{ inline: \"\" }}\n"), 2, "policy.inline: has no rule"),
         ("key", format!("keys: [{{ id: 1, secret: changeme }}]\n{upstream}\n"), 2, "keys.0.secret"),
         (
             "port",

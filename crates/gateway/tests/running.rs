@@ -78,7 +78,7 @@ async fn g01_a_reload_is_judged_by_the_addresses_that_the_listeners_are_bound_to
     assert!(weir.address().ip().is_unspecified());
     // Each would be good at a start, which would bind loopback.
     let clients = format!("{upstreams}listen: 127.0.0.1:0\n{token}");
-    let operators = format!("{upstreams}{anyone}admin: {{ listen: \"127.0.0.1:0\" }}\n");
+    let operators = format!("{upstreams}{anyone}admin: {{ listen: \"127.0.0.1:0\", auth: off }}\n");
     let refused = weir.reload_from(source(&clients)).unwrap_err();
     assert!(matches!(refused, ReloadError::Exposed(Exposure::Clients(bound)) if bound == weir.address()), "{refused}");
     let refused = weir.reload_from(source(&operators)).unwrap_err();

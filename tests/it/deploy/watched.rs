@@ -39,6 +39,7 @@ fn expected(scene: &Scene, [sick, waiting]: [&Weir; 2]) -> Vec<(&'static str, &'
         ("WeirMemoryShort", "instance", other.clone()),
         ("WeirDown", "instance", other),
         ("WeirNotReady", "instance", instance(waiting)),
+        ("WeirConfigWeaker", "instance", instance(waiting)),
     ]
 }
 
@@ -81,6 +82,8 @@ async fn r286_every_panel_shows_something_and_each_fault_has_an_alert_that_names
     let broken = now();
     scene.break_things().await;
     let (sick, waiting) = (sick(&scene.files), waiting(&scene));
+    // Its file loses its end, and `auth` with it.
+    waiting.rewrite(json!({ "upstreams": { "later": { "url": scene.files.url() } } }));
     let (expected, mut seen) = (expected(&scene, [&sick, &waiting]), BTreeSet::new());
     prometheus.watch(&[&scene.weir, &sick, &waiting].map(instance));
     let beside = weir_testkit::RawClient::new(&sick.url("/mcp")).modern();

@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 use serde_json::json;
 use weir_testkit::Mockup;
 
+use crate::audit::of_kind;
 use crate::auth::api_key;
 use crate::harness::{Process, binary, free_port, until};
 
@@ -55,12 +56,17 @@ struct Bound {
 
 impl Bound {
     fn start(text: &str) -> Self {
-        let folder = ConfigFolder::new(text);
+        Self::within(ConfigFolder::new(text))
+    }
+
+    fn within(folder: ConfigFolder) -> Self {
         let mut command = Command::new(binary());
         command.arg("serve").arg("--config").arg(folder.file()).env("RUST_LOG", "info");
-        let process = Process::start(command);
+        let mut process = Process::start(command);
         let served = until("weir to serve", || {
+            let is_over = process.is_over();
             let said = process.said();
+            assert!(!is_over || said.is_empty() || said.contains(" serves\""), "it ended: {said}");
             said.lines().find(|line| line.contains(" serves\"")).map(str::to_owned)
         });
         let served: serde_json::Value = serde_json::from_str(&served).unwrap();
@@ -71,10 +77,38 @@ impl Bound {
 
     /// Rewrites the config, and waits until weir refuses it.
     fn is_refused(&self, text: &str) {
+        self.refuses("weir.yaml", text);
+    }
+
+    /// The same for any of its files.
+    fn refuses(&self, name: &str, text: &str) {
         let refusals = || self.process.said().matches("nothing was changed").count();
         let before = refusals();
-        self.folder.write("weir.yaml", text);
+        self.folder.write(name, text);
         until("the refusal", || (refusals() > before).then_some(()));
+    }
+
+    /// Rewrites the config, and waits until none is refused any more.
+    fn is_taken(&self, text: &str) {
+        self.folder.write("weir.yaml", text);
+        until("the file to be taken", || self.refused_for().is_empty().then_some(()));
+    }
+
+    /// The reasons for which the config in the files is refused.
+    fn refused_for(&self) -> Vec<String> {
+        let page = ask(self.operators, "GET /metrics", "", "").1;
+        let series = page.lines().filter_map(|line| line.strip_prefix("weir_config_refused{reason=\""));
+        let raised = series.filter_map(|rest| rest.strip_suffix("\"} 1"));
+        raised.map(str::to_owned).collect()
+    }
+
+    /// `weir admin reload` with these words: its exit code and what it said.
+    fn reload(&self, words: &[&str]) -> (Option<i32>, String) {
+        let url = format!("http://127.0.0.1:{}", self.operators);
+        let mut command = Command::new(binary());
+        command.args(["admin", "--admin", &url, "reload"]).args(words).env("WEIR_ADMIN_TOKEN", TOKEN);
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
     }
 
     /// The status of a list of tools for a client with this key.
@@ -143,7 +177,6 @@ async fn g01_a_reload_takes_no_authentication_off_a_listener_that_others_reach()
         weir.is_refused(cut);
         assert_eq!((weir.list(None), weir.list(Some(&key)), weir.operate()), (401, 200, 401), "{cut}");
     }
-    assert!(weir.process.said().contains("0.0.0.0:"), "it says where it is bound");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -194,4 +227,156 @@ fn g05_a_start_judges_the_sockets_of_a_service_manager_by_where_they_are_bound()
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(words) && said.contains("0.0.0.0:"), "{said}");
     }
+}
+
+/// A config on loopback in sections, each of which protects something.
+fn protected(upstream: &Mockup, entry: &serde_json::Value, audit: &str) -> [String; 7] {
+    let listen = "listen: 127.0.0.1:0\npublic_url: http://127.0.0.1:1\n";
+    [
+        format!("{listen}upstreams:\n  one: {{ url: \"{}\" }}\n", upstream.url()),
+        format!("admin:\n  listen: 127.0.0.1:0\n  auth: {{ token: {TOKEN} }}\n"),
+        format!("auth:\n  mode: required\n  api_keys: [{entry}]\n"),
+        "policy:\n  inline: permit(principal, action, resource);\n".to_owned(),
+        "endpoints:\n  /mcp:\n    upstreams: [one]\n    scopes: [mcp]\n".to_owned(),
+        "rates:\n  principal: { rate: 1000/s }\n".to_owned(),
+        format!("audit:\n  file: {{ path: {audit} }}\n"),
+    ]
+}
+
+/// A key that is good for the scope of [`protected`].
+fn scoped_key() -> (String, serde_json::Value) {
+    let (key, mut entry) = api_key("build");
+    entry["scopes"] = json!(["mcp"]);
+    (key, entry)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g01_a_file_that_is_cut_off_takes_no_protection_away() {
+    let upstream = Mockup::modern().tools(1).start().await;
+    let (key, entry) = scoped_key();
+    let sections = protected(&upstream, &entry, "audit.jsonl");
+    let weir = Bound::start(&sections.concat());
+    assert_eq!((weir.list(None), weir.list(Some(&key)), weir.operate()), (401, 200, 401));
+    let lost = ["admin", "auth", "policy", "endpoints", "rates", "audit"];
+    for (at, reason) in (1..sections.len()).zip(lost) {
+        weir.is_refused(&sections[..at].concat());
+        let reasons = weir.refused_for();
+        assert!(reasons.iter().any(|raised| raised == reason), "cut before `{reason}`: {reasons:?}");
+        assert_eq!((weir.list(None), weir.list(Some(&key)), weir.operate()), (401, 200, 401), "cut before `{reason}`");
+    }
+    // Equal complaints are said once: an empty file, then one whose key has no value.
+    for nothing in [String::new(), format!("{}auth:\n", sections[0])] {
+        weir.is_refused(&nothing);
+        assert_eq!((weir.refused_for(), weir.list(None)), (vec!["invalid".to_owned()], 401), "{nothing:?}");
+    }
+    weir.is_refused(&sections.concat().replace("    scopes: [mcp]\n", ""));
+    assert_eq!(weir.refused_for(), ["scopes"]);
+    weir.is_refused(&sections.concat().replace("  mode: required\n", "  mode: none\n").replace("  api_keys", "  #"));
+    assert_eq!((weir.refused_for(), weir.list(None)), (vec!["auth".to_owned()], 401), "none has to be said twice");
+    weir.is_taken(&sections.concat());
+    // What is given up by name is given up.
+    let open = [
+        sections[0].as_str(),
+        "admin: { listen: 127.0.0.1:0, auth: off }\nauth: { mode: none, allow_anyone: true }\npolicy: off\n",
+        "endpoints: { /mcp: { upstreams: [one], scopes: [] } }\nrates: off\naudit: off\n",
+    ];
+    weir.folder.write("weir.yaml", &open.concat());
+    until("the open file to be taken", || (weir.list(None) == 200 && weir.operate() == 200).then_some(()));
+    assert_eq!(weir.refused_for(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g01_an_operator_with_a_token_takes_a_weaker_file_once_and_on_record() {
+    let upstream = Mockup::modern().tools(1).start().await;
+    let (key, entry) = scoped_key();
+    let sections = protected(&upstream, &entry, "audit.jsonl");
+    let weaker: String = sections.iter().filter(|section| !section.starts_with("rates")).cloned().collect();
+    let weir = Bound::start(&sections.concat());
+    weir.is_refused(&weaker);
+    assert_eq!(weir.refused_for(), ["rates"]);
+    // Neither a plain reload takes it nor a new process.
+    let (code, said) = weir.reload(&[]);
+    assert!(code == Some(1) && said.contains("rates: off") && said.contains("--allow-weaker"), "{code:?} {said}");
+    weir.process.signal("USR2");
+    until("the refusal", || weir.process.said().contains("a new process would take a weaker config").then_some(()));
+    let (code, said) = weir.reload(&["--allow-weaker", "--reason", "a drill"]);
+    assert!(code == Some(0), "{said}");
+    assert_eq!((weir.refused_for(), weir.list(Some(&key))), (Vec::new(), 200));
+    let is_on_record = |who: &str, words: &str| {
+        let records = of_kind(&weir.folder.0.join("audit.jsonl"), "admin");
+        let fits = |it: &serde_json::Value| it["who"] == who && it["done"] == true;
+        records.iter().any(|it| fits(it) && it["detail"].as_str().unwrap().contains(words))
+    };
+    until("the records", || {
+        (is_on_record("token", "allowed to be weaker; a drill") && is_on_record("config", "weaker: rates: "))
+            .then_some(())
+    });
+    // Once: the next file that loses them is refused again.
+    weir.is_taken(&sections.concat());
+    until("the limits", || weir.reload(&[]).0.filter(|code| *code == 0));
+    weir.is_refused(&weaker);
+    assert_eq!(weir.refused_for(), ["rates"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g01_whoever_reaches_an_open_listener_of_operators_allows_no_weaker_file() {
+    let upstream = Mockup::modern().tools(1).start().await;
+    let (_, entry) = scoped_key();
+    let [head, _, auth, ..] = protected(&upstream, &entry, "audit.jsonl");
+    let admin = "admin: { listen: 127.0.0.1:0 }\n";
+    let weir = Bound::start(&format!("{head}{admin}{auth}"));
+    weir.is_refused(&format!("{head}{admin}"));
+    let (code, said) = weir.reload(&["--allow-weaker"]);
+    assert!(code == Some(1) && said.contains("only an operator with a token"), "{code:?} {said}");
+    assert_eq!(weir.list(None), 401);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c22_a_file_of_rules_that_lost_its_rules_or_its_end_opens_nothing() {
+    let upstream = Mockup::modern().tools(1).start().await;
+    let (key, entry) = scoped_key();
+    let [head, admin, auth, ..] = protected(&upstream, &entry, "audit.jsonl");
+    let first = "permit(principal, action, resource);";
+    let whole = format!("{first}\nforbid(principal, action, resource) when {{ resource.native == \"tool_0000\" }};\n");
+    let folder = ConfigFolder::new(&format!("{head}{admin}{auth}policy: {{ files: [main.cedar] }}\n"));
+    folder.write("main.cedar", &whole);
+    let weir = Bound::within(folder);
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "t", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": {},
+    } } });
+    let headers = format!(
+        "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\nX-API-Key: {key}\r\n\
+         MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/list\r\n"
+    );
+    let listed = || ask(weir.clients, "POST /mcp", &headers, &body.to_string()).1.contains("one__tool_0000");
+    assert!(!listed());
+    for (text, reason) in [("", "invalid"), (first, "policy"), ("// Everybody.\n", "invalid")] {
+        weir.refuses("main.cedar", text);
+        assert_eq!(weir.refused_for(), [reason], "{text:?}");
+        assert!(!listed(), "{text:?}");
+    }
+    weir.folder.write("main.cedar", &whole.replace("forbid", "permit"));
+    until("a change of the rules", || listed().then_some(()));
+}
+
+#[test]
+fn g01_check_against_an_older_config_exits_with_1_where_the_new_one_is_weaker() {
+    let (_, entry) = scoped_key();
+    let head = "upstreams: { one: { url: \"http://127.0.0.1:1/mcp\" } }\n";
+    let auth = format!("auth: {{ mode: required, api_keys: [{entry}] }}\n");
+    let old = ConfigFolder::new(&format!("{head}{auth}"));
+    let checked = |text: &str| {
+        let new = ConfigFolder::new(text);
+        let mut command = Command::new(binary());
+        command.arg("check").arg(new.file()).arg("--against").arg(old.file());
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (code, said) = checked(head);
+    assert!(code == Some(1) && said.contains("weaker: auth.mode: "), "{code:?} {said}");
+    assert_eq!(checked(&format!("{head}{auth}")).0, Some(0));
+    assert_eq!(checked(&format!("{head}auth: {{ mode: none, allow_anyone: true }}\n")).0, Some(0));
+    assert_eq!(checked("").0, Some(2));
 }

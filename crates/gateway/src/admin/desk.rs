@@ -19,6 +19,7 @@ use super::heirs::{self, Noted};
 use crate::config::Config;
 use crate::explain::Explainer;
 use crate::telemetry::{LogControl, Metrics};
+use crate::weir::Strictness;
 
 /// The parts.
 pub(crate) struct Parts {
@@ -52,8 +53,17 @@ pub(crate) struct Desk {
 #[derive(Debug)]
 pub(crate) struct Levers {
     pub(crate) log: LogControl,
-    /// Has the config read again, and says when that is done.
-    pub(crate) reload: mpsc::Sender<oneshot::Sender<()>>,
+    /// Has the config read again.
+    pub(crate) reload: mpsc::Sender<ReloadRequest>,
+}
+
+/// An operator's wish to have the config read again.
+#[derive(Debug)]
+pub(crate) struct ReloadRequest {
+    /// Whether a weaker config is taken, this once.
+    pub(crate) strictness: Strictness,
+    /// Told when it is done.
+    pub(crate) done: oneshot::Sender<()>,
 }
 
 impl Desk {

@@ -40,7 +40,23 @@ pub(super) struct Peer(pub(super) IpAddr);
 
 /// Who looks or changes.
 #[derive(Clone, Debug)]
-pub(super) struct Operator(pub(super) Arc<str>);
+pub(super) struct Operator(pub(super) Arc<str>, Login);
+
+/// How an operator is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Login {
+    /// By a token.
+    Token,
+    /// By reaching a listener that asks for none.
+    Unasked,
+}
+
+impl Operator {
+    /// True where a token has shown who it is.
+    pub(super) fn is_logged_in(&self) -> bool {
+        self.1 == Login::Token
+    }
+}
 
 /// What decides.
 pub(crate) struct Gate {
@@ -90,7 +106,7 @@ impl Gate {
             return Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
         }
         if !plan.is_guarded() {
-            return Ok(Operator(LOCAL.into()));
+            return Ok(Operator(LOCAL.into(), Login::Unasked));
         }
         let text = match shown(&head.headers) {
             Shown::Nothing => return Err(unknown("an operator's token is needed", changes)),
@@ -122,7 +138,7 @@ impl Gate {
         let own = plan.keys.iter().find(|key| key.digest == digest);
         if let Some(key) = own {
             let lasts = key.expires.is_none_or(|expires| now < expires);
-            return if lasts { Ok(Operator(key.name.clone())) } else { Err(NoOperator::Unknown) };
+            return if lasts { Ok(Operator(key.name.clone(), Login::Token)) } else { Err(NoOperator::Unknown) };
         }
         let Some(scope) = &plan.scope else { return Err(NoOperator::Unknown) };
         let endpoint = EndpointId::new(AUDIENCE);
@@ -132,7 +148,7 @@ impl Gate {
             Ok(Identity::Subject(subject)) if subject.by_token => {
                 let who = Arc::from(subject.subject());
                 if subject.scopes.contains(scope) {
-                    Ok(Operator(who))
+                    Ok(Operator(who, Login::Token))
                 } else {
                     Err(NoOperator::Lacks { who, scope: scope.clone() })
                 }

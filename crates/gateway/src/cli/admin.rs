@@ -132,6 +132,9 @@ enum Command {
     },
     /// Have the config read again; exits with 1 where it is not taken
     Reload {
+        /// Take the file once, although it gives up protections without saying so
+        #[arg(long)]
+        allow_weaker: bool,
         #[command(flatten)]
         why: Once,
     },
@@ -214,7 +217,11 @@ impl Command {
                 wish.extend(level.iter().map(|level| ("level".to_owned(), json!(level))));
                 Request::Change("/admin/log".to_owned(), wish)
             }
-            Self::Reload { why } => Request::Change("/admin/reload".to_owned(), why.wish()),
+            Self::Reload { allow_weaker, why } => {
+                let mut wish = why.wish();
+                wish.extend(allow_weaker.then(|| ("allow_weaker".to_owned(), json!(true))));
+                Request::Change("/admin/reload".to_owned(), wish)
+            }
         }
     }
 }

@@ -29,7 +29,7 @@ use weir_core::names::{EndpointId, Naming, UpstreamId};
 use weir_policy::rules::{Book, Ruling, Sheet};
 
 use super::env::Environment;
-use super::raw::{Raw, RawLog, RawLogFormat, RawTeamFile, Time};
+use super::raw::{OrOff, Raw, RawLog, RawLogFormat, RawTeamFile, Time};
 use super::report::{Path, Problem, Report};
 use super::{CatalogPlan, Config, LogFormat, LogPlan, SourceDigest, UpstreamPlan, Waivers};
 pub(crate) use admin::LISTEN as ADMIN;
@@ -58,6 +58,8 @@ pub(crate) struct Part {
     pub(crate) rulings: Vec<Ruling>,
     /// The files with its rules.
     pub(crate) files: Texts,
+    /// The protections that it gives up by name.
+    pub(crate) waivers: Waivers,
 }
 
 /// What the main file says for all files.
@@ -89,7 +91,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, environment: Environment<
     let keys = access::keys(&raw, report);
     access::store(&raw, report);
     let auth = auth::check(&raw, &mut front, report);
-    let waivers = Waivers { credentials: auth::allows_anyone(raw.auth.as_ref()) };
+    let waivers = Waivers::of(&raw);
     let admin = admin::check(raw.admin.as_ref(), front.listen, !auth.issuers.is_empty(), report);
     let (catalog, log, drain) =
         (catalog(&raw, report), log(raw.log.as_ref(), report), positive(raw.drain, "drain", report));
@@ -99,9 +101,12 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, environment: Environment<
     let replays = limits::replays(raw.limits.as_ref(), report);
     let parked = limits::parked(raw.limits.as_ref(), report);
     let hold = limits::hold(raw.limits.as_ref(), report);
-    let rates = rates::check(raw.rates, report);
-    let audit = audit::check(raw.audit, folder, report);
+    let rates = rates::check(OrOff::into_section(raw.rates), report);
+    let audit = audit::check(OrOff::into_section(raw.audit), folder, report);
     let telemetry = telemetry::check(raw.telemetry, folder, environment, report);
+    if raw.include.as_deref() == Some("") {
+        report.add(Problem::error(Path::at("include"), "is empty").hint("name a folder, or remove the key"));
+    }
     let own_endpoints = raw.endpoints.is_some();
     let teams = teams::check(raw.teams, raw.include.is_some(), report);
     let mut part = Part::default();
@@ -127,7 +132,8 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, environment: Environment<
         keys,
         drain: drain.unwrap_or(DRAIN),
         log,
-        // Made when all files are read.
+        // Seen, and made, when all files are read.
+        names_endpoints: own_endpoints,
         rules: Arc::new(Book::default()),
         audit,
         telemetry,
@@ -156,7 +162,7 @@ pub(crate) fn team(
     standing: &Part,
     report: &mut Report,
 ) -> Part {
-    let mut part = Part::default();
+    let mut part = Part { waivers: Waivers::of_team(&raw), ..Part::default() };
     let mut judged = Report::default();
     teams::judge(&raw, grant, defaults, standing, &mut judged);
     let refused = judged.has_errors();

@@ -20,9 +20,12 @@ pub(crate) fn decode<T: DeserializeOwned + Default>(mut root: Node, report: &mut
             Err(mistake) => {
                 let Mistake { path, message, hint } = mistake;
                 let path = path_of(path);
-                let mut problem = Problem::error(path.clone(), message);
-                problem.hint = hint;
-                report.add(problem);
+                let is_reported = root.find(&path).is_some_and(|node| matches!(node.value, Value::Unset));
+                if !is_reported {
+                    let mut problem = Problem::error(path.clone(), message);
+                    problem.hint = hint;
+                    report.add(problem);
+                }
                 // The tree shrinks with every turn, so there is an end.
                 if !root.remove(&path) {
                     return T::default();
@@ -113,6 +116,12 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
+/// The mistake of a key without a value: it is neither a default nor "off".
+fn no_value() -> Mistake {
+    let hint = Some("write one, or remove the key".to_owned());
+    Mistake { hint, ..de::Error::custom("has no value") }
+}
+
 /// The mistake of a value that is of another kind than wanted.
 fn misfit(node: &Node, wanted: &dyn de::Expected) -> Mistake {
     let mistake: Mistake = de::Error::custom(format_args!("expected {wanted}, found {}", node.kind()));
@@ -127,7 +136,8 @@ impl<'de> de::Deserializer<'de> for &Node {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
         match &self.value {
-            Value::Null => visitor.visit_unit(),
+            Value::Null => return Err(no_value()),
+            Value::Unset => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(*value),
             Value::Integer(value) => visitor.visit_i64(*value),
             Value::Float(value) => visitor.visit_f64(*value),
@@ -142,7 +152,8 @@ impl<'de> de::Deserializer<'de> for &Node {
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
         match self.value {
-            Value::Null => visitor.visit_none(),
+            Value::Null => Err(no_value()),
+            Value::Unset => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }
@@ -154,6 +165,7 @@ impl<'de> de::Deserializer<'de> for &Node {
     fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
         match &self.value {
             Value::Text(text) => visitor.visit_str(&text.text).map_err(|mistake| self.reword(mistake)),
+            Value::Null => Err(no_value()),
             _ => Err(misfit(self, &visitor)),
         }
     }
@@ -164,9 +176,9 @@ impl<'de> de::Deserializer<'de> for &Node {
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
         match &self.value {
-            Value::Map(_) => self.deserialize_any(visitor),
-            // A section whose keys are all commented out.
-            Value::Null => visitor.visit_map(Entries { entries: &[], next: 0 }),
+            // Of a section whose keys are all commented out, nothing is left but its name.
+            Value::Map(_) | Value::Null => self.deserialize_any(visitor),
+            Value::Unset => visitor.visit_map(Entries { entries: &[], next: 0 }),
             _ => Err(de::Error::custom(format_args!("expected a map, found {}", self.kind()))),
         }
     }
@@ -182,7 +194,7 @@ impl<'de> de::Deserializer<'de> for &Node {
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
         match &self.value {
-            Value::List(_) => self.deserialize_any(visitor),
+            Value::List(_) | Value::Null => self.deserialize_any(visitor),
             _ => Err(Mistake {
                 hint: Some("write [a, b]".to_owned()),
                 ..de::Error::custom(format_args!("expected a list, found {}", self.kind()))
@@ -201,6 +213,7 @@ impl<'de> de::Deserializer<'de> for &Node {
                 let variant: StringDeserializer<Mistake> = text.text.clone().into_deserializer();
                 visitor.visit_enum(variant).map_err(|mistake| self.reword(mistake))
             }
+            Value::Null => Err(no_value()),
             // YAML reads a bare `off` or `no` as text, but `false` as a switch: say what is wanted instead.
             _ => Err(de::Error::custom(format_args!("expected a word, found {}", self.kind()))),
         }
@@ -213,9 +226,10 @@ impl<'de> de::Deserializer<'de> for &Node {
 }
 
 /// serde's words, and a config writer's.
-const WORDS: [(&str, &str); 9] = [
+const WORDS: [(&str, &str); 10] = [
     ("invalid type: ", "found "),
     ("invalid value: ", "found "),
+    ("found sequence", "found a list"),
     ("found string ", "found "),
     ("found integer ", "found "),
     ("found floating point ", "found "),

@@ -76,7 +76,7 @@ fn fill(node: &mut Node, path: &Path, lookup: Lookup<'_>, report: &mut Report) {
             Err(problem) => {
                 report.add(problem.into_problem(path));
                 // What is to come of it is unknown, so nothing more is said about it.
-                node.value = Value::Null;
+                node.value = Value::Unset;
             }
         },
         Value::List(items) => {

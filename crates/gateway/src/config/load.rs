@@ -126,7 +126,7 @@ impl<'a> Loader<'a> {
             Source::File(file) => (file.display().to_string(), folder_of(file)),
             Source::Text { name, .. } => (name.clone(), PathBuf::new()),
         };
-        let main = self.main(said).and_then(|text| Node::parse(&text)).map_err(|problem| report.add(problem));
+        let main = self.main(said).and_then(|text| document(&text)).map_err(|problem| report.add(problem));
         let Ok(mut tree) = main else {
             report.locate(&name, |_| 0);
             return Outcome { config: None, report };
@@ -136,7 +136,8 @@ impl<'a> Loader<'a> {
         let raw: raw::Raw = decode(tree.clone(), &mut report);
         let mut main = check::main(raw, &folder, self.environment, &mut report);
         let broken = report.has_errors();
-        self.include = main.include.as_deref().map(|include| folder.join(include));
+        let include = main.include.as_deref().filter(|include| !include.is_empty());
+        self.include = include.map(|include| folder.join(include));
         // The main file's own come first: no team's file takes them away.
         main.has_default_endpoint = !main.own_endpoints && !main.config.upstreams.is_empty();
         if main.has_default_endpoint {
@@ -154,7 +155,9 @@ impl<'a> Loader<'a> {
         }
         main.files.iter().for_each(|(file, text)| said.file(file, text));
         self.rules = std::mem::take(&mut main.files).into_keys().collect();
-        if !main.own_endpoints && main.config.endpoints.is_empty() {
+        let names_none = main.config.endpoints.is_empty();
+        main.config.names_endpoints = main.own_endpoints || !(main.has_default_endpoint || names_none);
+        if !main.own_endpoints && names_none {
             main.config.endpoints = check::default_endpoints(&[], &main.defaults);
         }
         let (common, rulings) = (std::mem::take(&mut main.common), std::mem::take(&mut main.rulings));
@@ -213,6 +216,7 @@ impl<'a> Loader<'a> {
             main.config.upstreams.extend(part.upstreams);
             main.config.endpoints.extend(part.endpoints);
             main.rulings.extend(part.rulings);
+            main.config.waivers.extend(part.waivers);
             for (file, text) in part.files {
                 // What another team has read first counts: where it says something else by now, that is news.
                 main.files.entry(file).or_insert(text);
@@ -223,7 +227,7 @@ impl<'a> Loader<'a> {
     /// A team's part; `None` where its file has errors.
     fn team(&self, file: TeamFile<'_>, main: &Main, standing: &Part, report: &mut Report) -> Option<Part> {
         let TeamFile { text, grant } = file;
-        let mut tree = match Node::parse(text) {
+        let mut tree = match document(text) {
             Ok(tree) => tree,
             Err(problem) => {
                 report.add(problem);
@@ -246,7 +250,21 @@ struct TeamFile<'a> {
     grant: &'a TeamGrant,
 }
 
-/// Takes out what other MCP clients write under `mcpServers` and weir does not know.
+/// The tree of a file. One that says nothing is taken for a file that lost what it said, never for a config of defaults.
+fn document(text: &str) -> Result<Node, Problem> {
+    let tree = Node::parse(text)?;
+    let is_empty = match &tree.value {
+        Value::Map(entries) => entries.is_empty(),
+        value => matches!(value, Value::Null),
+    };
+    if is_empty {
+        let hint = "a config has at least `upstreams`; one without any is `upstreams: {}`";
+        return Err(Problem::error(Path::root(), "the file is empty: it may have lost what it said").hint(hint));
+    }
+    Ok(tree)
+}
+
+/// Takes out what other MCP clients write under `mcpServers` and weir does not know, and known keys that they leave empty.
 fn ignore_unknown(tree: &mut Node, report: &mut Report) {
     let Value::Map(sections) = &mut tree.value else { return };
     for (_, servers) in sections.iter_mut().filter(|(key, _)| key == "mcpServers") {
@@ -255,13 +273,16 @@ fn ignore_unknown(tree: &mut Node, report: &mut Report) {
             let Value::Map(keys) = &mut server.value else { continue };
             keys.retain(|(key, node)| {
                 let known = RawMcpServer::KEYS.contains(&key.as_str());
-                if !known {
+                let is_null = matches!(node.value, Value::Null);
+                if !known || is_null {
                     let path = Path::at("mcpServers").key(name.as_str()).key(key);
-                    let mut problem = Problem::warning(path, "is not known here and is ignored");
+                    let message =
+                        if known { "has no value and is ignored" } else { "is not known here and is ignored" };
+                    let mut problem = Problem::warning(path, message);
                     problem.line = Some(node.line);
                     report.add(problem);
                 }
-                known
+                known && !is_null
             });
         }
     }

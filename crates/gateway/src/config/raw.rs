@@ -5,6 +5,7 @@ mod audit;
 mod auth;
 mod endpoint;
 mod limits;
+mod or_off;
 mod ordered;
 mod outbound;
 mod policy;
@@ -20,6 +21,7 @@ pub(crate) use audit::{RawArguments, RawAudit, RawAuditFile, RawOnFailure, RawOt
 pub(crate) use auth::{RawApiKey, RawAuth, RawIntrospection, RawIssuer, RawSubject};
 pub(crate) use endpoint::{RawAlphabet, RawEndpoint, RawNaming, RawPage, RawPrefix};
 pub(crate) use limits::RawLimits;
+pub(crate) use or_off::OrOff;
 pub(crate) use ordered::Ordered;
 pub(crate) use outbound::{RawOutbound, RawOutboundMode, RawSecretPlace, RawSubjectToken};
 pub(crate) use policy::RawPolicy;
@@ -72,8 +74,9 @@ pub(crate) struct Raw {
     pub(crate) endpoints: Option<Ordered<RawEndpoint>>,
     /// Who may connect.
     pub(crate) auth: Option<RawAuth>,
-    /// Rules about who may see and call what. Absent: everybody who is let in sees and calls everything.
-    pub(crate) policy: Option<RawPolicy>,
+    /// Rules about who may see and call what. Absent or `off`: everybody who is let in sees and calls everything. A reload takes
+    /// rules away only where the file says `off`.
+    pub(crate) policy: Option<OrOff<RawPolicy>>,
     /// Browser access from other origins.
     pub(crate) cors: Option<RawCors>,
     /// Further names clients may use in `Host`: `name` or `name:port`.
@@ -100,10 +103,10 @@ pub(crate) struct Raw {
     pub(crate) validation: Option<RawValidation>,
     /// What clients may cost.
     pub(crate) limits: Option<RawLimits>,
-    /// How often clients may come.
-    pub(crate) rates: Option<RawRates>,
-    /// The record of who did what.
-    pub(crate) audit: Option<RawAudit>,
+    /// How often clients may come. A reload takes all limits away only where the file says `off`.
+    pub(crate) rates: Option<OrOff<RawRates>>,
+    /// The record of who did what. A reload takes it away only where the file says `off`.
+    pub(crate) audit: Option<OrOff<RawAudit>>,
     /// What is measured and told, and to whom.
     pub(crate) telemetry: Option<RawTelemetry>,
 }

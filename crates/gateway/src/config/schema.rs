@@ -1,6 +1,7 @@
 //! The JSON Schema of the config, for editors and for `weir schema`.
 
 use schemars::generate::SchemaSettings;
+use serde_json::Value;
 
 use super::raw::Raw;
 
@@ -8,13 +9,53 @@ use super::raw::Raw;
 #[must_use]
 pub fn schema() -> String {
     let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<Raw>();
-    // A schema is JSON by construction: the fallback keeps this total.
+    // A schema is JSON by construction: the fallbacks keep this total.
+    let mut schema = serde_json::to_value(&schema).unwrap_or_default();
+    forbid_null(&mut schema);
     let text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text + "\n"
 }
 
+/// Takes `null` out of what values may be: a key may be absent, but not without a value.
+fn forbid_null(schema: &mut Value) {
+    if let Value::Object(members) = schema {
+        if members.get("default").is_some_and(Value::is_null) {
+            members.remove("default");
+        }
+        if let Some(Value::Array(kinds)) = members.get_mut("type") {
+            kinds.retain(|kind| kind != "null");
+            if let [kind] = kinds.as_slice() {
+                let kind = kind.clone();
+                members.insert("type".to_owned(), kind);
+            }
+        }
+        if let Some(Value::Array(words)) = members.get_mut("enum") {
+            words.retain(|word| !word.is_null());
+        }
+        for list in ["anyOf", "oneOf"] {
+            let Some(Value::Array(choices)) = members.get_mut(list) else { continue };
+            choices.retain(|choice| choice["type"] != "null");
+            if let [Value::Object(choice)] = choices.as_slice() {
+                let choice = choice.clone();
+                members.remove(list);
+                members.extend(choice.into_iter().filter(|(key, _)| key != "description"));
+            }
+        }
+    }
+    match schema {
+        Value::Object(members) => members.values_mut().for_each(forbid_null),
+        Value::Array(items) => items.iter_mut().for_each(forbid_null),
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn no_value_of_the_schema_may_be_null() {
+        assert!(!super::schema().contains("null"), "{}", super::schema());
+    }
+
     /// Run with `UPDATE=1` to write the file anew.
     #[test]
     fn the_checked_in_schema_is_current() {

@@ -6,12 +6,14 @@ use super::*;
 
 mod audit;
 mod auth;
+mod empty;
 mod includes;
 mod messages;
 mod outbound;
 mod settings;
 mod teams;
 mod telemetry;
+mod weaker;
 
 fn environment(name: &str) -> Option<String> {
     match name {

@@ -27,7 +27,10 @@ pub(crate) struct Node {
 /// A value as YAML resolves it.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
+    /// A key without a value, `~` or `null`.
     Null,
+    /// A text whose environment variable cannot be filled in; that has been reported.
+    Unset,
     Bool(bool),
     Integer(i64),
     Float(f64),
@@ -110,7 +113,7 @@ impl Node {
     /// What kind of value this is, in a reader's words.
     pub(crate) fn kind(&self) -> &'static str {
         match &self.value {
-            Value::Null => "nothing",
+            Value::Null | Value::Unset => "nothing",
             Value::Bool(_) => "true or false",
             Value::Integer(_) | Value::Float(_) => "a number",
             Value::Text(_) => "a text",

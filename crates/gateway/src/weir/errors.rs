@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use super::exposure::Exposure;
 use crate::audit::AuditError;
-use crate::config::Report;
+use crate::config::{Protection, Report, Weakening};
 
 /// Why weir did not start.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +47,9 @@ pub enum ReloadError {
     /// A listener is bound where the config may not be served.
     #[error(transparent)]
     Exposed(#[from] Exposure),
+    /// The config has lost protections, and does not give them up by name.
+    #[error("the config gives up protections without saying so:\n{}\na restart would take it; `weir admin reload --allow-weaker` takes it once", lines(.0))]
+    Weaker(Vec<Weakening>),
     /// An upstream cannot be made of its settings.
     #[error(transparent)]
     Upstream(#[from] weir_upstream::BuildError),
@@ -59,6 +62,39 @@ pub enum ReloadError {
     /// The client side cannot take its settings.
     #[error("{0}")]
     Front(String),
+}
+
+impl ReloadError {
+    /// The reasons as metrics name them: the protections that would be lost, or what is wrong with the config.
+    pub(super) fn reasons(&self) -> Vec<&'static str> {
+        match self {
+            Self::Weaker(lost) => lost.iter().map(|lost| lost.protection.label()).collect(),
+            Self::Exposed(_) => vec![EXPOSED],
+            Self::Config(_) => vec![INVALID],
+            Self::Upstream(_) | Self::Audit(_) | Self::Telemetry(_) | Self::Front(_) => vec![UNUSABLE],
+        }
+    }
+
+    /// True where a restart would take the config, and serve it with less protection.
+    pub(super) fn is_weaker(&self) -> bool {
+        matches!(self, Self::Weaker(_) | Self::Exposed(_))
+    }
+}
+
+/// The listener is bound where the config may not be served.
+const EXPOSED: &str = "exposed";
+/// The config has errors.
+pub(super) const INVALID: &str = "invalid";
+/// Something that the config names cannot be had.
+const UNUSABLE: &str = "unusable";
+
+/// Every reason for which a config is refused, as metrics name it.
+pub(super) fn refusal_reasons() -> impl Iterator<Item = &'static str> {
+    [INVALID, UNUSABLE, EXPOSED].into_iter().chain(Protection::ALL.map(Protection::label))
+}
+
+fn lines(lost: &[Weakening]) -> String {
+    lost.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// A wrapper without words of its own hides its cause's type.

@@ -38,6 +38,14 @@ pub struct Rates {
 }
 
 impl Rates {
+    /// True where a rate or a quota is limited. Caps of what runs at the same time hold in any case.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        let general = self.address.is_some() || self.principal.is_some() || !self.endpoints.is_empty();
+        let for_some = !self.groups.is_empty() || !self.clients.is_empty();
+        general || for_some || !self.tools.is_empty() || !self.upstreams.is_empty()
+    }
+
     /// The one limit that holds for a principal on an endpoint. None for the anonymous principal, who is everybody.
     pub(super) fn of(&self, principal: &Principal, endpoint: &EndpointId) -> Option<&Limit> {
         let subject = principal.subject()?;

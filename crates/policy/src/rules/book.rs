@@ -49,6 +49,8 @@ pub struct Book {
 pub(super) struct Desk {
     pub(super) scopes: Arc<[Arc<str>]>,
     pub(super) index: Index,
+    /// True where there is a policy. One without any rule permits nothing.
+    pub(super) is_ruled: bool,
     /// What tells two principals apart here; `None`: nothing does.
     reads: Option<Reads>,
     seed: Sha256,
@@ -89,7 +91,20 @@ impl Book {
     /// True where rules decide about an endpoint's tools.
     #[must_use]
     pub fn decides(&self, endpoint: &EndpointId) -> bool {
-        !self.desk(endpoint).index.is_empty()
+        self.desk(endpoint).is_ruled
+    }
+
+    /// The texts with rules for all endpoints.
+    #[must_use]
+    pub fn common(&self) -> &[Sheet] {
+        &self.common
+    }
+
+    /// The texts with rules for one endpoint alone.
+    #[must_use]
+    pub fn own(&self, endpoint: &EndpointId) -> &[Sheet] {
+        let ruling = self.rulings.iter().find(|ruling| ruling.endpoint == *endpoint);
+        ruling.map(|ruling| ruling.sheets.as_slice()).unwrap_or_default()
     }
 
     pub(super) fn desk(&self, endpoint: &EndpointId) -> &Desk {
@@ -101,14 +116,16 @@ impl Desk {
     fn new(book: &[u8; 32], common: &[Sheet], ruling: Option<&Ruling>) -> Self {
         let own = ruling.map(|ruling| ruling.sheets.as_slice()).unwrap_or_default();
         let index = Index::of(common.iter().chain(own).flat_map(|sheet| sheet.rules.iter()));
+        let is_ruled = !common.is_empty() || !own.is_empty();
         let scoped = ruling.is_some_and(|ruling| ruling.scoped);
         let reads = index.reads.and(Reads { scopes: scoped, ..Reads::default() });
         let mut seed = Sha256::new();
         seed.update(book);
         Self {
             scopes: ruling.map(|ruling| ruling.scopes.as_slice()).unwrap_or_default().into(),
-            reads: (scoped || !index.is_empty()).then_some(reads),
+            reads: (scoped || is_ruled).then_some(reads),
             index,
+            is_ruled,
             seed,
             cases: Cache::new(KEPT),
         }
@@ -121,7 +138,7 @@ impl Desk {
 
     /// The case of a principal and a tool; `None` where no rule decides.
     pub(super) fn case(&self, principal: &Principal, target: &Target<'_>) -> Option<Arc<Case>> {
-        if self.index.is_empty() {
+        if !self.is_ruled {
             return None;
         }
         let audience = self.audience(principal, target.endpoint)?;

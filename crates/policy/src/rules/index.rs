@@ -43,10 +43,6 @@ impl Index {
         index
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.rules.is_empty()
-    }
-
     pub(super) fn rule(&self, at: u32) -> &Arc<Rule> {
         &self.rules[at as usize]
     }

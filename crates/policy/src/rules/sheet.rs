@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use cedar_policy::{
-    ActionConstraint, EntityUid, Policy, PolicyId, PolicySet, PrincipalConstraint, ResourceConstraint, ValidationMode,
-    Validator,
+    ActionConstraint, Effect, EntityUid, Policy, PolicyId, PolicySet, PrincipalConstraint, ResourceConstraint,
+    ValidationMode, Validator,
 };
 use miette::Diagnostic;
 use sha2::{Digest, Sha256};
@@ -21,6 +21,9 @@ const MOST: usize = 10_000;
 #[derive(Clone)]
 pub struct Sheet {
     digest: [u8; 32],
+    name: Arc<str>,
+    /// The text itself, to see whether a later one is the same without its end.
+    text: Arc<str>,
     pub(super) rules: Arc<[Arc<Rule>]>,
 }
 
@@ -47,6 +50,8 @@ pub(super) struct Rule {
     pub(super) reason: Option<Arc<str>>,
     pub(super) sees: bool,
     pub(super) calls: bool,
+    /// True of a rule that forbids.
+    forbids: bool,
     /// The principal or group that it is about; `None`: any.
     pub(super) principal: Option<EntityUid>,
     /// The tool, upstream or endpoint that it is about; `None`: any.
@@ -69,6 +74,12 @@ impl Sheet {
         let policies: PolicySet = text.text.parse().map_err(|errors: cedar_policy::ParseErrors| {
             errors.iter().map(|error| text.complaint(error)).collect::<Vec<_>>()
         })?;
+        // A text that lost its rules must not read as one that never had a say.
+        if policies.num_of_policies() == 0 && policies.num_of_templates() == 0 {
+            let hint = "where nothing is to be allowed, write: forbid(principal, action, resource);";
+            let whole = text.whole("has no rule, and without a rule nothing is allowed");
+            return Err(vec![Complaint { hint: Some(hint.to_owned()), ..whole }]);
+        }
         if policies.num_of_policies() > MOST {
             return Err(vec![text.whole(format!("more than {MOST} rules"))]);
         }
@@ -98,7 +109,27 @@ impl Sheet {
             hash.update(part.as_bytes());
         }
         hash.update(first.to_be_bytes());
-        Ok((Self { digest: hash.finalize().into(), rules: rules.into() }, doubts))
+        let (digest, rules) = (hash.finalize().into(), rules.into());
+        Ok((Self { digest, name: name.into(), text: text.text.into(), rules }, doubts))
+    }
+
+    /// The number of rules that forbid and that this text lost with its end: it is an earlier text of the same name, cut off.
+    #[must_use]
+    pub fn forbids_cut_off(&self, earlier: &Self) -> usize {
+        let text = self.text.trim_end();
+        let is_cut =
+            self.name == earlier.name && text.len() < earlier.text.trim_end().len() && earlier.text.starts_with(text);
+        if !is_cut {
+            return 0;
+        }
+        let forbids = |sheet: &Self| sheet.rules.iter().filter(|rule| rule.forbids).count();
+        forbids(earlier).saturating_sub(forbids(self))
+    }
+
+    /// The name of the text.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Names the text and what it is called.
@@ -140,6 +171,7 @@ impl Rule {
             reason: policy.annotation("reason").map(Into::into),
             sees,
             calls,
+            forbids: policy.effect() == Effect::Forbid,
             principal: match policy.principal_constraint() {
                 PrincipalConstraint::Any | PrincipalConstraint::Is(_) => None,
                 PrincipalConstraint::In(id) | PrincipalConstraint::Eq(id) | PrincipalConstraint::IsIn(_, id) => {
@@ -287,6 +319,37 @@ mod tests {
             "permit(principal, action, resource) when { resource.a };\npermit(principal, action, resource) when { resource.b };",
         );
         assert_eq!(all.unwrap_err().len(), 2, "all of it is said at once");
+    }
+
+    #[test]
+    fn c22_a_text_without_rules_is_refused_and_would_permit_nothing() {
+        use super::super::tests::{Thing, call, person};
+        use super::super::{Book, Rules};
+        for text in ["", "\n", "// Staff sees everything.", "/"] {
+            assert!(read(text).is_err(), "{text:?}");
+        }
+        assert!(read("// nothing").unwrap_err()[0].message.contains("has no rule"));
+        let (sheet, _) = read("permit(principal, action, resource);").unwrap();
+        let (who, tool) = (person("ada", &[], &[]), Thing::new("files/read"));
+        let outcome =
+            |sheets: Vec<Sheet>| call(&Rules::new(Arc::new(Book::new(sheets, Vec::new()))), &who, &tool, "{}");
+        assert!(outcome(vec![sheet.clone()]).is_ok());
+        assert!(outcome(vec![Sheet { rules: Arc::new([]), ..sheet }]).is_err());
+        assert!(outcome(Vec::new()).is_ok(), "without a policy everything is allowed");
+    }
+
+    #[test]
+    fn a_text_that_lost_its_end_is_told_from_one_that_was_changed() {
+        let whole = "permit(principal, action, resource);\nforbid(principal, action, resource) when { resource.native == \"a\" };\nforbid(principal, action, resource) when { resource.native == \"b\" };\n";
+        let (old, _) = read(whole).unwrap();
+        let lines: Vec<&str> = whole.lines().collect();
+        let lost = |text: &str| read(text).unwrap().0.forbids_cut_off(&old);
+        assert_eq!((lost(whole), lost(lines[0]), lost(&lines[..2].join("\n"))), (0, 2, 1));
+        assert_eq!(lost(whole.trim_end()), 0, "nothing but a line end is gone");
+        assert_eq!(lost(&format!("{}\n// that is all", lines[0])), 0);
+        assert_eq!(lost(lines[2]), 0, "it begins in another way");
+        let (other, _) = Sheet::read("other.cedar", lines[0], 1).unwrap();
+        assert_eq!(other.forbids_cut_off(&old), 0, "it is another file");
     }
 
     #[test]

@@ -12,12 +12,13 @@ use serde::Deserialize;
 use tokio::sync::oneshot;
 
 use super::super::book::Target;
-use super::super::desk::Desk;
+use super::super::desk::{Desk, ReloadRequest};
 use super::super::gate::Operator;
 use super::super::refused::{Refused, json};
 use super::wish::{self, Wish};
 use super::{Done, words};
 use crate::config::Time;
+use crate::weir::Strictness;
 
 /// Reading a config takes milliseconds; starting child processes is not waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -57,18 +58,35 @@ pub(in super::super) async fn log(
     Ok(json(StatusCode::OK, &Done { expires, ..Done::new("log", true) }))
 }
 
+/// How to read the config again.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Reload {
+    reason: Option<String>,
+    allow_weaker: bool,
+}
+
 /// Has the config's files read again, and says how that went.
 pub(in super::super) async fn reload(
     State(desk): State<Arc<Desk>>,
     Extension(operator): Extension<Operator>,
     body: Body,
 ) -> Result<Response, Refused> {
-    let wish = Wish::read(body, false).await?;
+    let Reload { reason, allow_weaker } = wish::read(body).await?;
+    let wish = Wish::new(reason, None, false)?;
     let Some(levers) = desk.levers() else { return Err(none()) };
-    desk.operated(&operator.0, "reload", &wish.detail("asked for", None), true);
+    let asked = if allow_weaker { "asked for, and allowed to be weaker" } else { "asked for" };
+    let may = !allow_weaker || operator.is_logged_in();
+    desk.operated(&operator.0, "reload", &wish.detail(asked, None), may);
+    if !may {
+        let text =
+            "only an operator with a token may allow a weaker config: this listener asks for none (`admin.auth`)";
+        return Err(Refused::new(StatusCode::FORBIDDEN, text));
+    }
     let (done, wait) = oneshot::channel();
     let busy = || Refused::new(StatusCode::SERVICE_UNAVAILABLE, "weir is busy or stops: try again");
-    levers.reload.try_send(done).map_err(|_| busy())?;
+    let strictness = if allow_weaker { Strictness::AllowWeaker } else { Strictness::NoWeaker };
+    levers.reload.try_send(ReloadRequest { strictness, done }).map_err(|_| busy())?;
     match tokio::time::timeout(PATIENCE, wait).await {
         Ok(Ok(())) => {}
         Ok(Err(_)) | Err(_) => return Err(busy()),

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use sha2::{Digest as _, Sha256};
 
-use super::super::raw::{RawAdmin, RawAdminToken, RawMetrics};
+use super::super::raw::{OrOff, RawAdmin, RawAdminToken, RawMetrics};
 use super::super::report::{Path, Problem, Report};
 use super::super::{AdminPlan, OperatorKey, Secret, is_local};
 use super::auth::api_keys::{digest_of, is_patterned, moment};
@@ -76,7 +76,7 @@ fn same_host(a: SocketAddr, b: SocketAddr) -> bool {
 }
 
 fn keys(raw: &RawAdmin, report: &mut Report) -> Vec<OperatorKey> {
-    let Some(auth) = &raw.auth else { return Vec::new() };
+    let Some(auth) = OrOff::section(raw.auth.as_ref()) else { return Vec::new() };
     let mut keys: Vec<OperatorKey> = Vec::new();
     if let Some(token) = &auth.token {
         match shared(token) {
@@ -144,7 +144,7 @@ fn one(raw: &RawAdminToken) -> Result<OperatorKey, (&'static str, &'static str)>
 }
 
 fn scope(raw: &RawAdmin, issuers: bool, report: &mut Report) -> Option<std::sync::Arc<str>> {
-    let oauth = raw.auth.as_ref()?.oauth.as_ref()?;
+    let oauth = OrOff::section(raw.auth.as_ref())?.oauth.as_ref()?;
     let path = Path::at("admin.auth.oauth");
     if !issuers && !report.blames(&Path::at("auth")) {
         let problem = Problem::error(path.clone(), "needs somebody who issues tokens");

@@ -10,8 +10,8 @@ use std::time::Duration;
 use weir_front::settings::OAuth;
 use weir_policy::settings::{CertificateName, Certificates, Settings};
 
-use super::super::raw::{Raw, RawAuth, RawSubject};
 use super::super::is_local;
+use super::super::raw::{Raw, RawAuth, RawSubject};
 use super::super::report::{Path, Problem, Report};
 
 /// Clocks that differ by more are broken, and tokens would live too long.
@@ -22,6 +22,7 @@ pub(super) fn check(raw: &Raw, front: &mut weir_front::Settings, report: &mut Re
     let section = raw.auth.as_ref();
     let path = Path::at("auth.mode");
     let mut settings = Settings::open();
+    says_something(section, report);
     match section.and_then(|auth| auth.mode.as_deref()).unwrap_or("none") {
         "none" => none(section, front, report),
         mode @ ("oauth" | "required") => {
@@ -39,6 +40,17 @@ pub(super) fn check(raw: &Raw, front: &mut weir_front::Settings, report: &mut Re
         front.oauth = Some(OAuth { base: settings.base.clone(), servers, scopes: HashMap::new() });
     }
     settings
+}
+
+/// A section without a mode stands for nothing: it may have lost it.
+fn says_something(section: Option<&RawAuth>, report: &mut Report) {
+    let Some(section) = section.filter(|_| !report.blames(&Path::at("auth"))) else { return };
+    let names_credentials = section.issuers.is_some() || section.api_keys.is_some() || section.mtls.is_some();
+    if section.mode.is_none() && section.allow_anyone.is_none() && !names_credentials {
+        let problem =
+            Problem::error(Path::at("auth.mode"), "is missing: `auth` does not say whether clients need credentials");
+        report.add(problem.hint("write mode: oauth, mode: required, or mode: none"));
+    }
 }
 
 /// Whether the file itself says that anyone may call.

@@ -7,7 +7,7 @@ use weir_core::endpoint::Mode;
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::upstream::Deadlines;
 
-use super::super::raw::{Ordered, RawEndpoint};
+use super::super::raw::{OrOff, Ordered, RawEndpoint};
 use super::super::report::{Path, Problem, Report};
 use super::Part;
 use super::rules::{self, Defaults};
@@ -33,7 +33,7 @@ pub(super) fn check(
                 .hint("leave it out for /mcp with all upstreams"),
         );
     }
-    let own = raw.0.iter().filter_map(|(_, raw)| raw.policy.as_ref());
+    let own = raw.0.iter().filter_map(|(_, raw)| OrOff::section(raw.policy.as_ref()));
     policy::read(own, &defaults.folder, &mut part.files);
     for (text, raw) in raw.0 {
         let path = Path::at("endpoints").key(&text);

@@ -7,7 +7,7 @@ use weir_core::Endpoint;
 use weir_core::endpoint::Mode;
 use weir_policy::rules::{Book, Complaint, Ruling, Sheet};
 
-use super::super::raw::{RawEndpoint, RawPolicy};
+use super::super::raw::{OrOff, RawEndpoint, RawPolicy};
 use super::super::report::{Path, Problem, Report, Severity};
 use super::super::{Config, files};
 use super::{Texts, toolsets};
@@ -26,16 +26,16 @@ fn text<'a>(file: &FilePath, texts: &'a mut Texts) -> &'a Result<String, Problem
 
 /// The rules of one `policy:`, whose files start at the folder and are read into the texts.
 pub(super) fn sheets(
-    raw: Option<&RawPolicy>,
+    raw: Option<&OrOff<RawPolicy>>,
     (folder, texts): (&FilePath, &mut Texts),
     path: &Path,
     report: &mut Report,
 ) -> Vec<Sheet> {
-    let Some(raw) = raw else { return Vec::new() };
+    let Some(raw) = OrOff::section(raw) else { return Vec::new() };
     let files = raw.files.as_deref().unwrap_or_default();
     if raw.inline.is_none() && files.is_empty() && !report.blames(path) {
         let problem = Problem::error(path.clone(), "has no rules, and without a rule nothing is allowed");
-        report.add(problem.hint("name `files`, write `inline` rules, or leave `policy` out to allow everything"));
+        report.add(problem.hint("name `files`, write `inline` rules, or write `policy: off` to allow everything"));
     }
     let mut sheets = Vec::new();
     for (n, name) in files.iter().enumerate() {

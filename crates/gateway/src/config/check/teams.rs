@@ -10,7 +10,7 @@ use weir_core::names::EndpointId;
 use weir_core::toolset::Pattern;
 
 use super::super::UpstreamPlan;
-use super::super::raw::{Ordered, RawConsent, RawEndpoint, RawOutbound, RawTeam, RawTeamFile};
+use super::super::raw::{OrOff, Ordered, RawConsent, RawEndpoint, RawOutbound, RawTeam, RawTeamFile};
 use super::super::report::{Path, Problem, Report};
 use super::mcp_servers::slug;
 use super::rules::Defaults;
@@ -248,7 +248,7 @@ fn shown(
         let path = path.key("tools").key("annotations");
         report.add(grant.refused(path, "is about what rules believe", "trust"));
     }
-    let files = endpoint.policy.iter().flat_map(|policy| policy.files.iter().flatten());
+    let files = OrOff::section(endpoint.policy.as_ref()).into_iter().flat_map(|policy| policy.files.iter().flatten());
     for (n, file) in files.enumerate() {
         opened(grant, file, (folder, path.key("policy").key("files").key(n)), report);
     }

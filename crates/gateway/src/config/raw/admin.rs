@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::super::Secret;
+use super::OrOff;
 
 /// The listener for operators.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -11,8 +12,9 @@ use super::super::Secret;
 pub(crate) struct RawAdmin {
     /// `address:port`, or `off`. Default `127.0.0.1:8081`. Any address that is not of this machine alone needs `auth`.
     pub(crate) listen: Option<String>,
-    /// Who may look and change. Absent: whoever reaches the listener, which then is on loopback.
-    pub(crate) auth: Option<RawAdminAuth>,
+    /// Who may look and change. Absent or `off`: whoever reaches the listener, which then is on loopback. A reload takes
+    /// operators' credentials away only where the file says `off`.
+    pub(crate) auth: Option<OrOff<RawAdminAuth>>,
     /// Who may read `/metrics`. Default `open`, as `/healthz` and `/readyz` always are.
     pub(crate) metrics: Option<RawMetrics>,
     /// Further names operators may use in `Host`, beside addresses and `localhost`: `name` or `name:port`.

@@ -10,10 +10,11 @@ use super::{Ordered, Time};
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawAuth {
-    /// `none` (the default): nobody is asked. `oauth`: a token of one of the `issuers`, or one of the other credentials
+    /// `none`: nobody is asked, as without `auth`. `oauth`: a token of one of the `issuers`, or one of the other credentials
     /// here. `required`: one of the credentials here, of whatever kind.
     pub(crate) mode: Option<String>,
-    /// Must be `true` where `mode: none` is to serve more than this machine: everybody who reaches the port may call every tool.
+    /// Must be `true` where `mode: none` is to serve more than this machine, and where a reload is to take credentials away:
+    /// everybody who reaches the port may call every tool.
     pub(crate) allow_anyone: Option<bool>,
     /// Whose tokens are good here.
     pub(crate) issuers: Option<Vec<RawIssuer>>,

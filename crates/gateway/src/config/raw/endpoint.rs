@@ -21,10 +21,10 @@ pub(crate) struct RawEndpoint {
     pub(crate) deadlines: Option<super::RawDeadlines>,
     /// Which tools it has, and how it shows them.
     pub(crate) tools: Option<super::RawToolset>,
-    /// Scopes everybody who comes here has to have.
+    /// Scopes everybody who comes here has to have. A reload takes all of them away only where the file says `[]`.
     pub(crate) scopes: Option<Vec<String>>,
-    /// Rules for this path, beside the common ones.
-    pub(crate) policy: Option<super::RawPolicy>,
+    /// Rules for this path, beside the common ones. A reload takes them away only where the file says `off`.
+    pub(crate) policy: Option<super::OrOff<super::RawPolicy>>,
 }
 
 /// How lists are cut into pages.
