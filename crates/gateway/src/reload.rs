@@ -87,7 +87,10 @@ impl<'a> Follower<'a> {
 
     /// Reads the files; where somebody `asked` for it, what they say is applied in any case.
     fn read(&mut self, weir: &Weir, asked: Option<Strictness>) {
-        let outcome = self.loader.load();
+        let outcome = match asked {
+            Some(Strictness::AllowWeaker) => self.loader.load_weaker(),
+            Some(Strictness::NoWeaker) | None => self.loader.load(),
+        };
         self.watch();
         let news = outcome.report != self.said;
         if news {
@@ -111,6 +114,9 @@ impl<'a> Follower<'a> {
                 }
             }
             Some(config) => self.apply(weir, config, asked.unwrap_or(Strictness::NoWeaker)),
+        }
+        if !self.refused {
+            weir.holds(&outcome.held);
         }
     }
 

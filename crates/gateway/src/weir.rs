@@ -17,8 +17,7 @@ use weir_core::telemetry::{instruments, unix_seconds};
 use weir_upstream::keeper::Keeper;
 
 use crate::admin::{Admin, Levers};
-use crate::audit::Heads;
-use crate::config::{Config, Loader, Report, Source, weakenings};
+use crate::config::{Config, Loader, Report, Source, Weakening, weakenings};
 use crate::handover::{Estate, Successor};
 use crate::memory::Watch;
 use crate::outbound;
@@ -174,6 +173,11 @@ impl Weir {
         refused(reasons);
         self.operated("config", "reload", &why, false);
         self.open.desk.refused(why);
+    }
+
+    /// Notes the protections that teams' files lost, which are kept back while everything else is in force.
+    pub(crate) fn holds(&self, lost: &[Weakening]) {
+        refused(&lost.iter().map(|lost| lost.protection.label()).collect::<Vec<_>>());
     }
 
     /// Notes that a config that was not taken is gone: the one in the files is the one in force.

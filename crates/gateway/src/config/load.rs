@@ -10,6 +10,7 @@ use super::files::{Fingerprint, files_in, folder_of, read};
 use super::raw::{RawMcpServer, RawTeamFile};
 use super::report::{Path, Problem, Report};
 use super::tree::{Node, Value};
+use super::weaker::{Weakening, team_weakenings};
 use super::{Config, SourceDigest, raw};
 
 /// Where the main config is.
@@ -33,6 +34,8 @@ pub struct Outcome {
     pub config: Option<Config>,
     /// What there is to say.
     pub report: Report,
+    /// The protections that teams' files lost: each of these files is kept back, and its last good version is in the config.
+    pub held: Vec<Weakening>,
 }
 
 /// Reads the config, again and again, and remembers the last good version of every team's file.
@@ -45,13 +48,26 @@ pub struct Loader<'a> {
     rules: Vec<PathBuf>,
     /// What the files said when they were read; `None`: they never were.
     read: Option<[u8; 32]>,
+    /// Whether a team's file that lost protections is taken all the same.
+    allows_weaker: bool,
+    /// The protections that teams' files lost, in the last load.
+    held: Vec<Weakening>,
 }
 
 impl<'a> Loader<'a> {
     /// Nothing is read yet.
     #[must_use]
     pub fn new(source: Source, environment: Environment<'a>) -> Self {
-        Self { source, environment, last_good: HashMap::new(), include: None, rules: Vec::new(), read: None }
+        Self {
+            source,
+            environment,
+            last_good: HashMap::new(),
+            include: None,
+            rules: Vec::new(),
+            read: None,
+            allows_weaker: false,
+            held: Vec::new(),
+        }
     }
 
     /// Another text from now on, where the config is no file.
@@ -109,10 +125,20 @@ impl<'a> Loader<'a> {
         }
     }
 
+    /// The same as [`Self::load`], and takes teams' files that lost protections.
+    pub fn load_weaker(&mut self) -> Outcome {
+        self.allows_weaker = true;
+        let outcome = self.load();
+        self.allows_weaker = false;
+        outcome
+    }
+
     /// Reads everything, each file once: what changes meanwhile makes it stale.
     pub fn load(&mut self) -> Outcome {
         let mut said = Fingerprint::default();
+        self.held.clear();
         let mut outcome = self.load_all(&mut said);
+        outcome.held = std::mem::take(&mut self.held);
         self.read = Some(said.digest());
         if let Some(config) = &mut outcome.config {
             config.source = SourceDigest(self.read);
@@ -129,7 +155,7 @@ impl<'a> Loader<'a> {
         let main = self.main(said).and_then(|text| document(&text)).map_err(|problem| report.add(problem));
         let Ok(mut tree) = main else {
             report.locate(&name, |_| 0);
-            return Outcome { config: None, report };
+            return Outcome { config: None, report, held: Vec::new() };
         };
         fill_in(&mut tree, &Path::root(), self.environment, &mut report);
         ignore_unknown(&mut tree, &mut report);
@@ -173,7 +199,7 @@ impl<'a> Loader<'a> {
         }
         report.locate(&name, |path| tree.line_of(path));
         report.append(teams);
-        Outcome { config: (!broken).then_some(main.config), report }
+        Outcome { config: (!broken).then_some(main.config), report, held: Vec::new() }
     }
 
     /// Adds every team's file; one that is bad adds its last good version, or nothing.
@@ -193,16 +219,20 @@ impl<'a> Loader<'a> {
                     None
                 }
             };
+            let before = self
+                .last_good
+                .get(&file)
+                .filter(|before| text.as_ref().is_ok_and(|now| now != *before) || part.is_none());
+            let before = before
+                .and_then(|text| self.team(TeamFile { text, grant: &grant }, main, &standing, &mut Report::default()));
+            let part = part.filter(|part| !self.holds(before.as_ref(), part, &mut own));
             let part = if let (Some(part), Ok(text)) = (part, text) {
                 self.last_good.insert(file.clone(), text);
                 own.locate(&file.display().to_string(), |_| 0);
                 part
             } else {
                 own.locate(&file.display().to_string(), |_| 0);
-                let before = self.last_good.get(&file).cloned();
-                let kept = before.and_then(|text| {
-                    self.team(TeamFile { text: &text, grant: &grant }, main, &standing, &mut Report::default())
-                });
+                let kept = before;
                 let note = if kept.is_some() { "its last good version stays" } else { "it is left out" };
                 let mut problem = Problem::warning(Path::root(), format!("this file has errors: {note}"));
                 problem.file = file.display().to_string();
@@ -222,6 +252,18 @@ impl<'a> Loader<'a> {
                 main.files.entry(file).or_insert(text);
             }
         }
+    }
+
+    /// Whether a team's file is kept back, because it lost protections that its last good version has.
+    fn holds(&mut self, before: Option<&Part>, now: &Part, own: &mut Report) -> bool {
+        let lost =
+            before.filter(|_| !self.allows_weaker).map(|before| team_weakenings(before, now)).unwrap_or_default();
+        for lost in &lost {
+            own.add(Problem::error(lost.path.clone(), lost.message.clone()).hint(lost.hint.clone()));
+        }
+        let is_held = !lost.is_empty();
+        self.held.extend(lost);
+        is_held
     }
 
     /// A team's part; `None` where its file has errors.

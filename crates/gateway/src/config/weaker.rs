@@ -5,9 +5,11 @@
 
 use std::fmt;
 
+use weir_core::Endpoint;
 use weir_core::names::EndpointId;
-use weir_policy::rules::Sheet;
+use weir_policy::rules::{Book, Sheet};
 
+use super::check::Part;
 use super::report::Path;
 use super::{AdminPlan, AuditPlan, Config, UpstreamPlan};
 
@@ -82,10 +84,18 @@ pub fn weakenings(old: &Config, new: &Config) -> Vec<Weakening> {
     all.extend(credentials(old, new));
     all.extend(operators(old, new));
     all.extend(endpoints(old, new));
-    all.extend(policy(old, new));
-    all.extend(scopes(old, new));
+    all.extend(rules(old.rules.common(), new.rules.common(), &Path::at("policy"), "all endpoints"));
+    all.extend(Served::by(old).weakenings(&Served::by(new)));
     all.extend(rates(old, new));
     all.extend(audit(old, new));
+    all.retain(|lost| !new.waivers.gives_up(&lost.path));
+    all
+}
+
+/// The same for two versions of a team's file.
+pub(super) fn team_weakenings(old: &Part, new: &Part) -> Vec<Weakening> {
+    let [before, after] = [old, new].map(|part| Book::new(Vec::new(), part.rulings.clone()));
+    let mut all = Served::of(old, &before).weakenings(&Served::of(new, &after));
     all.retain(|lost| !new.waivers.gives_up(&lost.path));
     all
 }
@@ -123,15 +133,33 @@ fn endpoints(old: &Config, new: &Config) -> Option<Weakening> {
     Some(Weakening::new(Protection::Endpoints, Path::at("endpoints"), message, "name the endpoints"))
 }
 
-fn policy(old: &Config, new: &Config) -> Vec<Weakening> {
-    let mut all = Vec::new();
-    let root = Path::at("policy");
-    all.extend(rules(old.rules.common(), new.rules.common(), &root, "all endpoints"));
-    for endpoint in &new.endpoints {
-        let (id, path) = (&endpoint.id, Path::at("endpoints").key(&endpoint.id).key("policy"));
-        all.extend(rules(old.rules.own(id), new.rules.own(id), &path, id.as_str()));
+/// What a config or a team's file serves, and the rules for it.
+#[derive(Clone, Copy)]
+struct Served<'a> {
+    upstreams: &'a [UpstreamPlan],
+    endpoints: &'a [Endpoint],
+    rules: &'a Book,
+}
+
+impl<'a> Served<'a> {
+    fn by(config: &'a Config) -> Self {
+        Self { upstreams: &config.upstreams, endpoints: &config.endpoints, rules: &config.rules }
     }
-    all
+
+    fn of(part: &'a Part, rules: &'a Book) -> Self {
+        Self { upstreams: &part.upstreams, endpoints: &part.endpoints, rules }
+    }
+
+    /// The rules and scopes of single endpoints and tools that the `new` version lost.
+    fn weakenings(&self, new: &Self) -> Vec<Weakening> {
+        let mut all = Vec::new();
+        for endpoint in new.endpoints {
+            let (id, path) = (&endpoint.id, Path::at("endpoints").key(&endpoint.id).key("policy"));
+            all.extend(rules(self.rules.own(id), new.rules.own(id), &path, id.as_str()));
+        }
+        all.extend(scopes(self, new));
+        all
+    }
 }
 
 /// What became of the texts with rules of one `policy`.
@@ -151,12 +179,12 @@ fn rules(old: &[Sheet], new: &[Sheet], path: &Path, of: &str) -> Vec<Weakening> 
     cut.collect()
 }
 
-fn scopes(old: &Config, new: &Config) -> Vec<Weakening> {
+fn scopes(old: &Served<'_>, new: &Served<'_>) -> Vec<Weakening> {
     let mut all = Vec::new();
     let lost = |path: Path, of: &dyn fmt::Display, wanted: &str| {
         Weakening::new(Protection::Scopes, path, format!("the scopes of {of} would be gone"), wanted)
     };
-    for endpoint in &new.endpoints {
+    for endpoint in new.endpoints {
         let path = Path::at("endpoints").key(&endpoint.id);
         if !old.rules.scopes(&endpoint.id).is_empty() && new.rules.scopes(&endpoint.id).is_empty() {
             all.push(lost(path.key("scopes"), &endpoint.id, "write scopes: []"));
@@ -176,8 +204,8 @@ fn scopes(old: &Config, new: &Config) -> Vec<Weakening> {
     all
 }
 
-fn has_tool_scopes(config: &Config, id: &EndpointId) -> bool {
-    let mut sets = config.endpoints.iter().filter(|endpoint| endpoint.id == *id).filter_map(|it| it.tools.as_ref());
+fn has_tool_scopes(served: &Served<'_>, id: &EndpointId) -> bool {
+    let mut sets = served.endpoints.iter().filter(|endpoint| endpoint.id == *id).filter_map(|it| it.tools.as_ref());
     sets.any(|tools| !tools.scopes.is_empty())
 }
 

@@ -21,7 +21,7 @@ fn g01_g05_a_file_that_says_nothing_is_no_config() {
 #[test]
 fn an_empty_file_of_a_team_keeps_its_last_good_version() {
     let folder = Folder::new("empty-team");
-    let main = folder.write("weir.yaml", "include: teams\n");
+    let main = folder.write("weir.yaml", "include: teams\nteams: { a: { hosts: [a], paths: [/mcp/a*] } }\n");
     folder.write("teams/a.yaml", "upstreams: { a: { url: \"http://a/mcp\" } }\n");
     let mut loader = Loader::new(Source::File(main), &environment);
     assert_eq!(loader.load().config.unwrap().upstreams.len(), 1);

@@ -49,6 +49,38 @@ fn a_bad_team_file_keeps_its_last_good_version_only() {
 }
 
 #[test]
+fn g01_a_team_file_that_lost_its_scopes_or_rules_keeps_its_last_good_version_only() {
+    let folder = Folder::new("weaker-teams");
+    let main = folder.write("weir.yaml", MAIN);
+    let serving = |more: &str| format!("{}endpoints: {{ /a: {{ upstream: a{more} }} }}\n", team("a"));
+    let guarded = ", scopes: [x], policy: { inline: \"permit(principal, action, resource);\" }";
+    folder.write("teams/a.yaml", &serving(guarded));
+    folder.write("teams/b.yaml", &team("b"));
+    let mut loader = Loader::new(Source::File(main), &environment);
+    let scopes = |outcome: &Outcome| {
+        let config = outcome.config.as_ref().unwrap();
+        config.rules.scopes(&weir_core::EndpointId::new("/a")).len()
+    };
+    assert_eq!(scopes(&loader.load()), 1);
+    folder.write("teams/a.yaml", &serving(""));
+    folder.write("teams/b.yaml", &team("b2"));
+    let outcome = loader.load();
+    assert_eq!((scopes(&outcome), ids(&outcome)), (1, ["own", "a", "b2"].map(str::to_owned).to_vec()));
+    let lost: Vec<_> = outcome.held.iter().map(|lost| lost.path.to_string()).collect();
+    assert_eq!(lost, ["endpoints./a.policy", "endpoints./a.scopes"]);
+    let report = outcome.report.to_string();
+    assert!(report.contains("teams/a.yaml: error: endpoints./a.scopes") && report.contains("stays"), "{report}");
+    // An operator takes it once, and a team gives it up by name.
+    let outcome = loader.load_weaker();
+    assert_eq!((scopes(&outcome), outcome.held.len()), (0, 0));
+    folder.write("teams/a.yaml", &serving(guarded));
+    assert_eq!(scopes(&loader.load()), 1);
+    folder.write("teams/a.yaml", &serving(", scopes: [], policy: off"));
+    let outcome = loader.load();
+    assert_eq!((scopes(&outcome), outcome.held.len()), (0, 0));
+}
+
+#[test]
 fn only_the_configs_own_files_make_it_stale() {
     let folder = Folder::new("stale");
     let rules = |who: &str| format!("permit(principal in Group::\"{who}\", action, resource);");
