@@ -4,6 +4,7 @@
 //! `cargo xtask hostile` runs this module against the release build, ignored tests included; `cargo xtask test` runs the
 //! tests that are not ignored. Each submodule is one kind of attacker; what several need stands in `weir-testkit`.
 
+mod answers;
 mod children;
 mod config;
 mod flow;

@@ -251,3 +251,90 @@ impl std::fmt::Debug for Collector {
         f.debug_struct("Collector").field("stage", &stage).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use weir_wire::Revision;
+
+    use super::*;
+
+    const BOUND: Bound = Bound { most: 8 << 20, hold: 256 << 10 };
+
+    fn release(revision: Revision, is_own: bool) -> Release {
+        Release { id: 7, tongue: Tongue::new(revision), is_own, whole: false }
+    }
+
+    /// What comes of a message in pieces of 16 KiB: the kinds of parts in their order, or the error.
+    fn collected(release: Option<Release>, message: &str) -> Result<String, AnswerError> {
+        let (mut collector, mut parts) = (Collector::new(BOUND), VecDeque::new());
+        if let Some(release) = release {
+            collector.release(release);
+        }
+        for piece in message.as_bytes().chunks(16 << 10) {
+            collector.feed(Bytes::copy_from_slice(piece), &mut parts)?;
+        }
+        collector.finish(&mut parts)?;
+        let mut kinds: Vec<&str> = parts
+            .iter()
+            .map(|part| match part {
+                Part::Message(_) => "message",
+                Part::Large => "large",
+                Part::Result(_) => "result",
+                Part::LargeEnd(_) => "end",
+                Part::Held(_) => "held",
+                Part::Foreign => "foreign",
+                Part::Mark { .. } => "mark",
+            })
+            .collect();
+        kinds.dedup();
+        Ok(kinds.join(" "))
+    }
+
+    fn message(id: u64, id_first: bool, size: usize) -> String {
+        let result = format!(r#""result":{{"text":"{}","resultType":"complete"}}"#, "x".repeat(size));
+        if id_first {
+            format!(r#"{{"jsonrpc":"2.0","id":{id},{result}}}"#)
+        } else {
+            format!(r#"{{"jsonrpc":"2.0",{result},"id":{id}}}"#)
+        }
+    }
+
+    #[test]
+    fn on_other_streams_than_the_answer_to_its_post_nothing_goes_on_before_the_id() {
+        const LEGACY: Revision = Revision::NEWEST_LEGACY;
+        const STREAMED: &str = "large result end";
+        let (some, much) = (128 << 10, 1 << 20);
+        for (revision, is_own, id_first, size, expected) in [
+            (LEGACY, true, true, some, Some(STREAMED)),
+            (LEGACY, false, true, some, Some(STREAMED)),
+            (LEGACY, true, false, some, Some(STREAMED)),
+            (LEGACY, false, false, some, Some(STREAMED)),
+            (LEGACY, true, false, much, Some(STREAMED)),
+            (LEGACY, false, false, much, None),
+            (LEGACY, false, true, much, Some(STREAMED)),
+            (Revision::MODERN, true, true, some, Some(STREAMED)),
+            (Revision::MODERN, true, true, much, Some(STREAMED)),
+            (Revision::MODERN, false, true, much, Some(STREAMED)),
+            (Revision::MODERN, false, false, much, None),
+        ] {
+            let seen = collected(Some(release(revision, is_own)), &message(7, id_first, size));
+            let case = format!("{revision:?} {is_own} {id_first} {size}");
+            match seen {
+                Ok(seen) => assert_eq!(Some(&*seen), expected, "{case}"),
+                Err(AnswerError::TooLarge(most)) => assert_eq!((most, expected), (BOUND.hold, None), "{case}"),
+                Err(error) => panic!("{case}: {error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn anothers_large_answer_is_read_over_or_ends_what_has_begun() {
+        let own = release(Revision::MODERN, true);
+        assert_eq!(collected(Some(own), &message(8, true, 1 << 20)).unwrap(), "foreign");
+        let late = collected(Some(own), &message(8, false, 1 << 20));
+        assert!(matches!(late, Err(AnswerError::Foreign)), "{late:?}");
+        let nobodys = collected(None, &message(8, true, 1 << 20));
+        assert!(matches!(nobodys, Err(AnswerError::TooLarge(_))), "{nobodys:?}");
+    }
+}
