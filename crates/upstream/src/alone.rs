@@ -1,7 +1,7 @@
 //! What a server says to the client of a session outside of all its calls, and what that client answers: on its own standing
 //! stream, where it has one. For a session of no client's own nobody is asked (SEP-2260).
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -21,9 +21,33 @@ use crate::site::Site;
 pub(crate) struct Client {
     pub(crate) site: Arc<Site>,
     /// The client whose own session it is; calls of several clients of one principal may run in a session of none.
-    pub(crate) session: Option<SessionKey>,
+    pub(crate) session: ClientSession,
     /// What its server was told that it can be asked.
     pub(crate) class: CapabilityClass,
+}
+
+/// The session of the client that a server may speak to outside of its calls. Of a child that several sessions of one principal
+/// share it is that of the last call.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClientSession(Arc<Mutex<Option<SessionKey>>>);
+
+impl ClientSession {
+    pub(crate) fn new(session: Option<SessionKey>) -> Self {
+        Self(Arc::new(Mutex::new(session)))
+    }
+
+    pub(crate) fn get(&self) -> Option<SessionKey> {
+        *self.lock()
+    }
+
+    /// Sets another one; gives the one before.
+    pub(crate) fn set(&self, session: Option<SessionKey>) -> Option<SessionKey> {
+        std::mem::replace(&mut *self.lock(), session)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<SessionKey>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What the server asked the client itself.
@@ -86,7 +110,7 @@ impl Alone {
     }
 
     fn asked(&mut self, request: &Request) -> Option<Bytes> {
-        let Some(session) = self.client.session else { return Some(hop::answer_alone(request)) };
+        let Some(session) = self.client.session.get() else { return Some(hop::answer_alone(request)) };
         let lifted = match hop::asked(self.client.class, request) {
             Heard::Ask(lifted) => lifted,
             Heard::Reply(answer) => return Some(answer),
@@ -106,7 +130,7 @@ impl Alone {
 
     /// What a URL asked for is done, maybe long after the call that asked.
     fn visited(&self, params: &[u8]) {
-        let Some(session) = self.client.session else { return };
+        let Some(session) = self.client.session.get() else { return };
         let name = scan::find(params, "elicitationId").and_then(|range| scan::string(&params[range]));
         if let Some(name) = name.filter(|_| self.client.class.has(CapabilityClass::ELICITATION_URL)) {
             let ring = Ring::Visited(self.client.site.id.clone(), (*name).into());

@@ -70,7 +70,8 @@ pub struct StdioSettings {
     pub env: Vec<(String, SecretText)>,
     /// Where it runs; weir's own directory where not given.
     pub cwd: Option<PathBuf>,
-    /// How many processes may run at once where each principal has its own.
+    /// How many processes may run at once where each principal has its own. One more is refused as busy, unless one was idle for
+    /// [`Bounds::session_idle`].
     pub max_processes: usize,
     /// How long it may take until it has answered the first message. Package runners download on their first start.
     pub start: Duration,
@@ -95,7 +96,7 @@ pub enum Protocol {
 pub enum Sharing {
     /// Everybody: the operator says that nothing of one client shows to another.
     Shared,
-    /// One for each principal, and over HTTP for each session of a legacy client.
+    /// One for each principal and class of what it can be asked, and over HTTP for each session of a legacy client.
     Principal,
 }
 
@@ -146,11 +147,15 @@ impl Settings {
             args,
             env: Vec::new(),
             cwd: None,
-            max_processes: 8,
+            max_processes: Self::MOST_PROCESSES,
             start: Duration::from_secs(60),
         };
         Self::with(id, Transport::Stdio(stdio), Sharing::Shared)
     }
+
+    /// Processes of one server at once where nothing else is said: one each for as many callers as come in five minutes to a
+    /// machine that starts its servers itself.
+    pub const MOST_PROCESSES: usize = 64;
 
     fn with(id: UpstreamId, transport: Transport, session: Sharing) -> Self {
         Self {

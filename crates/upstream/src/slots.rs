@@ -1,5 +1,5 @@
 //! Places for what is opened on need and shared by key: sessions and child processes. Bounded; the one unused longest
-//! makes room.
+//! makes room, if it was unused for long enough.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,6 +15,8 @@ use crate::pace::Pace;
 pub(crate) struct Slots<K, T> {
     map: RwLock<HashMap<K, Arc<Slot<T>>>>,
     most: usize,
+    /// Milliseconds for which a place must be unused before it makes room.
+    idle: u64,
 }
 
 /// One place: what is good now, and the lock under which it is opened.
@@ -24,19 +26,19 @@ pub(crate) struct Slot<T> {
     pub(crate) opening: tokio::sync::Mutex<()>,
     /// How soon another one is opened here, where the ones before ended early.
     pub(crate) pace: Mutex<Pace>,
-    used: AtomicU64,
+    used: Arc<AtomicU64>,
 }
 
 /// A place, and what had to go for it.
 pub(crate) type Place<T> = (Arc<Slot<T>>, Option<Arc<T>>);
 
 impl<K: Eq + Hash + Clone, T> Slots<K, T> {
-    /// At most `most` places.
-    pub(crate) fn new(most: usize) -> Self {
-        Self { map: RwLock::default(), most: most.max(1) }
+    /// At most `most` places. One makes room for another after it was unused for so many milliseconds.
+    pub(crate) fn new(most: usize, idle: u64) -> Self {
+        Self { map: RwLock::default(), most: most.max(1), idle }
     }
 
-    /// The place of `key`, and what had to go for it. `None` where every place is in use.
+    /// The place of `key`, and what had to go for it. `None` where every place is in use, or was so a short while ago.
     pub(crate) fn slot(&self, key: &K, now: u64) -> Option<Place<T>> {
         if let Some(slot) = self.read().get(key) {
             slot.used.store(now, Ordering::Relaxed);
@@ -45,7 +47,10 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         let mut gone = None;
         if map.len() >= self.most && !map.contains_key(key) {
-            let oldest = map.iter().filter(|(_, slot)| slot.is_unused()).min_by_key(|(_, slot)| slot.last_use());
+            let before = now.saturating_sub(self.idle);
+            let unused =
+                map.iter().filter(|(_, slot)| slot.is_unused() && (self.idle == 0 || slot.last_use() <= before));
+            let oldest = unused.min_by_key(|(_, slot)| slot.last_use());
             let oldest = oldest.map(|(key, _)| key.clone())?;
             gone = map.remove(&oldest).and_then(|slot| slot.current.swap(None));
         }
@@ -96,7 +101,7 @@ impl<T> Default for Slot<T> {
             current: ArcSwapOption::empty(),
             opening: tokio::sync::Mutex::default(),
             pace: Mutex::default(),
-            used: AtomicU64::new(0),
+            used: Arc::default(),
         }
     }
 }
@@ -108,6 +113,11 @@ impl<T> Slot<T> {
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, gone)) {
             self.current.compare_and_swap(&*current, None);
         }
+    }
+
+    /// Where whoever uses what is in the place notes when, in milliseconds of the clock that [`Slots::slot`] is given.
+    pub(crate) fn last_used(&self) -> Arc<AtomicU64> {
+        self.used.clone()
     }
 
     /// True if nobody but the map holds the place or what is in it.
@@ -129,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_unused_place_of_longest_ago_makes_room_and_a_used_one_never() {
-        let slots: Slots<u8, String> = Slots::new(2);
+        let slots: Slots<u8, String> = Slots::new(2, 0);
         for key in [1, 2] {
             let (slot, gone) = slots.slot(&key, u64::from(key)).unwrap();
             slot.current.store(Some(Arc::new(key.to_string())));
@@ -143,6 +153,19 @@ mod tests {
         assert_eq!(slots.slot(&4, 4).unwrap().1.as_deref().map(String::as_str), Some("1"));
         assert_eq!(slots.take_unused(3).len(), 0, "3 held nothing, 4 is newer");
         assert_eq!(slots.len(), 0);
+    }
+
+    #[test]
+    fn a_place_that_was_used_a_short_while_ago_makes_no_room() {
+        let slots: Slots<u8, u8> = Slots::new(1, 50);
+        let slot = slots.slot(&1, 100).unwrap().0;
+        slot.current.store(Some(Arc::new(1)));
+        let used = slot.last_used();
+        drop(slot);
+        assert!(slots.slot(&2, 149).is_none());
+        used.store(120, Ordering::Relaxed);
+        assert!(slots.slot(&2, 169).is_none(), "it was used until then");
+        assert_eq!(slots.slot(&2, 170).unwrap().1.as_deref(), Some(&1));
     }
 
     #[test]

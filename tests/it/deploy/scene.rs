@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::{Cursors, Gate, Tool};
-use weir_testkit::{Behaviour, Idp, Mockup, RawClient, Signer};
+use weir_testkit::{Behaviour, Idp, MockStdio, Mockup, RawClient, Signer};
 use weir_wire::Revision;
 
 use crate::auth::{api_key, bearer};
@@ -72,6 +72,9 @@ impl Scene {
         let modern = self.client("/mcp");
         let legacy =
             bearer(&self.weir.url("/mcp"), &self.key).legacy(Revision::NEWEST_LEGACY).initialize().await.unwrap();
+        // One that can be asked has a process of its own, where there is room for one.
+        let asked = bearer(&self.weir.url("/mcp"), &self.key).legacy(Revision::NEWEST_LEGACY);
+        let (asked, _) = asked.initialize_with(json!({ "elicitation": {} })).await.unwrap();
         // Whoever listens, as clients do.
         let _open =
             (legacy.get_stream().await.unwrap(), modern.listen(json!({ "toolsListChanged": true })).await.unwrap());
@@ -87,6 +90,10 @@ impl Scene {
                 9 => drop(modern.ask("tools/list", json!({})).await),
                 13 => call(&modern, "nobody__knows").await,
                 15 => call(&modern, "wiki__page").await,
+                17 => {
+                    call(&modern, "robots__echo").await;
+                    call(&asked, "robots__echo").await;
+                }
                 _ => {}
             }
             if round % 100 == 17 {
@@ -106,9 +113,14 @@ impl Scene {
         self.stop_one().await;
         self.change_a_tool();
         self.stop_the_issuer();
-        // A good change of the config, with a server whose list never ends, and then a bad one.
+        // A good change of the config, with a server whose list never ends and one that has a process for one caller, and then a
+        // bad one.
         let mut with_mirror = self.config();
         with_mirror["upstreams"]["mirror"] = json!({ "url": self.mirror.url() });
+        let (command, args) = MockStdio::legacy(Revision::NEWEST_LEGACY).command();
+        with_mirror["upstreams"]["robots"] = json!({
+            "command": command, "args": args, "session": "principal", "limits": { "max_processes": 1 },
+        });
         self.weir.rewrite(with_mirror);
         until("the reload", || (self.weir.metric("weir_config_reloads_total", &["ok"]) >= 1.0).then_some(()));
         self.write_a_bad_config();

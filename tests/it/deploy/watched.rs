@@ -30,6 +30,7 @@ fn expected(scene: &Scene, [sick, waiting]: [&Weir; 2]) -> Vec<(&'static str, &'
         ("WeirCatalogIncomplete", "upstream", "mirror".to_owned()),
         ("WeirToolDefinitionsChanged", "upstream", "deploys".to_owned()),
         ("WeirCallsQueueing", "upstream", "batch".to_owned()),
+        ("WeirProcessesExhausted", "upstream", "robots".to_owned()),
         ("WeirClientFlooding", "limit", format!("tool:{LIMITED}")),
         ("WeirAuthFailures", "reason", "signature".to_owned()),
         ("WeirIssuerKeysUnavailable", "issuer", scene.idp.issuer()),

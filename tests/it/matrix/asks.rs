@@ -14,7 +14,7 @@ pub struct Asking {
     pub mockup: Mockup,
     pub client: Revision,
     pub upstream: Revision,
-    transport: Transport,
+    pub transport: Transport,
 }
 
 /// Everything a client can be asked.

@@ -1,7 +1,8 @@
-//! A server that weir starts itself: one child process for everybody, or one for each principal.
+//! A server that weir starts itself: one child process for everybody, or one for each principal and class of what can be asked.
 //!
 //! Started with the first call or watch, restarted on need with backoff, ended when unused or retired.
 
+mod asking_turn;
 mod child;
 mod environment;
 mod greet;
@@ -13,19 +14,19 @@ mod updates;
 mod watching;
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use weir_core::call::AsTask;
 use weir_core::principal::Principal;
 use weir_core::reply::Reply;
+use weir_core::telemetry::instruments;
 use weir_core::upstream::{Deadlines, Outbound, Rings, SessionNews, Updates, Watch};
 use weir_core::{Call, CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::hop::{Proof, Tongue};
-use weir_era::lower;
+use weir_era::{asks, lower};
 use weir_wire::LogLevel;
 use weir_wire::method::Method;
 
@@ -36,6 +37,7 @@ use crate::settings::{Protocol, Sharing, StdioSettings};
 use crate::site::Site;
 use crate::slots::{Slot, Slots};
 use crate::streamable::Http;
+use asking_turn::{AskingPermit, AskingTurn};
 use child::Child;
 use greet::{Clients, Greeted, Rude, greet};
 use updates::StdioUpdates;
@@ -66,17 +68,20 @@ struct Key {
     principal: Option<Principal>,
     /// What its clients can be asked. Of a child that everybody shares, nothing.
     class: CapabilityClass,
-    /// The client's session, where that can be asked.
+    /// The client's session, where that can be asked, towards a server behind a URL. A child process is no client's own.
     session: Option<SessionKey>,
-    /// One that asks takes one call at a time: a second call at the same time has a second child.
+    /// One that may be asking takes calls of one client at a time: another's call at the same time has a second child.
     nth: u8,
 }
 
 impl Key {
     const SHARED: Self = Self { principal: None, class: CapabilityClass::BASE, session: None, nth: 0 };
+    const NOBODYS: Clients = Clients { class: CapabilityClass::BASE, session: None };
 
-    fn clients(&self) -> Clients {
-        Clients { class: self.class, session: self.session }
+    /// The clients behind the call that a child is started for.
+    fn clients(&self, outbound: &Outbound) -> Clients {
+        let session = outbound.call.session.filter(|_| self.class != CapabilityClass::BASE);
+        Clients { class: self.class, session }
     }
 }
 
@@ -110,6 +115,29 @@ impl Origin {
         }
     }
 
+    /// How long one must be unused before it is ended for another one, in milliseconds.
+    fn idle(&self, site: &Site) -> u64 {
+        match self {
+            // A start is dear, and what the process remembers is lost with it.
+            Self::Process(..) => u64::try_from(site.bounds.session_idle.as_millis()).unwrap_or(u64::MAX),
+            Self::Line(_) => 0,
+        }
+    }
+
+    /// The failure of a call for which there is no place.
+    fn no_place(&self, site: &Site) -> Failure {
+        let text = match self {
+            Self::Process(..) => {
+                instruments().upstream_processes_refused.add(1, &[site.label()]);
+                "The upstream runs as many processes as `limits.max_processes` in its config lets it: try again later"
+            }
+            Self::Line(_) => {
+                "The upstream has as many sessions as `limits.sessions` in its config lets it: try again later"
+            }
+        };
+        site.fail(FailureKind::Busy, text)
+    }
+
     /// How long one may take until it has answered the first message.
     fn patience(&self) -> Duration {
         match self {
@@ -127,8 +155,12 @@ pub(crate) struct Running {
     since: Instant,
     /// What it was told that its clients can be asked.
     class: CapabilityClass,
+    /// Whether it was told that it will hear of changes of its client's roots.
+    declares_roots_changes: bool,
     /// Taken by a call where the child can ask and does not say which call it asks for.
-    turn: Arc<Semaphore>,
+    turn: Arc<AskingTurn>,
+    /// When it was used last, in milliseconds of the site's clock.
+    used: Arc<AtomicU64>,
     /// The least severe level the server was asked for.
     level: tokio::sync::Mutex<Option<LogLevel>>,
 }
@@ -140,13 +172,14 @@ impl StdioServer {
             // One more, for the watch: it belongs to no principal.
             Sharing::Shared | Sharing::Principal => origin.most(&site).saturating_add(1),
         };
+        let idle = origin.idle(&site);
         Self {
             site,
             origin,
             protocol,
             sharing,
-            slots: Arc::new(Slots::new(most)),
-            watched: Arc::new(Slots::new(MOST_WATCHED)),
+            slots: Arc::new(Slots::new(most, idle)),
+            watched: Arc::new(Slots::new(MOST_WATCHED, idle)),
             pace: Mutex::default(),
             known: Mutex::default(),
             swept: AtomicBool::new(false),
@@ -156,12 +189,12 @@ impl StdioServer {
     /// Makes one attempt at a call.
     pub(crate) async fn call(&self, outbound: &Outbound) -> Result<Reply, Refusal> {
         let key = self.key(outbound);
-        let (running, turn) =
-            if key.class == CapabilityClass::BASE || key.session.is_some() || is_of_task(&outbound.call) {
-                (self.running(&self.slots, &key, key.clients()).await?, None)
-            } else {
-                self.in_turn(key).await?
-            };
+        let may_be_asked = key.class != CapabilityClass::BASE && asks::may_have_questions(outbound.call.method);
+        let (running, turn) = if !may_be_asked || key.session.is_some() || is_of_task(&outbound.call) {
+            (self.running(&self.slots, &key, key.clients(outbound)).await?, None)
+        } else {
+            self.in_turn(key, outbound).await?
+        };
         talk::call(&self.site, (running, turn), outbound).await
     }
 
@@ -171,7 +204,10 @@ impl StdioServer {
         match self.sharing {
             Sharing::Shared if class == CapabilityClass::BASE => Key::SHARED,
             Sharing::Shared | Sharing::Principal => {
-                let session = outbound.call.session.filter(|_| class != CapabilityClass::BASE);
+                let session = match &self.origin {
+                    Origin::Process(..) => None,
+                    Origin::Line(_) => outbound.call.session.filter(|_| class != CapabilityClass::BASE),
+                };
                 Key { principal: Some(outbound.principal.clone()), class, session, nth: 0 }
             }
         }
@@ -189,11 +225,15 @@ impl StdioServer {
 
     /// A child whose turn it is, with the turn: the first that has nothing to do, one more where there may be one, else the
     /// first to be free.
-    async fn in_turn(&self, mut key: Key) -> Result<(Arc<Running>, Option<OwnedSemaphorePermit>), Refusal> {
-        let mut first = None;
+    async fn in_turn(
+        &self,
+        mut key: Key,
+        outbound: &Outbound,
+    ) -> Result<(Arc<Running>, Option<AskingPermit>), Refusal> {
+        let (mut first, session) = (None, outbound.call.session);
         for nth in 0..MOST_AT_ONCE {
             key.nth = nth;
-            let running = match self.running(&self.slots, &key, key.clients()).await {
+            let running = match self.running(&self.slots, &key, key.clients(outbound)).await {
                 Err(refusal) if first.is_none() => return Err(refusal),
                 Err(_) => break,
                 Ok(running) => running,
@@ -201,21 +241,21 @@ impl StdioServer {
             if running.greeted.tongue.revision().is_modern() {
                 return Ok((running, None));
             }
-            if let Ok(turn) = running.turn.clone().try_acquire_owned() {
+            if let Some(turn) = running.turn.try_take(session) {
                 return Ok((running, Some(turn)));
             }
             first.get_or_insert(running);
         }
         let Some(running) = first else { return Err(Failure::internal("a child was not looked for").into()) };
-        let turn = running.turn.clone().acquire_owned().await.ok();
-        Ok((running, turn))
+        let turn = running.turn.take(session).await;
+        Ok((running, Some(turn)))
     }
 
     /// Opens a watch: on the child that everybody shares, or on one that belongs to nobody.
     pub(crate) async fn watch(&self, class: CapabilityClass) -> Result<Box<dyn Watch>, Refusal> {
         let told = class.cut(self.told());
         let running = if told == CapabilityClass::BASE {
-            self.running(&self.slots, &Key::SHARED, Key::SHARED.clients()).await?
+            self.running(&self.slots, &Key::SHARED, Key::NOBODYS).await?
         } else {
             self.running(&self.watched, &told, Clients { class: told, session: None }).await?
         };
@@ -225,14 +265,14 @@ impl StdioServer {
 
     /// Opens a line for updates of single resources, on the same child as a watch.
     pub(crate) async fn updates(&self) -> Result<Box<dyn Updates>, Refusal> {
-        let running = self.running(&self.slots, &Key::SHARED, Key::SHARED.clients()).await?;
+        let running = self.running(&self.slots, &Key::SHARED, Key::NOBODYS).await?;
         Ok(Box::new(StdioUpdates::open(self.site.clone(), running)?))
     }
 
     /// Has a child tell of a task: that in which it is asked after. `None` where it does not.
     pub(crate) async fn follow(&self, outbound: &Outbound) -> Option<Rings> {
         let key = self.key(outbound);
-        let running = self.running(&self.slots, &key, key.clients()).await.ok()?;
+        let running = self.running(&self.slots, &key, key.clients(outbound)).await.ok()?;
         updates::follow(&self.site, running, outbound).await
     }
 
@@ -257,12 +297,21 @@ impl StdioServer {
     /// Something happened to sessions of clients: the children that are their own hear of that.
     pub(crate) fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
         let is_its_own = |key: &Key| key.session.is_some_and(|session| sessions.contains(&session));
+        let speaks_to = |running: &Running| running.child.pipe.client.get().is_some_and(|own| sessions.contains(&own));
         match news {
             // Dropping a child ends its process.
-            SessionNews::Ended => drop(self.slots.take_where(is_its_own)),
+            SessionNews::Ended => {
+                drop(self.slots.take_where(is_its_own));
+                let over = self.slots.those(|_| true).into_iter().filter(|running| speaks_to(running));
+                over.for_each(|running| {
+                    running.child.pipe.client.set(None);
+                });
+            }
             SessionNews::RootsChanged => {
-                let told = |key: &Key| is_its_own(key) && key.class.has(CapabilityClass::ROOTS);
-                let told = self.slots.those(told).into_iter().filter(|running| !running.child.pipe.is_modern());
+                let told = self.slots.those(|key| key.class.has(CapabilityClass::ROOTS)).into_iter();
+                let told = told.filter(|running| {
+                    speaks_to(running) && running.declares_roots_changes && !running.child.pipe.is_modern()
+                });
                 told.for_each(|running| running.child.pipe.tell(lower::roots_changed()));
             }
         }
@@ -280,8 +329,7 @@ impl StdioServer {
         K: Eq + std::hash::Hash + Clone,
     {
         let Some((slot, gone)) = slots.slot(key, self.site.millis()) else {
-            let text = "The upstream runs as many processes as it may: try again later";
-            return Err(self.site.fail(FailureKind::Busy, text).into());
+            return Err(self.origin.no_place(&self.site).into());
         };
         drop(gone);
         self.sweep();
@@ -315,7 +363,7 @@ impl StdioServer {
             Refusal::new(self.site.fail(FailureKind::Unavailable, text).retry_after(wait)).unasked()
         })?;
         match tokio::time::timeout(self.origin.patience(), self.start(clients)).await {
-            Ok(Ok(running)) => Ok(running),
+            Ok(Ok(running)) => Ok(Running { used: slot.last_used(), ..running }),
             Ok(Err(failure)) => Err(self.not_started(failure)),
             Err(_) => {
                 let text = "The upstream's process was started and did not answer in time";
@@ -356,8 +404,18 @@ impl StdioServer {
         } else if clients.class != CapabilityClass::BASE {
             child.pipe.set_asks((clients.class, clients.session), greeted.tongue.revision());
         }
-        let (since, turn, class) = (Instant::now(), Arc::new(Semaphore::new(1)), clients.class);
-        Running { child, greeted, since, class, turn, level: tokio::sync::Mutex::default() }
+        let (since, turn, class) = (Instant::now(), Arc::default(), clients.class);
+        let (declares_roots_changes, used) = (clients.session.is_some(), Arc::default());
+        Running {
+            child,
+            greeted,
+            since,
+            class,
+            declares_roots_changes,
+            turn,
+            used,
+            level: tokio::sync::Mutex::default(),
+        }
     }
 
     /// The failure, and for the log what the process said last.

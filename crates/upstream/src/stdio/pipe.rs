@@ -1,7 +1,8 @@
 //! The two pipes of a child process as one shared line: messages out in order, messages in sorted to whom they belong.
 //!
 //! Calls are told apart by request id and progress token. What says neither is given to the only call there is, if
-//! there is one, and else dropped: a guess would show one client's messages to another.
+//! there is one and the child never had calls of another principal, and else dropped: a guess would show one client's messages to
+//! another. A message may come late, when the call that it is about is over.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,12 +12,12 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
+use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_era::{asks, hop, lower};
 use weir_wire::method::Method;
 use weir_wire::{Limits, Message, Notification, Request, Revision, meta, scan};
 
-use crate::alone::{Alone, Client};
+use crate::alone::{Alone, Client, ClientSession};
 use crate::inbox::Inbox;
 use crate::site::Site;
 use crate::told::Told;
@@ -38,8 +39,14 @@ pub(crate) struct Pipe {
     modern: AtomicBool,
     /// Set for a child whose clients can be asked: its requests belong to the newest call.
     asks: AtomicBool,
-    /// Where what belongs to no call goes, of a child that is one client's own.
+    /// Where what belongs to no call goes, of a child that is one principal's own.
     alone: OnceLock<mpsc::Sender<Message>>,
+    /// The session of the client that is spoken to there.
+    pub(crate) client: ClientSession,
+    /// The principal whose call was the first.
+    first: OnceLock<Principal>,
+    /// Set once there was a call of another one.
+    several: AtomicBool,
     over: CancellationToken,
     /// Updates of single resources, for the line that asked for them.
     pub(crate) told: Told,
@@ -98,6 +105,9 @@ impl Pipe {
                 modern: AtomicBool::new(false),
                 asks: AtomicBool::new(false),
                 alone: OnceLock::new(),
+                client: ClientSession::default(),
+                first: OnceLock::new(),
+                several: AtomicBool::new(false),
                 over: CancellationToken::new(),
                 told: Told::default(),
             }),
@@ -160,26 +170,34 @@ impl Pipe {
         self.modern.load(Ordering::Relaxed)
     }
 
-    /// The child was told that its clients can be asked what is in the class; where it is one client's own, that client
-    /// is asked outside of its calls, too.
+    /// The child was told that its clients can be asked what is in the class: the client that called last is asked outside of
+    /// its calls, too, where it has a session.
     pub(crate) fn set_asks(
         self: &Arc<Self>,
         (class, session): (CapabilityClass, Option<SessionKey>),
         revision: Revision,
     ) {
         self.asks.store(true, Ordering::Relaxed);
-        if session.is_none() {
-            return;
-        }
+        self.client.set(session);
         let (sender, messages) = mpsc::channel(ALONE);
         if self.alone.set(sender).is_ok() {
-            let client = Client { site: self.site.clone(), session, class };
+            let client = Client { site: self.site.clone(), session: self.client.clone(), class };
             let (pipe, over) = (self.clone(), self.over.clone());
             let serving = Alone::new(client, revision).serve(messages, move |message| pipe.tell(message));
             self.site.background(async move {
                 let _over = over.run_until_cancelled_owned(serving).await;
             });
         }
+    }
+
+    /// A call of this principal begins, in this session of a client where it has one. True where the child has had another
+    /// client's session to speak to.
+    pub(crate) fn serves(&self, principal: &Principal, session: Option<SessionKey>) -> bool {
+        if self.first.get_or_init(|| principal.clone()) != principal {
+            self.several.store(true, Ordering::Relaxed);
+        }
+        let asks = self.asks.load(Ordering::Relaxed);
+        session.is_some() && asks && self.client.set(session).is_some_and(|before| Some(before) != session)
     }
 
     /// Nothing more will come.
@@ -231,6 +249,8 @@ impl Pipe {
         let state = self.lock();
         let request = match hop::addressee(&message) {
             Some(id) => state.requests.get(&id),
+            // It may be late, and about a call of somebody else.
+            None if self.several.load(Ordering::Relaxed) => None,
             None => state.only_call(),
         };
         match request {

@@ -1,10 +1,10 @@
 //! Calls and other requests over a child's line.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use tokio::sync::OwnedSemaphorePermit;
 use weir_core::reply::{End, Event, Reply, ReplySource};
 use weir_core::upstream::Outbound;
 use weir_core::{CapabilityClass, Failure, FailureKind};
@@ -15,6 +15,7 @@ use weir_era::tasks;
 use weir_wire::method::Method;
 use weir_wire::{LogLevel, Message, scan};
 
+use super::asking_turn::AskingPermit;
 use super::pipe::{Purpose, Ticket};
 use super::{Running, not_sent};
 use crate::asking::Asking;
@@ -26,10 +27,15 @@ use crate::site::Site;
 /// Makes a call.
 pub(crate) async fn call(
     site: &Arc<Site>,
-    (running, turn): (Arc<Running>, Option<OwnedSemaphorePermit>),
+    (running, turn): (Arc<Running>, Option<AskingPermit>),
     outbound: &Outbound,
 ) -> Result<Reply, Refusal> {
     let call = &outbound.call;
+    let another = running.child.pipe.serves(&outbound.principal, call.session);
+    if another && running.declares_roots_changes && running.class.has(CapabilityClass::ROOTS) {
+        // This client has roots of its own.
+        running.child.pipe.tell(lower::roots_changed());
+    }
     if let Some(level) = call.log_level {
         want_level(site, &running, level).await?;
     }
@@ -110,6 +116,7 @@ impl Drop for Talk {
     fn drop(&mut self) {
         // The client gave the call up. What waits for an answer may be another call's.
         let pipe = &self.running.child.pipe;
+        self.running.used.store(self.site.millis(), Ordering::Relaxed);
         self.asking.left().iter().for_each(|question| pipe.tell(asks::unanswered(&question.id)));
     }
 }
@@ -135,7 +142,7 @@ struct Talk {
     ticket: Ticket,
     listener: Listener,
     asking: Asking,
-    _turn: Option<OwnedSemaphorePermit>,
+    _turn: Option<AskingPermit>,
 }
 
 impl ReplySource for Talk {

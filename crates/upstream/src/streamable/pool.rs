@@ -53,7 +53,7 @@ struct Key {
 impl Pool {
     pub(crate) fn new(site: Arc<Site>, http: Http, offered: Revision, sharing: Sharing) -> Arc<Self> {
         Arc::new(Self {
-            slots: Slots::new(site.bounds.sessions),
+            slots: Slots::new(site.bounds.sessions, 0),
             site,
             http,
             offered,

@@ -14,7 +14,7 @@ use weir_era::{asks, carry, hop};
 use weir_wire::method::Method;
 use weir_wire::{Message, Request, RequestId, Revision};
 
-use crate::alone::{Alone, Client};
+use crate::alone::{Alone, Client, ClientSession};
 use crate::inbox::{Inbox, compact};
 use crate::site::Site;
 
@@ -55,13 +55,13 @@ impl Standing {
     /// Of a session whose server was told of `class`; `None` where nobody behind it can be asked.
     pub(crate) fn new(site: &Arc<Site>, class: CapabilityClass, session: Option<SessionKey>) -> Option<Arc<Self>> {
         let class = class.cut(carry::TO_LEGACY);
-        let client = || Client { site: site.clone(), session, class };
+        let client = || Client { site: site.clone(), session: ClientSession::new(session), class };
         (class != CapabilityClass::BASE).then(|| Arc::new(Self { client: client(), calls: Mutex::default() }))
     }
 
     /// Of a session behind which nobody can be asked: what comes there can only be about tasks.
     pub(crate) fn unasked(site: &Arc<Site>) -> Arc<Self> {
-        let client = Client { site: site.clone(), session: None, class: CapabilityClass::BASE };
+        let client = Client { site: site.clone(), session: ClientSession::default(), class: CapabilityClass::BASE };
         Arc::new(Self { client, calls: Mutex::default() })
     }
 
@@ -80,7 +80,7 @@ impl Standing {
         let asking = || calls.values().filter(|(_, asks)| *asks);
         let call = match &message {
             Message::Request(request) if request.method.known().is_some_and(asks::is_question) => {
-                match self.client.session {
+                match self.client.session.get() {
                     // All calls are of one client: it is asked in the one that it made last.
                     Some(_) => asking().next_back(),
                     None => asking().next().filter(|_| asking().count() == 1),

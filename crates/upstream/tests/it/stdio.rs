@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use weir_core::CapabilityClass;
 use weir_core::reply::NoteKind;
-use weir_core::upstream::{ListKind, Upstream};
+use weir_core::upstream::{ListKind, Outbound, Upstream};
+use weir_core::{CapabilityClass, SessionKey};
 use weir_upstream::{Bounds, SecretText, Settings, Sharing};
 use weir_wire::LogLevel;
 
@@ -118,16 +118,79 @@ async fn each_principal_has_a_child_of_its_own_and_their_number_is_bounded() {
     let (ann, bob) = (one("ann").await, one("bob").await);
     assert_ne!(ann, bob);
     assert_eq!(one("ann").await, ann);
-    let mut seen = HashSet::from([ann, bob]);
-    for name in ["cay", "dan", "eve"] {
-        seen.insert(one(name).await);
-        assert!(upstream.health().sessions <= 3);
-    }
-    assert_eq!(seen.len(), 5);
-    until_gone(bob).await;
+    // One more than principals may have is the watch's.
+    let cay = one("cay").await;
+    let mut late = outbound("pid", call("pid", json!({}))).await;
+    late.principal = principal(Some("dan")).await;
+    let refused = failure(upstream.clone().call(late).await).await;
+    assert_eq!(refused.reason(), "busy");
+    assert!(refused.message().contains("limits.max_processes"), "{}", refused.message());
+    assert_eq!((one("ann").await, one("bob").await, one("cay").await), (ann, bob, cay), "nobody lost theirs");
     upstream.retire(Duration::from_secs(1)).await;
-    for pid in seen {
+    for pid in [ann, bob, cay] {
         until_gone(pid).await;
+    }
+}
+
+/// A call of a client of an older revision that can fill in forms.
+async fn of_session(tool: &str, principal_name: &str, session: u8) -> Outbound {
+    let mut call = call(tool, json!({}));
+    call.capabilities.class = CapabilityClass::ELICITATION_FORM;
+    call.session = Some(SessionKey([session; 16]));
+    let mut outbound = outbound(tool, call).await;
+    outbound.principal = principal(Some(principal_name)).await;
+    outbound
+}
+
+#[tokio::test]
+async fn sessions_of_one_principal_share_a_child_and_a_second_one_runs_only_while_it_may_be_asking() {
+    let upstream =
+        build(Settings { session: Sharing::Principal, asks: Sharing::Principal.asks(), ..settings("legacy") });
+    let one = async |name: &str, session: u8| {
+        let outbound = of_session("pid", name, session).await;
+        text(upstream.clone().call(outbound).await).await.parse::<u32>().unwrap()
+    };
+    let first = one("ann", 1).await;
+    assert_eq!([one("ann", 2).await, one("ann", 1).await], [first, first], "one child, whatever the session");
+    assert_ne!(one("bob", 3).await, first, "another principal");
+    let hanging = tokio::spawn({
+        let (upstream, outbound) = (upstream.clone(), of_session("hang", "ann", 1).await);
+        async move { outcome(upstream.call(outbound).await).await }
+    });
+    while upstream.health().in_flight == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(one("ann", 1).await, first, "a call of the session that is being served");
+    let second = one("ann", 2).await;
+    assert_ne!(second, first, "the first may be asking the other session");
+    hanging.abort();
+    for _ in 0..1000 {
+        if one("ann", 2).await == first {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("the first child is not used again");
+}
+
+#[tokio::test]
+async fn a_message_without_an_address_reaches_no_call_of_a_child_that_several_principals_share() {
+    for (before, kinds) in [
+        ("bob", vec![NoteKind::Progress, NoteKind::Progress, NoteKind::Log(LogLevel::Error)]),
+        ("ann", vec![NoteKind::Progress, NoteKind::Progress]),
+    ] {
+        let upstream = build(settings("legacy"));
+        let mut earlier = outbound("echo", call("echo", json!({}))).await;
+        earlier.principal = principal(Some(before)).await;
+        text(upstream.clone().call(earlier).await).await;
+        let mut call = call("progress", json!({}));
+        call.wants_progress = true;
+        call.log_level = Some(LogLevel::Info);
+        let mut outbound = outbound("progress", call).await;
+        outbound.principal = principal(Some("bob")).await;
+        let outcome = outcome(upstream.clone().call(outbound).await).await;
+        let got: Vec<_> = outcome.notes.iter().map(|note| note.kind).collect();
+        assert_eq!(got, kinds, "after a call of {before}");
     }
 }
 

@@ -78,9 +78,19 @@ pub(super) fn one(
     let protocol = protocol(raw.protocol);
     let bounds = bounds(raw.limits.as_ref(), path, report);
     let sharing = match (raw.session, raw.command.is_some()) {
-        (Some(RawSession::Shared), _) | (None, true) => Sharing::Shared,
-        (Some(RawSession::Principal), _) | (None, false) => Sharing::Principal,
+        (Some(RawSession::Shared), _) => Sharing::Shared,
+        // Without `auth` all callers are one principal.
+        (None, true) if !defaults.auth => Sharing::Shared,
+        (Some(RawSession::Principal), _) | (None, _) => Sharing::Principal,
     };
+    if raw.session.is_none() && raw.command.is_some() && defaults.auth {
+        let text = "each caller has processes of its own, by what it can be asked; before, all callers shared one";
+        let most = raw.limits.and_then(|limits| limits.max_processes).unwrap_or(Settings::MOST_PROCESSES);
+        let hint = format!(
+            "at most {most} run at once (limits.max_processes); one for all, where no caller's data is in it: session: shared"
+        );
+        report.add(Problem::note(path.clone(), text).hint(hint));
+    }
     let asks = raw.asks.as_deref().map_or_else(|| sharing.asks(), asks);
     let named = raw.asks.iter().flatten().any(|ask| *ask == RawAsk::ElicitationUrl);
     let baggage = raw.baggage.unwrap_or_default();
@@ -319,8 +329,8 @@ fn stdio(raw: RawUpstream, folder: &std::path::Path, path: &Path, report: &mut R
     })
 }
 
-/// Processes at once, and the time of a first start, where the config says nothing: eight heavy interpreters are what a
-/// small machine bears; a package runner may have to download for most of a minute.
+/// Processes at once, and the time of a first start, where the config says nothing: a package runner may have to download for most
+/// of a minute.
 fn stdio_usual() -> (usize, std::time::Duration) {
-    (8, std::time::Duration::from_secs(60))
+    (Settings::MOST_PROCESSES, std::time::Duration::from_secs(60))
 }

@@ -25,7 +25,7 @@ pub(crate) struct RawUpstream {
     pub(crate) start: Option<Time>,
     /// Which protocol it speaks. Default `auto`: weir finds out.
     pub(crate) protocol: Option<RawProtocol>,
-    /// Who shares a session or process. Default: `principal` over HTTP, `shared` for a command.
+    /// Who shares a session or process. Default: `principal`; for a command without `auth`, where all callers are one, `shared`.
     pub(crate) session: Option<RawSession>,
     /// What it may ask of clients in the middle of their calls. Default: everything that the client says it can be asked;
     /// where everybody shares a session or process, nothing. With `auth`, a server that cannot tell weir's callers apart (they
@@ -79,7 +79,7 @@ pub(crate) enum RawProtocol {
 pub(crate) enum RawSession {
     /// Everybody: nothing of one client shows to another.
     Shared,
-    /// Each principal has its own.
+    /// Each principal has its own; of a process, one for each class of what its clients can be asked.
     Principal,
 }
 
@@ -168,7 +168,8 @@ pub(crate) struct RawUpstreamLimits {
     pub(crate) sessions: Option<usize>,
     /// How long an unused session or process stays. Default `5m`.
     pub(crate) session_idle: Option<Time>,
-    /// Processes at once, with `session: principal`. Default 8.
+    /// Processes at once, with `session: principal`. Default 64. Beyond it calls are refused as busy: no process that was idle for
+    /// less than `session_idle` is ended to make room.
     pub(crate) max_processes: Option<usize>,
 }
 

@@ -1,6 +1,6 @@
 //! `auth` of upstreams.
 
-use weir_upstream::{Authority, ClientAuth, Exchange, OAuth, Transport};
+use weir_upstream::{Authority, ClientAuth, Exchange, OAuth, Sharing, Transport};
 
 use super::*;
 
@@ -104,6 +104,24 @@ fn c20_tokens_of_callers_are_kept_only_where_they_are_exchanged() {
 }
 
 #[test]
+fn with_auth_each_principal_has_processes_of_its_own_and_check_says_what_is_new() {
+    let known = "auth: { mode: required, api_keys: [{ id: a, sha256: \"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\", subject: y }] }";
+    for (auth, upstream, expected, said) in [
+        ("auth: { mode: none }", "command: x", Sharing::Shared, false),
+        (known, "command: x", Sharing::Principal, true),
+        (known, "command: x, session: shared", Sharing::Shared, false),
+        (known, "command: x, session: principal", Sharing::Principal, false),
+        (known, "url: \"https://a.example/mcp\"", Sharing::Principal, false),
+    ] {
+        let outcome = load(&format!("{auth}\nupstreams: {{ a: {{ {upstream} }} }}"));
+        let report = outcome.report.to_string();
+        assert_eq!(report.contains("each caller has processes of its own"), said, "{upstream}: {report}");
+        assert_eq!(report.contains("at most 64 run at once"), said, "{report}");
+        assert_eq!(outcome.config.unwrap().upstreams[0].settings.session, expected, "{upstream}");
+    }
+}
+
+#[test]
 fn r191_only_servers_that_can_tell_callers_apart_send_them_to_pages_unless_the_operator_says_so() {
     let of = |auth: &str, upstream: &str| {
         let outcome = load(&format!("{auth}\nupstreams: {{ a: {{ {upstream} }} }}"));
@@ -130,7 +148,8 @@ fn r191_only_servers_that_can_tell_callers_apart_send_them_to_pages_unless_the_o
         (format!("{url}, {header}, asks: [sampling]"), kept_without_news),
         (format!("{url}, {header}, asks: [elicitation, elicitation_url]"), sent),
         ("command: x, env: { TOKEN: \"${TOKEN}\" }, session: principal".to_owned(), sent),
-        ("command: x".to_owned(), kept_without_news),
+        ("command: x".to_owned(), sent),
+        ("command: x, session: shared".to_owned(), kept_without_news),
     ] {
         assert_eq!(of(known, &upstream), expected, "{upstream}");
         let anyone = of("auth: { mode: none }", &upstream);

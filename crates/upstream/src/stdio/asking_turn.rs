@@ -1,0 +1,98 @@
+//! The turn to be asked in a legacy child, which does not say for which call it asks.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use weir_core::SessionKey;
+
+/// The turn of one child: one call has it, or all calls of one client's session, of which the newest is asked.
+#[derive(Debug, Default)]
+pub(crate) struct AskingTurn {
+    holder: Mutex<TurnHolder>,
+    freed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct TurnHolder {
+    calls: usize,
+    session: Option<SessionKey>,
+}
+
+/// The turn, for one call. Dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct AskingPermit(Arc<AskingTurn>);
+
+impl AskingTurn {
+    /// Takes the turn where no call has it, or calls of the same session have.
+    pub(crate) fn try_take(self: &Arc<Self>, session: Option<SessionKey>) -> Option<AskingPermit> {
+        let mut holder = self.lock();
+        if holder.calls > 0 && (session.is_none() || holder.session != session) {
+            return None;
+        }
+        holder.calls += 1;
+        holder.session = session;
+        Some(AskingPermit(self.clone()))
+    }
+
+    /// Waits for the turn.
+    pub(crate) async fn take(self: &Arc<Self>, session: Option<SessionKey>) -> AskingPermit {
+        loop {
+            let freed = self.freed.notified();
+            if let Some(permit) = self.try_take(session) {
+                // Others of the session may wait, too.
+                self.freed.notify_one();
+                return permit;
+            }
+            freed.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TurnHolder> {
+        self.holder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for AskingPermit {
+    fn drop(&mut self) {
+        let mut holder = self.0.lock();
+        holder.calls -= 1;
+        if holder.calls == 0 {
+            drop(holder);
+            self.0.freed.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_call_has_the_turn_or_all_calls_of_one_session() {
+        let turn = Arc::<AskingTurn>::default();
+        let [one, other] = [1, 2].map(|byte| Some(SessionKey([byte; 16])));
+        let held = turn.try_take(one);
+        assert!(held.is_some());
+        assert!(turn.try_take(other).is_none() && turn.try_take(None).is_none());
+        let second = turn.try_take(one);
+        assert!(second.is_some());
+        drop(held);
+        assert!(turn.try_take(other).is_none(), "the second still has it");
+        let mut waiting = [other, other].map(|session| Box::pin(turn.take(session)));
+        assert!(futures_util::poll!(&mut waiting[0]).is_pending() && futures_util::poll!(&mut waiting[1]).is_pending());
+        drop(second);
+        let [first, second] = waiting;
+        let (_first, _second) = (first.await, second.await);
+        assert!(turn.try_take(None).is_none());
+    }
+
+    #[tokio::test]
+    async fn calls_without_a_session_have_it_one_after_another() {
+        let turn = Arc::<AskingTurn>::default();
+        let held = turn.take(None).await;
+        assert!(turn.try_take(None).is_none());
+        drop(held);
+        drop(turn.take(None).await);
+        assert!(turn.try_take(None).is_some());
+    }
+}
