@@ -19,6 +19,7 @@ mod inbox;
 mod judgment;
 pub mod keeper;
 mod line;
+mod list_items;
 mod listing;
 mod names;
 mod pace;

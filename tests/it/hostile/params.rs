@@ -3,7 +3,7 @@
 
 use http::Method;
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Builder, Tool};
+use weir_testkit::mockup::{Builder, Step, Tool};
 use weir_testkit::{Answer, Behaviour, Mockup, RawClient};
 use weir_wire::{Revision, meta};
 
@@ -353,4 +353,23 @@ async fn b19_a_state_that_weir_did_not_seal_costs_no_more_than_its_bytes() {
     let grown = stage.weir.peak_memory().saturating_sub(before);
     assert!(grown < 12 << 20, "grew by {} KiB for bodies of 233 KiB", grown >> 10);
     stage.is_well("forged states").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_is_nested_too_deeply_is_left_out_and_the_others_are_served() {
+    for levels in [70, 300, 5_000] {
+        let deep = format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+        let list = format!(
+            r#"{{"jsonrpc":"2.0","id":"$id","result":{{"resultType":"complete","ttlMs":0,"cacheScope":"private","tools":[{{"name":"deep","inputSchema":{{"type":"object","x":{deep}}}}},{{"name":"echo","inputSchema":{{"type":"object"}}}}]}}}}"#
+        );
+        let upstream = usual_tools(Mockup::modern()).on("tools/list", Behaviour::steps([Step::Send(list)]));
+        let mut stage = Stage::over(upstream, json!({})).await;
+        let names: Vec<_> =
+            stage.modern().list_tools().await.unwrap().iter().map(|tool| tool["name"].clone()).collect();
+        assert_eq!(names, ["echo"], "{levels}");
+        let said = stage.weir.process.said();
+        assert!(said.contains("an item of a list was left out") && said.contains("deep"), "{levels}: {said}");
+        assert!(stage.weir.metric("weir_upstream_protocol_errors_total", &["bad_list_item"]) >= 1.0, "{levels}");
+        stage.is_well("a deep tool").await;
+    }
 }

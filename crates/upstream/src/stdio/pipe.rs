@@ -19,6 +19,7 @@ use weir_wire::{Limits, Message, Notification, Request, Revision, meta, scan};
 
 use crate::alone::{Alone, Client, ClientSession};
 use crate::inbox::Inbox;
+use crate::list_items;
 use crate::site::Site;
 use crate::told::Told;
 
@@ -146,7 +147,7 @@ impl Pipe {
     /// Takes one line of the child's output.
     pub(crate) fn receive(&self, line: Bytes) {
         let limits = Limits { max_batch: 1000, ..Limits::upstream() };
-        match weir_wire::Incoming::parse(line, &limits) {
+        match list_items::parse(&self.site, line, &limits) {
             Ok(weir_wire::Incoming::One(message)) => self.sort(message),
             Ok(weir_wire::Incoming::Batch(items)) => {
                 for item in items {

@@ -24,6 +24,7 @@ use super::standing::Entry;
 use super::thread::Thread;
 use crate::asking::Asking;
 use crate::judgment::{Listener, judge};
+use crate::list_items;
 use crate::site::Site;
 
 /// What stays behind of a request when its reply is dropped before the end.
@@ -188,7 +189,7 @@ impl ReplySource for Talk {
 impl Talk {
     fn take(&mut self, part: Option<Part>) -> Option<Event> {
         match part {
-            Some(Part::Message(bytes)) => match Incoming::parse(bytes, &limits()) {
+            Some(Part::Message(bytes)) => match list_items::parse(&self.site, bytes, &limits()) {
                 Ok(Incoming::One(message)) => {
                     self.thread.goes_on();
                     self.hear(message, None)
