@@ -18,7 +18,6 @@ use weir_upstream::keeper::Keeper;
 
 use crate::admin::{Admin, Levers};
 use crate::audit::Heads;
-use crate::audit::Heads;
 use crate::config::{Config, Loader, Report, Source, Weakening, weakenings};
 use crate::handover::{Estate, Successor};
 use crate::memory::Watch;
