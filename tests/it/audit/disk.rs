@@ -113,18 +113,22 @@ async fn f13_f18_copies_go_to_standard_output_and_to_a_collector() {
         let said = weir.process.said();
         said.contains("\"kind\":\"stopped\"").then_some(said)
     });
-    let mut sent = String::new();
+    // The copies are of both chains.
+    let (mut sent, mut refusals) = (String::new(), String::new());
     for request in collector.requests_of("POST").iter().skip(1) {
         assert_eq!(
             (request.path.as_str(), request.header("authorization")),
             ("/v1/logs", Some("Bearer SECRET-collector"))
         );
         for record in request.message["resourceLogs"][0]["scopeLogs"][0]["logRecords"].as_array().unwrap() {
-            sent.push_str(record["body"]["stringValue"].as_str().unwrap());
-            sent.push('\n');
+            let line = record["body"]["stringValue"].as_str().unwrap();
+            let chain = if line.contains("\"chain\":\"refusals\"") { &mut refusals } else { &mut sent };
+            chain.push_str(line);
+            chain.push('\n');
         }
     }
     assert_eq!(sent, kept, "a collector has the very lines");
+    assert_eq!(refusals, std::fs::read_to_string(folder.0.join("audit.jsonl.refusals")).unwrap());
     assert!(kept.lines().all(|line| said.contains(line)), "so has standard output");
     assert!(!kept.contains("SECRET") && !said.contains("SECRET"), "F15");
 }
