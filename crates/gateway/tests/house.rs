@@ -46,12 +46,13 @@ const MUST_NOT_USE: [(&str, &[&str]); 8] = [
 ];
 
 /// Files that may start a task, and who ends it.
-const SPAWNS: [(&str, &str); 4] = [
+const SPAWNS: [(&str, &str); 5] = [
     ("demo/src/host.rs", "`Running` aborts it when it is dropped"),
     (
         "gateway/src/audit/worker.rs",
         "`Auditing` tells it to stop and waits; one that hangs in the system goes with the process",
     ),
+    ("gateway/src/telemetry/logs.rs", "writes the log until its queue closes; an exit waits for it, at most a second"),
     ("upstream/src/line/many.rs", "ends with the last share of its connection, or with the connection"),
     (
         "upstream/src/line/mod.rs",

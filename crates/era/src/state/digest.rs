@@ -28,7 +28,7 @@ pub(super) fn of(json: &[u8]) -> [u8; LENGTH] {
 }
 
 #[cfg(test)]
-std::thread_local! {
+thread_local! {
     /// Bytes that were digested on this thread.
     pub(super) static READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
