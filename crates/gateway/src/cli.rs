@@ -47,6 +47,9 @@ enum Command {
         /// The config file, YAML or JSON
         #[arg(long, short, env = "WEIR_CONFIG", value_name = "FILE")]
         config: PathBuf,
+        /// Write the addresses weir listens at to this file, as JSON, once it serves; for port 0, which the system chooses
+        #[arg(long, value_name = "FILE")]
+        address_file: Option<PathBuf>,
     },
     /// Read a config and say everything that is wrong with it; exits with 2 if there are errors
     Check {
@@ -173,7 +176,10 @@ pub async fn run(inherited: Result<Inherited, String>) -> ExitCode {
     let log = log.as_deref();
     match command {
         // Boxed: it is the largest by far, and the others must not make room for it.
-        Command::Serve { config } => Box::pin(serve::serve(Source::File(config), log, inherited)).await,
+        Command::Serve { config, address_file } => {
+            let start = serve::Start { source: Source::File(config), log, address_file, inherited };
+            Box::pin(serve::serve(start)).await
+        }
         Command::Check { file, against } => check::check(&file, against.as_deref()),
         Command::Quickstart { listen } => quickstart::quickstart(listen, log).await,
         Command::Tools { target, watch, json } => tools::tools(&target, watch, json).await,

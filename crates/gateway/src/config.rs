@@ -94,6 +94,24 @@ pub(crate) fn is_local(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
+impl Config {
+    /// This config as it is served at `bound`. Tokens are for the URL of weir; where that follows from `listen`, and `listen`
+    /// leaves the port to the system (0), it has the port that the system chose.
+    pub(crate) fn served_at(self: &Arc<Self>, bound: SocketAddr) -> Arc<Self> {
+        let Self { front, auth, .. } = &**self;
+        if front.listen.port() != 0 || front.public_url.is_some() || auth.base.is_empty() {
+            return self.clone();
+        }
+        let base = check::auth::implied_base(front, SocketAddr::new(front.listen.ip(), bound.port()));
+        let mut served = (**self).clone();
+        if let Some(oauth) = &mut served.front.oauth {
+            oauth.base.clone_from(&base);
+        }
+        served.auth.base = base;
+        Arc::new(served)
+    }
+}
+
 /// Names what the files of a config said. Two configs that mean the same are equal, whatever their files look like.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SourceDigest(Option<[u8; 32]>);

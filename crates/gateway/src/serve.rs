@@ -1,6 +1,8 @@
 //! `weir serve`: start, follow the config, and stop as the signals say.
 
 use std::convert::Infallible;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -26,8 +28,19 @@ const MOST_RELOADS: usize = 8;
 /// A second signal ended the draining.
 const CUT_SHORT: u8 = 130;
 
-/// Serves until a signal ends it. `log` is the filter of `--log`.
-pub(crate) async fn serve(source: Source, log: Option<&str>, inherited: Result<Inherited, String>) -> ExitCode {
+/// The command line of `weir serve`, and the sockets that the process was started with.
+pub(crate) struct Start<'a> {
+    pub(crate) source: Source,
+    /// The filter of `--log`.
+    pub(crate) log: Option<&'a str>,
+    /// The file of `--address-file`.
+    pub(crate) address_file: Option<PathBuf>,
+    pub(crate) inherited: Result<Inherited, String>,
+}
+
+/// Serves until a signal ends it.
+pub(crate) async fn serve(start: Start<'_>) -> ExitCode {
+    let Start { source, log, address_file, inherited } = start;
     if let Err(error) = catch_file_size_limit() {
         return cannot_start(&format!("signals cannot be heard: {error}"));
     }
@@ -52,7 +65,7 @@ pub(crate) async fn serve(source: Source, log: Option<&str>, inherited: Result<I
         (Err(error), _) => return cannot_start(&format!("the system does not say where this program is: {error}")),
         (_, Err(why)) => return cannot_start(&why),
     };
-    let begun = Begun { loader, config: Arc::new(config), report: outcome.report, log };
+    let begun = Begun { loader, config: Arc::new(config), report: outcome.report, log, address_file };
     // Boxed: a whole gateway goes through it by value.
     Box::pin(run(begun, inherited, &program)).await
 }
@@ -63,10 +76,11 @@ struct Begun<'a> {
     config: Arc<Config>,
     report: Report,
     log: LogControl,
+    address_file: Option<PathBuf>,
 }
 
 async fn run(
-    Begun { loader, config, report, log }: Begun<'_>,
+    Begun { loader, config, report, log, address_file }: Begun<'_>,
     (mut estate, mut predecessor): (Estate, Option<Predecessor>),
     program: &Program,
 ) -> ExitCode {
@@ -97,6 +111,11 @@ async fn run(
     );
     if config.front.listen.port() != 0 && config.front.listen != weir.address() {
         tracing::warn!(config = %config.front.listen, "weir was started with a socket, and serves at that one");
+    }
+    if let Some(file) = &address_file
+        && let Err(error) = write_addresses(file, &weir)
+    {
+        return cannot_start(&format!("--address-file {}: {error}", file.display()));
     }
     let mut before = Before::begin(predecessor, &weir);
     tell_system(&[NotifyState::Ready]);
@@ -138,6 +157,19 @@ async fn run(
         code = finished => code,
         never = before.for_good() => match never {},
     }
+}
+
+/// Writes the addresses of both listeners as one line of JSON. A file is replaced by a rename, so that a reader finds all of
+/// it or nothing; a pipe or device, such as `/dev/stdout`, is written to.
+fn write_addresses(file: &Path, weir: &Weir) -> std::io::Result<()> {
+    let addresses = serde_json::json!({ "clients": weir.address(), "operators": weir.admin_address() });
+    if std::fs::metadata(file).is_ok_and(|found| !found.is_file()) {
+        return std::fs::OpenOptions::new().write(true).open(file)?.write_all(format!("{addresses}\n").as_bytes());
+    }
+    let mut unfinished = file.as_os_str().to_owned();
+    unfinished.push(".new");
+    std::fs::write(&unfinished, format!("{addresses}\n"))?;
+    std::fs::rename(&unfinished, file)
 }
 
 /// The process before, until it has ended.

@@ -29,7 +29,7 @@ use errors::{INVALID, front_reason, refusal_reasons};
 pub use errors::{ReloadError, StartError};
 pub use exposure::Exposure;
 use inside::{Base, Deciders, Inside};
-use open::Open;
+use open::{Open, clients_listener};
 
 /// A running gateway. Dropping it stops it without draining; [`Weir::shutdown`] drains.
 pub struct Weir {
@@ -73,6 +73,9 @@ impl Weir {
 
     async fn assemble(config: Arc<Config>, estate: Estate, keeper: Arc<Keeper>) -> Result<Self, StartError> {
         let Estate { clients, operators, sealing, will, keeper: _ } = estate;
+        // Clients' port first: if that cannot be had, nothing else matters.
+        let (clients, address) = clients_listener(&config, clients)?;
+        let config = config.served_at(address);
         let base = Base::new(&config, sealing, keeper);
         let telemetry = Telemetry::start(&config.telemetry, base.metrics.clone(), base.factory.clone())?;
         let upstreams = build(&config, &[], &base.factory)?;
@@ -204,6 +207,7 @@ impl Weir {
 
     fn apply(&self, config: &Arc<Config>) -> Result<Vec<&'static str>, ReloadError> {
         let Self { open, inside, .. } = self;
+        let config = &config.served_at(self.address());
         self.check_exposure(config)?;
         let mut applied = self.applied();
         let upstreams = build(config, &applied.upstreams, &inside.base.factory)?;

@@ -3,7 +3,7 @@
 mod access;
 mod admin;
 mod audit;
-mod auth;
+pub(super) mod auth;
 mod endpoints;
 mod limits;
 mod listen;

@@ -24,14 +24,14 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// Binds both, or takes the sockets that the process was given, of clients and operators. Must be called inside a tokio runtime.
+    /// Serves at the clients' socket, and at the operators': the one that the process was given, or one that is bound now. Must be
+    /// called inside a tokio runtime.
     pub(super) async fn new(
         config: &Arc<Config>,
         inside: &Inside,
-        (clients, operators): (Option<TcpListener>, Option<TcpListener>),
+        (clients, operators): (TcpListener, Option<TcpListener>),
     ) -> Result<Self, StartError> {
-        // Clients' port first: if that cannot be had, nothing else matters. Nothing is served before both are bound and checked.
-        let clients = clients_listener(config, clients)?;
+        // Nothing is served before both are bound and checked.
         let operators = match &config.admin {
             Some(plan) => Some(operators_listener(plan, operators).await?),
             None => None,
@@ -89,13 +89,16 @@ fn cannot_listen(address: SocketAddr, operators: bool, why: String) -> StartErro
 }
 
 /// The clients' listener, bound where the config may be served.
-fn clients_listener(config: &Config, inherited: Option<TcpListener>) -> Result<TcpListener, StartError> {
+pub(super) fn clients_listener(
+    config: &Config,
+    inherited: Option<TcpListener>,
+) -> Result<(TcpListener, SocketAddr), StartError> {
     let listen = config.front.listen;
     let listener = Front::listener(&config.front, inherited)
         .map_err(|error| cannot_listen(listen, false, front_reason(&error)))?;
     let bound = listener.local_addr().map_err(|error| cannot_listen(listen, false, reason(&error)))?;
     exposure::check_clients(bound, config)?;
-    Ok(listener)
+    Ok((listener, bound))
 }
 
 /// The operators' listener, bound where the plan may be served, and the plan's address for messages.

@@ -4,6 +4,7 @@ pub(super) mod api_keys;
 mod issuers;
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -131,11 +132,16 @@ fn base(front: &weir_front::Settings, report: &mut Report) -> String {
         return url.to_ascii_lowercase();
     }
     let listen = front.listen;
-    if listen.ip().is_unspecified() || listen.port() == 0 {
+    if listen.ip().is_unspecified() {
         let problem =
             Problem::error(Path::at("public_url"), "is needed with `auth`: tokens are for the URL that clients use");
         report.add(problem.hint("write public_url: https://mcp.example.com"));
     }
+    implied_base(front, listen)
+}
+
+/// The URL of weir where the config has no `public_url`.
+pub(in crate::config) fn implied_base(front: &weir_front::Settings, listen: SocketAddr) -> String {
     format!("{}://{listen}", if front.tls.is_some() { "https" } else { "http" })
 }
 

@@ -1,5 +1,6 @@
 //! What `auth` becomes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_policy::settings::{Algorithm, KeysAt, Proof, Settings};
@@ -41,6 +42,21 @@ fn r249_without_a_public_url_tokens_are_for_where_weir_listens() {
     let config = good(&format!("public_url: https://MCP.Example.com/\n{auth}"));
     assert_eq!(config.auth.base, "https://mcp.example.com");
     assert_eq!(good("listen: 127.0.0.1:1").auth, Settings::open());
+}
+
+#[test]
+fn r249_where_the_system_chooses_the_port_tokens_are_for_that_port() {
+    let auth = "auth: { mode: oauth, issuers: [{ issuer: \"https://id.example.com\" }] }";
+    let bound = "127.0.0.1:40651".parse().unwrap();
+    let served = Arc::new(good(&format!("listen: 127.0.0.1:0\n{auth}"))).served_at(bound);
+    assert_eq!(served.auth.base, "http://127.0.0.1:40651");
+    assert_eq!(served.front.oauth.as_ref().unwrap().base, "http://127.0.0.1:40651");
+    for named in ["public_url: https://mcp.example.com\nlisten: 127.0.0.1:0", "listen: 127.0.0.1:9000"] {
+        let config = Arc::new(good(&format!("{named}\n{auth}")));
+        assert_eq!(config.served_at(bound), config, "{named}");
+    }
+    let open = Arc::new(good("listen: 127.0.0.1:0"));
+    assert_eq!(open.served_at(bound), open);
 }
 
 #[test]
