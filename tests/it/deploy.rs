@@ -19,7 +19,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::harness::{binary, free_port};
+use crate::harness::{binary, fresh_path};
 
 /// What a config's `${WEIR_KEY}` stands for here.
 const KEY: &str = "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA";
@@ -38,7 +38,7 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("weir-deploy-{name}-{}-{}", std::process::id(), free_port()));
+        let path = fresh_path(name);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }

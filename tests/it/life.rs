@@ -6,7 +6,7 @@ use serde_json::json;
 use weir_testkit::mockup::Tool;
 use weir_testkit::{Mockup, RawClient};
 
-use crate::harness::{Process, Server, Weir, binary, free_port, until, until_it};
+use crate::harness::{Process, Server, Weir, binary, fresh_path, until, until_it};
 
 #[test]
 fn g01_a_good_reload_is_taken_and_a_bad_one_changes_nothing() {
@@ -34,7 +34,7 @@ fn g02_an_upstream_that_a_reload_removes_is_gone_from_the_list() {
 
 #[test]
 fn g05_a_bad_config_ends_with_a_clear_text() {
-    let folder = std::env::temp_dir().join(format!("weir-bad-{}", free_port()));
+    let folder = fresh_path("bad");
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join("weir.yaml");
     std::fs::write(&file, "upstreams:\n  files: { urll: http://127.0.0.1:1/mcp }\n").unwrap();
@@ -51,13 +51,39 @@ fn g05_a_bad_config_ends_with_a_clear_text() {
 fn g05_a_port_in_use_ends_with_a_clear_text() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
-    let file = std::env::temp_dir().join(format!("weir-port-{}.json", free_port()));
+    let file = fresh_path("port.json");
     std::fs::write(&file, json!({ "listen": address, "upstreams": {} }).to_string()).unwrap();
     let served = Weir::cli(&["serve", "--config", file.to_str().unwrap()]);
     assert!(!served.status.success());
     let told = String::from_utf8_lossy(&served.stderr).into_owned() + &String::from_utf8_lossy(&served.stdout);
     assert!(told.contains(&address.to_string()), "{told}");
     std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn an_address_file_has_the_addresses_and_one_that_cannot_be_written_ends_the_start() {
+    let folder = fresh_path("addresses");
+    std::fs::create_dir_all(&folder).unwrap();
+    let config = folder.join("weir.json");
+    let text = json!({ "listen": "127.0.0.1:0", "admin": { "listen": "127.0.0.1:0" }, "upstreams": {} });
+    std::fs::write(&config, text.to_string()).unwrap();
+    let file = folder.join("addresses.json");
+    let mut command = Command::new(binary());
+    command.arg("serve").arg("--config").arg(&config).arg("--address-file").arg(&file);
+    let mut weir = Process::start(command);
+    let written = until("the file", || std::fs::read(&file).ok());
+    let written: serde_json::Value = serde_json::from_slice(&written).unwrap();
+    let alive = format!("http://{}", written["operators"].as_str().unwrap());
+    assert!(Weir::cli(&["health", "--admin", &alive, "--alive"]).status.success());
+    assert!(std::net::TcpStream::connect(written["clients"].as_str().unwrap()).is_ok());
+    weir.signal("TERM");
+    assert_eq!(weir.ended(), Some(0));
+    let nowhere = folder.join("missing/addresses.json");
+    let words = ["serve", "--config", config.to_str().unwrap(), "--address-file", nowhere.to_str().unwrap()];
+    let refused = Weir::cli(&words);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(1) && said.contains("--address-file"), "{refused:?}");
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -68,13 +94,17 @@ fn g06_sigterm_ends_it_with_code_0() {
     assert_eq!(weir.process.ended(), Some(0), "{}", weir.process.said());
 }
 
+/// `weir quickstart` on any free port.
+fn quickstart() -> Process {
+    let mut command = Command::new(binary());
+    command.args(["quickstart", "--listen", "127.0.0.1:0"]);
+    Process::start(command)
+}
+
 #[test]
 fn r004_the_quickstart_lists_calls_and_shows_a_tool_arrive() {
-    let port = free_port();
-    let mut command = Command::new(binary());
-    command.args(["quickstart", "--listen", &format!("127.0.0.1:{port}")]);
-    let quickstart = Process::start(command);
-    let url = format!("http://127.0.0.1:{port}/mcp");
+    let mut quickstart = quickstart();
+    let url = quickstart.line_after("  weir tools ");
     until("the quickstart to serve", || Weir::cli(&["tools", &url]).status.success().then_some(()));
     let mut watching = Command::new(binary());
     watching.args(["tools", &url, "--watch"]);
@@ -91,16 +121,14 @@ fn r004_the_quickstart_lists_calls_and_shows_a_tool_arrive() {
 #[test]
 fn r004_the_quickstart_page_does_what_it_says() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/quickstart.md")).unwrap();
-    let folder = std::env::temp_dir().join(format!("weir-quickstart-{}", free_port()));
+    let folder = fresh_path("quickstart");
     std::fs::create_dir_all(&folder).unwrap();
     let config = page.split_once("```yaml\n").unwrap().1.split_once("```").unwrap().0;
     std::fs::write(folder.join("weir.yaml"), config).unwrap();
-    let port = free_port();
-    let mut command = Command::new(binary());
-    command.args(["quickstart", "--listen", &format!("127.0.0.1:{port}")]);
-    let mut quickstart = Process::start(command);
+    let mut quickstart = quickstart();
+    let endpoint = quickstart.line_after("  weir tools ");
+    let url = endpoint.strip_suffix("/mcp").unwrap().to_owned();
     let admin = quickstart.line_after("For operators: ").split_once("/ is").unwrap().0.to_owned();
-    let url = format!("http://127.0.0.1:{port}");
     until("the quickstart to serve", || {
         let tools = Weir::cli(&["tools", &format!("{url}/mcp")]);
         String::from_utf8_lossy(&tools.stdout).contains("desk__").then_some(())

@@ -122,8 +122,8 @@ fn g05_a_start_that_cannot_be_fails_with_a_clear_text() {
 
 #[test]
 fn client_commands_fail_with_a_clear_text() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let nobody = format!("http://{free}/mcp");
+    let closed = weir_testkit::ClosedPort::new();
+    let nobody = format!("http://{}/mcp", closed.address());
     let table: [(&[&str], i32, &str); 4] = [
         (&["tools", &nobody], 3, "cannot reach"),
         (&["call", &nobody, "x", "{}"], 3, "cannot reach"),

@@ -22,12 +22,15 @@ pub use events::SseEvent;
 pub use exchange::{Answer, Exchange};
 pub use socket::RawSocket;
 
+use connect::KeptConnections;
+
 use crate::mockup::CANARY;
 use crate::recorder::Recorder;
 
 /// A client of one endpoint. Clones share the request counter and the session.
 ///
-/// Every request has a connection of its own, so dropping an [`Exchange`] is a client that goes away in the middle.
+/// Every request has a connection of its own, so dropping an [`Exchange`] is a client that goes away in the middle; unless the
+/// client keeps its connections ([`RawClient::keeping_connections`]).
 #[derive(Clone, Debug)]
 pub struct RawClient {
     url: Uri,
@@ -35,6 +38,7 @@ pub struct RawClient {
     /// Headers that every request carries.
     headers: HeaderMap,
     http2: bool,
+    kept: Option<KeptConnections>,
     ids: Arc<AtomicI64>,
     recorder: Option<Recorder>,
 }
@@ -60,7 +64,7 @@ impl RawClient {
         let url: Uri = url.parse().unwrap_or_else(|error| panic!("{url}: {error}"));
         assert!(url.scheme_str() == Some("http") && url.authority().is_some(), "an absolute http URL, not {url}");
         let (headers, ids) = (HeaderMap::new(), Arc::new(AtomicI64::new(1)));
-        Self { url, dialect: Dialect::Bare, headers, http2: false, ids, recorder: None }
+        Self { url, dialect: Dialect::Bare, headers, http2: false, kept: None, ids, recorder: None }
     }
 
     /// Speaks 2026-07-28: headers and `_meta` on every request.
@@ -100,6 +104,12 @@ impl RawClient {
     /// Speaks HTTP/2 with prior knowledge instead of HTTP/1.1.
     pub fn with_http2(mut self) -> Self {
         self.http2 = true;
+        self
+    }
+
+    /// Keeps connections from one request to the next, in the protocol chosen so far.
+    pub fn keeping_connections(mut self) -> Self {
+        self.kept = Some(KeptConnections::new(self.http2));
         self
     }
 
@@ -248,8 +258,11 @@ impl RawClient {
         let mut request = Request::new(Full::new(body.into()));
         *request.method_mut() = method;
         *request.headers_mut() = headers;
+        if let Some(kept) = &self.kept {
+            return Ok(Exchange::new(kept.exchange(&self.url, request).await?, None));
+        }
         let (response, connection) = connect::exchange(&self.url, self.http2, request).await?;
-        Ok(Exchange::new(response, connection))
+        Ok(Exchange::new(response, Some(connection)))
     }
 
     fn recorded(&self, exchange: Exchange, method: &str) -> Exchange {

@@ -5,6 +5,7 @@
 
 mod accept;
 pub mod client;
+mod closed_port;
 pub mod emitted;
 pub mod fakes;
 pub mod faultd;
@@ -21,6 +22,7 @@ pub mod task;
 pub mod token_server;
 
 pub use client::{Answer, Exchange, Modern, RawClient, RawSocket, SseEvent};
+pub use closed_port::ClosedPort;
 pub use fakes::{FakeClock, FakeRandom, TokioClock};
 pub use faultd::{Direction, Faultd, Toxic};
 pub use flooding::FloodingServer;

@@ -11,13 +11,13 @@ use weir_testkit::Mockup;
 
 use super::{Operator, body, over, token};
 use crate::audit::{Folder, records};
-use crate::harness::{Weir, free_port, until};
+use crate::harness::{Weir, fresh_path, until};
 
 const TOKEN: &str = "weir_0123456789_of-the-operators";
 
 /// What `weir serve` says to a config, and its exit code.
 fn served(config: &Value) -> (Option<i32>, String) {
-    let file = std::env::temp_dir().join(format!("weir-admin-{}.json", free_port()));
+    let file = fresh_path("admin.json");
     std::fs::write(&file, config.to_string()).unwrap();
     let output = Weir::cli(&["serve", "--config", file.to_str().unwrap()]);
     std::fs::remove_file(file).unwrap();

@@ -8,7 +8,7 @@ use weir_testkit::{Behaviour, Mockup};
 use weir_wire::Revision;
 
 use super::{Operator, over};
-use crate::harness::{Checked, Weir, browse, free_port, needs_peers, peers, until_it};
+use crate::harness::{Checked, Weir, browse, fresh_path, needs_peers, peers, until_it};
 
 const MARKUP: &str = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">";
 
@@ -72,7 +72,7 @@ async fn r286_the_api_is_as_its_description_says() {
         "--checks",
         "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
     ]);
-    let folder = std::env::temp_dir().join(format!("weir-api-{}", free_port()));
+    let folder = fresh_path("api");
     std::fs::create_dir_all(&folder).unwrap();
     let output = tokio::task::spawn_blocking({
         let folder = folder.clone();

@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::{Folder, read};
-use crate::harness::{Process, free_port, until};
+use crate::harness::{Process, until};
 
 /// A running Prometheus that looks every second.
 pub struct Prometheus {
@@ -28,7 +28,7 @@ pub struct Sample {
 impl Prometheus {
     /// Starts it over these addresses. Its alerts are those of the house, but for how long a fault has to last before one fires.
     pub fn over(targets: &[String]) -> Self {
-        let (folder, port) = (Folder::new("prometheus"), free_port());
+        let folder = Folder::new("prometheus");
         let hasty: String =
             read("deploy/prometheus/alerts.yml")
                 .lines()
@@ -43,9 +43,10 @@ impl Prometheus {
         let mut command = Command::new("prometheus");
         command.arg(format!("--config.file={}", folder.0.join("prometheus.yml").display()));
         command.arg(format!("--storage.tsdb.path={}", folder.0.join("data").display()));
-        command.args([&format!("--web.listen-address=127.0.0.1:{port}"), "--log.level=warn"]);
+        command.args(["--web.listen-address=127.0.0.1:0", "--log.level=warn"]);
         command.arg("--enable-feature=exemplar-storage");
-        let process = Process::start(command);
+        let mut process = Process::start(command);
+        let port = process.listening_port();
         let mut started = Self { process, port, folder };
         started.watch(targets);
         until("Prometheus to be ready", || {

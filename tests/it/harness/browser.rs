@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-use super::free_port;
+use super::fresh_path;
 
 /// What Chromium makes of a page: its whole document after it was loaded.
 pub fn browse(url: &str) -> String {
-    let profile = std::env::temp_dir().join(format!("weir-chromium-{}", free_port()));
+    let profile = fresh_path("chromium");
     let mut command = Command::new("chromium");
     command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]);
     command.args(["--hide-scrollbars", "--disable-background-networking", "--disable-component-update"]);

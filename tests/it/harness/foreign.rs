@@ -145,13 +145,12 @@ fn everything(transport: &str, path: &str) -> (Process, String) {
     on_port(words, "PORT", path)
 }
 
-/// A server that takes its port from a variable, and does not say when it listens.
+/// A server that takes its port from a variable, and does not print which one it got.
 fn on_port(words: Vec<String>, variable: &str, path: &str) -> (Process, String) {
-    let port = super::weir::free_port();
     let mut command = command(&words);
-    command.env(variable, port.to_string());
-    let process = Process::start(command);
-    super::until("the server to listen", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+    command.env(variable, "0");
+    let mut process = Process::start(command);
+    let port = process.listening_port();
     (process, format!("http://127.0.0.1:{port}/{path}"))
 }
 

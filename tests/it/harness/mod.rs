@@ -4,6 +4,7 @@
 mod browser;
 mod checked;
 mod foreign;
+mod ports;
 mod process;
 mod weir;
 
@@ -11,7 +12,7 @@ pub use browser::browse;
 pub use checked::{Checked, Stream, soon};
 pub use foreign::{Client, Server, inspector, needs_peers, peer_command, python_command};
 pub use process::{Process, signal};
-pub use weir::{Weir, binary, free_port, peers};
+pub use weir::{Weir, binary, fresh_path, peers};
 
 use std::time::{Duration, Instant};
 

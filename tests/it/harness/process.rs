@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
+use super::ports;
+
 /// A running child; killed, and its group with it, when dropped.
 pub struct Process {
     child: Child,
@@ -34,6 +36,19 @@ impl Process {
     /// Everything said so far.
     pub fn said(&self) -> String {
         self.lines.lock().unwrap().join("\n")
+    }
+
+    /// Everything said, of a process that has ended: the threads that read it may be a little behind.
+    pub fn last_words(&self) -> String {
+        super::until("its last words", || Some(self.said()).filter(|said| !said.is_empty()))
+    }
+
+    /// The port at which it, or a process that it started, listens. Waits until there is one.
+    pub fn listening_port(&mut self) -> u16 {
+        super::until("the process to listen", || {
+            assert!(!self.is_over(), "ended early: {}", self.said());
+            ports::of_group(self.id()).first().copied()
+        })
     }
 
     /// Waits for a line with this prefix and gives what follows it.

@@ -1,14 +1,18 @@
 //! The weir binary with a config, on free loopback ports.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use weir_testkit::emitted;
 
 use super::process::Process;
+
+/// Any port that is free: weir writes which one into a file.
+const ANY_PORT: &str = "127.0.0.1:0";
 
 /// What a failed test shows of weir.
 const LOG: &str = "warn,weir=debug";
@@ -47,19 +51,10 @@ impl Weir {
         Self::until(wrapper, config, "/readyz", LOG)
     }
 
-    fn until(wrapper: &[&str], config: Value, page: &str, log: &str) -> Self {
-        // Between finding a free port and weir's taking it another test may take it.
-        let mut tries = (0..5).map(|_| Self::start(wrapper, config.clone(), page, log));
-        tries.find_map(|weir| weir).unwrap_or_else(|| panic!("no port stayed free"))
-    }
-
-    fn start(wrapper: &[&str], mut config: Value, page: &str, log: &str) -> Option<Self> {
+    fn until(wrapper: &[&str], mut config: Value, page: &str, log: &str) -> Self {
         emitted::is_weirs();
-        // Held at the same time, so that they differ.
-        let held = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let [port, admin] = held.map(|listener| listener.local_addr().unwrap().port());
-        config["listen"] = json!(format!("127.0.0.1:{port}"));
-        config["admin"]["listen"] = json!(format!("127.0.0.1:{admin}"));
+        config["listen"] = json!(ANY_PORT);
+        config["admin"]["listen"] = json!(ANY_PORT);
         let folder = fresh_folder();
         let file = folder.join("weir.json");
         std::fs::write(&file, config.to_string()).unwrap();
@@ -72,27 +67,23 @@ impl Weir {
                 command
             }
         };
-        command.arg("serve").arg("--config").arg(&file).env("RUST_LOG", log);
+        command.arg("serve").arg("--config").arg(&file).args(["--address-file", "/dev/stdout"]).env("RUST_LOG", log);
         // What a child of weir's must never see.
         command.env("WEIR_TEST_SECRET", "CANARY-of-weirs-own-environment");
-        let mut weir = Self { process: Process::start(command), port, admin, folder };
-        weir.wait_until(page).then_some(weir)
+        let mut process = Process::start(command);
+        let addresses = process.line_after(r#"{"clients":"#);
+        let [port, admin] = ports(&format!(r#"{{"clients":{addresses}"#));
+        let mut weir = Self { process, port, admin, folder };
+        weir.wait_until(page);
+        weir
     }
 
-    /// False where it could not have its ports.
-    fn wait_until(&mut self, page: &str) -> bool {
+    fn wait_until(&mut self, page: &str) {
         super::until("weir to be ready", || {
+            assert!(!self.process.is_over(), "weir ended: {}", self.process.last_words());
             let answer = get(self.admin, page).unwrap_or_default();
-            if answer.starts_with("HTTP/1.1 200") {
-                return Some(true);
-            }
-            if !self.process.is_over() {
-                return None;
-            }
-            let said = super::until("its last words", || Some(self.process.said()).filter(|said| !said.is_empty()));
-            assert!(said.contains("in use"), "weir did not start: {said}");
-            Some(false)
-        })
+            answer.starts_with("HTTP/1.1 200").then_some(())
+        });
     }
 
     /// The most memory it ever had, in bytes.
@@ -141,10 +132,21 @@ impl Weir {
         self.folder.join("weir.json")
     }
 
-    /// Rewrites the config with other upstreams, as an editor would: by a rename.
-    pub fn rewrite(&self, mut config: Value) {
+    /// A copy of the config file as it is now, with the addresses that weir was given: for a command that looks them up
+    /// there.
+    pub fn config_with_addresses(&self) -> PathBuf {
+        let mut config: Value = serde_json::from_slice(&std::fs::read(self.config_file()).unwrap()).unwrap();
         config["listen"] = json!(format!("127.0.0.1:{}", self.port));
         config["admin"]["listen"] = json!(format!("127.0.0.1:{}", self.admin));
+        let copy = self.folder.join("weir-with-addresses.json");
+        std::fs::write(&copy, config.to_string()).unwrap();
+        copy
+    }
+
+    /// Rewrites the config with other upstreams, as an editor would: by a rename.
+    pub fn rewrite(&self, mut config: Value) {
+        config["listen"] = json!(ANY_PORT);
+        config["admin"]["listen"] = json!(ANY_PORT);
         let next = self.folder.join("weir.json.next");
         std::fs::write(&next, config.to_string()).unwrap();
         std::fs::rename(next, self.config_file()).unwrap();
@@ -201,14 +203,21 @@ pub fn binary() -> PathBuf {
     beside
 }
 
-/// A port that was free a moment ago.
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// The ports of clients and operators in the line that `weir serve --address-file` writes.
+fn ports(line: &str) -> [u16; 2] {
+    let written: Value = serde_json::from_str(line).unwrap();
+    ["clients", "operators"].map(|name| written[name].as_str().unwrap().parse::<SocketAddr>().unwrap().port())
+}
+
+/// A path in the folder for temporary files that no other test uses; nothing is there.
+pub fn fresh_path(name: &str) -> PathBuf {
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("weir-it-{}-{number}-{name}", std::process::id()))
 }
 
 fn fresh_folder() -> PathBuf {
-    let unique = format!("weir-it-{}-{}", std::process::id(), free_port());
-    let folder = std::env::temp_dir().join(unique);
+    let folder = fresh_path("weir");
     std::fs::create_dir_all(&folder).unwrap();
     folder
 }

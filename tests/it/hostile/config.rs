@@ -11,7 +11,7 @@ use weir_testkit::Mockup;
 
 use crate::audit::of_kind;
 use crate::auth::api_key;
-use crate::harness::{Process, binary, free_port, until};
+use crate::harness::{Process, binary, fresh_path, until};
 
 /// The operators' token of these tests.
 const TOKEN: &str = "weir_0123456789_of-the-operators";
@@ -21,7 +21,7 @@ struct ConfigFolder(PathBuf);
 
 impl ConfigFolder {
     fn new(text: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("weir-hostile-{}-{}", std::process::id(), free_port()));
+        let folder = fresh_path("hostile");
         std::fs::create_dir_all(&folder).unwrap();
         let folder = Self(folder);
         folder.write("weir.yaml", text);

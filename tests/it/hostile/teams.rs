@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use weir_testkit::{Mockup, TokenServer};
 
-use crate::harness::{Weir, free_port};
+use crate::harness::{Weir, fresh_path};
 
 /// The folder of `include`, gone with the value.
 struct Teams(PathBuf);
 
 impl Teams {
     fn new() -> Self {
-        let folder = std::env::temp_dir().join(format!("weir-teams-{}-{}", std::process::id(), free_port()));
+        let folder = fresh_path("teams");
         std::fs::create_dir_all(&folder).unwrap();
         Self(folder)
     }

@@ -7,7 +7,7 @@ use weir_testkit::MockStdio;
 use weir_wire::Revision;
 
 use super::{BOTH, own_error};
-use crate::harness::{Checked, Weir, free_port, until, until_it};
+use crate::harness::{Checked, Weir, fresh_path, until, until_it};
 
 fn child(mock: &MockStdio) -> Value {
     let (command, args) = mock.command();
@@ -113,7 +113,7 @@ async fn e22_a_child_that_cannot_be_started_costs_nobody_else_anything() {
 }
 
 fn starts_file() -> PathBuf {
-    std::env::temp_dir().join(format!("weir-starts-{}-{}", std::process::id(), free_port()))
+    fresh_path("starts")
 }
 
 fn started(file: &Path) -> usize {

@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use serde_json::{Value, json};
-use weir_testkit::Mockup;
 use weir_testkit::mockup::Tool;
+use weir_testkit::{ClosedPort, Mockup};
 
 use super::{Machine, Office, is_made};
 use crate::admin::Operator;
@@ -18,7 +18,7 @@ fn explain(arguments: &[&str]) -> (Option<i32>, Value) {
 }
 
 fn of(office: &Office, machine: &Machine, tool: &str, arguments: &str) -> (Option<i32>, Value) {
-    let file = office.weir.config_file();
+    let file = office.weir.config_with_addresses();
     let asked =
         ["--config", file.to_str().unwrap(), "--as", &machine.claims(), "--tool", tool, "--arguments", arguments];
     explain(&asked)
@@ -104,9 +104,9 @@ async fn a_reload_changes_what_is_explained_and_without_weir_the_config_alone_is
     let claims = reader.claims();
     let file = office.weir.config_file().with_extension("copy");
     std::fs::copy(office.weir.config_file(), &file).unwrap();
-    // Nobody listens where this config says.
+    let closed = ClosedPort::new();
     let mut alone: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    alone["admin"]["listen"] = json!(format!("127.0.0.1:{}", crate::harness::free_port()));
+    alone["admin"]["listen"] = json!(closed.address());
     std::fs::write(&file, alone.to_string()).unwrap();
     let (code, told) = explain(&["--config", file.to_str().unwrap(), "--as", &claims, "--tool", "one__anything"]);
     assert_eq!((code, &told["live"], &told["callable"]), (Some(0), &json!(false), &json!(true)), "{told:#}");
@@ -116,7 +116,7 @@ async fn a_reload_changes_what_is_explained_and_without_weir_the_config_alone_is
 async fn what_an_operator_did_is_the_first_cause_with_who_and_until_when() {
     let office = Office::with(json!({ "admin": { "auth": { "token": "weir_0123456789_of-the-operators" } } })).await;
     let ops = Operator::of(&office.weir).with("authorization", "Bearer weir_0123456789_of-the-operators");
-    let file = office.weir.config_file();
+    let file = office.weir.config_with_addresses();
     let [writer, _] = office.machines();
     let asked =
         ["explain", "--json", "--config", file.to_str().unwrap(), "--as", &writer.claims(), "--tool", "one__read"];

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::Recorded;
-use weir_testkit::{Behaviour, Mockup, RawClient};
+use weir_testkit::{Behaviour, ClosedPort, Mockup, RawClient};
 use weir_wire::Revision;
 
 use super::collector::{Collector, Receiver, attribute};
@@ -243,7 +243,8 @@ async fn f17_no_client_forces_weir_to_tell_of_it_unless_the_operator_lets_it() {
 async fn f13_a_collector_that_is_away_or_hangs_costs_spans_and_no_call() {
     let upstream = Mockup::modern().tools(1).start().await;
     let silent = Collector::silent();
-    let away = format!("http://127.0.0.1:{}", crate::harness::free_port());
+    let closed = ClosedPort::new();
+    let away = format!("http://{}", closed.address());
     for (endpoint, protocol, result) in [
         (silent.url(), "http", "late"),
         (silent.url(), "grpc", "late"),

@@ -1,4 +1,4 @@
-//! One connection for one request.
+//! The connections of a client: one for each request, or some that are kept.
 
 use std::io;
 
@@ -6,11 +6,36 @@ use bytes::Bytes;
 use http::{Request, Response, Uri, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
 use super::insert;
 use crate::task::Owned;
+
+/// Connections that are kept from one request to the next, as an ordinary client's pool does: a request is sent again on
+/// another connection where the one that it was meant for had closed, or refused it, before it was read.
+#[derive(Clone, Debug)]
+pub(super) struct KeptConnections(Client<HttpConnector, Full<Bytes>>);
+
+impl KeptConnections {
+    pub(super) fn new(http2: bool) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        Self(Client::builder(TokioExecutor::new()).http2_only(http2).build(connector))
+    }
+
+    /// Sends and waits for the head of the answer.
+    pub(super) async fn exchange(
+        &self,
+        url: &Uri,
+        mut request: Request<Full<Bytes>>,
+    ) -> io::Result<Response<Incoming>> {
+        *request.uri_mut() = url.clone();
+        self.0.request(request).await.map_err(io::Error::other)
+    }
+}
 
 /// Connects, sends and waits for the head of the answer. The connection lives as long as its task.
 pub(super) async fn exchange(

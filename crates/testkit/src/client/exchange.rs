@@ -16,7 +16,8 @@ use crate::recorder::{Recorder, Seen};
 use crate::schemas::Sender;
 use crate::task::Owned;
 
-/// An answer whose head has arrived. Dropping it closes the connection, as a client that vanishes does.
+/// An answer whose head has arrived. Dropping it closes the connection, as a client that vanishes does; of a client that
+/// keeps its connections it closes an HTTP/1.1 connection that is not read to the end, and resets an HTTP/2 stream.
 #[derive(Debug)]
 pub struct Exchange {
     /// HTTP status.
@@ -30,7 +31,7 @@ pub struct Exchange {
     events: Vec<SseEvent>,
     ended: bool,
     recorder: Option<(Option<Recorder>, Revision, String)>,
-    _connection: Owned,
+    _connection: Option<Owned>,
 }
 
 /// An answer read to its end.
@@ -49,7 +50,7 @@ pub struct Answer {
 }
 
 impl Exchange {
-    pub(super) fn new(response: Response<Incoming>, connection: Owned) -> Self {
+    pub(super) fn new(response: Response<Incoming>, connection: Option<Owned>) -> Self {
         let (head, body) = response.into_parts();
         Self {
             status: head.status,
