@@ -83,7 +83,7 @@ async fn large_results_arrive_whatever_the_order_of_their_members() {
 }
 
 #[tokio::test]
-#[ignore = "hundreds of mebibytes pass through an unoptimized parser: cargo xtask hostile runs it"]
+#[ignore = "hundreds of mebibytes pass through an unoptimized parser: cargo xtask prove runs it"]
 async fn results_of_50_mib_arrive_whatever_the_order_of_their_members() {
     for events in [false, true] {
         arrives(Large::new(events, MIB_50)).await;
