@@ -20,7 +20,9 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::port::{Fut, random_id};
 use weir_core::{Authenticated, EndpointId, Principal};
+
 use weir_wire::sse::StreamEncoder;
+use weir_wire::{Limits as ScanLimits, Message};
 
 use crate::answer::{self, Refusal, labelled};
 use crate::body::{Body, Broken};
@@ -100,7 +102,7 @@ pub(crate) async fn enter(
             match intake::read(&head.headers, body, context.limits(), context.bodies()).await {
                 Ok(body) => {
                     context.meters.received(body.len());
-                    line.post(context, &known, body, permit.take())
+                    line.post(context, &known, body, permit.take()).await
                 }
                 Err(refusal) => refusal.answer(),
             }
@@ -150,7 +152,10 @@ impl Lines {
 impl Line {
     /// Takes a message. What there is to say about it is said on the stream.
     /// It is in flight until its own answer begins there.
-    fn post(
+    ///
+    /// A message that wants no answer has taken effect when its POST is answered: a client that waits for that may count on it in its
+    /// next message, as one of Streamable HTTP does.
+    async fn post(
         self: &Arc<Self>,
         context: Context,
         known: &Authenticated<()>,
@@ -162,6 +167,10 @@ impl Line {
             let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "in_flight", text);
             return refusal.with(header::RETRY_AFTER, "1").answer();
         };
+        let wants_no_answer = matches!(
+            Message::parse(body.clone(), &ScanLimits::default()),
+            Ok(Message::Notification(_) | Message::Response(_))
+        );
         let (line, known, shared) = (self.clone(), known.with(()), context.shared.clone());
         let answering = async move {
             let _place = place;
@@ -174,7 +183,11 @@ impl Line {
             line.write(seen.finish(answer)).await;
         };
         // It ends with the line at the latest; the drain waits for it.
-        shared.detached.spawn(self.over.clone().run_until_cancelled_owned(answering));
+        let answering = shared.detached.spawn(self.over.clone().run_until_cancelled_owned(answering));
+        if wants_no_answer {
+            // A panic is the message's own, as everywhere.
+            let _ended = answering.await;
+        }
         let mut taken = answer::empty(StatusCode::ACCEPTED);
         taken.extensions_mut().insert(Counted::Elsewhere);
         taken

@@ -91,7 +91,7 @@ async fn r182_what_a_server_of_http_sse_asks_in_a_call_reaches_clients_of_both_e
         let name = format!("far__{}", tool(method));
         let mut call = legacy.start_call(&name, json!({}), None).await;
         let asked = call.next().await.unwrap();
-        assert_eq!(asked["method"], method);
+        assert_eq!(asked["method"], method, "{asked}");
         legacy.raw().respond(&asked["id"], answer.clone()).await.unwrap();
         let last = call.next().await.unwrap();
         assert_eq!(last["result"]["content"][0]["text"], answer.to_string(), "{last}");
