@@ -4,7 +4,9 @@
 //! answer, and writes a table and a JSON file. It shares no code with weir. It is not a test of behaviour: what weir must
 //! do stands in the tests; here stands how fast and in how much memory.
 
+mod bare;
 mod client;
+mod cores;
 mod fleet;
 mod listener;
 mod load;

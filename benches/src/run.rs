@@ -1,7 +1,7 @@
 //! The order of a run, and what becomes of a part that cannot run.
 
 use crate::report::{Report, Table};
-use crate::scenario::{body, calls, fanout, gates, hang, lists, sessions, telemetry};
+use crate::scenario::{body, calls, fanout, gates, hang, lists, overload, sessions, telemetry};
 use crate::settings::{Part, Settings};
 use anyhow::Result;
 use serde_json::json;
@@ -30,10 +30,11 @@ pub(crate) async fn run(settings: Settings) -> Result<bool> {
             Part::Lists => lists::run(&settings).await,
             Part::Fanout => fanout::run(&settings, &machine).await,
             Part::Sessions => sessions::run(&settings).await,
-            Part::Gates => gates::run(&settings).await,
-            Part::Telemetry => telemetry::run(&settings).await,
+            Part::Gates => Box::pin(gates::run(&settings)).await,
+            Part::Telemetry => Box::pin(telemetry::run(&settings)).await,
             Part::Hang => hang::run(&settings).await,
             Part::Body => body::run(&settings).await,
+            Part::Overload => overload::run(&settings).await,
         };
         report.add(table.or_else(|error| could_not_run(*part, &error))?);
     }

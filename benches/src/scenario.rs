@@ -6,6 +6,7 @@ pub(crate) mod fanout;
 pub(crate) mod gates;
 pub(crate) mod hang;
 pub(crate) mod lists;
+pub(crate) mod overload;
 mod pair;
 pub(crate) mod sessions;
 pub(crate) mod telemetry;

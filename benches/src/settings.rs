@@ -16,6 +16,8 @@ pub(crate) enum Kind {
     Pipe,
     /// The upstream itself.
     Direct,
+    /// Another build of weir, in front of the upstream: what it was before a change.
+    Before,
 }
 
 /// One part of a run.
@@ -38,6 +40,8 @@ pub(crate) enum Part {
     Hang,
     /// Peak memory against the size of a request.
     Body,
+    /// What is still served when twice as much is asked for as weir can do.
+    Overload,
 }
 
 /// Which of weir's endpoints is called.
@@ -56,7 +60,10 @@ pub(crate) struct Flags {
     /// The weir binary [default: beside this one]
     #[arg(long)]
     weir: Option<PathBuf>,
-    /// What to measure [default: weir,pipe,direct]
+    /// Another weir binary, which `calls` measures as the target `before` in the same rounds
+    #[arg(long)]
+    before: Option<PathBuf>,
+    /// What to measure [default: weir,pipe,direct, and before where there is one]
     #[arg(long, value_delimiter = ',')]
     target: Vec<Kind>,
     /// Parts to run [default: all]
@@ -120,6 +127,10 @@ pub(crate) struct Flags {
 pub(crate) struct Settings {
     pub(crate) smoke: bool,
     pub(crate) weir: PathBuf,
+    pub(crate) before: Option<PathBuf>,
+    /// The processor that weir is kept on; anywhere where it is `None`.
+    #[serde(skip)]
+    pub(crate) weir_core: Option<usize>,
     pub(crate) targets: Vec<Kind>,
     pub(crate) parts: Vec<Part>,
     #[serde(skip)]
@@ -159,10 +170,14 @@ impl Settings {
             (true, true) => small.to_vec(),
             (true, false) => full.to_vec(),
         };
+        let usual = [Kind::Weir, Kind::Before, Kind::Pipe, Kind::Direct];
+        let usual: Vec<_> = usual.into_iter().filter(|kind| *kind != Kind::Before || flags.before.is_some()).collect();
         let settings = Self {
             smoke,
             weir: flags.weir.map_or_else(beside_this, Ok)?,
-            targets: or(flags.target, &[Kind::Weir, Kind::Pipe, Kind::Direct]),
+            before: flags.before,
+            weir_core: None,
+            targets: or(flags.target, &usual),
             parts: or(flags.only, Part::value_variants()),
             out: flags.out.unwrap_or_else(default_out),
             weir_config_extra: flags.weir_config_extra.map_or_else(|| Ok(String::new()), read)?,
@@ -198,6 +213,11 @@ impl Settings {
             !self.has(Kind::Weir) || self.weir.is_file(),
             "no weir at {weir}: build it, name it with --weir, or measure only --target pipe,direct"
         );
+        let before = self.before.as_deref();
+        ensure!(!self.has(Kind::Before) || before.is_some(), "--target before: name its binary with --before");
+        if let Some(before) = before {
+            ensure!(before.is_file(), "--before: no weir at {}", before.display());
+        }
         ensure!(self.hang_upstreams >= 2, "--hang-upstreams: one hangs, so at least one more must answer");
         ensure!(!self.concurrency.contains(&0), "--concurrency: at least 1");
         ensure!(!self.upstreams.contains(&0), "--upstreams: at least 1");
@@ -270,5 +290,9 @@ mod tests {
         assert!(Settings::settle(Flags { concurrency: vec![0], ..without_weir() }, true).is_err());
         let missing = Flags { weir: Some("/nonexistent/weir".into()), ..Flags::default() };
         assert!(Settings::settle(missing, true).unwrap_err().to_string().contains("--weir"));
+        let missing = Flags { before: Some("/nonexistent/weir".into()), ..without_weir() };
+        assert!(Settings::settle(missing, true).unwrap_err().to_string().contains("--before"));
+        let unnamed = Flags { target: vec![Kind::Before], ..Flags::default() };
+        assert!(Settings::settle(unnamed, true).unwrap_err().to_string().contains("--before"));
     }
 }

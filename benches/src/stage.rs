@@ -4,6 +4,7 @@
 //! stage kills its processes and removes its files.
 
 use crate::client::{Client, Site};
+use crate::cores;
 use crate::process::Process;
 use crate::protocol::Era;
 use crate::settings::{Endpoint, Kind, Settings};
@@ -40,7 +41,9 @@ pub(crate) struct Stage {
     upstream: (Process, SocketAddr),
     pipe: Option<(Process, SocketAddr)>,
     weir: Option<(Process, SocketAddr)>,
-    /// Where its operators are served.
+    /// What weir was before a change.
+    before: Option<(Process, SocketAddr)>,
+    /// Where the operators of weir are served.
     operators: Option<SocketAddr>,
     endpoint: Endpoint,
     /// What weir's callers show.
@@ -104,11 +107,12 @@ impl Stage {
         } else {
             None
         };
+        let endpoint = settings.endpoint;
         let mut stage =
-            Self { upstream, pipe, weir: None, operators: None, endpoint: settings.endpoint, credential, folder };
-        if wanted(Kind::Weir) {
-            let started = stage.start_weir(settings, upstreams, shape.tools * upstreams.len()).await;
-            started.with_context(|| format!("weir does not serve; its log ends:\n{}", stage.weir_log()))?;
+            Self { upstream, pipe, weir: None, before: None, operators: None, endpoint, credential, folder };
+        for kind in [Kind::Before, Kind::Weir].into_iter().filter(|kind| wanted(*kind)) {
+            let started = stage.start_weir(kind, settings, upstreams, shape.tools * upstreams.len()).await;
+            started.with_context(|| format!("weir does not serve; its log ends:\n{}", stage.weir_log(kind)))?;
         }
         Ok(stage)
     }
@@ -117,10 +121,11 @@ impl Stage {
     pub(crate) fn kinds(&self, settings: &Settings) -> Vec<Kind> {
         let runs = |kind: &Kind| match kind {
             Kind::Weir => self.weir.is_some(),
+            Kind::Before => self.before.is_some(),
             Kind::Pipe => self.pipe.is_some(),
             Kind::Direct => settings.has(Kind::Direct),
         };
-        [Kind::Weir, Kind::Pipe, Kind::Direct].into_iter().filter(runs).collect()
+        [Kind::Weir, Kind::Before, Kind::Pipe, Kind::Direct].into_iter().filter(runs).collect()
     }
 
     /// The process of a target.
@@ -138,11 +143,11 @@ impl Stage {
     pub(crate) fn site(&self, kind: Kind, upstream: &Upstream, tool: &str) -> Result<Site> {
         let addr = self.target(kind)?.1;
         let (path, tool) = match (kind, self.endpoint) {
-            (Kind::Weir, Endpoint::Aggregate) => ("/mcp".to_owned(), format!("{}__{tool}", upstream.id)),
-            (Kind::Weir, Endpoint::Transparent) => (format!("/mcp/{}", upstream.id), tool.to_owned()),
+            (Kind::Weir | Kind::Before, Endpoint::Aggregate) => ("/mcp".to_owned(), format!("{}__{tool}", upstream.id)),
+            (Kind::Weir | Kind::Before, Endpoint::Transparent) => (format!("/mcp/{}", upstream.id), tool.to_owned()),
             (Kind::Pipe | Kind::Direct, _) => (upstream.path(), tool.to_owned()),
         };
-        let credential = self.credential.clone().filter(|_| kind == Kind::Weir);
+        let credential = self.credential.clone().filter(|_| matches!(kind, Kind::Weir | Kind::Before));
         Ok(Site { addr, path: path.try_into()?, tool, credential })
     }
 
@@ -188,16 +193,16 @@ impl Stage {
         if let Some((pipe, _)) = &mut self.pipe {
             pipe.check()?;
         }
-        if let Some((weir, _)) = &mut self.weir {
-            let checked = weir.check();
-            checked.with_context(|| format!("its log ends:\n{}", self.weir_log()))?;
+        for (kind, weir) in [(Kind::Before, &mut self.before), (Kind::Weir, &mut self.weir)] {
+            let checked = weir.as_mut().map_or(Ok(()), |(weir, _)| weir.check());
+            checked.with_context(|| format!("its log ends:\n{}", log_end(&self.folder, kind)))?;
         }
         Ok(())
     }
 
     /// Ends all processes and waits until they are gone.
     pub(crate) async fn stop(self) {
-        for (process, _) in self.weir.into_iter().chain(self.pipe).chain([self.upstream]) {
+        for (process, _) in self.weir.into_iter().chain(self.before).chain(self.pipe).chain([self.upstream]) {
             process.stop().await;
         }
     }
@@ -205,20 +210,36 @@ impl Stage {
     fn target(&self, kind: Kind) -> Result<&(Process, SocketAddr)> {
         let target = match kind {
             Kind::Weir => self.weir.as_ref(),
+            Kind::Before => self.before.as_ref(),
             Kind::Pipe => self.pipe.as_ref(),
             Kind::Direct => Some(&self.upstream),
         };
         target.with_context(|| format!("{kind:?} does not run"))
     }
 
-    async fn start_weir(&mut self, settings: &Settings, upstreams: &[Upstream], tools: usize) -> Result<()> {
+    async fn start_weir(
+        &mut self,
+        kind: Kind,
+        settings: &Settings,
+        upstreams: &[Upstream],
+        tools: usize,
+    ) -> Result<()> {
         let [listen, admin] = free_ports()?;
-        let config = self.folder.file("weir.yaml");
+        let config = self.folder.file(&format!("{kind:?}.yaml"));
         fs::write(&config, weir_config(listen, admin, self.upstream.1, upstreams) + &settings.weir_config_extra)?;
         let args = [Path::new("serve"), Path::new("--config"), &config];
-        let process = Process::spawn("weir", &settings.weir, args, &self.folder.file("weir.log"))?;
-        let weir = self.weir.insert((process, listen));
-        self.operators = Some(admin);
+        let (place, binary) = match kind {
+            Kind::Before => (&mut self.before, settings.before.as_deref().context("no weir of before is named")?),
+            _ => (&mut self.weir, settings.weir.as_path()),
+        };
+        // A process runs where the thread ran that started it.
+        let pinned = settings.weir_core.map(cores::pin).transpose()?;
+        let process = Process::spawn("weir", binary, args, &self.folder.file(&log_name(kind)))?;
+        drop(pinned);
+        let weir = place.insert((process, listen));
+        if kind == Kind::Weir {
+            self.operators = Some(admin);
+        }
         let deadline = Instant::now() + READY;
         loop {
             weir.0.check()?;
@@ -235,11 +256,20 @@ impl Stage {
         }
     }
 
-    fn weir_log(&self) -> String {
-        let log = fs::read(self.folder.file("weir.log")).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log[log.len().saturating_sub(3000)..]).into_owned();
-        if log.is_empty() { "(nothing)".to_owned() } else { log }
+    fn weir_log(&self, kind: Kind) -> String {
+        log_end(&self.folder, kind)
     }
+}
+
+/// The file that this weir logs to.
+fn log_name(kind: Kind) -> String {
+    format!("{kind:?}.log")
+}
+
+fn log_end(folder: &Folder, kind: Kind) -> String {
+    let log = fs::read(folder.file(&log_name(kind))).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log[log.len().saturating_sub(3000)..]).into_owned();
+    if log.is_empty() { "(nothing)".to_owned() } else { log }
 }
 
 async fn tools_listed(credential: Option<HeaderValue>, addr: SocketAddr) -> Result<usize> {

@@ -19,12 +19,14 @@ const COLUMNS: &[(&str, &str)] = &[
     ("concurrency", "in flight"),
     ("target", "target"),
     ("per_second", "calls/s"),
+    ("of_before", "of before"),
     ("of_pipe", "of pipe"),
     ("p50_us", "p50 us"),
     ("added_p50_us", "added"),
     ("p99_us", "p99 us"),
     ("added_p99_us", "added"),
     ("cpu_us", "cpu us"),
+    ("cpu_of_before", "of before"),
     ("calls", "calls"),
     ("errors", "errors"),
 ];
@@ -37,6 +39,10 @@ struct Row {
     target: Kind,
     #[serde(flatten)]
     medians: Round,
+    /// Throughput over that of the weir of before in the same round, the median of these.
+    of_before: Option<f64>,
+    /// CPU time for one call over that of the weir of before, likewise.
+    cpu_of_before: Option<f64>,
     /// Throughput over that of the pipe in the same round, the median of these.
     of_pipe: Option<f64>,
     /// Latency above that of the upstream itself in the same round, the median of these.
@@ -59,7 +65,8 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
     let upstreams =
         [("m", Era::Modern), ("l", Era::Legacy)].map(|(id, era)| Upstream { id: id.to_owned(), era, index: 0 });
     let shape = Shape { servers: 1, tools: 50, page: 50 };
-    let mut stage = Stage::start(settings, &[Kind::Weir, Kind::Pipe, Kind::Direct], shape, &upstreams).await?;
+    let mut stage =
+        Stage::start(settings, &[Kind::Weir, Kind::Before, Kind::Pipe, Kind::Direct], shape, &upstreams).await?;
     for (client, era) in &settings.pairs {
         for concurrency in &settings.concurrency {
             let upstream = &upstreams[usize::from(*era == Era::Legacy)];
@@ -79,7 +86,7 @@ async fn cell(settings: &Settings, stage: &Stage, client: Era, upstream: &Upstre
     let kinds = stage.kinds(settings);
     let mut lanes = Vec::new();
     for kind in &kinds {
-        let era = if *kind == Kind::Weir { client } else { upstream.era };
+        let era = if matches!(kind, Kind::Weir | Kind::Before) { client } else { upstream.era };
         let sites = [stage.site(*kind, upstream, "echo")?].into();
         let crew = Crew::open(Work { sites, era, payload: settings.payload }, size).await?;
         lanes.push(Lane::new(crew, stage.process(*kind)?));
@@ -107,6 +114,8 @@ fn row((target, lane): Named<'_>, lanes: &[Named<'_>], client: Era, upstream: Er
         concurrency,
         target,
         medians: lane.medians(),
+        of_before: against(Kind::Before, |ours, theirs| ours.per_second / theirs.per_second),
+        cpu_of_before: against(Kind::Before, |ours, theirs| ours.cpu_us / theirs.cpu_us),
         of_pipe: against(Kind::Pipe, |ours, theirs| ours.per_second / theirs.per_second),
         added_p50_us: against(Kind::Direct, |ours, theirs| ours.p50_us - theirs.p50_us),
         added_p99_us: against(Kind::Direct, |ours, theirs| ours.p99_us - theirs.p99_us),

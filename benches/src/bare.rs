@@ -1,0 +1,187 @@
+//! A client that costs the generator as little as it can: a request that was written beforehand, and of the answer its status,
+//! its length and its id.
+//!
+//! For loads where the generator must be able to ask for far more than weir can serve, with one processor for itself and the
+//! upstream. [`Client`](crate::client::Client) is the one that looks at everything.
+
+use crate::client::Site;
+use crate::load::message;
+use crate::protocol::{self, Era};
+use anyhow::{Context as _, Result, bail, ensure};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH};
+use http::{HeaderMap, StatusCode};
+use std::fmt::Write as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// Ids have ten digits, so that each takes the place of the one before.
+const FIRST_ID: u64 = 1_000_000_000;
+/// More than the head and the body of any answer here.
+const LONGEST: usize = 64 << 10;
+
+/// One kept connection to an echo tool of a modern endpoint.
+#[derive(Debug)]
+pub(crate) struct Bare {
+    site: Site,
+    stream: TcpStream,
+    request: Vec<u8>,
+    /// Where the id stands in the request.
+    id: std::ops::Range<usize>,
+    /// What the answer must hold.
+    message: String,
+    sent: u64,
+    received: Vec<u8>,
+}
+
+/// What became of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Called {
+    /// It came back as it must.
+    Made,
+    /// 503: there was no room for it.
+    Refused,
+}
+
+impl Bare {
+    /// Connects, and writes the request that is sent ever after; `number` tells its message from that of others.
+    ///
+    /// # Errors
+    /// No connection, or a site that makes no request.
+    pub(crate) async fn connect(site: &Site, number: usize, payload: usize) -> Result<Self> {
+        let message = message(number, 0, payload);
+        let (request, id) = request(site, &message)?;
+        let stream = connect(site).await?;
+        Ok(Self { site: site.clone(), stream, request, id, message, sent: 0, received: Vec::with_capacity(LONGEST) })
+    }
+
+    /// Calls once. A connection that the server closed with its last answer is made anew.
+    ///
+    /// # Errors
+    /// No answer, or any other than the right one and 503.
+    pub(crate) async fn call(&mut self) -> Result<Called> {
+        self.sent += 1;
+        let id = (FIRST_ID + self.sent).to_string();
+        self.request[self.id.clone()].copy_from_slice(id.as_bytes());
+        self.stream.write_all(&self.request).await?;
+        self.received.clear();
+        let head = loop {
+            self.read().await?;
+            if let Some(head) = Head::of(&self.received)? {
+                break head;
+            }
+        };
+        while self.received.len() < head.end + head.length {
+            self.read().await?;
+        }
+        if head.is_last {
+            self.stream = connect(&self.site).await?;
+        }
+        let body = std::str::from_utf8(&self.received[head.end..])?;
+        match head.status {
+            StatusCode::OK => {
+                ensure!(body.contains(&id) && body.contains(&self.message), "another answer than to {id}: {body}");
+                Ok(Called::Made)
+            }
+            StatusCode::SERVICE_UNAVAILABLE => Ok(Called::Refused),
+            other => bail!("{other}: {body}"),
+        }
+    }
+
+    async fn read(&mut self) -> Result<()> {
+        ensure!(self.received.len() < LONGEST, "an answer that does not end");
+        let count = self.stream.read_buf(&mut self.received).await?;
+        ensure!(count > 0, "the connection ended before its answer");
+        Ok(())
+    }
+}
+
+async fn connect(site: &Site) -> Result<TcpStream> {
+    let stream = TcpStream::connect(site.addr).await.with_context(|| format!("cannot connect to {}", site.addr))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// A whole request, and where its id is.
+fn request(site: &Site, message: &str) -> Result<(Vec<u8>, std::ops::Range<usize>)> {
+    let id = FIRST_ID.to_string();
+    let body = protocol::call(Era::Modern, FIRST_ID, &site.tool, &format!(r#"{{"message":"{message}"}}"#));
+    let mut headers: HeaderMap =
+        protocol::headers(Era::Modern, &site.addr.to_string(), "tools/call", Some(&site.tool))?;
+    headers.insert(CONTENT_LENGTH, body.len().into());
+    if let Some(credential) = &site.credential {
+        headers.insert(AUTHORIZATION, credential.clone());
+    }
+    let mut text = format!("POST {} HTTP/1.1\r\n", site.path);
+    for (name, value) in &headers {
+        // Writing into a String cannot fail.
+        let _ = write!(text, "{name}: {}\r\n", value.to_str()?);
+    }
+    text.push_str("\r\n");
+    let at = text.len() + body.find(&id).context("a request without its id")?;
+    text.push_str(&body);
+    Ok((text.into_bytes(), at..at + id.len()))
+}
+
+/// What of an answer's head matters here.
+#[derive(Debug, PartialEq, Eq)]
+struct Head {
+    status: StatusCode,
+    /// Where the body begins.
+    end: usize,
+    /// Bytes of the body.
+    length: usize,
+    is_last: bool,
+}
+
+impl Head {
+    /// `None` where it is not there yet.
+    fn of(received: &[u8]) -> Result<Option<Self>> {
+        let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
+        let mut lines = std::str::from_utf8(&received[..end])?.split("\r\n");
+        let status = lines.next().and_then(|line| line.split(' ').nth(1)).context("no status line")?;
+        let (mut length, mut is_last) = (None, false);
+        for (name, value) in lines.filter_map(|line| line.split_once(": ")) {
+            if name.eq_ignore_ascii_case("content-length") {
+                length = Some(value.parse()?);
+            } else if name.eq_ignore_ascii_case("connection") {
+                is_last = value.eq_ignore_ascii_case("close");
+            }
+        }
+        let length = length.context("an answer without Content-Length")?;
+        Ok(Some(Self { status: status.parse()?, end: end + 4, length, is_last }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    #[test]
+    fn a_request_is_whole_and_says_where_its_id_is() {
+        let site = Site {
+            addr: "127.0.0.1:1".parse().unwrap(),
+            path: "/mcp".parse().unwrap(),
+            tool: "u0__echo".to_owned(),
+            credential: None,
+        };
+        let (bytes, id) = request(&site, "0-0-x").unwrap();
+        assert_eq!(bytes[id], *FIRST_ID.to_string().as_bytes());
+        let text = String::from_utf8(bytes).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("POST /mcp HTTP/1.1\r\n"));
+        assert!(head.contains(&format!("content-length: {}", body.len())));
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(body["params"]["arguments"]["message"], "0-0-x");
+    }
+
+    #[test]
+    fn a_head_says_how_long_its_body_is() {
+        assert_eq!(Head::of(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n").unwrap(), None);
+        let head = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 2\r\nConnection: close\r\n\r\n{}";
+        let expected = Head { status: StatusCode::SERVICE_UNAVAILABLE, end: head.len() - 2, length: 2, is_last: true };
+        assert_eq!(Head::of(head).unwrap(), Some(expected));
+        assert!(Head::of(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").is_err());
+    }
+}

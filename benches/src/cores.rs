@@ -1,0 +1,99 @@
+//! Which processor this thread, and every process that it starts meanwhile, runs on.
+
+use anyhow::Result;
+
+/// The thread is kept on one processor until this is dropped; then it may run where it might before.
+#[derive(Debug)]
+pub(crate) struct Pinned(platform::Allowed);
+
+/// Keeps the thread on processor `core`, one of [`allowed`].
+///
+/// # Errors
+/// The system has no such processor, or cannot do it.
+pub(crate) fn pin(core: usize) -> Result<Pinned> {
+    let before = platform::read()?;
+    platform::write(&platform::only(core)?)?;
+    Ok(Pinned(before))
+}
+
+/// The processors that this thread may run on; none where the system does not say.
+pub(crate) fn allowed() -> Vec<usize> {
+    platform::read().map_or_else(|_| Vec::new(), |allowed| platform::cores(&allowed))
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // What could be narrowed can be widened again, and a run that stays narrow still measures what it says.
+        let _ = platform::write(&self.0);
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod platform {
+    use anyhow::Result;
+    use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+    use nix::unistd::Pid;
+
+    pub(super) type Allowed = CpuSet;
+
+    /// The calling thread.
+    const THIS: Pid = Pid::from_raw(0);
+
+    pub(super) fn read() -> Result<CpuSet> {
+        Ok(sched_getaffinity(THIS)?)
+    }
+
+    pub(super) fn write(allowed: &CpuSet) -> Result<()> {
+        Ok(sched_setaffinity(THIS, allowed)?)
+    }
+
+    pub(super) fn only(core: usize) -> Result<CpuSet> {
+        let mut allowed = CpuSet::new();
+        allowed.set(core)?;
+        Ok(allowed)
+    }
+
+    pub(super) fn cores(allowed: &CpuSet) -> Vec<usize> {
+        (0..CpuSet::count()).filter(|core| allowed.is_set(*core).unwrap_or(false)).collect()
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod platform {
+    use anyhow::{Result, bail};
+
+    pub(super) type Allowed = ();
+
+    pub(super) fn read() -> Result<()> {
+        bail!("only Linux keeps a process on one processor")
+    }
+
+    pub(super) fn write((): &()) -> Result<()> {
+        read()
+    }
+
+    pub(super) fn only(_: usize) -> Result<()> {
+        read()
+    }
+
+    pub(super) fn cores((): &()) -> Vec<usize> {
+        Vec::new()
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    #[test]
+    fn a_thread_is_kept_on_its_processor_and_let_go_again() {
+        let before = allowed();
+        let core = *before.last().unwrap();
+        let pinned = pin(core).unwrap();
+        assert_eq!(allowed(), [core]);
+        drop(pinned);
+        assert_eq!(allowed(), before);
+    }
+}

@@ -1,0 +1,274 @@
+//! What is still served when twice as much is asked for as weir can do: weir alone on one processor, the generator and the
+//! upstream on another, so that who is refused and asks again takes nothing from those who are served.
+//!
+//! The peak is what as many clients as weir has places get, each calling as soon as it has its answer. The overload is
+//! open-loop: calls arrive at twice that rate, whatever became of those before, and each waits for a free connection where
+//! there is none. Latencies are from the moment a call was due.
+
+use crate::bare::{Bare, Called};
+use crate::cores;
+use crate::protocol::Era;
+use crate::report::Table;
+use crate::settings::{Kind, Settings};
+use crate::stage::{Stage, Upstream};
+use crate::stats::{Latencies, as_float, median};
+use crate::upstream::Shape;
+use anyhow::Result;
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// Requests that weir takes at a time, where it refuses what is more.
+const PLACES: usize = 32;
+/// Connections that calls arrive over.
+const CONNECTIONS: usize = 1_000;
+/// Arrivals over what was served at the peak.
+const OVERLOAD: f64 = 2.0;
+/// The part of the peak that must be left.
+const AIM: f64 = 0.85;
+/// How often arrivals are counted out.
+const TICK: Duration = Duration::from_millis(1);
+
+const COLUMNS: &[(&str, &str)] = &[
+    ("in_flight", "limits.in_flight"),
+    ("load", "load"),
+    ("offered", "offered/s"),
+    ("made", "made/s"),
+    ("of_peak", "of peak"),
+    ("made_p99_us", "p99 us"),
+    ("refused", "refused/s"),
+    ("refused_p99_us", "p99 us"),
+    ("errors", "errors"),
+];
+
+/// The medians over all rounds.
+#[derive(Serialize)]
+struct Row {
+    in_flight: &'static str,
+    load: &'static str,
+    offered: f64,
+    made: f64,
+    /// What was made, of what was made at the peak of the same round; the median of these.
+    of_peak: Option<f64>,
+    made_p99_us: f64,
+    refused: f64,
+    refused_p99_us: f64,
+    errors: u64,
+    error: Option<String>,
+    rounds: Vec<Load>,
+}
+
+/// One kind of load in one round, by the second.
+#[derive(Clone, Debug, Serialize)]
+struct Load {
+    offered: f64,
+    made: f64,
+    made_p99_us: f64,
+    refused: f64,
+    refused_p99_us: f64,
+    errors: u64,
+    #[serde(skip)]
+    error: Option<String>,
+}
+
+/// Measures weir with as many places as clients have at the peak, and as it is by default.
+///
+/// # Errors
+/// A process or a connection that does not start, or ends.
+pub(crate) async fn run(settings: &Settings) -> Result<Table> {
+    let title = format!(
+        "{OVERLOAD} times the peak of tools/call, weir alone on one processor, medians of {} rounds of {} ms",
+        settings.rounds, settings.round_ms
+    );
+    let mut table = Table::new("overload", title, COLUMNS);
+    let allowed = cores::allowed();
+    let (true, [first, second, ..]) = (settings.has(Kind::Weir), allowed.as_slice()) else {
+        table.note("not measured: it takes weir and two processors of a Linux");
+        return Ok(table);
+    };
+    let _pinned = cores::pin(*first)?;
+    let mut settings = settings.clone();
+    settings.weir_core = Some(*second);
+    let shedding = format!("limits: {{ in_flight: {PLACES} }}\n");
+    for (name, config) in [("32", shedding.as_str()), ("default", "")] {
+        let mut settings = settings.clone();
+        settings.weir_config_extra.push_str(config);
+        let [peak, over] = measure(&settings).await?;
+        let of_peak = peak.iter().zip(&over).map(|(peak, over)| over.made / peak.made).collect();
+        let left = median(of_peak);
+        table.row(&row(name, "as many clients as places", peak, None))?;
+        let mut row = row(name, "twice the peak", over, Some(left));
+        // A smoke run is too short to say anything.
+        if left < AIM && !settings.smoke {
+            row.errors += 1;
+            row.error
+                .get_or_insert_with(|| format!("{left:.2} of the peak is served under overload, {AIM} is the least"));
+        }
+        table.row(&row)?;
+    }
+    table.note(format!("aim: {AIM} of the peak, and no call lost"));
+    Ok(table)
+}
+
+async fn measure(settings: &Settings) -> Result<[Vec<Load>; 2]> {
+    let upstreams = [Upstream { id: "m".to_owned(), era: Era::Modern, index: 0 }];
+    let shape = Shape { servers: 1, tools: 50, page: 50 };
+    let mut stage = Stage::start(settings, &[Kind::Weir], shape, &upstreams).await?;
+    let site = stage.site(Kind::Weir, &upstreams[0], "echo")?;
+    let mut connections = Vec::with_capacity(CONNECTIONS);
+    for number in 0..CONNECTIONS {
+        connections.push(Bare::connect(&site, number, settings.payload).await?);
+    }
+    let length = Duration::from_millis(settings.round_ms);
+    let mut few: Vec<_> = connections.split_off(CONNECTIONS - PLACES);
+    peak(&mut few, length / 4).await?;
+    let mut loads = [Vec::new(), Vec::new()];
+    for _ in 0..settings.rounds {
+        let at_peak = peak(&mut few, length).await?;
+        let over = overload(&mut connections, at_peak.made * OVERLOAD, length).await?;
+        loads[0].push(at_peak);
+        loads[1].push(over);
+        stage.check()?;
+    }
+    stage.stop().await;
+    Ok(loads)
+}
+
+fn row(in_flight: &'static str, load: &'static str, rounds: Vec<Load>, of_peak: Option<f64>) -> Row {
+    let over = |pick: fn(&Load) -> f64| median(rounds.iter().map(pick).collect());
+    Row {
+        in_flight,
+        load,
+        offered: over(|load| load.offered),
+        made: over(|load| load.made),
+        of_peak,
+        made_p99_us: over(|load| load.made_p99_us),
+        refused: over(|load| load.refused),
+        refused_p99_us: over(|load| load.refused_p99_us),
+        errors: rounds.iter().map(|load| load.errors).sum(),
+        error: rounds.iter().find_map(|load| load.error.clone()),
+        rounds,
+    }
+}
+
+/// Each calls as soon as it has its answer.
+async fn peak(connections: &mut Vec<Bare>, length: Duration) -> Result<Load> {
+    let tally = Arc::new(Tally::default());
+    let begun = Instant::now();
+    let end = begun + length;
+    let mut calling = JoinSet::new();
+    for mut connection in connections.drain(..) {
+        let tally = tally.clone();
+        calling.spawn(async move {
+            while Instant::now() < end && tally.call(&mut connection, Instant::now()).await {}
+            connection
+        });
+    }
+    while let Some(connection) = calling.join_next().await {
+        connections.push(connection?);
+    }
+    let load = tally.load(begun.elapsed());
+    Ok(Load { offered: load.made + load.refused, ..load })
+}
+
+/// Calls arrive `rate` times a second; each takes whichever connection is free, and waits where none is.
+async fn overload(connections: &mut Vec<Bare>, rate: f64, length: Duration) -> Result<Load> {
+    let tally = Arc::new(Tally::default());
+    let due = Arc::new(Arrivals { waiting: Semaphore::new(0), since: Mutex::default() });
+    let mut calling = JoinSet::new();
+    for mut connection in connections.drain(..) {
+        let (tally, due) = (tally.clone(), due.clone());
+        calling.spawn(async move {
+            while let Some(since) = due.next().await {
+                if !tally.call(&mut connection, since).await {
+                    break;
+                }
+            }
+            connection
+        });
+    }
+    let begun = Instant::now();
+    let mut arrived = 0;
+    let mut tick = tokio::time::interval(TICK);
+    while begun.elapsed() < length {
+        tick.tick().await;
+        let now = begun.elapsed().min(length);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of some thousands")]
+        let by_now = (now.as_secs_f64() * rate) as u64;
+        due.arrive(by_now - arrived);
+        arrived = by_now;
+    }
+    // What waits for a connection now has waited for the whole backlog; it never began.
+    due.waiting.close();
+    while let Some(connection) = calling.join_next().await {
+        connections.push(connection?);
+    }
+    let load = tally.load(begun.elapsed());
+    Ok(Load { offered: as_float(arrived) / length.as_secs_f64(), ..load })
+}
+
+/// Calls that are due and wait for a connection.
+struct Arrivals {
+    waiting: Semaphore,
+    since: Mutex<VecDeque<Instant>>,
+}
+
+impl Arrivals {
+    fn arrive(&self, count: u64) {
+        let (now, count) = (Instant::now(), usize::try_from(count).unwrap_or(usize::MAX));
+        self.since.lock().unwrap_or_else(PoisonError::into_inner).extend(std::iter::repeat_n(now, count));
+        self.waiting.add_permits(count);
+    }
+
+    /// When the next one was due; `None` once no more is begun.
+    async fn next(&self) -> Option<Instant> {
+        self.waiting.acquire().await.ok()?.forget();
+        self.since.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+}
+
+/// What came of the calls of one load.
+struct Tally {
+    made: Latencies,
+    refused: Latencies,
+    errors: Mutex<(u64, Option<String>)>,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self { made: Latencies::new(), refused: Latencies::new(), errors: Mutex::default() }
+    }
+}
+
+impl Tally {
+    /// Makes a call that was due at `since`; false where the connection is of no more use.
+    async fn call(&self, connection: &mut Bare, since: Instant) -> bool {
+        match connection.call().await {
+            Ok(Called::Made) => self.made.record(since.elapsed()),
+            Ok(Called::Refused) => self.refused.record(since.elapsed()),
+            Err(error) => {
+                let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+                errors.0 += 1;
+                errors.1.get_or_insert_with(|| format!("{error:#}"));
+                return false;
+            }
+        }
+        true
+    }
+
+    fn load(&self, elapsed: Duration) -> Load {
+        let (errors, error) = self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Load {
+            offered: 0.0,
+            made: as_float(self.made.count()) / elapsed.as_secs_f64(),
+            made_p99_us: self.made.quantile_us(0.99),
+            refused: as_float(self.refused.count()) / elapsed.as_secs_f64(),
+            refused_p99_us: self.refused.quantile_us(0.99),
+            errors,
+            error,
+        }
+    }
+}
