@@ -257,10 +257,12 @@ impl Load {
 /// Places for requests, where load is to be shed.
 const PLACES: usize = 16;
 
-/// Four times as many clients as places: the work that is done stays what it was, and who is refused hears it at once.
+/// Four times as many clients as places: who is refused hears it at once, none of their calls reaches the upstream, and
+/// afterwards all is as before. How much is served meanwhile only clients on a processor of their own can say: that is the
+/// part `overload` of the benchmarks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures time"]
-async fn f11_overload_is_shed_early_and_the_work_goes_on() {
+async fn f11_overload_is_shed_early_and_goes_by() {
     let upstream = Mockup::modern().tools(1).start().await;
     let weir = Weir::with(json!({
         "upstreams": { "one": { "url": upstream.url() } },
@@ -276,10 +278,7 @@ async fn f11_overload_is_shed_early_and_the_work_goes_on() {
         let (made, refused) = (Load::slow(&load.made), Load::slow(&load.refused));
         println!("{what}: {} made (p99 {made:?}), {} refused (p99 {refused:?})", load.made.len(), load.refused.len());
     }
-    println!("goodput under overload: {:.2} of the peak", over.made.len() as f64 / peak.made.len() as f64);
     assert!(!over.refused.is_empty());
-    // The clients share the machine: who is refused asks again at once, and takes time from the work.
-    assert!(over.made.len() * 5 > peak.made.len(), "{} of {}", over.made.len(), peak.made.len());
     assert!(after.made.len() * 2 > peak.made.len(), "{} of {}: it did not recover", after.made.len(), peak.made.len());
     assert_eq!(upstream.total_executions(), 500 + peak.made.len() + over.made.len() + after.made.len());
 }
