@@ -17,6 +17,8 @@ pub const PRIORITY: u8 = 2;
 pub const RST_STREAM: u8 = 3;
 /// The settings of a connection.
 pub const SETTINGS: u8 = 4;
+/// The announcement of a stream by the server.
+pub const PUSH_PROMISE: u8 = 5;
 /// A ping, or with [`ACK`] its answer.
 pub const PING: u8 = 6;
 /// The end of a connection.
@@ -35,9 +37,13 @@ pub const END_HEADERS: u8 = 4;
 
 /// The setting `SETTINGS_HEADER_TABLE_SIZE`.
 pub const HEADER_TABLE_SIZE: u16 = 1;
+/// The setting `SETTINGS_MAX_CONCURRENT_STREAMS`.
+pub const MAX_CONCURRENT_STREAMS: u16 = 3;
 /// The setting `SETTINGS_INITIAL_WINDOW_SIZE`.
 pub const INITIAL_WINDOW_SIZE: u16 = 4;
 
+/// The error code `REFUSED_STREAM`.
+pub const REFUSED_STREAM: u32 = 7;
 /// The error code `CANCEL`.
 pub const CANCEL: u32 = 8;
 /// The error code `ENHANCE_YOUR_CALM`.
@@ -206,20 +212,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H2Client<S> {
     }
 
     async fn take(&mut self) -> io::Result<Option<H2Frame>> {
-        loop {
-            if self.read.len() >= 9 {
-                let length =
-                    usize::from(self.read[0]) << 16 | usize::from(self.read[1]) << 8 | usize::from(self.read[2]);
-                if self.read.len() >= 9 + length {
-                    let mut head = self.read.split_to(9);
-                    head.advance(3);
-                    let (kind, flags, stream) = (head.get_u8(), head.get_u8(), head.get_u32() & 0x7fff_ffff);
-                    return Ok(Some(H2Frame { kind, flags, stream, payload: self.read.split_to(length).freeze() }));
-                }
+        take_frame(&mut self.io, &mut self.read).await
+    }
+}
+
+/// Reads the next frame from `io`, where `read` has what was read beyond the last one; `None` where the connection ends.
+pub(crate) async fn take_frame(io: &mut (impl AsyncRead + Unpin), read: &mut BytesMut) -> io::Result<Option<H2Frame>> {
+    loop {
+        if read.len() >= 9 {
+            let length = usize::from(read[0]) << 16 | usize::from(read[1]) << 8 | usize::from(read[2]);
+            if read.len() >= 9 + length {
+                let mut head = read.split_to(9);
+                head.advance(3);
+                let (kind, flags, stream) = (head.get_u8(), head.get_u8(), head.get_u32() & 0x7fff_ffff);
+                return Ok(Some(H2Frame { kind, flags, stream, payload: read.split_to(length).freeze() }));
             }
-            if self.io.read_buf(&mut self.read).await? == 0 {
-                return Ok(None);
-            }
+        }
+        if io.read_buf(read).await? == 0 {
+            return Ok(None);
         }
     }
 }

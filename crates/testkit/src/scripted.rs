@@ -6,6 +6,7 @@ mod large;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -32,6 +33,8 @@ pub struct ScriptedRequest {
     pub head: String,
     /// The body as JSON; `null` where it is none.
     pub body: Value,
+    /// The body as text.
+    pub text: String,
 }
 
 impl ScriptedRequest {
@@ -60,6 +63,10 @@ pub enum Act {
     Fill(u8, usize),
     /// Writes these bytes over and over, until the client closes the connection.
     Endless(Bytes),
+    /// The same with a pause before each.
+    Drip(Bytes, Duration),
+    /// Writes nothing, and reads no further request.
+    Hang,
     /// Closes the connection.
     Close,
 }
@@ -79,6 +86,7 @@ struct Shared {
     requests: Mutex<Vec<ScriptedRequest>>,
     open: Mutex<Vec<Writer>>,
     accepted: AtomicUsize,
+    written: AtomicUsize,
 }
 
 impl ScriptedServer {
@@ -86,8 +94,13 @@ impl ScriptedServer {
     pub async fn start(script: impl Fn(&ScriptedRequest) -> Vec<Act> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap_or_else(|error| panic!("{error}"));
         let address = listener.local_addr().unwrap_or_else(|error| panic!("{error}"));
-        let (requests, open, accepted) = (Mutex::default(), Mutex::default(), AtomicUsize::new(0));
-        let shared = Arc::new(Shared { script: Box::new(script), requests, open, accepted });
+        let shared = Arc::new(Shared {
+            script: Box::new(script),
+            requests: Mutex::default(),
+            open: Mutex::default(),
+            accepted: AtomicUsize::new(0),
+            written: AtomicUsize::new(0),
+        });
         let serving = shared.clone();
         let server = Owned::spawn(accept(listener, move |stream| serve(serving.clone(), stream)));
         Self { address, shared, _server: server }
@@ -103,9 +116,24 @@ impl ScriptedServer {
         self.shared.accepted.load(Ordering::SeqCst)
     }
 
+    /// Where it listens, as an origin.
+    pub fn origin(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Bytes that it wrote without end ([`Act::Endless`]), as far as the system took them.
+    pub fn written(&self) -> usize {
+        self.shared.written.load(Ordering::SeqCst)
+    }
+
     /// All requests so far.
     pub fn requests(&self) -> Vec<ScriptedRequest> {
         lock(&self.shared.requests).clone()
+    }
+
+    /// Forgets the requests so far.
+    pub fn forget(&self) {
+        lock(&self.shared.requests).clear();
     }
 
     /// The requests of one method.
@@ -135,8 +163,13 @@ pub fn json_answer(status: u16, body: &Value) -> Act {
 
 /// The answer of a plain modern server with these tools to what weir asks on its own account; `None` for a call.
 pub fn modern_answer(request: &ScriptedRequest, tools: &[&str]) -> Option<Vec<Act>> {
-    let id = request.id();
-    let result = match request.method() {
+    let (status, message) = modern_message(request.method(), request.id(), tools)?;
+    Some(vec![json_answer(status, &message)])
+}
+
+/// The same as a status and a message.
+pub(crate) fn modern_message(method: &str, id: &Value, tools: &[&str]) -> Option<(u16, Value)> {
+    let result = match method {
         "server/discover" => json!({
             "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} },
             "ttlMs": 0, "cacheScope": "private",
@@ -149,10 +182,10 @@ pub fn modern_answer(request: &ScriptedRequest, tools: &[&str]) -> Option<Vec<Ac
         "tools/call" => return None,
         _ => {
             let error = json!({ "code": -32601, "message": "no such method" });
-            return Some(vec![json_answer(404, &json!({ "jsonrpc": "2.0", "id": id, "error": error }))]);
+            return Some((404, json!({ "jsonrpc": "2.0", "id": id, "error": error })));
         }
     };
-    Some(vec![json_answer(200, &json!({ "jsonrpc": "2.0", "id": id, "result": result }))])
+    Some((200, json!({ "jsonrpc": "2.0", "id": id, "result": result })))
 }
 
 /// A result of one text, as the answer to a request.
@@ -169,12 +202,13 @@ async fn serve(shared: Arc<Shared>, stream: TcpStream) {
     let writer = Arc::new(tokio::sync::Mutex::new(writer));
     lock(&shared.open).push(writer.clone());
     let (mut unread, mut nth) = (Vec::new(), 0);
-    while let Some((head, body)) = request(&mut reader, &mut unread).await {
-        let request = ScriptedRequest { connection, nth, head, body };
+    while let Some((head, text)) = request(&mut reader, &mut unread).await {
+        let body = serde_json::from_str(&text).unwrap_or_default();
+        let request = ScriptedRequest { connection, nth, head, body, text };
         nth += 1;
         lock(&shared.requests).push(request.clone());
         let mut writer = writer.lock().await;
-        if !act(&mut writer, (shared.script)(&request)).await {
+        if !act(&shared, &mut writer, &mut reader, (shared.script)(&request)).await {
             break;
         }
     }
@@ -182,13 +216,26 @@ async fn serve(shared: Arc<Shared>, stream: TcpStream) {
 }
 
 /// False at the end of the connection.
-async fn act(writer: &mut OwnedWriteHalf, acts: Vec<Act>) -> bool {
+async fn act(shared: &Shared, writer: &mut OwnedWriteHalf, reader: &mut OwnedReadHalf, acts: Vec<Act>) -> bool {
     for act in acts {
         let written = match act {
             Act::Write(bytes) => writer.write_all(&bytes).await,
             Act::Fill(byte, count) => fill(writer, byte, count).await,
             Act::Endless(bytes) => {
-                while writer.write_all(&bytes).await.is_ok() {}
+                while writer.write_all(&bytes).await.is_ok() {
+                    shared.written.fetch_add(bytes.len(), Ordering::SeqCst);
+                }
+                return false;
+            }
+            Act::Drip(bytes, pause) => {
+                while writer.write_all(&bytes).await.is_ok() {
+                    tokio::time::sleep(pause).await;
+                }
+                return false;
+            }
+            Act::Hang => {
+                // Ends with the connection.
+                while reader.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}
                 return false;
             }
             Act::Close => return false,
@@ -211,14 +258,14 @@ async fn fill(writer: &mut OwnedWriteHalf, byte: u8, mut count: usize) -> std::i
 }
 
 /// Reads one request; `None` at the end of the connection.
-async fn request(reader: &mut OwnedReadHalf, unread: &mut Vec<u8>) -> Option<(String, Value)> {
+async fn request(reader: &mut OwnedReadHalf, unread: &mut Vec<u8>) -> Option<(String, String)> {
     loop {
         if let Some(at) = unread.windows(4).position(|window| window == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&unread[..at]).into_owned();
             let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
             let end = at + 4 + length.and_then(|length| length.parse::<usize>().ok()).unwrap_or(0);
             if unread.len() >= end {
-                let body = serde_json::from_slice(&unread[at + 4..end]).unwrap_or_default();
+                let body = String::from_utf8_lossy(&unread[at + 4..end]).into_owned();
                 unread.drain(..end);
                 return Some((head, body));
             }

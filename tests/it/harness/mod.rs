@@ -6,12 +6,14 @@ mod checked;
 mod foreign;
 mod ports;
 mod process;
+mod watch;
 mod weir;
 
 pub use browser::browse;
 pub use checked::{Checked, Stream, soon};
 pub use foreign::{Client, Server, inspector, needs_peers, peer_command, python_command};
 pub use process::{Process, signal};
+pub use watch::Bystander;
 pub use weir::{Weir, binary, fresh_path, peers};
 
 use std::time::{Duration, Instant};

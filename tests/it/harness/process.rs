@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::ports;
@@ -10,6 +11,7 @@ use super::ports;
 pub struct Process {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
+    bytes: Arc<AtomicUsize>,
 }
 
 impl Process {
@@ -18,24 +20,30 @@ impl Process {
         use std::os::unix::process::CommandExt as _;
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let lines = Arc::new(Mutex::new(Vec::new()));
+        let (lines, bytes) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
         let out: Box<dyn std::io::Read + Send> = Box::new(child.stdout.take().unwrap());
         let err: Box<dyn std::io::Read + Send> = Box::new(child.stderr.take().unwrap());
         for stream in [out, err] {
-            let lines = lines.clone();
+            let (lines, bytes) = (lines.clone(), bytes.clone());
             // Ends with the stream, which ends with the child.
             std::thread::spawn(move || {
                 for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    bytes.fetch_add(line.len() + 1, Ordering::Relaxed);
                     lines.lock().unwrap().push(line);
                 }
             });
         }
-        Self { child, lines }
+        Self { child, lines, bytes }
     }
 
     /// Everything said so far.
     pub fn said(&self) -> String {
         self.lines.lock().unwrap().join("\n")
+    }
+
+    /// How many bytes it said so far.
+    pub fn bytes(&self) -> Arc<AtomicUsize> {
+        self.bytes.clone()
     }
 
     /// Everything said, of a process that has ended: the threads that read it may be a little behind.

@@ -1,0 +1,361 @@
+//! A server of HTTP/2 in clear text (prior knowledge) that writes its frames by hand: a plain modern MCP server that behaves until a
+//! test says otherwise, for one request, or from its first byte on.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::accept::accept;
+use crate::h2::{
+    ACK, DATA, END_STREAM, H2Frame, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame, head, literal,
+    take_frame,
+};
+use crate::scripted::modern_message;
+use crate::task::Owned;
+
+/// The length of what a client writes before its first frame.
+const PREFACE: usize = 24;
+/// The largest request that it reads.
+const LARGEST: usize = 16 << 20;
+
+/// A request that arrived whole.
+#[derive(Clone, Debug)]
+pub struct H2Request {
+    /// The number of its connection, from 0.
+    pub connection: usize,
+    /// Its stream.
+    pub stream: u32,
+    /// The body as JSON; `null` where it is none.
+    pub body: Value,
+}
+
+impl H2Request {
+    /// The JSON-RPC method, or nothing.
+    pub fn method(&self) -> &str {
+        self.body["method"].as_str().unwrap_or_default()
+    }
+
+    /// The JSON-RPC id.
+    pub fn id(&self) -> &Value {
+        &self.body["id"]
+    }
+}
+
+/// One thing the server does on a connection.
+#[derive(Clone, Debug)]
+pub enum H2Act {
+    /// Writes these bytes.
+    Write(Bytes),
+    /// Writes these bytes over and over, until the client closes the connection.
+    Endless(Bytes),
+    /// The same with a pause before each.
+    Drip(Bytes, Duration),
+    /// Closes the connection.
+    Close,
+}
+
+type Script = dyn Fn(&H2Request) -> Option<Vec<H2Act>> + Send + Sync;
+
+/// What it does other than a good server.
+pub struct H2Plan {
+    /// Written behind its settings.
+    pub greeting: Vec<H2Act>,
+    /// What it does on each request; `None`: answers as a good server does.
+    pub script: Box<Script>,
+}
+
+impl H2Plan {
+    /// Does this on each call of a tool, and is good otherwise.
+    pub fn on_calls(acts: impl Fn(&H2Request) -> Vec<H2Act> + Send + Sync + 'static) -> Self {
+        let script = move |request: &H2Request| (request.method() == "tools/call").then(|| acts(request));
+        Self { greeting: Vec::new(), script: Box::new(script) }
+    }
+
+    /// Does this on each request.
+    pub fn on_all(acts: impl Fn(&H2Request) -> Vec<H2Act> + Send + Sync + 'static) -> Self {
+        Self { greeting: Vec::new(), script: Box::new(move |request| Some(acts(request))) }
+    }
+
+    /// Does this at the begin of each connection, and is good otherwise.
+    pub fn greeting(acts: Vec<H2Act>) -> Self {
+        Self { greeting: acts, script: Box::new(|_| None) }
+    }
+}
+
+/// A running server. Dropping it closes every connection.
+pub struct H2Server {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    _server: Owned,
+}
+
+struct Shared {
+    plan: H2Plan,
+    tools: Vec<String>,
+    accepted: AtomicUsize,
+    open: AtomicUsize,
+    most_open: AtomicUsize,
+    calls: AtomicUsize,
+    resets: AtomicUsize,
+    written: AtomicUsize,
+    requests: Mutex<HashMap<String, usize>>,
+}
+
+impl H2Server {
+    /// Starts one on a free loopback port, with these tools.
+    pub async fn start(tools: &[&str], plan: H2Plan) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap_or_else(|error| panic!("{error}"));
+        let address = listener.local_addr().unwrap_or_else(|error| panic!("{error}"));
+        let shared = Arc::new(Shared {
+            plan,
+            tools: tools.iter().map(|&tool| tool.to_owned()).collect(),
+            accepted: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+            most_open: AtomicUsize::new(0),
+            calls: AtomicUsize::new(0),
+            resets: AtomicUsize::new(0),
+            written: AtomicUsize::new(0),
+            requests: Mutex::default(),
+        });
+        let serving = shared.clone();
+        let server = Owned::spawn(accept(listener, move |stream| serve(serving.clone(), stream)));
+        Self { address, shared, _server: server }
+    }
+
+    /// The URL of its endpoint.
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+
+    /// Connections that it accepted.
+    pub fn accepted(&self) -> usize {
+        self.shared.accepted.load(Ordering::SeqCst)
+    }
+
+    /// Connections that are open.
+    pub fn open(&self) -> usize {
+        self.shared.open.load(Ordering::SeqCst)
+    }
+
+    /// The most connections that were open at the same time.
+    pub fn most_open(&self) -> usize {
+        self.shared.most_open.load(Ordering::SeqCst)
+    }
+
+    /// Calls of tools that came whole.
+    pub fn calls(&self) -> usize {
+        self.shared.calls.load(Ordering::SeqCst)
+    }
+
+    /// Streams that its clients reset.
+    pub fn resets(&self) -> usize {
+        self.shared.resets.load(Ordering::SeqCst)
+    }
+
+    /// Bytes that it wrote without end ([`H2Act::Endless`]), as far as the system took them.
+    pub fn written(&self) -> usize {
+        self.shared.written.load(Ordering::SeqCst)
+    }
+}
+
+/// The head of an answer: this status and these headers.
+pub fn answer_head(stream: u32, status: &str, headers: &[(&str, &str)]) -> Vec<u8> {
+    head(stream, 0, &answer_block(status, headers))
+}
+
+/// The same as a header block alone.
+pub fn answer_block(status: &str, headers: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in [(":status", status)].iter().chain(headers) {
+        literal(&mut block, name, value);
+    }
+    block
+}
+
+/// A whole answer with a JSON body.
+pub fn h2_answer(stream: u32, status: u16, body: &Value) -> H2Act {
+    let mut bytes = answer_head(stream, &status.to_string(), &[("content-type", "application/json")]);
+    let body = body.to_string();
+    let parts: Vec<&[u8]> = body.as_bytes().chunks(16 << 10).collect();
+    for (number, part) in parts.iter().enumerate() {
+        let last = if number + 1 == parts.len() { END_STREAM } else { 0 };
+        bytes.extend(frame(DATA, last, stream, part));
+    }
+    H2Act::Write(bytes.into())
+}
+
+/// Counts a connection while it is open.
+struct Open(Arc<Shared>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+type Writer = Arc<tokio::sync::Mutex<OwnedWriteHalf>>;
+
+async fn serve(shared: Arc<Shared>, stream: TcpStream) {
+    let connection = shared.accepted.fetch_add(1, Ordering::SeqCst);
+    let open = shared.open.fetch_add(1, Ordering::SeqCst) + 1;
+    shared.most_open.fetch_max(open, Ordering::SeqCst);
+    let _open = Open(shared.clone());
+    // What is written is on its way at once.
+    let _ = stream.set_nodelay(true);
+    let (mut reader, writer) = stream.into_split();
+    let writer: Writer = Arc::new(tokio::sync::Mutex::new(writer));
+    let mut acting = JoinSet::new();
+    let mut ended = Vec::from([H2Act::Write(frame(SETTINGS, 0, 0, b"").into())]);
+    ended.extend(shared.plan.greeting.iter().cloned());
+    acting.spawn(act(shared.clone(), writer.clone(), ended));
+    // Whatever goes wrong on a connection ends it, as the first act of a close does.
+    tokio::select! {
+        _ = read(&shared, connection, &mut reader, &writer) => {}
+        () = closed(&mut acting) => {}
+    }
+}
+
+/// Sends requests to the acts of their own tasks, until the connection ends.
+async fn read(shared: &Arc<Shared>, connection: usize, reader: &mut OwnedReadHalf, writer: &Writer) -> io::Result<()> {
+    let mut acting = JoinSet::new();
+    let mut unread = BytesMut::new();
+    while unread.len() < PREFACE {
+        if reader.read_buf(&mut unread).await? == 0 {
+            return Ok(());
+        }
+    }
+    drop(unread.split_to(PREFACE));
+    let mut bodies: HashMap<u32, BytesMut> = HashMap::new();
+    loop {
+        let Some(frame) = take_frame(reader, &mut unread).await? else { return Ok(()) };
+        answered(&frame, writer).await?;
+        match frame.kind {
+            HEADERS => drop(bodies.insert(frame.stream, BytesMut::new())),
+            DATA => {
+                let body = bodies.entry(frame.stream).or_default();
+                body.extend_from_slice(&frame.payload);
+                if body.len() > LARGEST {
+                    return Ok(());
+                }
+            }
+            RST_STREAM => {
+                shared.resets.fetch_add(1, Ordering::SeqCst);
+                bodies.remove(&frame.stream);
+            }
+            _ => {}
+        }
+        if frame.kind != RST_STREAM
+            && frame.ends_stream()
+            && let Some(body) = bodies.remove(&frame.stream)
+        {
+            let body = serde_json::from_slice(&body).unwrap_or_default();
+            let acts = shared.acts(&H2Request { connection, stream: frame.stream, body });
+            let (shared, writer) = (shared.clone(), writer.clone());
+            acting.spawn(async move {
+                if !act(shared, writer.clone(), acts).await {
+                    // The reading ends when the client sees this.
+                    let _ = writer.lock().await.shutdown().await;
+                }
+            });
+            while acting.try_join_next().is_some() {}
+        }
+    }
+}
+
+/// Answers what a connection is asked: its settings, pings, and window for what it sends.
+async fn answered(came: &H2Frame, writer: &Writer) -> io::Result<()> {
+    let reply = match (came.kind, came.flags & ACK) {
+        (SETTINGS, 0) => frame(SETTINGS, ACK, 0, b""),
+        (PING, 0) => frame(PING, ACK, 0, &came.payload),
+        (DATA, _) if !came.payload.is_empty() => {
+            let bytes = (came.payload.len() as u32).to_be_bytes();
+            let mut both = frame(WINDOW_UPDATE, 0, 0, &bytes);
+            if !came.ends_stream() {
+                both.extend(frame(WINDOW_UPDATE, 0, came.stream, &bytes));
+            }
+            both
+        }
+        _ => return Ok(()),
+    };
+    writer.lock().await.write_all(&reply).await
+}
+
+/// Ends when one of the tasks asks for the end of the connection.
+async fn closed(acting: &mut JoinSet<bool>) {
+    while let Some(ended) = acting.join_next().await {
+        if !ended.unwrap_or(false) {
+            return;
+        }
+    }
+    std::future::pending().await
+}
+
+/// False at the end of the connection.
+async fn act(shared: Arc<Shared>, writer: Writer, acts: Vec<H2Act>) -> bool {
+    for act in acts {
+        let written = match act {
+            H2Act::Write(bytes) => writer.lock().await.write_all(&bytes).await,
+            H2Act::Endless(bytes) => loop {
+                // For each alone, so that answers to the client's own frames come between.
+                let written = writer.lock().await.write_all(&bytes).await;
+                if written.is_err() {
+                    break written;
+                }
+                shared.written.fetch_add(bytes.len(), Ordering::SeqCst);
+            },
+            H2Act::Drip(bytes, pause) => loop {
+                tokio::time::sleep(pause).await;
+                let written = writer.lock().await.write_all(&bytes).await;
+                if written.is_err() {
+                    break written;
+                }
+            },
+            H2Act::Close => return false,
+        };
+        if written.is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+impl Shared {
+    fn acts(&self, request: &H2Request) -> Vec<H2Act> {
+        *self.requests().entry(request.method().to_owned()).or_default() += 1;
+        let is_call = request.method() == "tools/call";
+        if is_call {
+            self.calls.fetch_add(1, Ordering::SeqCst);
+        }
+        if let Some(acts) = (self.plan.script)(request) {
+            return acts;
+        }
+        let tools: Vec<&str> = self.tools.iter().map(String::as_str).collect();
+        let (status, message) = modern_message(request.method(), request.id(), &tools).unwrap_or_else(|| {
+            let result =
+                serde_json::json!({ "resultType": "complete", "content": [{ "type": "text", "text": "own" }] });
+            (200, serde_json::json!({ "jsonrpc": "2.0", "id": request.id(), "result": result }))
+        });
+        vec![h2_answer(request.stream, status, &message)]
+    }
+
+    fn requests(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl H2Server {
+    /// Requests of a JSON-RPC method that came whole; those of none are under the empty name.
+    pub fn requests_of(&self, method: &str) -> usize {
+        self.shared.requests().get(method).copied().unwrap_or_default()
+    }
+}

@@ -1,0 +1,227 @@
+//! The cost of an attack: how a good client fares beside it, and what weir takes of the machine meanwhile.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use weir_testkit::RawClient;
+
+use super::Weir;
+
+/// Names the file that figures are appended to, one JSON object a line. `cargo xtask hostile` makes a table of it.
+const FILE: &str = "WEIR_FIGURES";
+/// The time between two calls of the good client, and how many of them pass between two looks at the process.
+const PAUSE: Duration = Duration::from_millis(5);
+const SELDOM: usize = 8;
+
+/// A good client that calls a tool over and over beside an attack, and looks at weir's process. Ended by [`Bystander::finish`].
+pub struct Bystander {
+    stop: Arc<AtomicBool>,
+    calls: Arc<AtomicUsize>,
+    running: JoinHandle<Seen>,
+    process: Observed,
+    begun: Instant,
+    first: Written,
+}
+
+/// What the good client and the process showed.
+#[derive(Debug)]
+pub struct Figures {
+    /// Calls of the good client, and those of them that did not get their result.
+    pub calls: usize,
+    pub refused: usize,
+    /// The first refusal.
+    pub refusal: Option<String>,
+    /// The 99th percentile of the time that a call took.
+    pub p99: Duration,
+    /// The most memory that weir had at any time, in bytes.
+    pub memory: usize,
+    /// The most memory during the attack less that before it, in bytes.
+    pub grown: usize,
+    /// The most descriptors.
+    pub descriptors: usize,
+    /// Bytes a second.
+    pub log: f64,
+    pub audit: f64,
+    /// Part of one processor.
+    pub processor: f64,
+}
+
+/// What the task collects.
+#[derive(Default)]
+struct Seen {
+    times: Vec<Duration>,
+    refused: usize,
+    refusal: Option<String>,
+    memory: usize,
+    descriptors: usize,
+}
+
+/// A process, and the files that it writes.
+#[derive(Clone)]
+struct Observed {
+    id: u32,
+    log: Arc<AtomicUsize>,
+    audit: Option<PathBuf>,
+}
+
+/// Bytes written, and processor time.
+#[derive(Clone, Copy)]
+struct Written {
+    log: usize,
+    audit: u64,
+    processor: f64,
+    memory: usize,
+}
+
+impl Bystander {
+    /// Begins to call the tool `echo` by `client`.
+    pub fn beside(weir: &Weir, client: RawClient) -> Self {
+        Self::calling(weir, client, "echo", None)
+    }
+
+    /// The same with another tool that gives back its arguments, and with the audit's file or its folder.
+    pub fn calling(weir: &Weir, client: RawClient, tool: &'static str, audit: Option<&Path>) -> Self {
+        let process = Observed { id: weir.process.id(), log: weir.process.bytes(), audit: audit.map(Path::to_owned) };
+        let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let first = process.written();
+        let running = tokio::spawn(calling((client, tool), process.clone(), stop.clone(), calls.clone()));
+        Self { stop, calls, running, process, begun: Instant::now(), first }
+    }
+
+    /// Waits until it made so many calls more.
+    pub async fn calls(&self, more: usize) {
+        let wanted = self.calls.load(Ordering::Acquire) + more;
+        let made = async || (self.calls.load(Ordering::Acquire) >= wanted || self.running.is_finished()).then_some(());
+        super::until_it("calls of the bystander", made).await;
+    }
+
+    /// Ends it, prints the figures of the attack `name`, and keeps them where `WEIR_FIGURES` says.
+    pub async fn finish(self, name: &str) -> Figures {
+        // Also the shortest attack has some calls beside it.
+        self.calls(SELDOM).await;
+        self.stop.store(true, Ordering::Release);
+        let mut seen = self.running.await.unwrap();
+        let (last, seconds) = (self.process.written(), self.begun.elapsed().as_secs_f64());
+        seen.times.sort_unstable();
+        let figures = Figures {
+            calls: seen.times.len(),
+            refused: seen.refused,
+            refusal: seen.refusal,
+            p99: seen.times.get(seen.times.len() * 99 / 100).copied().unwrap_or_default(),
+            memory: self.process.status("VmHWM:").unwrap_or(seen.memory),
+            grown: seen.memory.saturating_sub(self.first.memory),
+            descriptors: seen.descriptors,
+            log: (last.log - self.first.log) as f64 / seconds,
+            audit: last.audit.saturating_sub(self.first.audit) as f64 / seconds,
+            processor: (last.processor - self.first.processor) / seconds,
+        };
+        figures.keep(name);
+        figures
+    }
+}
+
+impl Figures {
+    /// # Panics
+    /// Where a call of the good client got no result.
+    pub fn none_refused(&self) -> &Self {
+        assert_eq!(self.refused, 0, "of {} calls beside the attack: {:?}", self.calls, self.refusal);
+        self
+    }
+
+    fn keep(&self, name: &str) {
+        let mut line = String::new();
+        let _ = write!(line, "{name}: ");
+        let _ = write!(line, "{} calls beside it, {} refused, p99 {:?}; ", self.calls, self.refused, self.p99);
+        let _ = write!(line, "{} MiB at most, {} descriptors, ", self.memory >> 20, self.descriptors);
+        let _ = write!(line, "{:.0} B/s of log, {:.0} B/s of audit, ", self.log, self.audit);
+        println!("{line}{:.2} processors", self.processor);
+        let Some(file) = std::env::var_os(FILE) else { return };
+        let row: Value = json!({
+            "attack": name, "calls": self.calls, "refused": self.refused, "p99_ms": self.p99.as_secs_f64() * 1e3,
+            "memory": self.memory, "grown": self.grown, "descriptors": self.descriptors,
+            "log": self.log, "audit": self.audit, "processor": self.processor,
+        });
+        // One write, so that tests beside each other do not mix their lines.
+        let appended = fs::OpenOptions::new().create(true).append(true).open(&file);
+        appended.and_then(|mut file| file.write_all(format!("{row}\n").as_bytes())).unwrap();
+    }
+}
+
+async fn calling(
+    (client, tool): (RawClient, &str),
+    process: Observed,
+    stop: Arc<AtomicBool>,
+    calls: Arc<AtomicUsize>,
+) -> Seen {
+    let mut seen = Seen::default();
+    for number in 0.. {
+        if number % SELDOM == 0 {
+            seen.memory = seen.memory.max(process.status("VmRSS:").unwrap_or_default());
+            seen.descriptors = seen.descriptors.max(process.descriptors());
+            if stop.load(Ordering::Acquire) {
+                break;
+            }
+        }
+        let begun = Instant::now();
+        let answer = client.call(tool, json!({ "n": number })).await;
+        seen.times.push(begun.elapsed());
+        let refusal = match answer {
+            Ok(answer) if answer.body.windows(8).any(|part| part == br#""result""#) => {
+                let expected = format!(r#"{{"n":{number}}}"#);
+                let text = &answer.result()["content"][0]["text"];
+                (*text != expected).then(|| answer.last().to_string())
+            }
+            Ok(answer) => Some(format!("{} {:?}", answer.status, answer.body)),
+            Err(error) => Some(error.to_string()),
+        };
+        seen.refused += usize::from(refusal.is_some());
+        seen.refusal = seen.refusal.or(refusal);
+        calls.fetch_add(1, Ordering::AcqRel);
+        tokio::time::sleep(PAUSE).await;
+    }
+    seen
+}
+
+impl Observed {
+    /// `None` of a process that has ended.
+    fn status(&self, line: &str) -> Option<usize> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id)).ok()?;
+        let line = status.lines().find_map(|text| text.strip_prefix(line))?;
+        Some(line.trim().trim_end_matches("kB").trim().parse::<usize>().ok()? * 1024)
+    }
+
+    fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.id)).map_or(0, Iterator::count)
+    }
+
+    fn written(&self) -> Written {
+        Written {
+            log: self.log.load(Ordering::Relaxed),
+            audit: self.audit.as_deref().map_or(0, size),
+            processor: self.processor().unwrap_or_default(),
+            memory: self.status("VmRSS:").unwrap_or_default(),
+        }
+    }
+
+    /// Seconds of processor time, from the 14th and 15th field of `/proc/ID/stat` in ticks of 10 ms.
+    fn processor(&self) -> Option<f64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id)).ok()?;
+        let mut fields = stat.rsplit(')').next()?.split_ascii_whitespace().skip(11);
+        let mut ticks = || fields.next()?.parse::<f64>().ok();
+        Some((ticks()? + ticks()?) / 100.0)
+    }
+}
+
+/// The bytes of a file, or of all files in a folder.
+fn size(path: &Path) -> u64 {
+    let files = fs::read_dir(path).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let inside: u64 = files.map(|file| size(&file)).sum();
+    inside + fs::metadata(path).ok().filter(|about| about.is_file()).map_or(0, |about| about.len())
+}
