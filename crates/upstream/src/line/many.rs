@@ -10,7 +10,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use weir_core::budget::Descriptor;
 
-use super::{Ask, Body, LineError, Stream};
+use super::{Ask, Body, Bounded, LineError, Stream};
 
 /// Silence on a connection with requests on it after which the other side is asked whether it is there.
 const ASK_AFTER: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ impl Many {
             .keep_alive_timeout(ANSWER_WITHIN)
             .initial_stream_window_size(256 << 10)
             .initial_connection_window_size(4 << 20)
-            .handshake(TokioIo::new(stream))
+            .handshake(TokioIo::new(Bounded::frames(stream)))
             .await;
         let (sender, connection) = made.map_err(|error| LineError::Connect(error.into()))?;
         // How it ended is told to the requests on it.

@@ -9,6 +9,7 @@
 //! it may be sent again.
 
 mod body;
+mod bounded;
 mod chunked;
 mod head;
 mod many;
@@ -32,6 +33,7 @@ use tower::Service;
 use weir_core::budget::{Descriptors, Side};
 
 pub(crate) use body::Body;
+pub(crate) use bounded::Bounded;
 use many::Many;
 use reuse::{Idle, Rested, TRIAL};
 use stream::Stream;

@@ -16,14 +16,14 @@ use hyper::rt::{Read, Write};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connection, HttpConnector};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tower::Service;
 use weir_core::Failure;
 use weir_core::budget::Descriptors;
 
 use super::tls::{Roots, TlsError};
 use crate::credential::{Account, Challenge};
-use crate::line::{Ask, Body, Field, IDLE, LineError, Lines};
+use crate::line::{Ask, Body, Bounded, Field, IDLE, LineError, Lines};
 use crate::names::{Addresses, Resolver, SystemNames};
 use crate::settings::HttpSettings;
 
@@ -150,8 +150,8 @@ impl Http {
     }
 }
 
-/// A pooled client over some connector.
-pub(crate) type Pooled<C> = Client<Deadlined<HttpsConnector<C>>, Full<Bytes>>;
+/// A pooled client over some connector, for documents.
+pub(crate) type Pooled<C> = Client<BoundedConnector<Deadlined<HttpsConnector<C>>>, Full<Bytes>>;
 
 /// How TCP connections are made with the names that `resolver` finds.
 pub(crate) fn tcp<R>(resolver: R) -> HttpConnector<R> {
@@ -182,7 +182,36 @@ where
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())
         .pool_idle_timeout(IDLE)
-        .build(dial(tcp, tls, connect))
+        .build(BoundedConnector(dial(tcp, tls, connect)))
+}
+
+/// A connector whose connections end where a server sends without end what is no document.
+#[derive(Clone, Debug)]
+pub(crate) struct BoundedConnector<C>(C);
+
+impl<C> Service<Uri> for BoundedConnector<C>
+where
+    C: Service<Uri, Error = Boxed>,
+    C::Response: Connection + Read + Write + Send + Unpin + 'static,
+    C::Future: Send + 'static,
+{
+    type Response = TokioIo<Bounded<TokioIo<C::Response>>>;
+    type Error = Boxed;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Boxed>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Boxed>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let made = self.0.call(uri);
+        Box::pin(async move {
+            let stream = made.await?;
+            let is_h2 = stream.connected().is_negotiated_h2();
+            let stream = TokioIo::new(stream);
+            Ok(TokioIo::new(if is_h2 { Bounded::frames(stream) } else { Bounded::documents(stream) }))
+        })
+    }
 }
 
 /// A connector that gives up after a time, name lookup and TLS handshake included.
