@@ -87,7 +87,9 @@ impl Grant {
         let fetched = fetched.map_err(|failure| {
             Trouble::new("The authorization server cannot be reached for a token").because(&failure)
         })?;
-        let granted = reply::read(&fetched, want.subject.is_some())?;
+        let shown = want.subject.as_ref().map(|subject| subject.expose().expose());
+        let shown: Vec<&str> = shown.into_iter().chain([self.settings.client_secret.expose()]).collect();
+        let granted = reply::read(&fetched, want.subject.is_some(), &shown)?;
         Ok(Bearer::new(granted.header, began, granted.lifetime, &*self.site.random))
     }
 

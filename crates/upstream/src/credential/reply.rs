@@ -17,6 +17,9 @@ const LONGEST_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// No access token is longer: servers bound their heads.
 const LONGEST: usize = 16 << 10;
 
+/// The kinds of tokens that an exchange may give. Others, such as refresh and identity tokens, are no credentials for an upstream.
+const ISSUED: [&str; 2] = [super::Exchange::ACCESS_TOKEN, "urn:ietf:params:oauth:token-type:jwt"];
+
 /// A token that was given.
 #[derive(Debug)]
 pub(crate) struct Granted {
@@ -31,6 +34,8 @@ struct Success {
     token_type: String,
     #[serde(default)]
     expires_in: Value,
+    /// Of an exchange (RFC 8693, 2.2.1).
+    issued_token_type: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -38,11 +43,11 @@ struct Refusal {
     error: String,
 }
 
-/// Reads an answer. `exchange` says what was asked for.
+/// Reads an answer. `exchange` says what was asked for, and `shown` what weir showed itself: the client's secret, and the caller's token.
 ///
 /// # Errors
 /// A refusal, or nothing that could be used as a token.
-pub(crate) fn read(fetched: &Fetched, exchange: bool) -> Result<Granted, Trouble> {
+pub(crate) fn read(fetched: &Fetched, exchange: bool, shown: &[&str]) -> Result<Granted, Trouble> {
     if fetched.status != 200 {
         return Err(refusal(fetched, exchange));
     }
@@ -54,6 +59,13 @@ pub(crate) fn read(fetched: &Fetched, exchange: bool) -> Result<Granted, Trouble
     }
     let token = success.access_token;
     if token.is_empty() || token.len() > LONGEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(unusable());
+    }
+    // A server that gives back what it was shown would have it sent to the upstream.
+    if shown.contains(&&*token) {
+        return Err(Trouble::new("The authorization server gave back a secret that it was shown: it was not sent on"));
+    }
+    if success.issued_token_type.is_some_and(|kind| !ISSUED.contains(&&*kind)) {
         return Err(unusable());
     }
     let mut header = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| unusable())?;
@@ -99,7 +111,7 @@ mod tests {
 
     fn answer(status: u16, body: &str) -> Result<Granted, String> {
         let fetched = Fetched { status, max_age: None, body: body.to_owned().into() };
-        read(&fetched, true).map_err(|trouble| trouble.text.into_owned())
+        read(&fetched, true, &["shown-token", "shown-secret"]).map_err(|trouble| trouble.text.into_owned())
     }
 
     #[test]
@@ -121,6 +133,25 @@ mod tests {
         }
         for body in ["", "{}", "[]", "<html>", r#"{"access_token":7,"token_type":"Bearer"}"#] {
             assert!(answer(200, body).is_err(), "{body}");
+        }
+    }
+
+    #[test]
+    fn what_weir_showed_itself_is_no_token_and_neither_is_one_of_another_kind() {
+        for shown in ["shown-token", "shown-secret"] {
+            let body = json!({ "access_token": shown, "token_type": "Bearer" }).to_string();
+            let why = answer(200, &body).unwrap_err();
+            assert!(why.contains("gave back") && !why.contains(shown), "{why}");
+        }
+        for (kind, good) in [
+            ("urn:ietf:params:oauth:token-type:access_token", true),
+            ("urn:ietf:params:oauth:token-type:jwt", true),
+            ("urn:ietf:params:oauth:token-type:refresh_token", false),
+            ("urn:ietf:params:oauth:token-type:id_token", false),
+            ("", false),
+        ] {
+            let body = json!({ "access_token": "a", "token_type": "Bearer", "issued_token_type": kind }).to_string();
+            assert_eq!(answer(200, &body).is_ok(), good, "{kind}");
         }
     }
 
