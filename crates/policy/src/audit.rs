@@ -19,6 +19,7 @@ mod verify;
 pub use arguments::{Pointer, Shape};
 pub use chain::{Chain, Head, Sealed};
 pub use event::{Event, Life};
+pub(crate) use json::is_unseen;
 pub use key::Key;
 pub use log::{LogAudit, Silent};
 pub use recorder::{Keeper, NotKept, Recorder};

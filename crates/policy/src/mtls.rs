@@ -8,6 +8,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
+use crate::audit::is_unseen;
 use crate::settings::{CertificateName, Certificates, Settings};
 use crate::token::{Reason, with_implied};
 
@@ -57,7 +58,8 @@ impl Certified {
     }
 }
 
-/// The one name of the wanted kind. Of two, another reader might believe the other.
+/// The one name of the wanted kind. Of two, another reader might believe the other; and one with characters that are not seen looks
+/// like another's.
 fn name(certificate: &X509Certificate<'_>, rule: CertificateName) -> Result<String, Reason> {
     let names: Vec<&str> = match rule {
         CertificateName::CommonName => {
@@ -76,7 +78,7 @@ fn name(certificate: &X509Certificate<'_>, rule: CertificateName) -> Result<Stri
         }
     };
     match names.as_slice() {
-        [one] if !one.is_empty() && one.len() <= LONGEST && !one.chars().any(char::is_control) => Ok((*one).to_owned()),
+        [one] if !one.is_empty() && one.len() <= LONGEST && !one.chars().any(is_unseen) => Ok((*one).to_owned()),
         _ => Err(Reason::Claims),
     }
 }
@@ -124,9 +126,13 @@ mod tests {
         let nameless = certificate(&[], vec![]);
         let two = certificate(&["x"], vec![dns("a.example.com"), dns("b.example.com")]);
         let odd = certificate(&["a\nb"], vec![]);
+        let reversed = certificate(&["\u{202e}dliub"], vec![]);
+        let twin = certificate(&["build\u{200b}"], vec![]);
         for (rule, der) in [
             (CertificateName::CommonName, &nameless),
             (CertificateName::CommonName, &odd),
+            (CertificateName::CommonName, &reversed),
+            (CertificateName::CommonName, &twin),
             (CertificateName::Uri, &nameless),
             (CertificateName::Uri, &two),
             (CertificateName::Dns, &two),

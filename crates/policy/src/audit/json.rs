@@ -119,7 +119,7 @@ pub(super) fn push_text(out: &mut String, text: &str, longest: usize) {
 }
 
 /// Control characters (C0, DEL, C1), line and paragraph separators, marks of direction, invisible characters and tags.
-fn is_unseen(c: char) -> bool {
+pub(crate) fn is_unseen(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
         || matches!(c, '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')

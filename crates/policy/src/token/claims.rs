@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use weir_core::names::EndpointId;
 
 use super::Reason;
+use crate::audit::is_unseen;
 use crate::settings::{Issuer, Settings};
 
 /// The longest name of a subject. OpenID has at most 255.
@@ -39,7 +40,10 @@ impl Claims {
             return Err(Reason::Issuer);
         }
         let subject = match all.get("sub") {
-            Some(Value::String(subject)) if !subject.is_empty() && subject.len() <= LONGEST_SUBJECT => {
+            // With characters that are not seen it would look like another's wherever an operator reads it.
+            Some(Value::String(subject))
+                if !subject.is_empty() && subject.len() <= LONGEST_SUBJECT && !subject.chars().any(is_unseen) =>
+            {
                 Arc::from(subject.as_str())
             }
             _ => return Err(Reason::Claims),
