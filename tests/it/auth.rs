@@ -8,6 +8,7 @@ mod provider;
 mod sessions;
 mod tokens;
 
+pub use certificates::{Authority, Certified, Tunnel, pem};
 pub use clock::library as faketime;
 pub use credentials::api_key;
 

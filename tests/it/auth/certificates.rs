@@ -19,19 +19,20 @@ use weir_wire::Revision;
 use crate::audit::{Folder, of_kind};
 use crate::harness::Weir;
 
-struct Authority {
+/// Somebody who issues certificates.
+pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    own: Certificate,
+    pub own: Certificate,
 }
 
 /// A certificate and its key.
-struct Certified {
-    certificate: Certificate,
-    key: KeyPair,
+pub struct Certified {
+    pub certificate: Certificate,
+    pub key: KeyPair,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
@@ -39,35 +40,41 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), own }
     }
 
-    fn issue(&self, name: SanType, usage: ExtendedKeyUsagePurpose) -> Certified {
+    pub fn issue(&self, name: SanType, usage: ExtendedKeyUsagePurpose) -> Certified {
         let mut params = CertificateParams::default();
         params.subject_alt_names = vec![name];
         params.extended_key_usages = vec![usage];
+        self.sign(params)
+    }
+
+    /// Any certificate at all.
+    pub fn sign(&self, params: CertificateParams) -> Certified {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         Certified { certificate, key }
     }
 
     /// A certificate of a machine with this URI.
-    fn machine(&self, uri: &str) -> Certified {
+    pub fn machine(&self, uri: &str) -> Certified {
         self.issue(SanType::URI(uri.try_into().unwrap()), ExtendedKeyUsagePurpose::ClientAuth)
     }
 }
 
-fn pem(folder: &Path, name: &str, text: &str) -> PathBuf {
+/// Writes a PEM file into a folder.
+pub fn pem(folder: &Path, name: &str, text: &str) -> PathBuf {
     let path = folder.join(name);
     std::fs::write(&path, text).unwrap();
     path
 }
 
 /// A port where plain HTTP goes to weir over TLS, with this certificate. It ends with the value.
-struct Tunnel {
+pub struct Tunnel {
     url: String,
     _tasks: JoinSet<()>,
 }
 
 impl Tunnel {
-    async fn open(weir: SocketAddr, trusted: &Authority, own: Option<Certified>) -> Self {
+    pub async fn open(weir: SocketAddr, trusted: &Authority, own: Option<Certified>) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add(trusted.own.der().clone()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -100,7 +107,7 @@ impl Tunnel {
         Self { url, _tasks: tasks }
     }
 
-    fn client(&self) -> RawClient {
+    pub fn client(&self) -> RawClient {
         RawClient::new(&self.url)
     }
 }

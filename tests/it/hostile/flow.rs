@@ -10,7 +10,7 @@ use weir_testkit::flooding::{Calls, FloodingServer, Plan};
 use weir_testkit::{Behaviour, Mockup, RawClient};
 use weir_wire::Revision;
 
-use crate::harness::{Weir, until, until_it};
+use crate::harness::{Bystander, Weir, until, until_it};
 
 /// Connections that one upstream may have for posts, watches and single requests, far below what floods once took.
 const FEW: usize = 24;
@@ -35,6 +35,11 @@ async fn staged(plan: Plan, limits: serde_json::Value) -> (FloodingServer, Mocku
     (bad, good, weir)
 }
 
+/// A good client of the good upstream.
+fn beside(weir: &Weir) -> Bystander {
+    Bystander::beside(weir, RawClient::new(&weir.url("/good")).modern())
+}
+
 /// File descriptors of weir.
 fn descriptors(weir: &Weir) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", weir.process.id())).unwrap().count()
@@ -51,8 +56,10 @@ async fn six_thousand_pings_on_a_watch_stream_take_one_connection() {
     let ping = |nth: usize| format!(r#"{{"jsonrpc":"2.0","id":{nth},"method":"ping"}}"#);
     let plan = Plan { says: Some((Arc::new(ping), 6000)), hangs_on_messages: true, ..Plan::default() };
     let (bad, _good, weir) = stage(plan).await;
+    let bystander = beside(&weir);
     until_it("the flood", async || (bad.said() >= 6000 && bad.messages() >= 1).then_some(())).await;
     is_well(&weir).await;
+    bystander.finish("6,000 pings on a watch stream").await.none_refused();
     assert!(bad.most_connections() <= FEW, "{} connections", bad.most_connections());
 }
 
@@ -62,17 +69,20 @@ async fn a_session_that_does_not_take_256_answers_ends_and_another_is_opened() {
     let ask = |nth: usize| format!(r#"{{"jsonrpc":"2.0","id":{nth},"method":"no/such"}}"#);
     let plan = Plan { says: Some((Arc::new(ask), 1000)), hangs_on_messages: true, ..Plan::default() };
     let (bad, _good, weir) = stage(plan).await;
+    let bystander = beside(&weir);
     until_it("the end of the session", async || (bad.ended() >= 1).then_some(())).await;
     until_it("another session", async || (bad.sessions() >= 2).then_some(())).await;
     let ended = || weir.metric("weir_upstream_sessions_ended_total", &["bad", "posts_waiting"]);
     tokio::task::block_in_place(|| until("the metric", || (ended() >= 1.0).then_some(())));
     is_well(&weir).await;
+    bystander.finish("a session that takes no answers").await.none_refused();
     assert!(bad.most_connections() <= FEW, "{} connections", bad.most_connections());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_thousand_changes_of_roots_are_a_few_posts() {
     let (bad, _good, weir) = stage(Plan { hangs_on_messages: true, ..Plan::default() }).await;
+    let bystander = beside(&weir);
     let client = RawClient::new(&weir.url("/bad")).legacy(Revision::V2025_11_25);
     let (client, _) = client.initialize_with(json!({ "roots": { "listChanged": true } })).await.unwrap();
     client.call("echo", json!({})).await.unwrap();
@@ -88,6 +98,7 @@ async fn five_thousand_changes_of_roots_are_a_few_posts() {
     }
     until_it("the first", async || (bad.messages() >= 1).then_some(())).await;
     is_well(&weir).await;
+    bystander.finish("5,000 changes of roots").await.none_refused();
     assert!(bad.most_connections() <= FEW, "{} connections", bad.most_connections());
 }
 
@@ -95,6 +106,7 @@ async fn five_thousand_changes_of_roots_are_a_few_posts() {
 async fn dropped_calls_to_a_hung_upstream_leave_no_connections_behind() {
     let plan = Plan { hangs_on_messages: true, calls: Calls::Hang, ..Plan::default() };
     let (bad, _good, weir) = stage(plan).await;
+    let bystander = beside(&weir);
     let before = descriptors(&weir);
     let at_once = 60;
     for wave in 1..=10 {
@@ -110,6 +122,7 @@ async fn dropped_calls_to_a_hung_upstream_leave_no_connections_behind() {
     }
     until_it("a cancel", async || (bad.messages() >= 1).then_some(())).await;
     is_well(&weir).await;
+    bystander.finish("dropped calls to a hung upstream").await.none_refused();
     let most = before + 40;
     until_it("descriptors to be given back", async || (descriptors(&weir) <= most).then_some(())).await;
     assert!(bad.most_connections() <= 3 * at_once + FEW, "{} connections", bad.most_connections());
@@ -131,6 +144,7 @@ async fn questions_flooded_beside_a_stalled_large_result_are_not_kept() {
         ..Plan::default()
     };
     let (bad, _good, weir) = stage(plan).await;
+    let bystander = beside(&weir);
     let client = RawClient::new(&weir.url("/bad")).legacy(Revision::V2025_11_25);
     let (client, _) = client.initialize_with(json!({ "elicitation": {} })).await.unwrap();
     let before = weir.memory();
@@ -138,6 +152,7 @@ async fn questions_flooded_beside_a_stalled_large_result_are_not_kept() {
     let stalled = client.start_call("echo", json!({}), json!(1)).await.unwrap();
     until_it("the flood", async || (bad.said() >= questions || bad.ended() >= 1).then_some(())).await;
     is_well(&weir).await;
+    bystander.finish("40,000 questions beside a stalled result").await.none_refused();
     let grown = weir.peak_memory().saturating_sub(before) >> 20;
     assert!(grown <= 48, "{grown} MiB for what nobody waits for");
     drop(stalled);

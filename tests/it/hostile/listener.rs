@@ -8,6 +8,7 @@ use weir_testkit::h2::{END_HEADERS, END_STREAM, HEADERS, INITIAL_WINDOW_SIZE, fr
 use weir_testkit::{H2Client, RawClient, RawSocket};
 
 use crate::abuse::{Stage, in_time};
+use crate::harness::Bystander;
 
 /// Requests of `connections` connections, 100 each, whose answers have no window to be sent in.
 async fn without_window(stage: &Stage, connections: usize, path: &str) -> Vec<H2Client> {
@@ -36,6 +37,7 @@ async fn without_window(stage: &Stage, connections: usize, path: &str) -> Vec<H2
 #[tokio::test(flavor = "multi_thread")]
 async fn a12_answers_without_window_hold_no_place_in_flight() {
     let stage = Stage::new().await;
+    let bystander = Bystander::beside(&stage.weir, stage.modern());
     let open = without_window(&stage, 120, "/x").await;
     let other: RawClient = stage.modern();
     for number in 0..20 {
@@ -43,6 +45,7 @@ async fn a12_answers_without_window_hold_no_place_in_flight() {
         assert_eq!(answer.status, 200, "call {number}: {:?}", answer.body);
     }
     drop(open);
+    bystander.finish("12,000 answers without window").await.none_refused();
 }
 
 #[tokio::test(flavor = "multi_thread")]

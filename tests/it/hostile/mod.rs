@@ -2,13 +2,18 @@
 //! and opens nothing.
 //!
 //! `cargo xtask hostile` runs this module against the release build, ignored tests included; `cargo xtask test` runs the
-//! tests that are not ignored. Each submodule is one kind of attacker; what several need stands in `weir-testkit`.
+//! tests that are not ignored. Each submodule is one kind of attacker; what several need stands in `weir-testkit`. What an attack
+//! costs a good client and the machine is measured by [`crate::harness::Bystander`].
 
 mod answers;
 mod children;
 mod config;
 mod flow;
+mod http2_upstreams;
+mod identity;
 mod listener;
+mod malformed;
+mod names;
 mod params;
 mod sinks;
 mod teams;

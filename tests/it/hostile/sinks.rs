@@ -10,7 +10,7 @@ use weir_testkit::{Mockup, RawClient};
 
 use crate::audit::{Folder, call, client, of_kind, records, verify, whole};
 use crate::auth::api_key;
-use crate::harness::{Weir, until, until_it};
+use crate::harness::{Bystander, Weir, until, until_it};
 
 const FULL: &[&str] = &["sh", "-c", "exec \"$0\" \"$@\" 2>/dev/full"];
 
@@ -129,10 +129,13 @@ fn child_named(name: &str, ancestor: u32) -> Option<u32> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a12_a_flood_of_refusals_writes_a_hundred_lines_a_second_and_their_count() {
     let upstream = Mockup::modern().tools(1).start().await;
-    let (_, entry) = api_key("somebody");
+    let (key, entry) = api_key("somebody");
     let mut config = one(&upstream);
     config["auth"] = json!({ "mode": "required", "api_keys": [entry] });
     let weir = Weir::logging(config, "info");
+    let known = client(&weir).with_header("X-API-Key", &key);
+    until_it("a call", async || call(&known, json!({})).await.then_some(())).await;
+    let bystander = Bystander::calling(&weir, known, "one__tool_0000", None);
     let stranger = RawClient::new(&weir.url("/mcp")).modern();
     let mut requests = 0;
     let left_out = || weir.metric("weir_log_dropped_total", &["reason=\"rate\""]);
@@ -144,6 +147,7 @@ async fn a12_a_flood_of_refusals_writes_a_hundred_lines_a_second_and_their_count
         (left_out() > 0.0).then_some(())
     })
     .await;
+    bystander.finish("refusals without credentials").await.none_refused();
     // Lines with the count come when their second is over: until then some are missing.
     let (written, counted) = until("all refusals to be accounted for", || {
         let said = weir.process.said();

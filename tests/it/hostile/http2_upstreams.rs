@@ -1,0 +1,577 @@
+//! Upstreams over HTTP/2 that send what no good server does. The call that meets it ends with a clear error and in bounded time, and
+//! what it costs is bounded: bytes that weir takes of the server, memory, descriptors, connections. Another upstream and another
+//! client notice nothing.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use weir_testkit::h2::{
+    CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE,
+    MAX_CONCURRENT_STREAMS, PING, PRIORITY, PUSH_PROMISE, REFUSED_STREAM, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame,
+    head, literal,
+};
+use weir_testkit::h2_server::{answer_block, answer_head, h2_answer};
+use weir_testkit::{Answer, Behaviour, H2Act, H2Plan, H2Request, H2Server, Mockup, RawClient};
+
+use crate::harness::{Bystander, Weir, soon, until, until_it};
+
+/// Calls of the upstream under attack: some at once, and one after those.
+const AT_ONCE: usize = 6;
+const AFTER: usize = 1;
+/// What weir may take of a server that writes without end: what fits into the buffers of the sockets, and the bound of its own.
+const MOST_TAKEN: usize = 24 << 20;
+/// By how much weir may grow.
+const MOST_GROWN: usize = 64 << 20;
+/// Descriptors beside those of before: the connections of the callers, the bystander and the operators' pages, and of the upstream.
+const MOST_MORE: usize = 48;
+
+/// weir in front of a hostile upstream at `/bad` and a good one at `/good`.
+struct Scene {
+    bad: H2Server,
+    _good: Mockup,
+    weir: Weir,
+}
+
+impl Scene {
+    async fn new(plan: H2Plan) -> Self {
+        Self::with(plan, "1s").await
+    }
+
+    /// With this limit between two signs of life.
+    async fn with(plan: H2Plan, idle: &str) -> Self {
+        let bad = H2Server::start(&["t"], plan).await;
+        let good = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+        let config = json!({
+            "upstreams": {
+                "bad": {
+                    "url": bad.url(), "h2c": true, "protocol": "modern", "limits": { "max_reply": "4MiB" },
+                    "deadlines": { "idle": idle, "hard": "20s" },
+                },
+                "good": { "url": good.url() },
+            },
+            "endpoints": { "/bad": { "upstream": "bad" }, "/good": { "upstream": "good" } },
+        });
+        let weir = tokio::task::block_in_place(|| Weir::with(config));
+        Self { bad, _good: good, weir }
+    }
+
+    fn client(&self, path: &str) -> RawClient {
+        RawClient::new(&self.weir.url(path)).modern()
+    }
+
+    /// Calls of the hostile upstream beside a good client of the good one. Gives the answers to the first.
+    async fn attacked(&self, name: &str, arguments: Value) -> Vec<Answer> {
+        let before = descriptors(&self.weir);
+        let bystander = Bystander::beside(&self.weir, self.client("/good"));
+        bystander.calls(4).await;
+        let mut answers = Vec::new();
+        for at_once in std::iter::once(AT_ONCE).chain([1; AFTER]) {
+            let mut calls = JoinSet::new();
+            for _ in 0..at_once {
+                let (client, arguments) = (self.client("/bad"), arguments.clone());
+                calls.spawn(async move { client.call("t", arguments).await });
+            }
+            for answer in soon(&format!("answers beside {name}"), calls.join_all()).await {
+                answers.push(answer.unwrap_or_else(|error| panic!("{name}: {error}")));
+            }
+        }
+        let figures = bystander.finish(&format!("an upstream over HTTP/2: {name}")).await;
+        figures.none_refused();
+        assert!(figures.grown <= MOST_GROWN, "{name}: {} MiB more", figures.grown >> 20);
+        assert!(figures.descriptors <= before + MOST_MORE, "{name}: {} of {before} descriptors", figures.descriptors);
+        assert!(self.bad.written() <= MOST_TAKEN, "{name}: weir took {} MiB", self.bad.written() >> 20);
+        let said = self.weir.process.said();
+        assert!(!said.contains("panicked"), "{name}");
+        assert!(!said.contains('\u{1b}'), "{name}: an escape in the log");
+        assert!(tokio::task::block_in_place(|| self.weir.admin("/healthz")).starts_with("HTTP/1.1 200"), "{name}");
+        answers
+    }
+}
+
+fn descriptors(weir: &Weir) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", weir.process.id())).unwrap().count()
+}
+
+/// A clear error: HTTP 200, a result that is one or a JSON-RPC error, with words and nothing of the server's own.
+fn failed(name: &str, answer: &Answer) {
+    assert_eq!(answer.status, 200, "{name}: {:?}", answer.body);
+    let last = answer.last();
+    let text = match last.get("error") {
+        Some(error) => &error["message"],
+        None => {
+            assert_eq!(last["result"]["isError"], true, "{name}: {last}");
+            &last["result"]["content"][0]["text"]
+        }
+    };
+    let text = text.as_str().unwrap_or_default();
+    assert!(text.len() > 10 && text.len() < 400, "{name}: {text:?}");
+    assert!(!text.chars().any(char::is_control), "{name}: {text:?}");
+}
+
+/// Runs one attack, in which every call fails; gives the scene to look at.
+async fn fails(name: &str, plan: H2Plan) -> Scene {
+    let scene = Scene::new(plan).await;
+    let answers = scene.attacked(name, json!({})).await;
+    assert_eq!(answers.len(), AT_ONCE + AFTER);
+    answers.iter().for_each(|answer| failed(name, answer));
+    scene
+}
+
+fn write(bytes: Vec<u8>) -> H2Act {
+    H2Act::Write(bytes.into())
+}
+
+fn raw(bytes: &'static [u8]) -> H2Act {
+    H2Act::Write(bytes.into())
+}
+
+/// Many of these frames at a time, so that the server is not what is slow.
+fn endless(frame: &[u8]) -> H2Act {
+    H2Act::Endless(frame.repeat((16 << 10) / frame.len() + 1).into())
+}
+
+/// Frames that are written without end once a call has come, and make the call wait.
+async fn flood(name: &str, of: impl Fn(&H2Request) -> Vec<u8> + Send + Sync + 'static) {
+    // The limit between two signs of life would end the call before anything else does.
+    let scene = Scene::with(H2Plan::on_calls(move |request| vec![endless(&of(request))]), "15s").await;
+    let answers = scene.attacked(name, json!({})).await;
+    answers.iter().for_each(|answer| failed(name, answer));
+    // One connection for each call, and those for lists.
+    assert!(scene.bad.accepted() <= 2 * (AT_ONCE + AFTER) + 8, "{name}: {} connections", scene.bad.accepted());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interim_answers_without_end_are_no_answer() {
+    flood("interim answers", |request| {
+        let hints = "<https://example.com/style.css>; rel=preload; as=style".repeat(8);
+        answer_head(request.stream, "103", &[("link", &hints)])
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn small_interim_answers_without_end_are_no_answer() {
+    flood("small interim answers", |request| answer_head(request.stream, "100", &[])).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_header_block_without_end_is_no_answer() {
+    let block = answer_block("200", &[("x", &"y".repeat(1000))]);
+    fails(
+        "a header block without end",
+        H2Plan::on_calls(move |request| {
+            let more = frame(CONTINUATION, 0, request.stream, &block);
+            vec![write(frame(HEADERS, 0, request.stream, &block)), H2Act::Endless(more.into())]
+        }),
+    )
+    .await;
+    fails(
+        "empty continuations without end",
+        H2Plan::on_calls(|request| {
+            let first = frame(HEADERS, 0, request.stream, &answer_block("200", &[]));
+            vec![write(first), endless(&frame(CONTINUATION, 0, request.stream, b""))]
+        }),
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pings_without_end_end_the_connection() {
+    flood("pings", |_| frame(PING, 0, 0, b"attacker")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_without_end_end_the_connection() {
+    flood("settings", |_| frame(SETTINGS, 0, 0, b"\x00\x04\x00\x01\x00\x00")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn window_updates_without_end_end_the_connection() {
+    flood("window updates", |request| {
+        [frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]), frame(WINDOW_UPDATE, 0, request.stream, &[0, 0, 0, 1])].concat()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_of_no_meaning_without_end_end_the_connection() {
+    flood("frames of unknown types", |_| frame(0xfa, 0xff, 0, b"unknown")).await;
+    flood("priorities", |request| frame(PRIORITY, 0, request.stream + 2, &[0, 0, 0, 0, 7])).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn empty_data_without_end_end_the_connection() {
+    flood("empty DATA", |request| frame(DATA, 0, request.stream, b"")).await;
+    let begun = |request: &H2Request| {
+        let begin = answer_head(request.stream, "200", &[("content-type", "application/json")]);
+        // The flag PADDED: a length, and so much padding behind no data.
+        vec![write(begin), endless(&frame(DATA, 8, request.stream, b"\x01\x00"))]
+    };
+    let scene = Scene::with(H2Plan::on_calls(begun), "15s").await;
+    let name = "padding alone";
+    scene.attacked(name, json!({})).await.iter().for_each(|answer| failed(name, answer));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn resets_of_streams_without_end_end_the_connection() {
+    flood("resets", |request| frame(RST_STREAM, 0, request.stream, &CANCEL.to_be_bytes())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_request_reset_is_sent_at_most_twice() {
+    for (name, code) in [
+        ("each request refused", REFUSED_STREAM),
+        ("each request cancelled", CANCEL),
+        ("each request calmed", ENHANCE_YOUR_CALM),
+        ("each request reset without error", 0),
+    ] {
+        let reset = move |request: &H2Request| vec![write(frame(RST_STREAM, 0, request.stream, &code.to_be_bytes()))];
+        let scene = fails(name, H2Plan::on_calls(reset)).await;
+        let most = if code == REFUSED_STREAM { 2 } else { 1 } * (AT_ONCE + AFTER);
+        assert!(scene.bad.calls() <= most, "{name}: {} requests for {} calls", scene.bad.calls(), AT_ONCE + AFTER);
+    }
+}
+
+fn goaway(last: u32, code: u32) -> Vec<u8> {
+    let mut payload = last.to_be_bytes().to_vec();
+    payload.extend(code.to_be_bytes());
+    payload.extend(b"\x1b[2Jgo away\r\n");
+    frame(GOAWAY, 0, 0, &payload)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_sends_everybody_away_is_not_stormed() {
+    for (name, last, code, closes) in [
+        ("sent away and closed", 0, 0, true),
+        ("sent away and kept", 0, 0, false),
+        ("sent away after the stream", 0x7fff_ffff, 0, false),
+        ("sent away for flooding", 0, ENHANCE_YOUR_CALM, true),
+    ] {
+        let away = move |_: &H2Request| {
+            let mut acts = vec![write(goaway(last, code))];
+            acts.extend(closes.then_some(H2Act::Close));
+            acts
+        };
+        let scene = fails(name, H2Plan::on_calls(away)).await;
+        let most = 4 * (AT_ONCE + AFTER) + 8;
+        assert!(scene.bad.accepted() <= most, "{name}: {} connections", scene.bad.accepted());
+    }
+    // From the first byte on, so that weir's own requests meet it, too.
+    let name = "sent away at once";
+    let scene = Scene::new(H2Plan::greeting(vec![write(goaway(0, 0))])).await;
+    for answer in scene.attacked(name, json!({})).await {
+        // What it takes all the same and answers well is an answer.
+        if answer.last()["result"]["content"][0]["text"] != "own" {
+            failed(name, &answer);
+        }
+    }
+    let before = scene.bad.accepted();
+    let bystander = Bystander::beside(&scene.weir, scene.client("/good"));
+    // At least a second.
+    bystander.calls(200).await;
+    bystander.finish("an upstream over HTTP/2: sent away at once, and not called").await.none_refused();
+    let more = scene.bad.accepted() - before;
+    assert!(more <= 30, "{more} connections that nobody asked for");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_takes_no_streams_keeps_nothing_of_calls() {
+    let none = [MAX_CONCURRENT_STREAMS.to_be_bytes().as_slice(), &0u32.to_be_bytes()].concat();
+    // Once its tools are known; a server that takes none from the begin has no tools.
+    let refuse = move |request: &H2Request| {
+        let cancel = CANCEL.to_be_bytes();
+        vec![write([frame(SETTINGS, 0, 0, &none), frame(RST_STREAM, 0, request.stream, &cancel)].concat())]
+    };
+    let scene = fails("no streams at once", H2Plan::on_calls(refuse)).await;
+    // Callers that leave, each with a large request: what nobody waits for is not kept.
+    let before = scene.weir.memory();
+    let arguments = json!({ "text": "x".repeat(1 << 20) });
+    for _ in 0..20 {
+        let mut calls = JoinSet::new();
+        for _ in 0..10 {
+            let (client, arguments) = (scene.client("/bad"), arguments.clone());
+            calls.spawn(async move {
+                let leaving = client.call("t", arguments);
+                let _left = tokio::time::timeout(Duration::from_millis(300), leaving).await;
+            });
+        }
+        calls.join_all().await;
+    }
+    let most = before + (64 << 20);
+    let memory = || scene.weir.memory();
+    tokio::task::block_in_place(|| until("memory to be given back", || (memory() <= most).then_some(())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_gives_no_window_gets_a_call_no_further_than_its_deadline() {
+    let none = [INITIAL_WINDOW_SIZE.to_be_bytes().as_slice(), &0u32.to_be_bytes()].concat();
+    let name = "no window";
+    let scene = Scene::new(H2Plan::on_calls(move |request| {
+        vec![write(
+            [frame(SETTINGS, 0, 0, &none), frame(RST_STREAM, 0, request.stream, &CANCEL.to_be_bytes())].concat(),
+        )]
+    }))
+    .await;
+    let answers = scene.attacked(name, json!({ "text": "x".repeat(200_000) })).await;
+    answers.iter().for_each(|answer| failed(name, answer));
+}
+
+type Attack = (&'static str, Box<dyn Fn(&H2Request) -> Vec<H2Act> + Send + Sync>);
+
+/// Runs them one after the other.
+async fn all_fail(attacks: Vec<Attack>) {
+    for (name, attack) in attacks {
+        let scene = fails(name, H2Plan::on_calls(attack)).await;
+        let most = 4 * (AT_ONCE + AFTER) + 8;
+        assert!(scene.bad.accepted() <= most, "{name}: {} connections", scene.bad.accepted());
+        assert!(scene.bad.calls() <= 2 * (AT_ONCE + AFTER), "{name}: {} requests", scene.bad.calls());
+    }
+}
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+/// A good result, as text.
+fn result(request: &H2Request) -> String {
+    json!({ "jsonrpc": "2.0", "id": request.id(), "result": { "resultType": "complete", "content": [] } }).to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_that_breaks_the_protocol_is_a_clear_error() {
+    all_fail(vec![
+        (
+            "a head of a mebibyte",
+            Box::new(|request| vec![write(answer_head(request.stream, "200", &[("x", &"y".repeat(1 << 20))]))]),
+        ),
+        ("a bomb of headers", Box::new(|request| vec![write(bomb(request.stream))])),
+        (
+            "a table that grows",
+            // A change of the table's size to 2^30, which weir never allowed.
+            Box::new(|request| vec![write(head(request.stream, 0, &[0x3f, 0xe1, 0xff, 0xff, 0xff, 0x03, 0x88]))]),
+        ),
+        ("no status", Box::new(|request| vec![write(head(request.stream, END_STREAM, &block(&[("x", "y")])))])),
+        (
+            "two statuses",
+            Box::new(|request| {
+                vec![write(head(request.stream, END_STREAM, &block(&[(":status", "200"), (":status", "500")])))]
+            }),
+        ),
+        ("the status 99", Box::new(|request| vec![write(answer_head(request.stream, "99", &[]))])),
+        ("the status 2000", Box::new(|request| vec![write(answer_head(request.stream, "2000", &[]))])),
+        (
+            "the status 101",
+            Box::new(|request| vec![write(head(request.stream, END_STREAM, &block(&[(":status", "101")])))]),
+        ),
+        ("a status in letters", Box::new(|request| vec![write(answer_head(request.stream, "ok!", &[]))])),
+        ("a header in capitals", Box::new(|request| vec![write(answer_head(request.stream, "200", &[("X-Y", "z")]))])),
+        (
+            "line ends in a header",
+            Box::new(|request| vec![write(answer_head(request.stream, "200", &[("x", "y\r\nset-cookie: a=b")]))]),
+        ),
+        (
+            "a connection header",
+            Box::new(|request| vec![write(answer_head(request.stream, "200", &[("transfer-encoding", "chunked")]))]),
+        ),
+        ("a header block of noise", Box::new(|request| vec![write(head(request.stream, 0, &[0xff; 64]))])),
+        ("an empty header block", Box::new(|request| vec![write(frame(HEADERS, END_HEADERS, request.stream, b""))])),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_that_break_the_protocol_are_a_clear_error() {
+    all_fail(vec![
+        (
+            "HEADERS for a stream that never was",
+            Box::new(|_| vec![write(answer_head(9_999_999, "200", &[("content-type", "application/json")]))]),
+        ),
+        ("HEADERS for a stream of the server", Box::new(|_| vec![write(answer_head(2, "200", &[]))])),
+        ("DATA for a stream that never was", Box::new(|_| vec![write(frame(DATA, 0, 9_999_999, b"{}"))])),
+        ("DATA for the connection", Box::new(|_| vec![write(frame(DATA, 0, 0, b"{}"))])),
+        (
+            "a promise",
+            Box::new(|request| {
+                let promised = [&[0, 0, 0, 2], block(&[(":method", "GET"), (":path", "/")]).as_slice()].concat();
+                vec![write(frame(PUSH_PROMISE, END_HEADERS, request.stream, &promised))]
+            }),
+        ),
+        ("a frame too large", Box::new(|request| vec![write(frame(DATA, 0, request.stream, &vec![b' '; 1 << 20]))])),
+        ("a ping of a wrong size", Box::new(|_| vec![write(frame(PING, 0, 0, b"seven.."))])),
+        ("settings of a wrong size", Box::new(|_| vec![write(frame(SETTINGS, 0, 0, b"seven.."))])),
+        (
+            "a window too large",
+            Box::new(|_| vec![write(frame(WINDOW_UPDATE, 0, 0, &0x7fff_ffffu32.to_be_bytes()).repeat(2))]),
+        ),
+        ("a window that grows by nothing", Box::new(|_| vec![write(frame(WINDOW_UPDATE, 0, 0, &[0; 4]))])),
+        (
+            "a continuation of nothing",
+            Box::new(|request| vec![write(frame(CONTINUATION, END_HEADERS, request.stream, b"\x88"))]),
+        ),
+        ("padding longer than the frame", Box::new(|request| vec![write(frame(DATA, 8, request.stream, b"\xff{}"))])),
+        ("half of a frame", Box::new(|_| vec![raw(b"\x00\x10\x00\x00\x00"), H2Act::Close])),
+        ("HTTP/1.1", Box::new(|_| vec![raw(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")])),
+        ("nothing but noise", Box::new(|_| vec![raw(&[0xa5; 4096])])),
+        ("a close", Box::new(|_| vec![H2Act::Close])),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_of_another_length_is_a_clear_error() {
+    all_fail(vec![
+        ("DATA before HEADERS", Box::new(|request| vec![write(frame(DATA, END_STREAM, request.stream, b"{}"))])),
+        (
+            "a length too short",
+            Box::new(|request| {
+                let head = answer_head(request.stream, "200", &[JSON, ("content-length", "5")]);
+                vec![write([head, frame(DATA, END_STREAM, request.stream, result(request).as_bytes())].concat())]
+            }),
+        ),
+        (
+            "a length too long",
+            Box::new(|request| {
+                let head = answer_head(request.stream, "200", &[JSON, ("content-length", "5000")]);
+                vec![write([head, frame(DATA, END_STREAM, request.stream, result(request).as_bytes())].concat())]
+            }),
+        ),
+        (
+            "two lengths",
+            Box::new(|request| {
+                let lengths = [JSON, ("content-length", "5"), ("content-length", "6")];
+                let head = answer_head(request.stream, "200", &lengths);
+                vec![write([head, frame(DATA, END_STREAM, request.stream, result(request).as_bytes())].concat())]
+            }),
+        ),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_no_answer_is_a_clear_error() {
+    all_fail(vec![
+        (
+            "half of an answer",
+            Box::new(|request| {
+                let head = answer_head(request.stream, "200", &[JSON]);
+                let whole = frame(DATA, END_STREAM, request.stream, result(request).as_bytes());
+                vec![write([head, whole[..40].to_vec()].concat()), H2Act::Close]
+            }),
+        ),
+        ("no answer", Box::new(|_| Vec::new())),
+        (
+            "no end of the stream",
+            Box::new(|request| {
+                let head = answer_head(request.stream, "200", &[JSON]);
+                vec![write(
+                    [head, frame(DATA, 0, request.stream, result(request).as_bytes().split_last().unwrap().1)].concat(),
+                )]
+            }),
+        ),
+        (
+            "an answer by the byte",
+            Box::new(|request| {
+                let head = answer_head(request.stream, "200", &[JSON]);
+                let byte = frame(DATA, 0, request.stream, b" ");
+                vec![write(head), H2Act::Drip(byte.into(), Duration::from_millis(100))]
+            }),
+        ),
+        (
+            "events that are comments",
+            Box::new(|request| {
+                let head = answer_head(request.stream, "200", &[("content-type", "text/event-stream")]);
+                let comment = frame(DATA, 0, request.stream, b": still there\n\n");
+                vec![write(head), H2Act::Drip(comment.into(), Duration::from_millis(100))]
+            }),
+        ),
+        (
+            "an answer of another type",
+            Box::new(|request| {
+                let head = answer_head(request.stream, "200", &[("content-type", "text/html\u{1b}[2J")]);
+                vec![write([head, frame(DATA, END_STREAM, request.stream, result(request).as_bytes())].concat())]
+            }),
+        ),
+        (
+            "the answer of another",
+            Box::new(|request| {
+                let foreign = json!({ "jsonrpc": "2.0", "id": 987_654_321, "result": { "content": [] } });
+                vec![h2_answer(request.stream, 200, &foreign)]
+            }),
+        ),
+        (
+            "trailers before the end",
+            Box::new(|request| {
+                let head_and = answer_head(request.stream, "200", &[JSON]);
+                let trailers = head(request.stream, 0, &block(&[("x", "y")]));
+                vec![write([head_and, frame(DATA, 0, request.stream, b"{"), trailers].concat())]
+            }),
+        ),
+    ])
+    .await;
+}
+
+/// A header of 4 KB that goes into the table, and is then named 16,000 times by a byte each.
+fn bomb(stream: u32) -> Vec<u8> {
+    let mut block = vec![0x88];
+    let mut entry = Vec::new();
+    literal(&mut entry, "x", &"y".repeat(3900));
+    // With indexing (RFC 7541, 6.2.1).
+    entry[0] = 0x40;
+    block.extend(entry);
+    block.extend([0xbe; 16_000]);
+    head(stream, 0, &block)
+}
+
+fn block(headers: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in headers {
+        literal(&mut block, name, value);
+    }
+    block
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_without_end_is_cut_off_at_its_bound() {
+    let scene = Scene::new(H2Plan::on_calls(|request| {
+        let head = answer_head(request.stream, "200", &[("content-type", "application/json")]);
+        let begin =
+            format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"content":[{{"type":"text","text":""#, request.id());
+        let first = frame(DATA, 0, request.stream, begin.as_bytes());
+        vec![write([head, first].concat()), H2Act::Endless(frame(DATA, 0, request.stream, &[b'x'; 16 << 10]).into())]
+    }))
+    .await;
+    let name = "an answer without end";
+    let bystander = Bystander::beside(&scene.weir, scene.client("/good"));
+    bystander.calls(4).await;
+    for _ in 0..3 {
+        // The server's word that it is the answer to this call came first, so that it streams: it is broken off.
+        let broken = soon(name, scene.client("/bad").call("t", json!({}))).await;
+        if let Ok(answer) = broken {
+            failed(name, &answer);
+        }
+    }
+    let figures = bystander.finish(&format!("an upstream over HTTP/2: {name}")).await;
+    figures.none_refused();
+    assert!(figures.grown <= MOST_GROWN, "{} MiB more", figures.grown >> 20);
+    // What comes for a stream that was reset is passed over for a moment; then the connection ends.
+    until_it("the end of the connections", async || (scene.bad.open() == 0).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_hostile_stream_costs_no_other_call_of_the_same_server_more_than_its_connection() {
+    // Every second call is answered as it should be.
+    let nth = std::sync::atomic::AtomicUsize::new(0);
+    let script = move |request: &H2Request| {
+        let odd = request.method() == "tools/call" && nth.fetch_add(1, std::sync::atomic::Ordering::SeqCst) % 2 == 1;
+        odd.then(|| vec![write(frame(DATA, 0, request.stream, b"no head"))])
+    };
+    let scene = Scene::new(H2Plan { greeting: Vec::new(), script: Box::new(script) }).await;
+    let client = scene.client("/bad");
+    for number in 0..20 {
+        let answer = soon("an answer", client.call("t", json!({}))).await.unwrap();
+        if number % 2 == 0 {
+            assert_eq!(answer.text(), "own", "call {number}: {}", answer.last());
+        } else {
+            failed("every second call", &answer);
+        }
+    }
+}
