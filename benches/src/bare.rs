@@ -38,7 +38,7 @@ pub(crate) struct Bare {
 pub(crate) enum Called {
     /// It came back as it must.
     Made,
-    /// 503: there was no room for it.
+    /// There was no room for it, at weir (503) or at the upstream.
     Refused,
 }
 
@@ -78,6 +78,8 @@ impl Bare {
         }
         let body = std::str::from_utf8(&self.received[head.end..])?;
         match head.status {
+            // The upstream has as many calls as it may.
+            StatusCode::OK if body.contains(r#""reason":"busy""#) => Ok(Called::Refused),
             StatusCode::OK => {
                 ensure!(body.contains(&id) && body.contains(&self.message), "another answer than to {id}: {body}");
                 Ok(Called::Made)

@@ -27,10 +27,11 @@ use weir_wire::{Limits as ScanLimits, Message};
 use crate::answer::{self, Refusal, labelled};
 use crate::body::{Body, Broken};
 use crate::guard::Gatekeeper;
+use crate::in_flight::InFlightPermit;
 use crate::keep_alive::{self, KeepAlive};
 use crate::observe::{self, Answer};
 use crate::places::Place;
-use crate::stack::{Arrival, Context, InFlightPermit, Shared};
+use crate::stack::{Arrival, Context, Shared};
 use crate::tally::Counted;
 use crate::{admission, doorway, intake, streams};
 

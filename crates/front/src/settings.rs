@@ -157,6 +157,8 @@ pub struct Limits {
     pub h2: H2Limits,
     /// Requests being answered at once; open listen and GET streams do not count.
     pub in_flight: usize,
+    /// How long one more waits for another's answer to begin before it is refused.
+    pub in_flight_wait: Duration,
     /// Open listen and GET streams.
     pub streams: usize,
     /// Open listen and GET streams of one principal; the anonymous one is exempt.
@@ -227,6 +229,7 @@ impl Default for Limits {
             tcp_user_timeout: Duration::from_secs(30),
             h2: H2Limits::default(),
             in_flight: 10_000,
+            in_flight_wait: Duration::from_secs(1),
             streams: 100_000,
             streams_per_principal: 32,
             sessions: 200_000,

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::FutureExt as _;
 use http::request::Parts;
@@ -29,6 +29,7 @@ use crate::body::RequestBody;
 use crate::clientele::Clientele;
 use crate::guard::Gatekeeper;
 use crate::head;
+use crate::in_flight::{InFlight, InFlightPermit};
 use crate::intake;
 use crate::line::{self, Lines};
 use crate::listen::Peer;
@@ -72,29 +73,6 @@ pub(crate) struct Shared {
     pub(crate) upkeep: TaskTracker,
     pub(crate) drain: CancellationToken,
     pub(crate) force: CancellationToken,
-}
-
-/// The requests whose answer has not begun. What a client has still to read holds no permit.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct InFlight(Arc<AtomicUsize>);
-
-/// One request in flight, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct InFlightPermit(Arc<AtomicUsize>);
-
-impl InFlight {
-    /// A permit, where fewer than `most` are taken.
-    pub(crate) fn enter(&self, most: usize) -> Option<InFlightPermit> {
-        let entered = self.0.fetch_add(1, Ordering::AcqRel);
-        let permit = InFlightPermit(self.0.clone());
-        (entered < most).then_some(permit)
-    }
-}
-
-impl Drop for InFlightPermit {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 impl Shared {
@@ -227,7 +205,11 @@ impl Stack {
         // What ends a session gives memory back.
         let shortage = self.shared.shortage.now();
         let is_short = shortage == Shortage::Acute && head.method != http::Method::DELETE;
-        let mut permit = if is_short { None } else { self.shared.in_flight.enter(self.limits().in_flight) };
+        let limits = self.limits();
+        let mut permit = match is_short {
+            true => None,
+            false => self.shared.in_flight.enter(limits.in_flight, limits.in_flight_wait).await,
+        };
         let mut answer = if permit.is_some() {
             self.admitted(Arrival { head, body: &mut body, permit: &mut permit }, name, peer).await
         } else {

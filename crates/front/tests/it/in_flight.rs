@@ -1,5 +1,7 @@
 //! What counts as a request in flight, and what does not: streams that wait have a bound of their own.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use serde_json::json;
 use weir_testkit::RawSocket;
@@ -10,6 +12,7 @@ use crate::world::{World, settings};
 async fn f11_requests_are_in_flight_until_their_answer_begins() {
     let mut settings = settings();
     settings.limits.in_flight = 2;
+    settings.limits.in_flight_wait = Duration::from_millis(20);
     let world = World::locked(settings).await;
     let (alice, session) = (world.modern("alice"), world.legacy("alice").await);
     // Many more than may be in flight.
@@ -30,13 +33,7 @@ async fn f11_requests_are_in_flight_until_their_answer_begins() {
     // Two requests whose bodies still come are two in flight.
     let mut halves = Vec::new();
     for _ in 0..2 {
-        let mut half = RawSocket::connect(&world.url()).await.unwrap();
-        let head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice\r\nExpect: 100-continue\r\n\
-                    Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
-                    Content-Length: 10\r\n\r\n";
-        half.write(head.as_bytes()).await.unwrap();
-        half.read_until("100 Continue").await.unwrap();
-        halves.push(half);
+        halves.push(half(&world).await);
     }
     let third = alice.ask("tools/list", json!({})).await.unwrap();
     assert_eq!((third.status, third.header("retry-after")), (StatusCode::SERVICE_UNAVAILABLE, Some("1")));
@@ -57,6 +54,35 @@ async fn f11_requests_are_in_flight_until_their_answer_begins() {
     drop(open);
 }
 
+#[tokio::test]
+async fn f11_a_request_beyond_the_bound_waits_for_its_turn() {
+    let mut settings = settings();
+    settings.limits.in_flight = 1;
+    settings.limits.in_flight_wait = Duration::from_secs(3600);
+    let world = World::locked(settings).await;
+    let alice = world.modern("alice");
+    let half = half(&world).await;
+    let second = tokio::spawn({
+        let alice = alice.clone();
+        async move { alice.list_tools().await.unwrap().len() }
+    });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!second.is_finished(), "there is no place for it");
+    drop(half);
+    assert_eq!(second.await.unwrap(), 4);
+}
+
+/// A request whose body does not come.
+async fn half(world: &World) -> RawSocket {
+    let mut half = RawSocket::connect(&world.url()).await.unwrap();
+    let head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice\r\nExpect: 100-continue\r\n\
+                Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
+                Content-Length: 10\r\n\r\n";
+    half.write(head.as_bytes()).await.unwrap();
+    half.read_until("100 Continue").await.unwrap();
+    half
+}
+
 /// Posts a message to a line of HTTP+SSE; gives the head of the answer.
 async fn post(world: &World, path: &str, message: &serde_json::Value) -> String {
     let mut socket = RawSocket::connect(&world.url()).await.unwrap();
@@ -74,6 +100,7 @@ async fn post(world: &World, path: &str, message: &serde_json::Value) -> String 
 async fn f11_posts_of_http_sse_are_in_flight_until_their_answer_begins_on_the_stream() {
     let mut settings = settings();
     settings.limits.in_flight = 3;
+    settings.limits.in_flight_wait = Duration::from_millis(20);
     let world = World::locked(settings).await;
     let mut line = RawSocket::connect(&world.url()).await.unwrap();
     let open =

@@ -60,6 +60,7 @@ pub(super) fn check(raw: Option<&RawLimits>, report: &mut Report) -> Limits {
         tcp_user_timeout: time!(tcp_user_timeout),
         h2: h2(raw, &mut judge),
         in_flight: count!(in_flight),
+        in_flight_wait: raw.in_flight_wait.map_or(d.in_flight_wait, |time| time.0),
         streams: count!(streams),
         streams_per_principal: count!(streams_per_principal),
         // As `sessions` finds them.

@@ -70,8 +70,10 @@ limits! {
     /// The same of one call. What is larger goes on unjudged only as the answer to its own POST, and is broken off before its last
     /// byte where it turns out to be another's or no result; a result that is checked (`validation.output: enforce`) is refused. Default `4MiB`.
     hold_per_call: Size,
-    /// Requests at the same time whose answer has not begun; more get 503. What a client has still to read does not count. Default 10000.
+    /// Requests at the same time whose answer has not begun; more wait, and then get 503. What a client has still to read does not count. Default 10000.
     in_flight: usize,
+    /// How long a request beyond `in_flight` waits for the answer to another to begin, the newest first. `0s` refuses it at once. Default `1s`.
+    in_flight_wait: Time,
     /// Open streams for changes. Default 100000.
     streams: usize,
     /// The same of one principal. Default 32.
