@@ -59,6 +59,9 @@ impl Traced {
     /// for that.
     #[must_use]
     pub fn mismatches(&self, arguments: &[u8]) -> Vec<Mismatch> {
+        if let (Contract::Unchecked(why), Check::Enforce) = (&self.tool.output, self.terms.validation.output) {
+            return vec![Mismatch::whole(&format!("its output schema: {why}"))];
+        }
         match (&self.tool.input, self.terms.validation.input) {
             (Contract::Checked(schema), mode) if mode.refuses() => match verdict_of_arguments(schema, arguments) {
                 Verdict::Fails(mismatches) => mismatches,

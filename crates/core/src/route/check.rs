@@ -26,8 +26,11 @@ const MOST_BUFFERED: usize = 4 << 20;
 pub(super) fn arguments(item: &Item, call: &Call) -> Result<(), Failure> {
     let given = call.params.arguments().map_err(|error| Failure::invalid_params(error.to_string()))?;
     let mode = item.terms.validation.input;
+    if let (Contract::Unchecked(why), Check::Enforce) = (&item.tool.output, item.terms.validation.output) {
+        return Err(unusable(item, Side::Output, *why));
+    }
     let schema = match (&item.tool.input, mode) {
-        (Contract::Unchecked(why), Check::Enforce) => return Err(unusable(item, *why)),
+        (Contract::Unchecked(why), Check::Enforce) => return Err(unusable(item, Side::Input, *why)),
         (Contract::None | Contract::Unchecked(_), _) | (Contract::Checked(_), Check::Off) => return Ok(()),
         (Contract::Checked(schema), Check::Warn | Check::EnforceUsable | Check::Enforce) => schema,
     };
@@ -57,18 +60,30 @@ pub(super) fn arguments(item: &Item, call: &Call) -> Result<(), Failure> {
     Err(refusal)
 }
 
-/// A call of a tool whose arguments have to be checked and cannot be, whatever they are.
-fn unusable(item: &Item, why: Unusable) -> Failure {
-    count(&item.tool, "input", "refused");
+/// A call of a tool whose arguments or results have to be checked and cannot be, whatever they are.
+fn unusable(item: &Item, side: Side, why: Unusable) -> Failure {
+    let (label, values) = match side {
+        Side::Input => ("input", "arguments"),
+        Side::Output => ("output", "results"),
+    };
+    count(&item.tool, label, "refused");
     let text =
-        format!("This tool did not run: its arguments have to be checked, and its input schema cannot be used: {why}");
+        format!("This tool did not run: its {values} have to be checked, and its {label} schema cannot be used: {why}");
     Failure::new(FailureKind::BadAnswer, text).at(&item.tool.upstream)
+}
+
+/// The schema of a tool that something is held against.
+#[derive(Clone, Copy)]
+enum Side {
+    Input,
+    Output,
 }
 
 /// The check of a tool's results.
 pub(super) struct Results {
     tool: Arc<Tool>,
-    schema: Arc<Schema>,
+    /// Where it cannot be used, no result passes: its calls are refused, but a task of one may be older than that.
+    schema: Result<Arc<Schema>, Unusable>,
     enforce: bool,
 }
 
@@ -76,11 +91,13 @@ impl Results {
     /// `None` where there is nothing to check.
     pub(super) fn of(item: &Item) -> Option<Self> {
         let mode = item.terms.validation.output;
-        let Contract::Checked(schema) = &item.tool.output else { return None };
-        if mode == Check::Off {
-            return None;
-        }
-        Some(Self { tool: item.tool.clone(), schema: schema.clone(), enforce: mode.refuses() })
+        let schema = match (&item.tool.output, mode) {
+            (Contract::None, _) | (_, Check::Off) => return None,
+            (Contract::Checked(schema), _) => Ok(schema.clone()),
+            (Contract::Unchecked(why), Check::Enforce) => Err(*why),
+            (Contract::Unchecked(_), Check::Warn | Check::EnforceUsable) => return None,
+        };
+        Some(Self { tool: item.tool.clone(), schema, enforce: mode.refuses() })
     }
 
     /// True where no result passes unchecked.
@@ -107,12 +124,18 @@ impl Results {
         if is_error(bytes) {
             return end;
         }
+        let schema = match &self.schema {
+            Ok(schema) => schema,
+            Err(why) => return self.refuse_unchecked(&why.to_string()),
+        };
         let verdict = match scan::find(bytes, "structuredContent") {
-            Some(at) => verdict(&self.schema, &bytes[at]),
+            Some(at) => verdict(schema, &bytes[at]),
             None => Verdict::Fails(vec![Mismatch::whole("the result has no `structuredContent`")]),
         };
         match verdict {
             Verdict::Fits => end,
+            Verdict::Unknown if self.enforce => self.refuse_unchecked("checking it would cost too much"),
+            Verdict::Unreadable(place) if self.enforce => self.refuse_unchecked(&place.to_string()),
             Verdict::Unknown | Verdict::Unreadable(_) => {
                 count(&self.tool, "output", "unchecked");
                 end
@@ -126,10 +149,17 @@ impl Results {
     }
 
     fn refuse(&self, mismatches: &[Mismatch]) -> End {
-        count(&self.tool, "output", "refused");
         let places: Vec<String> = mismatches.iter().map(Mismatch::to_string).collect();
-        let text = "The tool ran, but its result does not match its output schema";
-        Failure::new(FailureKind::BadAnswer, text).at(&self.tool.upstream).because(places.join("; ")).into()
+        self.refused("The tool ran, but its result does not match its output schema", places.join("; "))
+    }
+
+    fn refuse_unchecked(&self, why: &str) -> End {
+        self.refused("The tool ran, but its result cannot be checked against its output schema", why.to_owned())
+    }
+
+    fn refused(&self, text: &'static str, because: String) -> End {
+        count(&self.tool, "output", "refused");
+        Failure::new(FailureKind::BadAnswer, text).at(&self.tool.upstream).because(because).into()
     }
 }
 

@@ -26,7 +26,7 @@ impl Luck {
 /// A schema that is made to be dear, often about as dear as is still taken.
 fn bomb(luck: &mut Luck) -> Value {
     let group = luck.of(&["allOf", "anyOf", "oneOf"]);
-    match luck.below(8) {
+    match luck.below(9) {
         0 => doubling(luck.below(40), group),
         1 => {
             let branches = vec![json!({ "properties": { "a": { "$ref": "#" } } }); 1 + luck.below(4)];
@@ -51,6 +51,11 @@ fn bomb(luck: &mut Luck) -> Value {
                 (0..luck.below(14)).fold(json!({ "type": "string" }), |inner, _| json!({ group: [inner, inner] }));
             json!({ "additionalProperties": inner })
         }
+        7 => {
+            // About as many steps for every value as are allowed for each.
+            let all: Vec<Value> = (0..luck.below(40)).map(|at| json!({ "not": { "const": at + 1 } })).collect();
+            json!({ "items": { group: all }, "additionalProperties": { group: all } })
+        }
         _ => {
             let names =
                 (0..luck.below(1_500)).map(|at| (format!("k{at}"), json!({ "type": "integer", "minimum": at })));
@@ -66,7 +71,12 @@ fn values() -> Vec<Vec<u8>> {
     let wide: serde_json::Map<String, Value> = (0..2_000).map(|at| (format!("k{at}"), json!("a".repeat(40)))).collect();
     let list: Vec<Value> = (0..4_000).map(|at| json!(at)).collect();
     let long = json!({ "k1": "a".repeat(100_000), "list": list });
-    [json!("a"), deep, Value::Object(wide), long].iter().map(|value| value.to_string().into_bytes()).collect()
+    // As many keys and values as are checked at all: the most steps that one validation may have.
+    let items = json!(vec![0; MOST_TOKENS as usize - 1]);
+    let members: serde_json::Map<String, Value> =
+        (0..MOST_TOKENS / 2 - 1).map(|at| (format!("k{at}"), json!("a"))).collect();
+    let all = [json!("a"), deep, Value::Object(wide), long, items, Value::Object(members)];
+    all.iter().map(|value| value.to_string().into_bytes()).collect()
 }
 
 fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
@@ -105,6 +115,7 @@ fn t11_b23_r121_no_schema_that_is_taken_is_dear() {
             println!("{:?} for {} bytes under {} bytes: {shown}", took.1, value.len(), text.len());
         }
     }
+    assert!(values.iter().all(|value| verdict(&honest, value) != Verdict::Unknown), "each is within the bound");
     println!("of 10,000 bombs {taken} were taken, {checked} of them checked a value");
     println!("dearest refusal {refusing:?}, dearest check {checking:?}, a large honest schema {ordinary:?}");
     assert!((1..10_000).contains(&taken) && checked > 0);

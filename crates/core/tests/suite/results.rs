@@ -1,6 +1,7 @@
 //! What comes back through the router, and the record it leaves.
 
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -71,6 +72,42 @@ async fn under_enforce_no_result_passes_for_its_size() {
     assert!(passes(&long(Check::Warn, bad)).await, "too long to be looked at only for a warning");
     assert!(!passes(&answering_with(Check::Enforce, || stream(2))).await);
     assert!(passes(&answering_with(Check::Warn, || stream(2))).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn b24_under_enforce_no_result_passes_that_no_checker_can_read() {
+    let values = vec!["0"; 100_001].join(",");
+    let many = format!("{{\"content\":[],\"structuredContent\":{{\"n\":1,\"more\":[{values}]}}}}");
+    let texts = [
+        r#"{"content":[],"structuredContent":{"n":1,"z":1e999}}"#.to_owned(),
+        r#"{"content":[],"structuredContent":{"n":1,"z":"\ud800"}}"#.to_owned(),
+        r#"{"content":[],"structuredContent":{"n":1,"\udc00":0}}"#.to_owned(),
+        many,
+    ];
+    for text in texts {
+        let result = Bytes::from(text);
+        let of = |mode| {
+            let result = result.clone();
+            answering_with(mode, move || End::Complete(Payload::Whole(result.clone())))
+        };
+        assert!(!passes(&of(Check::Enforce)).await, "{:.60}", String::from_utf8_lossy(&result));
+        assert!(passes(&of(Check::Warn)).await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b23_a_tool_whose_results_have_to_be_checked_and_cannot_be_does_not_run() {
+    for (output, runs) in [(Check::Enforce, false), (Check::Warn, true), (Check::Off, true)] {
+        let fake = Fake::new("up", &[]);
+        let schema = json!({ "type": "object", "$ref": "https://example.com/schema.json" });
+        fake.set(|script| script.tools.push(raw(&json!({ "name": "t", "outputSchema": schema }))));
+        let mut world = World::empty(CatalogSettings::default());
+        world.rules.validation = Validation { output, ..Validation::default() };
+        world.show(&[&fake], Prefix::Always, 1000);
+        let desk = Desk::of(world);
+        assert_eq!(passes(&desk).await, runs, "{output:?}");
+        assert_eq!(fake.calls.load(Ordering::Relaxed), usize::from(runs), "{output:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
