@@ -9,6 +9,7 @@ use weir_core::reply::{Note, NoteKind};
 use weir_core::upstream::{Kinds, ListKind};
 use weir_wire::method::Method;
 use weir_wire::splice::{Block, Blocks, Edits, MetaEdits};
+use weir_wire::splitter::WITHHELD;
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{Revision, meta, scan};
 
@@ -37,9 +38,10 @@ pub fn tool_error(result: &mut ObjectWriter<'_>, text: &str) {
 /// How a complete result of a method changes on its way to a client of this revision. What [`IS_ERROR`] says is observed.
 #[must_use]
 pub fn complete(revision: Revision, method: Method, about: &About) -> Edits {
+    let edits = Edits::new().without_variants_of(&WITHHELD);
     if revision.is_modern() {
         // What would say that the call goes on is never the server's: a server of an older revision has no such members.
-        let edits = Edits::new().observe(IS_ERROR).set("resultType", &b"\"complete\""[..]).meta(own(about));
+        let edits = edits.observe(IS_ERROR).set("resultType", &b"\"complete\""[..]).meta(own(about));
         let edits = edits.remove("requestState").remove("inputRequests");
         if method != Method::ResourcesRead {
             return edits;
@@ -47,7 +49,7 @@ pub fn complete(revision: Revision, method: Method, about: &About) -> Edits {
         // A server without cache hints promises nothing (server/utilities/caching).
         edits.ensure("ttlMs", &b"0"[..]).ensure("cacheScope", &b"\"private\""[..])
     } else {
-        let edits = Edits::new().observe(IS_ERROR).remove("resultType").remove("ttlMs").remove("cacheScope");
+        let edits = edits.observe(IS_ERROR).remove("resultType").remove("ttlMs").remove("cacheScope");
         // Before 2026-07-28 structured content is an object.
         edits.only_object("structuredContent").meta(MetaEdits::new().drop_owned())
     }
@@ -114,7 +116,7 @@ fn told(block: &Block) -> String {
 /// How an `input_required` result changes on its way to a modern client: its state, where it has one, becomes `sealed`.
 #[must_use]
 pub fn input_required(about: &About, sealed: Option<&str>) -> Edits {
-    let edits = Edits::new().remove("ttlMs").remove("cacheScope").meta(own(about));
+    let edits = Edits::new().without_variants_of(&WITHHELD).remove("ttlMs").remove("cacheScope").meta(own(about));
     match sealed {
         Some(sealed) => edits.set("requestState", json(sealed)),
         None => edits,

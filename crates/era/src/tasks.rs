@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use weir_core::Question;
 use weir_wire::method::Method;
 use weir_wire::splice::{Edits, MetaEdits};
+use weir_wire::splitter::WITHHELD;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, meta, scan, write};
 
@@ -230,6 +231,7 @@ pub fn ttl(state: &[u8]) -> Option<u64> {
 }
 
 fn bare(edits: Edits) -> Edits {
+    let edits = edits.without_variants_of(&WITHHELD);
     edits.ensure("ttlMs", &b"null"[..]).remove("ttl").remove("pollInterval").remove("requestState")
 }
 

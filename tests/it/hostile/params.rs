@@ -335,6 +335,64 @@ async fn b23_a_schema_that_cannot_be_used_refuses_only_where_the_operator_wrote_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn b24_under_enforce_no_result_passes_that_no_checker_can_read() {
+    let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
+    let upstream = |content: &str| {
+        let result = format!(r#"{{"resultType":"complete","content":[],"structuredContent":{content}}}"#);
+        let answer = format!(r#"{{"jsonrpc":"2.0","id":"$id","result":{result}}}"#);
+        let tool = Tool::new("write").with("outputSchema", schema.clone());
+        usual_tools(Mockup::modern()).with(tool.does(Behaviour::steps([Step::Send(answer)])))
+    };
+    let zeros = vec!["0"; 100_001].join(",");
+    for content in [r#"{"n":"x","z":1e999}"#, r#"{"n":"x","z":"\ud800"}"#, &format!(r#"{{"n":"x","list":[{zeros}]}}"#)]
+    {
+        let shown: String = content.chars().take(40).collect();
+        let stage = Stage::over(upstream(content), json!({ "validation": { "output": "enforce" } })).await;
+        for client in [stage.modern(), stage.legacy(Revision::V2025_11_25).await] {
+            let answer = call(&client, "{}").await;
+            assert!(is_refused(&answer), "{shown}: {:?}", answer.status);
+            let said = String::from_utf8_lossy(&answer.body).into_owned();
+            assert!(said.contains("cannot be checked against its output schema"), "{shown}: {said:.200}");
+        }
+        // The others are more than this client can read, too.
+        if content.contains("list") {
+            let stage = Stage::over(upstream(content), json!({})).await;
+            assert!(!is_refused(&call(&stage.modern(), "{}").await), "{shown}: by default it passes");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b06_members_of_results_that_differ_in_case_alone_from_those_that_weir_writes_reach_no_client() {
+    let evil = concat!(
+        r#""ResultType":"input_required","RequestState":"raw","INPUTREQUESTS":{"a":{}},"taskid":"t","_Meta":{"x":1},"#,
+        "\"re\u{17f}ultType\":\"task\",\"tas\u{212a}Id\":\"t\",\"\\u0052EQUESTSTATE\":\"raw\",\"kept\":{\"ResultType\":1}"
+    );
+    // Small, and too large to be held for its type.
+    for padding in [10, 100_000, 6_000_000] {
+        let content = format!(r#"[{{"type":"text","text":"{}"}}]"#, "x".repeat(padding));
+        for result in [
+            format!(r#"{{{evil},"content":{content},"resultType":"complete"}}"#),
+            format!(r#"{{"resultType":"complete","content":{content},{evil}}}"#),
+        ] {
+            let answer = format!(r#"{{"jsonrpc":"2.0","id":"$id","result":{result}}}"#);
+            let tool = Tool::new("write").does(Behaviour::steps([Step::Send(answer)]));
+            let upstream = usual_tools(Mockup::modern()).with(tool);
+            let stage = Stage::over(upstream, json!({})).await;
+            for client in [stage.modern(), stage.legacy(Revision::V2025_11_25).await] {
+                let answer = call(&client, "{}").await;
+                assert_eq!(answer.status, 200, "{padding}");
+                let result = &answer.last()["result"];
+                let known = ["resultType", "_meta", "content", "kept"];
+                let members: Vec<_> = result.as_object().unwrap().keys().map(String::as_str).collect();
+                assert!(members.iter().all(|name| known.contains(name)), "{padding}: {members:?}");
+                assert_eq!(result["kept"], json!({ "ResultType": 1 }), "{padding}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn b19_a_state_that_weir_did_not_seal_costs_no_more_than_its_bytes() {
     let mut stage = Stage::new().await;
     // Small objects, which take the most room as a tree.

@@ -16,6 +16,7 @@ use futures_util::{StreamExt as _, stream};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::splice::{Edits, MetaEdits};
+use weir_wire::splitter::WITHHELD;
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{code, scan};
 
@@ -208,7 +209,8 @@ fn detailed(state: &Bytes, name: &str, way: &Way) -> Result<Bytes, Failure> {
     let bad = || Failure::new(FailureKind::BadAnswer, "The server's answer about the task is malformed");
     let state = named(&way.questions(state), name).ok_or_else(bad)?;
     let Some(at) = scan::find(&state, "result") else { return Ok(state) };
-    let bare = Edits::new().meta(MetaEdits::new().drop_owned()).apply_checked(&state.slice(at));
+    let bare =
+        Edits::new().without_variants_of(&WITHHELD).meta(MetaEdits::new().drop_owned()).apply_checked(&state.slice(at));
     let bare = bare.map_err(|error| bad().because(error))?.0;
     let edits = match way.pass(End::Complete(Payload::Whole(bare))) {
         End::Complete(Payload::Whole(result)) => Edits::new().replace("result", result),

@@ -28,6 +28,7 @@ pub struct Edits {
     pub(super) members: Vec<(Name, Action)>,
     pub(super) meta: Option<MetaEdits>,
     pub(super) observe: Vec<&'static str>,
+    pub(super) variants: &'static [&'static str],
 }
 
 impl Edits {
@@ -80,10 +81,22 @@ impl Edits {
         self
     }
 
+    /// Takes out every member that equals one of these names under simple case folding ([`crate::fold`]) without being one of them:
+    /// a parser without regard to case would take it for the one that is edited.
+    #[must_use]
+    pub fn without_variants_of(self, names: &'static [&'static str]) -> Self {
+        Self { variants: names, ..self }
+    }
+
     /// Whether nothing would change.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.members.is_empty() && self.meta.is_none()
+        self.members.is_empty() && self.meta.is_none() && self.variants.is_empty()
+    }
+
+    /// Whether a top-level member of this name has to go, because it is a variant of another one.
+    pub(super) fn drops_variant(&self, key: &Key<'_>) -> bool {
+        !self.variants.is_empty() && key.variant_of(self.variants).is_some()
     }
 
     /// Edits a whole object at once.
@@ -127,7 +140,7 @@ impl Edits {
             if let Some(name) = self.observe.iter().copied().find(|name| member.key.eq_str(name)) {
                 observed.note(name, &object[member.value.clone()])?;
             }
-            if self.meta.is_some() && member.key.eq_str("_meta") {
+            if self.meta.is_some() && member.key.eq_str("_meta") || self.drops_variant(&member.key) {
                 return None;
             }
             if let Some(nth) = self.members.iter().position(|(name, _)| member.key.eq_str(name)) {

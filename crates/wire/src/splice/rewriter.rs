@@ -233,7 +233,7 @@ impl Rewriter {
             }
             self.plan = Plan::Meta;
         }
-        let mut drops = false;
+        let mut drops = self.edits.drops_variant(&key);
         if let Some(index) = self.edits.members.iter().position(|(name, _)| key.eq_str(name)) {
             if std::mem::replace(&mut self.met[index], true) {
                 return Err(duplicate);

@@ -332,3 +332,23 @@ fn a_checked_object_that_lacks_something_gets_it_as_any_other_does() {
     let (untouched, _) = Edits::new().remove("ttlMs").meta(MetaEdits::new().drop_owned()).apply_checked(&same).unwrap();
     assert_eq!(untouched.as_ptr(), same.as_ptr(), "what does not change is not copied");
 }
+
+#[test]
+fn b06_members_that_differ_from_edited_ones_in_case_alone_are_taken_out() {
+    const HELD: &[&str] = &["resultType", "_meta"];
+    let edits = || Edits::new().without_variants_of(HELD).set("resultType", &b"1"[..]);
+    let text = "{\"ResultType\":{\"a\":[1]},\"re\u{17f}ultType\":2,\"\\u0052esultType\":3,\"_Meta\":4,\"x\":{\"_META\":5},\"_meta\":6,\"RESULTTYPE\":7}";
+    let expected = "{\"x\":{\"_META\":5},\"_meta\":6,\"resultType\":1}";
+    assert_eq!(apply(edits(), text), expected);
+    let bytes = Bytes::copy_from_slice(text.as_bytes());
+    assert_eq!(edits().apply_checked(&bytes).unwrap().0, expected);
+    let (mut rewriter, mut out) = (Rewriter::new(edits()), BytesMut::new());
+    for at in 0..bytes.len() {
+        rewriter.feed(&bytes.slice(at..=at), &mut out).unwrap();
+    }
+    rewriter.finish().unwrap();
+    assert_eq!(out, expected);
+    // Without any of them nothing is copied.
+    let plain = Bytes::from_static(br#"{"resultType":1,"resultTypes":2,"meta":3}"#);
+    assert_eq!(edits().apply_checked(&plain).unwrap().0.as_ptr(), plain.as_ptr());
+}
