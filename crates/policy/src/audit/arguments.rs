@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
+use weir_core::fold;
 
 use super::canonical::{digest, members};
 use super::json::{Object, push_text};
@@ -113,7 +114,8 @@ fn redact(value: &RawValue, pointers: &[&[String]], out: &mut String) -> Option<
     }
     let below = |name: &str| -> Vec<&[String]> {
         let through = pointers.iter().filter_map(|pointer| pointer.split_first());
-        through.filter(|(token, _)| *token == name || *token == "*").map(|(_, rest)| rest).collect()
+        // A server without regard to case takes `Path` for `path`: then that is what was called with.
+        through.filter(|(token, _)| *token == "*" || fold::equal(token, name)).map(|(_, rest)| rest).collect()
     };
     match value.get().as_bytes().first()? {
         b'{' => each(out, ['{', '}'], members(value)?, |(key, value), out| {
@@ -196,6 +198,13 @@ mod tests {
         assert_eq!(shown("{\"a\":{\n\"b\" : [ 1,\r\n2.0]}}", &["/a"]), r#"{"shown":{"a":{"b":[1,2.0]}}}"#, "f14");
         let digest = written(raw.as_bytes(), &Shape::default());
         assert!(digest.starts_with(r#"{"sha256":""#) && digest.len() == 77, "{digest}");
+    }
+
+    #[test]
+    fn b04_what_differs_in_case_alone_from_what_is_shown_is_shown() {
+        let raw = "{\"path\":\"/a\",\"Path\":\"/b\",\"\u{17f}ub\":{\"p\\u0041th\":1},\"other\":\"CANARY\"}";
+        let expected = "{\"shown\":{\"path\":\"/a\",\"Path\":\"/b\",\"\u{17f}ub\":{\"pAth\":1},\"other\":\"***\"}}";
+        assert_eq!(shown(raw, &["/path", "/sub/path"]), expected);
     }
 
     #[test]

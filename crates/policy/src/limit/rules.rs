@@ -176,6 +176,14 @@ impl ToolPattern {
         &self.text
     }
 
+    /// Whether all tools of another pattern are tools of this one. Told by the texts: false where that is not plain.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        let is_plain = !self.text.contains(['?', '[', '{', '\\']);
+        let parts = other.text.split_once('/').filter(|_| is_plain);
+        parts.is_some_and(|(upstream, native)| self.upstream.is_match(upstream) && self.native.is_match(native))
+    }
+
     pub(super) fn matches(&self, upstream: &UpstreamId, native: &str) -> bool {
         self.upstream.is_match(upstream.as_str()) && self.native.is_match(native)
     }

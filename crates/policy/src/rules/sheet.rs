@@ -126,6 +126,18 @@ impl Sheet {
         forbids(earlier).saturating_sub(forbids(self))
     }
 
+    /// The number of rules that forbid and that none of the other texts has, word for word.
+    #[must_use]
+    pub fn forbids_without(&self, others: &[Self]) -> usize {
+        let forbids = |sheet: &Self| -> Vec<Option<String>> {
+            let rules = sheet.rules.iter().filter(|rule| rule.forbids);
+            rules.map(|rule| rule.set.policies().next().and_then(Policy::to_cedar)).collect()
+        };
+        let kept: Vec<_> = others.iter().flat_map(forbids).collect();
+        // A rule whose text cannot be had is none of the others.
+        forbids(self).iter().filter(|own| own.is_none() || !kept.contains(own)).count()
+    }
+
     /// The name of the text.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -164,6 +176,13 @@ impl Rule {
         );
         let (sees, calls) = actions(&policy.action_constraint());
         let (reads, pointers) = (Reads::of(&form), Pointers::of(&form));
+        if pointers.is_open() {
+            // An argument whose name is not known cannot be told from one that differs in case alone.
+            let hint = "write the name of each argument: context.arguments.getTag(\"/path\")";
+            let message =
+                format!("{name}: a rule names the arguments that it looks at by texts, and this one does not");
+            return Err(Complaint { line, hint: Some(hint.to_owned()), ..text.whole(message) });
+        }
         let set = PolicySet::from_policies([policy.new_id(PolicyId::new(&name))]).map_err(|error| bug(&error))?;
         Ok(Self {
             id: name.into(),
@@ -350,6 +369,26 @@ mod tests {
         assert_eq!(lost(lines[2]), 0, "it begins in another way");
         let (other, _) = Sheet::read("other.cedar", lines[0], 1).unwrap();
         assert_eq!(other.forbids_cut_off(&old), 0, "it is another file");
+    }
+
+    #[test]
+    fn b04_rules_that_compute_the_names_of_arguments_are_refused() {
+        for condition in [
+            "context.arguments.hasTag(resource.name)",
+            "principal.hasTag(\"t\") && context.arguments.hasTag(principal.getTag(\"t\"))",
+            "(if true then context else context).arguments.hasTag(\"/a\")",
+            "context.arguments == context.arguments",
+            "context == context",
+        ] {
+            let text = format!(
+                "permit(principal, action, resource);\nforbid(principal, action == Action::\"call\", resource) when {{ {condition} }};"
+            );
+            let wrong = read(&text).unwrap_err();
+            assert_eq!(wrong.len(), 1, "{condition}: {wrong:?}");
+            assert!(wrong[0].message.contains("by texts") && wrong[0].line == Some(2), "{condition}: {wrong:?}");
+        }
+        let named = "context.arguments.hasTag(\"/a\") && principal.hasTag(context.arguments.getTag(\"/a\"))";
+        assert!(read(&format!("permit(principal, action == Action::\"call\", resource) when {{ {named} }};")).is_ok());
     }
 
     #[test]

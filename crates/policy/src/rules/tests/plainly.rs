@@ -72,9 +72,6 @@ fn any_rule() -> impl Strategy<Value = String> {
         "when { principal.scopes.contains(\"s\") } unless { context.arguments.hasTag(\"/p\") }",
         "when { (if context.arguments.hasTag(\"/p\") then resource.native else \"context\") like \"*x*\" }",
         "when { 9223372036854775807 + (if context.arguments.hasTag(\"/p\") then 1 else 0) > 0 }",
-        // These cannot be taken apart.
-        "unless { context.arguments.hasTag(principal.subject) }",
-        "when { context.arguments == context.arguments && context.arguments.hasTag(\"/p\") }",
     ]);
     let scope = (effect, who, tool);
     prop_oneof![
