@@ -167,7 +167,129 @@ impl Drop for Question<'_> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use weir_core::Failure;
+    use weir_core::port::{Fetch, Fetched, Fut};
+    use weir_testkit::task::Owned;
+    use weir_testkit::{FakeRandom, TokioClock};
+
     use super::*;
+    use crate::settings::Proof;
+
+    /// An issuer that answers while its gate is open.
+    struct Gated {
+        gate: Semaphore,
+        says_active: AtomicBool,
+        asked: AtomicUsize,
+    }
+
+    impl Fetch for Gated {
+        fn fetch<'a>(&'a self, _ask: Ask<'a>) -> Fut<'a, Result<Fetched, Failure>> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async {
+                let _open = self.gate.acquire().await;
+                let body = format!("{{\"active\":{}}}", self.says_active.load(Ordering::Relaxed));
+                Ok(Fetched { status: 200, max_age: None, body: body.into() })
+            })
+        }
+    }
+
+    /// An introspector, and what it asks.
+    #[derive(Clone)]
+    struct Desk {
+        introspector: Arc<Introspector>,
+        issuer: Arc<Issuer>,
+        gated: Arc<Gated>,
+        world: World,
+    }
+
+    impl Desk {
+        fn new() -> Self {
+            let gated = Arc::new(Gated {
+                gate: Semaphore::new(Semaphore::MAX_PERMITS),
+                says_active: AtomicBool::new(true),
+                asked: AtomicUsize::new(0),
+            });
+            let password = Password::new("secret".to_owned());
+            let url = "https://id.example.com/introspect".to_owned();
+            let introspector = Arc::new(Introspector::new(&url, "weir", &password));
+            let issuer = Arc::new(Issuer {
+                name: "https://id.example.com".into(),
+                proof: Proof::Introspection { url, client_id: "weir".to_owned(), client_secret: password },
+                audiences: Vec::new(),
+                groups: Vec::new(),
+                claims: Vec::new(),
+            });
+            let random = Arc::new(FakeRandom::new(1));
+            let world = World { fetch: gated.clone(), clock: Arc::new(TokioClock::new()), random };
+            Self { introspector, issuer, gated, world }
+        }
+
+        /// Whether the issuer was asked about the token, whatever it said.
+        async fn ask(&self, token: u8, network: u8) -> bool {
+            let shown = Shown { text: "token", digest: &[token; 32], peer: [192, 0, network, 1].into() };
+            !matches!(self.introspector.ask(shown, &self.issuer, &self.world).await, Err(Refused::Unavailable(_)))
+        }
+
+        /// Has so many questions of a network wait for the issuer.
+        async fn hang(&self, token: u8, network: u8, count: usize) -> Vec<Owned> {
+            let before = self.gated.asked.load(Ordering::Relaxed);
+            let one = || {
+                let desk = self.clone();
+                Owned::spawn(async move {
+                    desk.ask(token, network).await;
+                })
+            };
+            let hanging: Vec<_> = (0..count).map(|_| one()).collect();
+            while self.gated.asked.load(Ordering::Relaxed) < before + count {
+                tokio::task::yield_now().await;
+            }
+            hanging
+        }
+
+        fn shut(&self) {
+            self.gated.gate.forget_permits(Semaphore::MAX_PERMITS);
+        }
+
+        fn open(&self) {
+            self.gated.gate.add_permits(Semaphore::MAX_PERMITS);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_was_active_is_asked_about_where_its_network_has_all_its_questions() {
+        let desk = Desk::new();
+        assert!(desk.ask(1, 0).await, "it is active, and remembered");
+        desk.shut();
+        let news = desk.hang(2, 0, AT_ONCE / 2).await;
+        assert!(!desk.ask(3, 0).await, "the network has all its questions");
+        // Each of the renewals' places is there for it, and none beyond them.
+        let renewals = desk.hang(1, 0, RENEWALS).await;
+        assert!(!desk.ask(1, 0).await, "all renewals are under way, and its network has no other question");
+        let other = desk.hang(1, 7, 1).await;
+        drop(renewals);
+        while desk.introspector.renewals.available_permits() < RENEWALS {
+            tokio::task::yield_now().await;
+        }
+        desk.open();
+        assert!(desk.ask(1, 0).await, "the places came back");
+        drop((news, other));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_is_over_has_no_place_among_the_renewals_any_more() {
+        let desk = Desk::new();
+        assert!(desk.ask(1, 0).await);
+        desk.gated.says_active.store(false, Ordering::Relaxed);
+        assert!(desk.ask(1, 0).await, "the issuer says that it is over");
+        tokio::time::advance(OVER_FOR).await;
+        desk.shut();
+        let news = desk.hang(2, 0, AT_ONCE / 2).await;
+        assert!(!desk.ask(1, 0).await, "it is a new token like any other");
+        drop(news);
+    }
 
     #[test]
     fn one_network_has_half_of_the_questions_and_many_leave_some() {
