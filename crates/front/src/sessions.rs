@@ -3,37 +3,38 @@
 //! An idle session is its record and nothing else: no task, no channel, no entry here.
 
 mod anonymous;
+mod asked;
 mod holds;
 mod told;
+mod upkeep;
 
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use data_encoding::BASE64URL_NOPAD;
 use http::HeaderMap;
 use opentelemetry::KeyValue;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use weir_core::catalog::{Inbox, Subscription};
 use weir_core::network::SenderNetwork;
 use weir_core::port::{BusMessage, Expect, RecordKey, RecordKind, StreamKey, Written, random_id};
 use weir_core::telemetry::instruments;
-use weir_core::upstream::SessionNews;
 use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_era::asks;
 use weir_era::session::Session;
 
 use self::anonymous::AnonymousSessions;
+pub(crate) use self::asked::FromClient;
 use self::holds::Live;
 pub(crate) use self::holds::{AskHold, Detached, InFlight, MostDetached, ReadHold, StreamHold, Subscribing};
 use self::told::ToldLists;
+pub(crate) use self::upkeep::keep;
 use crate::Ports;
 use crate::places::Place;
 use crate::settings::Limits;
@@ -41,17 +42,6 @@ use crate::stack::Shared;
 
 /// A call was taken back: session key, then the request's id.
 const CANCEL: &str = "cancel";
-/// A client answered what it was asked: session key, 1 for a result and 0 for an error, the id's length and the id, the
-/// result or error object.
-const ANSWER: &str = "answer";
-/// Sessions are over: the replica that says so, which has ended them on itself, and their keys.
-const ENDED: &str = "session-ended";
-/// Ended sessions in one message, and so many after which others have their turn.
-const ENDED_AT_ONCE: usize = 1024;
-/// How often expired sessions are looked for.
-const SWEEP: Duration = Duration::from_secs(10);
-/// How often calls are looked for whose clients did not come back: each holds a connection.
-const SWEEP_PARKED: Duration = Duration::from_secs(1);
 /// Parts of the map of running calls, so that sessions seldom wait for one another.
 const SHARDS: usize = 16;
 
@@ -71,21 +61,6 @@ pub(crate) struct Sessions {
 
 /// A resource that a session is told of, and its place in the limits.
 pub(crate) type Subscribed = (Subscription, Place);
-
-/// What a client says about something it was asked.
-#[derive(Debug)]
-pub(crate) enum FromClient {
-    /// Progress: the `params` of the notification.
-    Progress(Bytes),
-    /// The answer: a result or an error object.
-    Answer(Result<Bytes, Bytes>),
-}
-
-/// Reports of progress that wait to be passed on, and a place for the answer.
-const FROM_CLIENT: usize = 8;
-
-/// A result or an error object.
-type Answer = Result<Bytes, Bytes>;
 
 /// A session that a request belongs to.
 #[derive(Clone, Debug)]
@@ -170,10 +145,11 @@ impl Sessions {
         }
     }
 
-    /// Sessions without an identity that one network may have: as many as are free, and what a principal may have at least.
+    /// Sessions without an identity that one network may have: as many as are free, and what a principal may have at least, but no
+    /// more than half of all.
     fn most_of_network(&self, limits: &Limits) -> usize {
         let free = limits.sessions.saturating_sub(self.ports.records.count(RecordKind::Session));
-        free.max(limits.sessions_per_principal)
+        free.max(limits.sessions_per_principal.min(limits.sessions / 2))
     }
 
     /// The key of the session whose id is this text.
@@ -239,34 +215,6 @@ impl Sessions {
             self.over(&[session_key(&record.id)]);
         }
         was
-    }
-
-    /// Ends sessions here, and tells every other replica that they are over.
-    fn over(&self, keys: &[SessionKey]) {
-        for keys in keys.chunks(ENDED_AT_ONCE) {
-            instruments().sessions.add(-i64::try_from(keys.len()).unwrap_or(i64::MAX), &[]);
-            self.lock_ended().extend_from_slice(keys);
-            keys.iter().for_each(|key| self.anonymous.remove(key));
-            let mut body = BytesMut::with_capacity(16 * (1 + keys.len()));
-            body.put_slice(&self.replica);
-            keys.iter().for_each(|key| body.put_slice(&key.0));
-            self.ports.bus.publish(BusMessage { topic: ENDED, body: body.freeze() });
-        }
-        self.ended_now.notify_one();
-    }
-
-    /// The sessions that another replica has ended.
-    fn ended_elsewhere(&self, body: &[u8]) -> Vec<SessionKey> {
-        match body.split_first_chunk::<16>() {
-            Some((replica, keys)) if *replica != self.replica => {
-                keys.as_chunks::<16>().0.iter().map(|key| SessionKey(*key)).collect()
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    fn lock_ended(&self) -> MutexGuard<'_, Vec<SessionKey>> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a call back, wherever it runs. Here at once: the bus may lose messages where somebody sends very many.
@@ -378,139 +326,12 @@ impl Sessions {
         (token, inbox, StreamHold { shared: shared.clone(), key, nth })
     }
 
-    /// Registers something the client is asked, by the JSON of the request's id; it is forgotten when the guard is dropped.
-    pub(crate) fn ask(shared: &Arc<Shared>, key: SessionKey, id: Bytes) -> (mpsc::Receiver<FromClient>, AskHold) {
-        let (sender, receiver) = mpsc::channel(FROM_CLIENT);
-        shared.sessions.shard(&key).entry(key).or_default().asks.insert(id.clone(), sender);
-        (receiver, AskHold { shared: shared.clone(), key, id })
-    }
-
-    /// Takes the client's answer to what it was asked under this id, wherever that was.
-    pub(crate) fn answer(&self, key: &SessionKey, id: &[u8], outcome: Answer) {
-        if let Err(outcome) = self.answered(key, id, outcome) {
-            let (kind, text) = match outcome {
-                Ok(result) => (1, result),
-                Err(error) => (0, error),
-            };
-            let mut body = BytesMut::with_capacity(21 + id.len() + text.len());
-            body.put_slice(&key.0);
-            body.put_u8(kind);
-            body.put_u32(u32::try_from(id.len()).unwrap_or(u32::MAX));
-            body.put_slice(id);
-            body.put_slice(&text);
-            self.ports.bus.publish(BusMessage { topic: ANSWER, body: body.freeze() });
-        }
-    }
-
-    /// Gives an answer to who asked here; back where nobody did.
-    fn answered(&self, key: &SessionKey, id: &[u8], outcome: Answer) -> Result<(), Answer> {
-        let asked = self.shard(key).get_mut(key).and_then(|live| live.asks.remove(id));
-        let Some(asked) = asked else { return Err(outcome) };
-        // A place is kept for it; a question that is no longer open needs none.
-        let _late = asked.try_send(FromClient::Answer(outcome));
-        Ok(())
-    }
-
-    /// An answer as another replica, or this one, told it to all.
-    fn told(&self, body: &Bytes) {
-        let Some((key, rest)) = body.split_first_chunk::<16>() else { return };
-        let [kind, a, b, c, d, rest @ ..] = rest else { return };
-        let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
-        let Some((id, text)) = rest.split_at_checked(length) else { return };
-        let text = body.slice_ref(text);
-        let outcome = if *kind == 1 { Ok(text) } else { Err(text) };
-        if self.answered(&SessionKey(*key), id, outcome).is_err() {
-            instruments().unexpected_responses.add(1, &[]);
-        }
-    }
-
-    /// Takes the client's report of progress with what it was asked under this id.
-    pub(crate) fn report(&self, key: &SessionKey, id: &[u8], params: Bytes) {
-        let shard = self.shard(key);
-        let Some(asked) = shard.get(key).and_then(|live| live.asks.get(id)) else { return };
-        // The last place is the answer's.
-        if asked.capacity() > 1 {
-            let _outdated = asked.try_send(FromClient::Progress(params));
-        }
-    }
-
     /// Takes a call back that runs here; false where none does.
     fn cancelled(&self, key: &SessionKey, request: &[u8]) -> bool {
         let shard = self.shard(key);
         let Some(calls) = shard.get(key).and_then(|live| live.calls.get(request)) else { return false };
         calls.iter().for_each(|(_, token)| token.cancel());
         true
-    }
-
-    /// A session is over: what hangs on it here goes.
-    pub(crate) fn ended(&self, key: &SessionKey) {
-        let live = self.shard(key).remove(key);
-        self.ports.replays.forget(*key);
-        self.told.forget(key);
-        let Some(live) = live else { return };
-        live.calls.values().flatten().for_each(|(_, token)| token.cancel());
-        if let Some((_, token)) = live.stream {
-            token.cancel();
-        }
-        live.readers.values().for_each(|(_, token)| token.cancel());
-    }
-}
-
-/// Listens to what replicas tell, and clears expired sessions away. Runs until it is dropped.
-pub(crate) async fn keep(shared: Arc<Shared>) {
-    let sessions = &shared.sessions;
-    let mut cancels = sessions.ports.bus.subscribe(CANCEL);
-    let mut ends = sessions.ports.bus.subscribe(ENDED);
-    let mut answers = sessions.ports.bus.subscribe(ANSWER);
-    let mut sweep = tokio::time::interval(SWEEP);
-    let mut parked = tokio::time::interval(SWEEP_PARKED);
-    loop {
-        tokio::select! {
-            told = cancels.recv() => match told {
-                Ok(message) => {
-                    if let Some((key, request)) = message.body.split_first_chunk::<16>() {
-                        sessions.cancelled(&SessionKey(*key), request);
-                    }
-                }
-                Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "cancels were lost: calls run to their deadline"),
-                Err(RecvError::Closed) => return,
-            },
-            told = ends.recv() => match told {
-                Ok(message) => end_all(&shared, &sessions.ended_elsewhere(&message.body)).await,
-                Err(RecvError::Lagged(missed)) => {
-                    tracing::warn!(missed, "ends of other replicas' sessions were lost: what hangs on them here stays longer");
-                }
-                Err(RecvError::Closed) => return,
-            },
-            () = sessions.ended_now.notified() => {
-                let ended = std::mem::take(&mut *sessions.lock_ended());
-                end_all(&shared, &ended).await;
-            }
-            told = answers.recv() => match told {
-                Ok(message) => sessions.told(&message.body),
-                Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "answers of clients were lost"),
-                Err(RecvError::Closed) => return,
-            },
-            _ = parked.tick() => shared.router.sweep(),
-            _ = sweep.tick() => {
-                sessions.ports.replays.expire();
-                let expired = sessions.ports.records.expired(RecordKind::Session);
-                let expired: Vec<_> = expired.iter().map(|record| session_key(&record.id)).collect();
-                sessions.over(&expired);
-            }
-        }
-    }
-}
-
-/// Ends what hangs on sessions here: calls, streams, subscriptions, and what upstreams hold open for them.
-async fn end_all(shared: &Shared, ended: &[SessionKey]) {
-    for keys in ended.chunks(ENDED_AT_ONCE) {
-        for key in keys {
-            shared.sessions.ended(key);
-            shared.clientele.forget(key);
-        }
-        shared.router.tell(&keys.iter().copied().collect(), SessionNews::Ended);
-        tokio::task::yield_now().await;
     }
 }
 

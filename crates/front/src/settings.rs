@@ -171,7 +171,7 @@ pub struct Limits {
     pub subscriptions_per_client: usize,
     /// Sessions of older clients.
     pub sessions: usize,
-    /// The same of one principal; of the anonymous one a network may have as many, and beyond that as many as are free.
+    /// The same of one principal; of the anonymous one a network may have as many, and beyond that as many as are free, but no more than half of all.
     pub sessions_per_principal: usize,
     /// Messages of a batch.
     pub batch_items: usize,

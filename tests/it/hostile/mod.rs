@@ -15,6 +15,7 @@ mod listener;
 mod malformed;
 mod names;
 mod params;
+mod shares;
 mod sinks;
 mod teams;
 mod terminal;

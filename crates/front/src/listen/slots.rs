@@ -1,8 +1,9 @@
-//! How many connections are open, altogether and by address. A slot is given back when it is dropped.
+//! How many connections are open, altogether and by address. Of IPv6 the address that counts is its /64: whoever has one has as many
+//! single addresses as it likes. A slot is given back when it is dropped.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The books. The map has an entry for each connected address only, so the total cap bounds it.
@@ -41,12 +42,16 @@ pub(crate) struct Slot {
 impl Slots {
     /// Takes a place for a connection from `address`. Loopback is bound by the total only: everything behind a local proxy is one address.
     pub(crate) fn take(self: &Arc<Self>, address: IpAddr, total: usize, per_address: usize) -> Result<Slot, NoSlot> {
+        let (address, is_local) = (counted(address), address.to_canonical().is_loopback());
         let mut books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if books.open >= total {
             return Err(NoSlot::Total);
         }
         let of_address = books.by_address.entry(address).or_insert(0);
-        if *of_address >= per_address && !address.is_loopback() {
+        if *of_address >= per_address && !is_local {
+            if *of_address == 0 {
+                books.by_address.remove(&address);
+            }
             return Err(NoSlot::Address);
         }
         *of_address += 1;
@@ -59,6 +64,17 @@ impl Slots {
     fn open(&self) -> (usize, usize) {
         let books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (books.open, books.by_address.len())
+    }
+}
+
+/// The address under which a connection is counted: its own, or the first one of its /64.
+fn counted(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
     }
 }
 
@@ -93,6 +109,21 @@ mod tests {
         let d = slots.take(one, 3, 2).unwrap();
         drop(d);
         assert_eq!(slots.open(), (2, 2));
+    }
+
+    #[test]
+    fn a13_addresses_of_one_v6_network_share_their_places() {
+        let slots = Arc::new(Slots::default());
+        let take = |text: &str| slots.take(text.parse().unwrap(), 100, 2);
+        let held = [take("2001:db8:1:2::1").unwrap(), take("2001:db8:1:2:ffff::9").unwrap()];
+        assert_eq!(take("2001:db8:1:2:abcd:1:2:3").unwrap_err(), NoSlot::Address);
+        let other = take("2001:db8:1:3::1").unwrap();
+        // A mapped address is the address.
+        let mapped = [take("::ffff:192.0.2.1").unwrap(), take("192.0.2.1").unwrap()];
+        assert_eq!(take("::ffff:192.0.2.1").unwrap_err(), NoSlot::Address);
+        let local: Vec<_> = (0..3).flat_map(|_| [take("::1").unwrap(), take("::ffff:127.0.0.1").unwrap()]).collect();
+        drop((held, other, mapped, local));
+        assert_eq!(slots.open(), (0, 0));
     }
 
     #[test]

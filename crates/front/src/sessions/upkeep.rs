@@ -1,0 +1,125 @@
+//! The end of sessions: here, on the other replicas, and by their age.
+
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::{BufMut, BytesMut};
+use tokio::sync::broadcast::error::RecvError;
+use weir_core::SessionKey;
+use weir_core::port::{BusMessage, RecordKind};
+use weir_core::telemetry::instruments;
+use weir_core::upstream::SessionNews;
+
+use super::asked::ANSWER;
+use super::{CANCEL, Sessions, session_key};
+use crate::stack::Shared;
+
+/// Sessions are over: the replica that says so, which has ended them on itself, and their keys.
+const ENDED: &str = "session-ended";
+/// Ended sessions in one message, and so many after which others have their turn.
+const ENDED_AT_ONCE: usize = 1024;
+/// How often expired sessions are looked for.
+const SWEEP: Duration = Duration::from_secs(10);
+/// How often calls are looked for whose clients did not come back: each holds a connection.
+const SWEEP_PARKED: Duration = Duration::from_secs(1);
+
+impl Sessions {
+    /// Ends sessions here, and tells every other replica that they are over.
+    pub(super) fn over(&self, keys: &[SessionKey]) {
+        for keys in keys.chunks(ENDED_AT_ONCE) {
+            instruments().sessions.add(-i64::try_from(keys.len()).unwrap_or(i64::MAX), &[]);
+            self.lock_ended().extend_from_slice(keys);
+            keys.iter().for_each(|key| self.anonymous.remove(key));
+            let mut body = BytesMut::with_capacity(16 * (1 + keys.len()));
+            body.put_slice(&self.replica);
+            keys.iter().for_each(|key| body.put_slice(&key.0));
+            self.ports.bus.publish(BusMessage { topic: ENDED, body: body.freeze() });
+        }
+        self.ended_now.notify_one();
+    }
+
+    /// The sessions that another replica has ended.
+    fn ended_elsewhere(&self, body: &[u8]) -> Vec<SessionKey> {
+        match body.split_first_chunk::<16>() {
+            Some((replica, keys)) if *replica != self.replica => {
+                keys.as_chunks::<16>().0.iter().map(|key| SessionKey(*key)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn lock_ended(&self) -> MutexGuard<'_, Vec<SessionKey>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A session is over: what hangs on it here goes.
+    pub(crate) fn ended(&self, key: &SessionKey) {
+        let live = self.shard(key).remove(key);
+        self.ports.replays.forget(*key);
+        self.told.forget(key);
+        let Some(live) = live else { return };
+        live.calls.values().flatten().for_each(|(_, token)| token.cancel());
+        if let Some((_, token)) = live.stream {
+            token.cancel();
+        }
+        live.readers.values().for_each(|(_, token)| token.cancel());
+    }
+}
+
+/// Listens to what replicas tell, and clears expired sessions away. Runs until it is dropped.
+pub(crate) async fn keep(shared: Arc<Shared>) {
+    let sessions = &shared.sessions;
+    let mut cancels = sessions.ports.bus.subscribe(CANCEL);
+    let mut ends = sessions.ports.bus.subscribe(ENDED);
+    let mut answers = sessions.ports.bus.subscribe(ANSWER);
+    let mut sweep = tokio::time::interval(SWEEP);
+    let mut parked = tokio::time::interval(SWEEP_PARKED);
+    loop {
+        tokio::select! {
+            told = cancels.recv() => match told {
+                Ok(message) => {
+                    if let Some((key, request)) = message.body.split_first_chunk::<16>() {
+                        sessions.cancelled(&SessionKey(*key), request);
+                    }
+                }
+                Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "cancels were lost: calls run to their deadline"),
+                Err(RecvError::Closed) => return,
+            },
+            told = ends.recv() => match told {
+                Ok(message) => end_all(&shared, &sessions.ended_elsewhere(&message.body)).await,
+                Err(RecvError::Lagged(missed)) => {
+                    tracing::warn!(missed, "ends of other replicas' sessions were lost: what hangs on them here stays longer");
+                }
+                Err(RecvError::Closed) => return,
+            },
+            () = sessions.ended_now.notified() => {
+                let ended = std::mem::take(&mut *sessions.lock_ended());
+                end_all(&shared, &ended).await;
+            }
+            told = answers.recv() => match told {
+                Ok(message) => sessions.told(&message.body),
+                Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "answers of clients were lost"),
+                Err(RecvError::Closed) => return,
+            },
+            _ = parked.tick() => shared.router.sweep(),
+            _ = sweep.tick() => {
+                sessions.ports.replays.expire();
+                let expired = sessions.ports.records.expired(RecordKind::Session);
+                let expired: Vec<_> = expired.iter().map(|record| session_key(&record.id)).collect();
+                sessions.over(&expired);
+            }
+        }
+    }
+}
+
+/// Ends what hangs on sessions here: calls, streams, subscriptions, and what upstreams hold open for them.
+async fn end_all(shared: &Shared, ended: &[SessionKey]) {
+    for keys in ended.chunks(ENDED_AT_ONCE) {
+        for key in keys {
+            shared.sessions.ended(key);
+            shared.clientele.forget(key);
+        }
+        shared.router.tell(&keys.iter().copied().collect(), SessionNews::Ended);
+        tokio::task::yield_now().await;
+    }
+}
