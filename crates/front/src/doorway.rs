@@ -7,7 +7,7 @@ use weir_wire::message::Request;
 use weir_wire::method::Method as Rpc;
 use weir_wire::params::Params;
 use weir_wire::write::ObjectWriter;
-use weir_wire::{ErrorObject, Incoming, Limits as ScanLimits, Message, RequestId, Revision, code};
+use weir_wire::{ErrorObject, Incoming, Limits as ScanLimits, Message, MessageError, RequestId, Revision, code};
 
 use crate::answer;
 use crate::guard::Gatekeeper;
@@ -35,17 +35,28 @@ pub(crate) async fn enter(context: Context, keeper: &Gatekeeper, Arrival { head,
         _ => match intake::read(&head.headers, body, context.limits(), context.bodies()).await {
             Ok(body) => {
                 context.meters.received(body.len());
-                post(&context, &known, &head.headers, body).await
+                let incoming = decode(&context, body);
+                post(&context, &known, &head.headers, incoming).await
             }
             Err(refusal) => refusal.answer(),
         },
     }
 }
 
-/// 8 decode and 9 door: `protocol` 1.7, in its order.
-pub(crate) async fn post(context: &Context, known: &Authenticated<()>, headers: &HeaderMap, body: Bytes) -> Answer {
+/// 8 decode.
+pub(crate) fn decode(context: &Context, body: Bytes) -> Result<Incoming, MessageError> {
     let limits = ScanLimits { max_batch: context.limits().batch_items, ..ScanLimits::default() };
-    let message = match Incoming::parse(body, &limits) {
+    Incoming::parse(body, &limits)
+}
+
+/// 9 door: `protocol` 1.7, in its order.
+pub(crate) async fn post(
+    context: &Context,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+    incoming: Result<Incoming, MessageError>,
+) -> Answer {
+    let message = match incoming {
         Ok(Incoming::One(message)) => message,
         Ok(Incoming::Batch(items)) => return Box::pin(legacy::batch(context, known, headers, items)).await,
         Err(error) => return refuse(context, StatusCode::BAD_REQUEST, error.id.as_ref(), (error.code, &error.text)),

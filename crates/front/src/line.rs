@@ -22,7 +22,7 @@ use weir_core::port::{Fut, random_id};
 use weir_core::{Authenticated, EndpointId, Principal};
 
 use weir_wire::sse::StreamEncoder;
-use weir_wire::{Limits as ScanLimits, Message};
+use weir_wire::{Incoming, Message};
 
 use crate::answer::{self, Refusal, labelled};
 use crate::body::{Body, Broken};
@@ -168,16 +168,14 @@ impl Line {
             let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "in_flight", text);
             return refusal.with(header::RETRY_AFTER, "1").answer();
         };
-        let wants_no_answer = matches!(
-            Message::parse(body.clone(), &ScanLimits::default()),
-            Ok(Message::Notification(_) | Message::Response(_))
-        );
+        let incoming = doorway::decode(&context, body);
+        let wants_no_answer = matches!(incoming, Ok(Incoming::One(Message::Notification(_) | Message::Response(_))));
         let (line, known, shared) = (self.clone(), known.with(()), context.shared.clone());
         let answering = async move {
             let _place = place;
             // It counts where it is answered, and as what it asks for.
             let seen = observe::begin_elsewhere(context.name.clone());
-            let mut answer = doorway::post(&context, &known, &line.headers(), body).await;
+            let mut answer = doorway::post(&context, &known, &line.headers(), incoming).await;
             answer.body_mut().labels.meters = Some(context.meters.clone());
             line.opened(&context, &known, &answer);
             drop(in_flight);
