@@ -18,7 +18,7 @@ mod tree;
 mod waivers;
 mod weaker;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,6 +92,13 @@ pub struct Config {
 /// Whether an address can be reached from this machine alone.
 pub(crate) fn is_local(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
+}
+
+/// Whether the host of a URL is this machine, by its name or its address.
+pub(crate) fn is_local_host(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let is_local = |address: IpAddr| is_local(SocketAddr::new(address, 0));
+    host.eq_ignore_ascii_case("localhost") || bare.parse().is_ok_and(is_local)
 }
 
 impl Config {

@@ -2,6 +2,7 @@
 
 use weir_upstream::{Authority, ClientAuth, Exchange, OAuth, SecretText};
 
+use super::super::is_local_host;
 use super::super::raw::{RawOutbound, RawOutboundMode, RawSecretPlace, RawSubjectToken};
 use super::super::report::{Path, Problem, Report};
 use super::placeholder;
@@ -159,8 +160,7 @@ fn url(text: &str, allow_http: bool, path: &Path, report: &mut Report) -> bool {
 
 /// True if a URL is one of this machine's.
 pub(super) fn is_here(url: &http::Uri) -> bool {
-    let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    url.host().is_some_and(is_local_host)
 }
 
 fn required<T>(value: Option<T>, key: &str, path: &Path, report: &mut Report) -> Option<T> {

@@ -160,3 +160,13 @@ fn limits_inherit_what_they_do_not_say() {
     assert_eq!(rates.uncounted, Uncounted::Refused);
     assert_eq!(good("upstreams: { a: { url: http://127.0.0.1:3001/mcp } }").rates, Rates::default());
 }
+
+#[test]
+fn hosts_of_this_machine_are_told_by_name_and_address() {
+    for host in ["localhost", "LocalHost", "127.0.0.1", "127.9.9.9", "::1", "[::1]", "[::ffff:127.0.0.1]"] {
+        assert!(is_local_host(host), "{host}");
+    }
+    for host in ["", "localhost.example", "128.0.0.1", "[::2]", "[::ffff:192.0.2.1]", "127.0.0.1.example"] {
+        assert!(!is_local_host(host), "{host}");
+    }
+}

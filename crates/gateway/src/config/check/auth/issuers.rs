@@ -1,11 +1,11 @@
 //! `auth.issuers`: whose tokens are good here.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use http::Uri;
 use weir_policy::settings::{Algorithm, Issuer, KeysAt, Password, Proof};
 
+use super::super::super::is_local_host;
 use super::super::super::raw::{RawAuth, RawIntrospection, RawIssuer};
 use super::super::super::report::{Path, Problem, Report};
 use super::super::placeholder;
@@ -155,14 +155,9 @@ pub(super) fn web(text: &str, allow_http: bool, path: &Path, report: &mut Report
         report.add(problem.hint("write https://id.example.com"));
         return;
     };
-    if scheme == Some("http") && !is_here(host) && !allow_http {
+    if scheme == Some("http") && !is_local_host(host) && !allow_http {
         let problem =
             Problem::error(path.clone(), "is http, and on another machine: whoever is between could be anybody");
         report.add(problem.hint("use https, or say that this is wanted: allow_http: true"));
     }
-}
-
-fn is_here(host: &str) -> bool {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
