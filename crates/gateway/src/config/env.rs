@@ -1,22 +1,56 @@
 //! `${NAME}` and `${file:PATH}` in a config's values: filled in from the environment and from files, before anything is checked.
 
-use std::path::Path as FilePath;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path as FilePath, PathBuf};
 
 use super::check::TeamGrant;
-use super::files;
+use super::files::{self, Fingerprint};
 use super::report::{Path, Problem, Report};
 use super::tree::{Node, Value};
 
 /// Where variables come from; tests bring their own.
 pub type Environment<'a> = &'a (dyn Fn(&str) -> Option<String> + Send + Sync);
 
-/// Fills in every `${NAME}` and `${file:PATH}` of the tree's texts. A variable that is not set is an error; `$${` stands for `${`.
-pub(crate) fn fill_in(node: &mut Node, path: &Path, environment: Environment<'_>, report: &mut Report) {
+/// Fills in every `${NAME}` and `${file:PATH}` of the tree's texts. A variable that is not set is an error; `$${` stands for `${`. Gives
+/// the files that were named, each of which was read once.
+pub(crate) fn fill_in(node: &mut Node, path: &Path, environment: Environment<'_>, report: &mut Report) -> SecretFiles {
+    let files = RefCell::new(SecretFiles::default());
     let lookup = |reference: Reference<'_>| match reference {
         Reference::Variable(name) => environment(name).ok_or_else(|| Bad::Unset(name.to_owned())),
-        Reference::File(file) => secret_file(file).map_err(|why| Bad::File(file.to_owned(), why)),
+        Reference::File(file) => files.borrow_mut().get(file).map_err(|why| Bad::File(file.to_owned(), why)),
     };
     fill(node, path, &lookup, report);
+    files.into_inner()
+}
+
+/// The files of `${file:PATH}`, and what each said.
+#[derive(Debug, Default)]
+pub(crate) struct SecretFiles(BTreeMap<PathBuf, Result<String, String>>);
+
+impl SecretFiles {
+    fn get(&mut self, file: &str) -> Result<String, String> {
+        self.0.entry(PathBuf::from(file)).or_insert_with(|| secret_file(file)).clone()
+    }
+
+    /// What the same files say now.
+    pub(crate) fn read_again(&self) -> Self {
+        let read = |file: &PathBuf| (file.clone(), file.to_str().map_or_else(|| Err(String::new()), secret_file));
+        Self(self.0.keys().map(read).collect())
+    }
+
+    /// The files.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &FilePath> {
+        self.0.keys().filter(|file| file.is_absolute()).map(PathBuf::as_path)
+    }
+
+    /// Adds what they say to a fingerprint.
+    pub(crate) fn say(&self, said: &mut Fingerprint) {
+        for (file, text) in &self.0 {
+            said.part(file.as_os_str().as_encoded_bytes());
+            said.part(text.as_ref().unwrap_or_else(|why| why).as_bytes());
+        }
+    }
 }
 
 /// The same for a team's file: a variable that is not granted is not looked up, whether it is set or not, and no file is.

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use super::check::{self, Main, Part, TeamGrant};
+use super::check::{self, Main, Part, TeamGrant, Texts};
 use super::decode::decode;
-use super::env::{Environment, fill_in, fill_in_granted};
+use super::env::{Environment, SecretFiles, fill_in, fill_in_granted};
 use super::files::{Fingerprint, files_in, folder_of, read};
 use super::raw::{RawMcpServer, RawTeamFile};
 use super::report::{Path, Problem, Report};
@@ -46,6 +46,8 @@ pub struct Loader<'a> {
     include: Option<PathBuf>,
     /// The files with rules.
     rules: Vec<PathBuf>,
+    /// The files with secrets that the main file names.
+    secrets: SecretFiles,
     /// What the files said when they were read; `None`: they never were.
     read: Option<[u8; 32]>,
     /// Whether a team's file that lost protections is taken all the same.
@@ -64,6 +66,7 @@ impl<'a> Loader<'a> {
             last_good: HashMap::new(),
             include: None,
             rules: Vec::new(),
+            secrets: SecretFiles::default(),
             read: None,
             allows_weaker: false,
             held: Vec::new(),
@@ -75,7 +78,7 @@ impl<'a> Loader<'a> {
         self.source = source;
     }
 
-    /// The folders whose files matter: the main file's, the included one, and those with rules.
+    /// The folders whose files matter: the main file's, the included one, and those with rules and secrets.
     #[must_use]
     pub fn folders(&self) -> Vec<PathBuf> {
         let own = match &self.source {
@@ -84,7 +87,8 @@ impl<'a> Loader<'a> {
         };
         let mut folders: Vec<PathBuf> = Vec::new();
         let rules = self.rules.iter().map(|file| folder_of(file));
-        for folder in own.into_iter().chain(self.include.clone()).chain(rules) {
+        let secrets = self.secrets.paths().map(folder_of);
+        for folder in own.into_iter().chain(self.include.clone()).chain(rules).chain(secrets) {
             if !folders.contains(&folder) {
                 folders.push(folder);
             }
@@ -93,7 +97,8 @@ impl<'a> Loader<'a> {
     }
 
     /// Whether the config's files say something else than when they were read. Cheap: what stands beside them, such as weir's own
-    /// audit file, may be written all the time. Files that they only name (certificates) are not looked at.
+    /// audit file, may be written all the time. Certificates that they
+    /// only name are not looked at.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.read != Some(self.now())
@@ -108,6 +113,7 @@ impl<'a> Loader<'a> {
         for file in teams.iter().chain(&self.rules) {
             said.file(file, &read(file));
         }
+        self.secrets.read_again().say(&mut said);
         said.digest()
     }
 
@@ -157,7 +163,7 @@ impl<'a> Loader<'a> {
             report.locate(&name, |_| 0);
             return Outcome { config: None, report, held: Vec::new() };
         };
-        fill_in(&mut tree, &Path::root(), self.environment, &mut report);
+        self.secrets = fill_in(&mut tree, &Path::root(), self.environment, &mut report);
         ignore_unknown(&mut tree, &mut report);
         let raw: raw::Raw = decode(tree.clone(), &mut report);
         let mut main = check::main(raw, &folder, self.environment, &mut report);
@@ -180,6 +186,7 @@ impl<'a> Loader<'a> {
             }
         }
         main.files.iter().for_each(|(file, text)| said.file(file, text));
+        self.secrets.say(said);
         self.rules = std::mem::take(&mut main.files).into_keys().collect();
         let names_none = main.config.endpoints.is_empty();
         main.config.names_endpoints = main.own_endpoints || !(main.has_default_endpoint || names_none);
@@ -212,19 +219,23 @@ impl<'a> Loader<'a> {
             let mut own = Report::default();
             let text = read(&file);
             said.file(&file, &text);
-            let part = match &text {
+            let read = match &text {
                 Ok(text) => self.team(TeamFile { text, grant: &grant }, main, &standing, &mut own),
                 Err(problem) => {
                     own.add(problem.clone());
-                    None
+                    Err(Texts::new())
                 }
             };
+            // The files with its rules matter also where they are what is wrong: that one is mended is news.
+            let named = read.as_ref().map_or_else(Clone::clone, |part| part.files.clone());
+            let part = read.ok();
             let before = self
                 .last_good
                 .get(&file)
                 .filter(|before| text.as_ref().is_ok_and(|now| now != *before) || part.is_none());
-            let before = before
-                .and_then(|text| self.team(TeamFile { text, grant: &grant }, main, &standing, &mut Report::default()));
+            let before = before.and_then(|text| {
+                self.team(TeamFile { text, grant: &grant }, main, &standing, &mut Report::default()).ok()
+            });
             let part = part.filter(|part| !self.holds(before.as_ref(), part, &mut own));
             let part = if let (Some(part), Ok(text)) = (part, text) {
                 self.last_good.insert(file.clone(), text);
@@ -247,7 +258,7 @@ impl<'a> Loader<'a> {
             main.config.endpoints.extend(part.endpoints);
             main.rulings.extend(part.rulings);
             main.config.waivers.extend(part.waivers);
-            for (file, text) in part.files {
+            for (file, text) in named.into_iter().chain(part.files) {
                 // What another team has read first counts: where it says something else by now, that is news.
                 main.files.entry(file).or_insert(text);
             }
@@ -266,14 +277,17 @@ impl<'a> Loader<'a> {
         is_held
     }
 
-    /// A team's part; `None` where its file has errors.
-    fn team(&self, file: TeamFile<'_>, main: &Main, standing: &Part, report: &mut Report) -> Option<Part> {
+    /// A team's part.
+    ///
+    /// # Errors
+    /// Its file has errors; these are the files with rules that it names.
+    fn team(&self, file: TeamFile<'_>, main: &Main, standing: &Part, report: &mut Report) -> Result<Part, Texts> {
         let TeamFile { text, grant } = file;
         let mut tree = match document(text) {
             Ok(tree) => tree,
             Err(problem) => {
                 report.add(problem);
-                return None;
+                return Err(Texts::new());
             }
         };
         fill_in_granted(&mut tree, grant, self.environment, report);
@@ -282,7 +296,7 @@ impl<'a> Loader<'a> {
         let part = check::team(raw, grant, &main.defaults, standing, report);
         // Lines are known here; the file's name is the caller's to add.
         report.place(|path| tree.line_of(path));
-        (!report.has_errors()).then_some(part)
+        if report.has_errors() { Err(part.files) } else { Ok(part) }
     }
 }
 

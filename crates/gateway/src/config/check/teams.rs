@@ -30,6 +30,7 @@ pub(crate) struct TeamGrant {
     hosts: Vec<HostPattern>,
     authorization_servers: Vec<HostPattern>,
     paths: Vec<Pattern>,
+    ids: Vec<Pattern>,
     upstreams: Vec<Pattern>,
     files: Vec<Pattern>,
     trust: bool,
@@ -54,8 +55,13 @@ fn grant(team: String, raw: &RawTeam, path: &Path, report: &mut Report) -> TeamG
         let problem = Problem::error(path.clone(), "is no file name");
         report.add(problem.hint("write the file's name without its extension: `red` for teams/red.yaml"));
     }
+    let ids = match &raw.ids {
+        Some(ids) => patterns(Some(ids), &path.key("ids"), &UPSTREAM, report),
+        None => own_names(&team),
+    };
     TeamGrant {
         team,
+        ids,
         env: patterns(raw.env.as_deref(), &path.key("env"), &VARIABLE, report),
         commands: raw.commands == Some(RawConsent::Yes),
         hosts: hosts(raw.hosts.as_deref(), &path.key("hosts"), report),
@@ -65,6 +71,12 @@ fn grant(team: String, raw: &RawTeam, path: &Path, report: &mut Report) -> TeamG
         files: patterns(raw.files.as_deref(), &path.key("files"), &FILE, report),
         trust: raw.trust == Some(RawConsent::Yes),
     }
+}
+
+/// The ids that a team's upstreams may have where nothing is said of them: nobody else gives these to its own.
+fn own_names(team: &str) -> Vec<Pattern> {
+    let name = slug(team);
+    vec![Pattern::new(&name), Pattern::new(&format!("{name}-*"))]
 }
 
 /// The syntax of one kind of pattern.
@@ -126,7 +138,10 @@ impl TeamGrants {
     pub(crate) fn of(&self, file: &FilePath) -> TeamGrant {
         let team = file.file_stem().and_then(|stem| stem.to_str());
         let named = team.and_then(|team| self.0.get(team)).cloned();
-        named.unwrap_or_else(|| TeamGrant { team: team.unwrap_or("NAME").to_owned(), ..TeamGrant::default() })
+        named.unwrap_or_else(|| {
+            let team = team.unwrap_or("NAME").to_owned();
+            TeamGrant { ids: own_names(&team), team, ..TeamGrant::default() }
+        })
     }
 
     /// Warns of rights that no file has: probably a name is misspelt.
@@ -165,6 +180,7 @@ impl TeamGrant {
 pub(super) fn judge(raw: &RawTeamFile, grant: &TeamGrant, defaults: &Defaults, standing: &Part, report: &mut Report) {
     for (id, upstream) in raw.upstreams.iter().flat_map(|upstreams| &upstreams.0) {
         let path = Path::at("upstreams").key(id);
+        named(grant, id, &path, report);
         reached(grant, (upstream.command.as_ref(), upstream.url.as_ref()), &path, report);
         if let Some(auth) = &upstream.auth {
             authorized(grant, auth, &path.key("auth"), report);
@@ -178,6 +194,7 @@ pub(super) fn judge(raw: &RawTeamFile, grant: &TeamGrant, defaults: &Defaults, s
     }
     for (id, server) in raw.mcp_servers.iter().flat_map(|servers| &servers.0) {
         let path = Path::at("mcpServers").key(id);
+        named(grant, &slug(id), &path, report);
         reached(grant, (server.command.as_ref(), server.url.as_ref()), &path, report);
     }
     let own = own_ids(raw);
@@ -198,6 +215,17 @@ fn own_ids(raw: &RawTeamFile) -> Vec<String> {
     let upstreams = raw.upstreams.iter().flat_map(|upstreams| &upstreams.0).map(|(id, _)| id.clone());
     let servers = raw.mcp_servers.iter().flat_map(|servers| &servers.0).map(|(key, _)| slug(key));
     upstreams.chain(servers).collect()
+}
+
+/// The id of an upstream: others' rules, rates and endpoints mean an upstream by it.
+fn named(grant: &TeamGrant, id: &str, path: &Path, report: &mut Report) {
+    if !fits(&grant.ids, id) {
+        let names: Vec<&str> = grant.ids.iter().map(Pattern::as_str).collect();
+        let hint =
+            format!("write an id that fits {}, or see {} in the main file", names.join(" or "), grant.place("ids"));
+        let problem = format!("has the id `{id}`, which the main file does not grant to this one");
+        report.add(Problem::error(path.clone(), problem).hint(hint));
+    }
 }
 
 /// The program or host behind an upstream.

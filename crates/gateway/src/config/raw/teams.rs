@@ -19,6 +19,9 @@ pub(crate) struct RawTeam {
     pub(crate) authorization_servers: Option<Vec<String>>,
     /// Paths of its endpoints; `*` stands for any text: `[/mcp/red/*]`. Default: none.
     pub(crate) paths: Option<Vec<String>>,
+    /// Ids of its upstreams; `*` stands for any text: `[red, red-*]`. Rules, rates and lists of others name upstreams by their ids. Default:
+    /// its name, and what begins with its name and `-`.
+    pub(crate) ids: Option<Vec<String>>,
     /// Upstreams of other files that its endpoints may show, by id; `*` stands for any text. Default: none.
     pub(crate) upstreams: Option<Vec<String>>,
     /// Files that `ca_file` and `policy.files` may name in its file, written as there; `*` stands for any text: `[teams/red/*]`.

@@ -11,9 +11,9 @@ fn ids(outcome: &Outcome) -> Vec<String> {
 const MAIN: &str = r#"include: teams
 upstreams: { own: { url: "http://own/mcp" } }
 teams:
-  a: { hosts: [a, a2], paths: [/a, /mcp/a*], upstreams: [own] }
-  b: { hosts: [b, b2], paths: [/a, /mcp/b*] }
-  c: { hosts: [own], paths: [/mcp/own] }
+  a: { hosts: [a, a2], ids: ["a*"], paths: [/a, /mcp/a*], upstreams: [own] }
+  b: { hosts: [b, b2], ids: ["b*"], paths: [/a, /mcp/b*] }
+  c: { hosts: [own], ids: [own], paths: [/mcp/own] }
 "#;
 
 fn team(id: &str) -> String {
@@ -86,7 +86,7 @@ fn only_the_configs_own_files_make_it_stale() {
     let rules = |who: &str| format!("permit(principal in Group::\"{who}\", action, resource);");
     let main = folder.write(
         "weir.yaml",
-        "include: teams\nteams: { a: { hosts: [a, a2] }, b: { hosts: [b] } }\npolicy: { files: [main.cedar] }\n",
+        "include: teams\nteams: { a: { hosts: [a, a2], ids: [\"a*\"] }, b: { hosts: [b] } }\npolicy: { files: [main.cedar] }\n",
     );
     folder.write("main.cedar", &rules("a"));
     folder.write("teams/a.yaml", &team("a"));
@@ -103,7 +103,7 @@ fn only_the_configs_own_files_make_it_stale() {
     let changes: [(&str, &str); 4] = [
         (
             "weir.yaml",
-            "include: teams\nteams: { a: { hosts: [a, a2] }, b: { hosts: [b] } }\npolicy: { files: [main.cedar] }\nlisten: 127.0.0.1:0\n",
+            "include: teams\nteams: { a: { hosts: [a, a2], ids: [\"a*\"] }, b: { hosts: [b] } }\npolicy: { files: [main.cedar] }\nlisten: 127.0.0.1:0\n",
         ),
         ("main.cedar", &rules("b")),
         ("teams/a.yaml", &team("a2")),
@@ -117,6 +117,93 @@ fn only_the_configs_own_files_make_it_stale() {
     }
     std::fs::remove_file(folder.0.join("teams/b.yaml")).unwrap();
     assert!(loader.is_stale(), "a file that goes away is news");
+}
+
+#[test]
+fn a_broken_file_of_a_teams_rules_that_is_mended_alone_is_news() {
+    let folder = Folder::new("mended");
+    let main = folder.write(
+        "weir.yaml",
+        "include: teams\nteams: { a: { hosts: [a], paths: [/a], files: [\"rules/*\"] } }\nupstreams: { own: { url: \"http://own/\" } }\n",
+    );
+    let endpoint = "endpoints: { /a: { upstream: a, policy: { files: [rules/a.cedar] } } }\n";
+    folder.write("teams/a.yaml", &format!("{}{endpoint}", team("a")));
+    let good =
+        "permit(principal, action, resource);\nforbid(principal, action, resource) when { resource.native == \"x\" };";
+    // Broken from the first on, and where it was good before.
+    for before in ["permit(principal", good] {
+        folder.write("rules/a.cedar", before);
+        let mut loader = Loader::new(Source::File(main.clone()), &environment);
+        loader.load();
+        folder.write("rules/a.cedar", "permit(principal");
+        assert_eq!(ids(&loader.load()), ["own"], "a policy that cannot be read is none to go on with");
+        assert!(loader.folders().contains(&folder.0.join("rules")), "its folder is watched");
+        assert!(!loader.is_stale());
+        folder.write("rules/a.cedar", good);
+        assert!(loader.is_stale(), "it was mended");
+        assert_eq!(ids(&loader.load()), ["own", "a"]);
+    }
+}
+
+#[test]
+fn a_file_with_a_secret_that_says_something_else_is_news() {
+    let folder = Folder::new("secrets");
+    let secret = folder.write("secrets/token", "canary-one\n");
+    let main = folder.write(
+        "weir.yaml",
+        &format!(
+            "upstreams: {{ a: {{ url: \"http://a/\", headers: {{ x: \"Bearer ${{file:{}}}\" }} }} }}\n",
+            secret.display()
+        ),
+    );
+    let mut loader = Loader::new(Source::File(main), &environment);
+    let first = loader.load().config.unwrap();
+    assert!(!loader.is_stale());
+    assert_eq!(loader.folders(), [folder.0.clone(), folder.0.join("secrets")]);
+    folder.write("secrets/other", "x");
+    assert!(!loader.is_stale());
+    folder.write("secrets/token", "canary-two\n");
+    assert!(loader.is_stale());
+    let second = loader.load().config.unwrap();
+    assert!(first != second && !loader.is_stale());
+    // Where it is gone, the config has an error, and that it comes back is news.
+    std::fs::remove_file(&secret).unwrap();
+    assert!(loader.is_stale());
+    assert!(loader.load().config.is_none() && !loader.is_stale());
+    folder.write("secrets/token", "canary-two");
+    assert!(loader.is_stale());
+    assert_eq!(loader.load().config, Some(second));
+}
+
+#[test]
+fn a_team_gives_its_upstreams_ids_of_its_own() {
+    let folder = Folder::new("ids");
+    let loaded = |grant: &str, id: &str| {
+        let main = folder.write(
+            "weir.yaml",
+            &format!("include: teams\nteams: {{ Red_Team: {{ hosts: [x]{grant} }} }}\nupstreams: {{ own: {{ url: \"http://own/\" }} }}\n"),
+        );
+        folder.write("teams/Red_Team.yaml", &format!("upstreams: {{ {id}: {{ url: \"http://x/\" }} }}\n"));
+        let outcome = Loader::new(Source::File(main.clone()), &environment).load();
+        folder.write("teams/Red_Team.yaml", &format!("mcpServers: {{ {id}: {{ url: \"http://x/\" }} }}\n"));
+        let servers = Loader::new(Source::File(main), &environment).load();
+        assert_eq!(ids(&outcome), ids(&servers));
+        (ids(&outcome).len() == 2, outcome.report.to_string())
+    };
+    for id in ["red-team", "red-team-files"] {
+        assert!(loaded("", id).0, "{id}");
+    }
+    for id in ["billing", "red", "red-teams", "red-teamfiles"] {
+        let (is_taken, report) = loaded("", id);
+        assert!(!is_taken, "{id}");
+        let said =
+            format!("Red_Team.yaml:1: error: upstreams.{id}: has the id `{id}`, which the main file does not grant");
+        assert!(report.contains(&said) && report.contains("red-team or red-team-*"), "{report}");
+    }
+    let granted = ", ids: [billing, \"r-*\"]";
+    for (id, is_taken) in [("billing", true), ("r-x", true), ("red-team", false)] {
+        assert_eq!(loaded(granted, id).0, is_taken, "{id}");
+    }
 }
 
 #[test]
