@@ -12,6 +12,7 @@ use weir_wire::Revision;
 
 use crate::admin::{Operator, body, with_two};
 use crate::audit::{Folder, of_kind, records, verify};
+use crate::auth::api_key;
 use crate::harness::{PATIENCE, Weir, signal, until, until_it};
 
 /// Callers of every kind that call in a loop while processes or configs change.
@@ -397,6 +398,77 @@ async fn g06_what_operators_changed_goes_along_and_so_does_the_chain_of_the_audi
     std::fs::write(old, format!("{kept}\n")).unwrap();
     let (code, said) = verify(&[], &[&files[0], &files[1]]);
     assert!(code == 1 && said.contains("its end was cut off"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g06_the_refusals_of_a_process_that_handed_over_are_a_branch_whose_records_can_be_expected() {
+    let gate = Gate::new();
+    let held = Tool::new("held").does(Behaviour::gated(&gate));
+    let upstream = Mockup::modern().with(held).start().await;
+    let folder = Folder::new("refused-over");
+    let (key, entry) = api_key("somebody");
+    let weir = Weir::with(json!({
+        "upstreams": { "one": { "url": upstream.url() } },
+        "auth": { "mode": "required", "api_keys": [entry] },
+        "audit": { "file": { "path": folder.file() } },
+    }));
+    let url = weir.url("/mcp");
+    let refuse = async |count: usize| {
+        let stranger = RawClient::new(&url).modern();
+        for _ in 0..count {
+            assert_eq!(stranger.ask("tools/list", json!({})).await.unwrap().status, 401);
+        }
+    };
+    let known = RawClient::new(&url).modern().with_header("X-API-Key", &key);
+    until_it("the tool", async || {
+        let listed = known.ask("tools/list", json!({})).await.unwrap();
+        body(&listed).contains("one__held").then_some(())
+    })
+    .await;
+    refuse(3).await;
+    // What runs keeps the old one from ending, so that its branch is open meanwhile.
+    let slow = tokio::spawn(async move { known.call("one__held", json!({})).await });
+    until_it("the long call", async || (upstream.executions("held") == 1).then_some(())).await;
+    weir.process.signal("USR2");
+    let id = until("the next process", || successors(&weir).first().copied());
+    refuse(5).await;
+    let refusals = || -> Vec<PathBuf> {
+        let all = std::fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path());
+        all.filter(|file| file.to_string_lossy().contains(".refusals")).collect()
+    };
+    until("two files of refusals", || (refusals().len() == 2).then_some(()));
+    gate.open();
+    assert!(slow.await.unwrap().is_ok_and(|answer| is_ok(&answer)));
+    until("the old one to end", || is_gone(weir.process.id()).then_some(()));
+    let own = PathBuf::from(format!("{}.refusals", folder.file().display()));
+    until("the word of the old one", || of_kind(&own, "predecessor").pop());
+    signal(id, "TERM");
+    until("its end", || is_gone(id).then_some(()));
+
+    let files = refusals();
+    let branch = files.iter().find(|file| **file != own).unwrap();
+    let both: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+    let last = |file: &Path| {
+        let (code, said) = verify(&[], &[file]);
+        assert_eq!(code, 0, "{said}");
+        said.lines().find_map(|line| line.strip_prefix("last: ")).unwrap().to_owned()
+    };
+    let (of_branch, of_chain) = (last(branch), last(&own));
+    assert!(of_branch.starts_with("refusals:") && of_chain.starts_with("refusals:") && of_branch != of_chain);
+    for expected in [&of_branch, &of_chain] {
+        let (code, said) = verify(&["--expect", expected, "--from-start"], &both);
+        assert_eq!(code, 0, "{expected}: {said}");
+    }
+    // A record of the branch that is not there, or is another one, shows; so does the chain without the branch.
+    let (number, _) = of_branch.trim_start_matches("refusals:").split_once(':').unwrap();
+    let forged = format!("refusals:{number}:{}", "0".repeat(64));
+    for (expected, files) in [(&forged, &both[..]), (&of_branch, &[&*own][..])] {
+        let (code, said) = verify(&["--expect", expected], files);
+        assert!(code == 1 && said.contains("was expected"), "{expected}: {code} {said}");
+    }
+    let count =
+        |file: &Path| -> u64 { of_kind(file, "refusals").iter().map(|record| record["count"].as_u64().unwrap()).sum() };
+    assert_eq!((count(branch), count(&own)), (3, 5), "each counts what it refused");
 }
 
 /// Does what a service manager does: listens at the config's addresses, and starts the program with the sockets.

@@ -190,7 +190,8 @@ async fn g01_a_process_that_takes_over_judges_the_sockets_it_is_given() {
     weir.is_refused(&format!("{head}listen: 127.0.0.1:0\nadmin: {{ listen: \"127.0.0.1:0\" }}\n"));
     weir.process.signal("USR2");
     until("the refusal", || weir.process.said().contains("this process goes on").then_some(()));
-    assert!(weir.process.said().contains("weir cannot start: auth.mode"), "the other process says why");
+    // It says so when it ends, which is after it has let go of the line to this one.
+    until("the other process's words", || weir.process.said().contains("weir cannot start: auth.mode").then_some(()));
     assert_eq!(weir.list(None), 200, "what the file allowed by name goes on");
 }
 
@@ -286,6 +287,54 @@ async fn g01_a_file_that_is_cut_off_takes_no_protection_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g01_a_file_that_loses_one_of_several_protections_is_refused_until_it_gives_that_one_up() {
+    let upstream = Mockup::modern().tools(2).start().await;
+    let (key, entry) = scoped_key();
+    let [head, admin, auth, policy, ..] = protected(&upstream, &entry, "audit.jsonl");
+    let secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
+    // Each part, what is lost of it, and the reason that is raised then.
+    let parts = [
+        ("rates: { principal: { rate: 1000/s }", ", address: { rate: 1000/s }", " }\n", "rates", "rates.address"),
+        (
+            "endpoints: { /mcp: { upstreams: [one], scopes: [mcp]",
+            ", tools: { include: [\"*0000\"] }",
+            " } }\n",
+            "tools",
+            "",
+        ),
+        (
+            "audit: { file: { path: audit.jsonl }",
+            &format!(", key: {{ id: 1, secret: {secret} }}"),
+            " }\n",
+            "audit",
+            "audit.key",
+        ),
+        ("validation: { input: enforce", ", output: enforce", " }\n", "validation", ""),
+    ];
+    let text = |lost: Option<usize>| {
+        let parts = parts.iter().enumerate().map(|(at, (begin, part, end, ..))| {
+            let part = if lost == Some(at) { "" } else { part };
+            format!("{begin}{part}{end}")
+        });
+        [&head, &admin, &auth, &policy].into_iter().cloned().chain(parts).collect::<String>()
+    };
+    let weir = Bound::start(&text(None));
+    assert_eq!(weir.list(Some(&key)), 200);
+    for (at, (.., reason, place)) in parts.iter().enumerate() {
+        weir.is_refused(&text(Some(at)));
+        assert_eq!(weir.refused_for(), [*reason]);
+        weir.is_taken(&text(None));
+        if !place.is_empty() {
+            // Given up by its place, and back again.
+            weir.is_refused(&text(Some(at)));
+            weir.is_taken(&format!("{}allow_weaker: [{place}]\n", text(Some(at))));
+            weir.is_taken(&text(None));
+            until("the whole file", || weir.reload(&[]).0.filter(|code| *code == 0));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g01_an_operator_with_a_token_takes_a_weaker_file_once_and_on_record() {
     let upstream = Mockup::modern().tools(1).start().await;
     let (key, entry) = scoped_key();
@@ -359,6 +408,31 @@ async fn c22_a_file_of_rules_that_lost_its_rules_or_its_end_opens_nothing() {
     }
     weir.folder.write("main.cedar", &whole.replace("forbid", "permit"));
     until("a change of the rules", || listed().then_some(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secret_in_a_file_that_is_rotated_takes_effect_by_itself() {
+    let upstream = Mockup::modern().tools(1).start().await;
+    let folder = ConfigFolder::new("upstreams: {}\n");
+    std::fs::create_dir(folder.0.join("secrets")).unwrap();
+    let secret = folder.0.join("secrets/token");
+    std::fs::write(&secret, "canary-first\n").unwrap();
+    let text = format!(
+        "listen: 127.0.0.1:0\nadmin: {{ listen: \"127.0.0.1:0\" }}\n\
+         upstreams: {{ one: {{ url: \"{}\", headers: {{ x-key: \"${{file:{}}}\" }} }} }}\n",
+        upstream.url(),
+        secret.display()
+    );
+    folder.write("weir.yaml", &text);
+    let weir = Bound::within(folder);
+    let has_sent = |key: &str| upstream.requests().iter().any(|request| request.header("x-key") == Some(key));
+    until("the first secret", || has_sent("canary-first").then_some(()));
+    assert!(!has_sent("canary-second"));
+    let next = weir.folder.0.join("secrets/.next");
+    std::fs::write(&next, "canary-second\n").unwrap();
+    std::fs::rename(next, &secret).unwrap();
+    until("the second secret", || has_sent("canary-second").then_some(()));
+    assert!(!weir.process.said().contains("canary-"));
 }
 
 #[test]

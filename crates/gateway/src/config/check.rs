@@ -91,7 +91,7 @@ pub(crate) fn main(raw: Raw, folder: &std::path::Path, environment: Environment<
     let keys = access::keys(&raw, report);
     access::store(&raw, report);
     let auth = auth::check(&raw, &mut front, report);
-    let waivers = Waivers::of(&raw);
+    let waivers = Waivers::of(&raw, report);
     let admin = admin::check(raw.admin.as_ref(), front.listen, !auth.issuers.is_empty(), report);
     let (catalog, log, drain) =
         (catalog(&raw, report), log(raw.log.as_ref(), report), positive(raw.drain, "drain", report));
@@ -162,7 +162,7 @@ pub(crate) fn team(
     standing: &Part,
     report: &mut Report,
 ) -> Part {
-    let mut part = Part { waivers: Waivers::of_team(&raw), ..Part::default() };
+    let mut part = Part { waivers: Waivers::of_team(&raw, report), ..Part::default() };
     let mut judged = Report::default();
     teams::judge(&raw, grant, defaults, standing, &mut judged);
     let refused = judged.has_errors();

@@ -53,8 +53,8 @@ pub(crate) struct Raw {
     pub(crate) store: Option<String>,
     /// Sealing keys, newest first: the first seals, all open. Absent: a random one at every start.
     pub(crate) keys: Option<Vec<RawKey>>,
-    /// Serve TLS with these files; they are read again when they change.
-    pub(crate) tls: Option<RawTls>,
+    /// Serve TLS with these files; they are read again when they change. A reload takes TLS away only where the file says `off`.
+    pub(crate) tls: Option<OrOff<RawTls>>,
     /// How weir logs.
     pub(crate) log: Option<RawLog>,
     /// How long running calls may take to end when weir stops. Default `25s`.
@@ -109,6 +109,9 @@ pub(crate) struct Raw {
     pub(crate) audit: Option<OrOff<RawAudit>>,
     /// What is measured and told, and to whom.
     pub(crate) telemetry: Option<RawTelemetry>,
+    /// Protections that an earlier config has and this one gives up, by the places that a refused reload names: `rates.principal`.
+    /// A section's place stands for all in it. Protections with a word of their own (`policy: off`) are given up by that word alone.
+    pub(crate) allow_weaker: Option<Vec<String>>,
 }
 
 /// A team's file in the `include` folder.
@@ -119,6 +122,7 @@ pub(crate) struct RawTeamFile {
     #[serde(rename = "mcpServers")]
     pub(crate) mcp_servers: Option<Ordered<RawMcpServer>>,
     pub(crate) endpoints: Option<Ordered<RawEndpoint>>,
+    pub(crate) allow_weaker: Option<Vec<String>>,
 }
 
 /// A sealing key, as `weir keygen` prints it.

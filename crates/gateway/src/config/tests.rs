@@ -25,7 +25,7 @@ fn environment(name: &str) -> Option<String> {
 }
 
 /// Loads a text called `weir.yaml`.
-fn load(text: &str) -> Outcome {
+pub(super) fn load(text: &str) -> Outcome {
     let source = Source::Text { name: "weir.yaml".to_owned(), text: text.to_owned() };
     Loader::new(source, &environment).load()
 }

@@ -2,68 +2,154 @@
 
 use std::collections::BTreeSet;
 
-use super::raw::{OrOff, Ordered, Raw, RawEndpoint, RawOnFailure, RawTeamFile, RawUpstream};
-use super::report::Path;
+use super::raw::{
+    OrOff, Ordered, Raw, RawAdmin, RawAuth, RawClientAuth, RawEndpoint, RawMetrics, RawOnFailure, RawTeamFile,
+    RawUncounted, RawUpstream, RawValidation,
+};
+use super::report::{Path, Problem, Report};
 
 /// The places where a config's files give up a protection by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Waivers(BTreeSet<Path>);
+pub struct Waivers {
+    /// The places that say so with a word of their own.
+    given_up: BTreeSet<Path>,
+    /// The places that `allow_weaker` lists, as refusals write them.
+    allowed: BTreeSet<String>,
+    /// The places of checks and questions that are written, whatever is written there.
+    written: BTreeSet<Path>,
+}
 
 impl Waivers {
-    /// True where the files give up the protection of this place by name.
+    /// True where the files give up the protection of this place by name, or a section that it is in.
     #[must_use]
     pub fn gives_up(&self, place: &Path) -> bool {
-        self.0.contains(place)
+        (1..=place.len()).any(|n| self.given_up.contains(&place.first(n)))
+    }
+
+    /// True where `allow_weaker` lists this place, or a section that it is in.
+    #[must_use]
+    pub fn allows(&self, place: &Path) -> bool {
+        !self.allowed.is_empty() && (1..=place.len()).any(|n| self.allowed.contains(&place.first(n).to_string()))
+    }
+
+    /// True where a file says something there.
+    pub(super) fn writes(&self, place: &Path) -> bool {
+        self.written.contains(place)
     }
 
     /// Those of the main file.
-    pub(super) fn of(raw: &Raw) -> Self {
+    pub(super) fn of(raw: &Raw, report: &mut Report) -> Self {
         let mut all = Self::default();
-        let anyone = raw.auth.as_ref().is_some_and(|auth| auth.allow_anyone == Some(true));
-        all.note(Path::at("auth.mode"), anyone);
-        let operators = raw.admin.as_ref().is_some_and(|admin| OrOff::is_off(admin.auth.as_ref()));
-        all.note(Path::at("admin.auth"), operators);
+        raw.auth.iter().for_each(|auth| all.note_auth(auth));
+        raw.admin.iter().for_each(|admin| all.note_admin(admin));
+        all.note(Path::at("tls"), OrOff::is_off(raw.tls.as_ref()));
+        let tls = OrOff::section(raw.tls.as_ref());
+        let is_optional = tls.is_some_and(|tls| matches!(tls.client_auth, Some(RawClientAuth::Optional)));
+        all.note(Path::at("tls.client_auth"), is_optional);
         all.note(Path::at("policy"), OrOff::is_off(raw.policy.as_ref()));
         all.note(Path::at("rates"), OrOff::is_off(raw.rates.as_ref()));
+        let rates = OrOff::section(raw.rates.as_ref());
+        let goes_on = rates.is_some_and(|rates| matches!(rates.uncounted, Some(RawUncounted::Allow)));
+        all.note(Path::at("rates.uncounted"), goes_on);
         all.note(Path::at("audit"), OrOff::is_off(raw.audit.as_ref()));
         let audit = OrOff::section(raw.audit.as_ref());
         let is_open = audit.is_some_and(|audit| matches!(audit.on_failure, Some(RawOnFailure::Open)));
         all.note(Path::at("audit.on_failure"), is_open);
+        all.note(Path::at("audit.stdout"), audit.is_some_and(|audit| audit.stdout == Some(false)));
+        all.note_validation(&Path::root(), raw.validation.as_ref());
         all.note_part(raw.upstreams.as_ref(), raw.endpoints.as_ref());
+        all.note_allowed(raw.allow_weaker.as_deref(), report, |_| true);
         all
     }
 
     /// Those of a team's file.
-    pub(super) fn of_team(raw: &RawTeamFile) -> Self {
+    pub(super) fn of_team(raw: &RawTeamFile, report: &mut Report) -> Self {
         let mut all = Self::default();
         all.note_part(raw.upstreams.as_ref(), raw.endpoints.as_ref());
+        let upstreams = raw.upstreams.iter().flat_map(|all| &all.0).map(|(id, _)| Path::at("upstreams").key(id));
+        let endpoints = raw.endpoints.iter().flat_map(|all| &all.0).map(|(id, _)| Path::at("endpoints").key(id));
+        let own: Vec<String> = upstreams.chain(endpoints).map(|place| place.to_string()).collect();
+        // What other files say is not a team's to give up.
+        let is_own = |place: &str| {
+            let rests = own.iter().filter_map(|own| place.strip_prefix(own.as_str()));
+            rests.into_iter().any(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        all.note_allowed(raw.allow_weaker.as_deref(), report, is_own);
         all
     }
 
     /// Adds those of another file.
     pub(super) fn extend(&mut self, other: Self) {
-        self.0.extend(other.0);
+        self.given_up.extend(other.given_up);
+        self.allowed.extend(other.allowed);
+        self.written.extend(other.written);
     }
 
     fn note(&mut self, place: Path, is_given_up: bool) {
         if is_given_up {
-            self.0.insert(place);
+            self.given_up.insert(place);
+        }
+    }
+
+    fn note_auth(&mut self, auth: &RawAuth) {
+        self.note(Path::at("auth.mode"), auth.allow_anyone == Some(true));
+        for issuer in auth.issuers.iter().flatten() {
+            let name = issuer.issuer.as_deref().unwrap_or_default();
+            self.note(Path::at("auth.issuers").key(name).key("strict_type"), issuer.strict_type == Some(false));
+        }
+    }
+
+    fn note_admin(&mut self, admin: &RawAdmin) {
+        self.note(Path::at("admin.auth"), OrOff::is_off(admin.auth.as_ref()));
+        self.note(Path::at("admin.metrics"), matches!(admin.metrics, Some(RawMetrics::Open)));
+    }
+
+    fn note_validation(&mut self, at: &Path, raw: Option<&RawValidation>) {
+        let Some(raw) = raw else { return };
+        for (side, is_written) in [("input", raw.input.is_some()), ("output", raw.output.is_some())] {
+            if is_written {
+                self.written.insert(at.key("validation").key(side));
+            }
         }
     }
 
     fn note_part(&mut self, upstreams: Option<&Ordered<RawUpstream>>, endpoints: Option<&Ordered<RawEndpoint>>) {
         for (id, upstream) in upstreams.iter().flat_map(|all| &all.0) {
+            let at = Path::at("upstreams").key(id);
+            self.note_validation(&at, upstream.validation.as_ref());
+            if upstream.asks.is_some() {
+                self.written.insert(at.key("asks"));
+            }
             for (name, tool) in upstream.tools.iter().flat_map(|tools| &tools.0) {
-                let place = Path::at("upstreams").key(id).key("tools").key(name).key("scopes");
-                self.note(place, tool.scopes.as_ref().is_some_and(Vec::is_empty));
+                let at = at.key("tools").key(name);
+                self.note_validation(&at, tool.validation.as_ref());
+                self.note(at.key("scopes"), tool.scopes.as_ref().is_some_and(Vec::is_empty));
             }
         }
         for (path, endpoint) in endpoints.iter().flat_map(|all| &all.0) {
             let place = Path::at("endpoints").key(path);
             self.note(place.key("policy"), OrOff::is_off(endpoint.policy.as_ref()));
             self.note(place.key("scopes"), endpoint.scopes.as_ref().is_some_and(Vec::is_empty));
-            let scopes = endpoint.tools.as_ref().and_then(|tools| tools.scopes.as_ref());
-            self.note(place.key("tools").key("scopes"), scopes.is_some_and(|scopes| scopes.0.is_empty()));
+            let Some(tools) = &endpoint.tools else { continue };
+            let place = place.key("tools");
+            self.note(place.key("exclude"), tools.exclude.as_ref().is_some_and(Vec::is_empty));
+            let place = place.key("scopes");
+            let scopes = tools.scopes.as_ref();
+            self.note(place.clone(), scopes.is_some_and(|scopes| scopes.0.is_empty()));
+            for (pattern, _) in scopes.iter().flat_map(|all| &all.0).filter(|(_, scopes)| scopes.is_empty()) {
+                self.note(place.key(pattern), true);
+            }
+        }
+    }
+
+    fn note_allowed(&mut self, raw: Option<&[String]>, report: &mut Report, is_own: impl Fn(&str) -> bool) {
+        for (n, place) in raw.unwrap_or_default().iter().enumerate() {
+            if place.is_empty() || !is_own(place) {
+                let problem = Problem::error(Path::at("allow_weaker").key(n), "names no place of this file");
+                report.add(problem.hint("write the place that a refused reload names, such as rates.principal"));
+            } else {
+                self.allowed.insert(place.clone());
+            }
         }
     }
 }

@@ -1,17 +1,23 @@
 //! The comparison of two checked configs: the protections that the old one has, and that the new one neither has nor gives up by
 //! name. A file that lost its end, or a section, reads as a config that never had it; the comparison tells them apart.
 //!
-//! It is pure: a reload and `weir check --against` use the same one.
+//! It is pure: a reload and `weir check --against` use the same one. All protections stand in one table, [`PROTECTIONS`]; a test
+//! holds the config's schema against it, so that a new key is either in the table or known to protect nothing.
+
+mod access;
+mod audit;
+mod rates;
+mod rules;
+mod served;
 
 use std::fmt;
 
-use weir_core::Endpoint;
-use weir_core::names::EndpointId;
-use weir_policy::rules::{Book, Sheet};
+use weir_policy::rules::Book;
 
+use super::Config;
 use super::check::Part;
 use super::report::Path;
-use super::{AdminPlan, AuditPlan, Config, UpstreamPlan};
+use served::Served;
 
 /// A protection that a config can lose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,22 +26,41 @@ pub enum Protection {
     Credentials,
     /// Credentials of operators.
     Operators,
+    /// Encrypted connections of clients, and certificates of clients.
+    Tls,
     /// The choice of endpoints, where these have rules, scopes or a selection of tools.
     Endpoints,
+    /// The selection of tools of an endpoint.
+    Selection,
     /// Rules.
     Policy,
     /// Scopes.
     Scopes,
     /// Limits of rates and quotas.
     Rates,
+    /// Schema validation that refuses.
+    Validation,
+    /// The choice of what an upstream may ask of clients.
+    Questions,
     /// The audit.
     Audit,
 }
 
 impl Protection {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Credentials, Self::Operators, Self::Endpoints, Self::Policy, Self::Scopes, Self::Rates, Self::Audit];
+    pub const ALL: [Self; 11] = [
+        Self::Credentials,
+        Self::Operators,
+        Self::Tls,
+        Self::Endpoints,
+        Self::Selection,
+        Self::Policy,
+        Self::Scopes,
+        Self::Rates,
+        Self::Validation,
+        Self::Questions,
+        Self::Audit,
+    ];
 
     /// The key of the config that it is about, as metrics name it.
     #[must_use]
@@ -43,10 +68,14 @@ impl Protection {
         match self {
             Self::Credentials => "auth",
             Self::Operators => "admin",
+            Self::Tls => "tls",
             Self::Endpoints => "endpoints",
+            Self::Selection => "tools",
             Self::Policy => "policy",
             Self::Scopes => "scopes",
             Self::Rates => "rates",
+            Self::Validation => "validation",
+            Self::Questions => "asks",
             Self::Audit => "audit",
         }
     }
@@ -65,173 +94,225 @@ pub struct Weakening {
     pub hint: String,
 }
 
-impl Weakening {
-    fn new(protection: Protection, path: Path, message: impl Into<String>, wanted: impl fmt::Display) -> Self {
-        Self { protection, path, message: message.into(), hint: format!("if this is wanted, {wanted}") }
-    }
-}
-
 impl fmt::Display for Weakening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} ({})", self.path, self.message, self.hint)
     }
 }
 
+/// A loss that one row of the table found.
+struct Loss {
+    path: Path,
+    message: String,
+    /// The words of the config that give it up; `None`: it has none of its own, and its place goes into `allow_weaker`.
+    words: Option<&'static str>,
+}
+
+impl Loss {
+    fn new(path: Path, message: impl Into<String>, words: &'static str) -> Self {
+        Self { path, message: message.into(), words: Some(words) }
+    }
+
+    /// One that only `allow_weaker` gives up.
+    fn unnamed(path: Path, message: impl Into<String>) -> Self {
+        Self { path, message: message.into(), words: None }
+    }
+
+    /// Into what is said of it.
+    fn weakening(self, protection: Protection) -> Weakening {
+        let Self { path, message, words } = self;
+        let hint = match words {
+            Some(words) => format!("if this is wanted, {words}"),
+            None => format!("if this is wanted, write allow_weaker: ['{path}']"),
+        };
+        Weakening { protection, path, message, hint }
+    }
+}
+
+/// How a row compares an old and a new config.
+enum Comparison {
+    /// By what only the main file says.
+    Whole(fn(&Config, &Config) -> Vec<Loss>),
+    /// By upstreams and endpoints, which a team's file has, too.
+    Served(fn(&Served<'_>, &Served<'_>) -> Vec<Loss>),
+}
+
+/// A row of the table of protections.
+struct Row {
+    protection: Protection,
+    /// The keys of the config whose absence it looks at: `*` stands for any name, `[]` for any item.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test holds the schema of the config against it"))]
+    keys: &'static [&'static str],
+    comparison: Comparison,
+}
+
+/// All protections of a config.
+const PROTECTIONS: &[Row] = &[
+    Row {
+        protection: Protection::Credentials,
+        keys: &["auth", "auth.mode"],
+        comparison: Comparison::Whole(access::credentials),
+    },
+    Row {
+        protection: Protection::Credentials,
+        keys: &["auth.issuers[].strict_type"],
+        comparison: Comparison::Whole(access::token_types),
+    },
+    Row {
+        protection: Protection::Credentials,
+        keys: &["auth.api_keys[].expires"],
+        comparison: Comparison::Whole(access::key_ends),
+    },
+    Row {
+        protection: Protection::Operators,
+        keys: &["admin", "admin.auth"],
+        comparison: Comparison::Whole(access::operators),
+    },
+    Row { protection: Protection::Operators, keys: &["admin.metrics"], comparison: Comparison::Whole(access::metrics) },
+    Row {
+        protection: Protection::Operators,
+        keys: &["admin.auth.tokens[].expires"],
+        comparison: Comparison::Whole(access::operator_ends),
+    },
+    Row {
+        protection: Protection::Tls,
+        keys: &["tls", "tls.cert", "tls.key", "tls.client_ca", "tls.client_auth"],
+        comparison: Comparison::Whole(access::tls),
+    },
+    Row { protection: Protection::Endpoints, keys: &["endpoints"], comparison: Comparison::Whole(rules::endpoints) },
+    Row {
+        protection: Protection::Selection,
+        keys: &["endpoints.*.tools", "endpoints.*.tools.include", "endpoints.*.tools.exclude"],
+        comparison: Comparison::Served(rules::selection),
+    },
+    Row {
+        protection: Protection::Policy,
+        keys: &["endpoints.*.tools.annotations", "endpoints.*.tools.annotations.*"],
+        comparison: Comparison::Served(rules::annotations),
+    },
+    Row {
+        protection: Protection::Policy,
+        keys: &["policy", "policy.files", "policy.inline"],
+        comparison: Comparison::Whole(rules::common),
+    },
+    Row {
+        protection: Protection::Policy,
+        keys: &["endpoints.*.policy", "endpoints.*.policy.files", "endpoints.*.policy.inline"],
+        comparison: Comparison::Served(rules::own),
+    },
+    Row {
+        protection: Protection::Scopes,
+        keys: &[
+            "endpoints.*.scopes",
+            "endpoints.*.scopes[]",
+            "endpoints.*.tools.scopes",
+            "endpoints.*.tools.scopes.*",
+            "endpoints.*.tools.scopes.*[]",
+            "upstreams.*.tools.*.scopes",
+            "upstreams.*.tools.*.scopes[]",
+        ],
+        comparison: Comparison::Served(rules::scopes),
+    },
+    Row { protection: Protection::Rates, keys: &["rates"], comparison: Comparison::Whole(rates::all) },
+    Row {
+        protection: Protection::Rates,
+        keys: &[
+            "rates.address",
+            "rates.address.rate",
+            "rates.principal",
+            "rates.principal.rate",
+            "rates.principal.daily",
+            "rates.endpoints",
+            "rates.endpoints.*",
+            "rates.endpoints.*.rate",
+            "rates.endpoints.*.daily",
+            "rates.groups",
+            "rates.groups.*",
+            "rates.groups.*.rate",
+            "rates.groups.*.daily",
+            "rates.clients",
+            "rates.clients.*",
+            "rates.clients.*.rate",
+            "rates.clients.*.daily",
+            "rates.tools",
+            "rates.tools.*",
+            "rates.tools.*.rate",
+            "rates.tools.*.daily",
+            "rates.tools.*.shared",
+            "rates.upstreams",
+            "rates.upstreams.*",
+            "rates.upstreams.*.rate",
+            "rates.upstreams.*.daily",
+        ],
+        comparison: Comparison::Whole(rates::single),
+    },
+    Row { protection: Protection::Rates, keys: &["rates.uncounted"], comparison: Comparison::Whole(rates::uncounted) },
+    Row {
+        protection: Protection::Validation,
+        keys: &[
+            "validation",
+            "validation.input",
+            "validation.output",
+            "upstreams.*.validation",
+            "upstreams.*.validation.input",
+            "upstreams.*.validation.output",
+            "upstreams.*.tools.*.validation",
+            "upstreams.*.tools.*.validation.input",
+            "upstreams.*.tools.*.validation.output",
+        ],
+        comparison: Comparison::Served(served::validation),
+    },
+    Row {
+        protection: Protection::Questions,
+        keys: &["upstreams.*.asks"],
+        comparison: Comparison::Served(served::questions),
+    },
+    Row {
+        protection: Protection::Audit,
+        keys: &["audit", "audit.file", "audit.stdout", "audit.otlp", "audit.on_failure", "audit.key"],
+        comparison: Comparison::Whole(audit::losses),
+    },
+];
+
 /// The protections that `old` has and `new` neither has nor gives up by name.
 #[must_use]
 pub fn weakenings(old: &Config, new: &Config) -> Vec<Weakening> {
+    let (was, now) = (Served::by(old), Served::by(new));
     let mut all = Vec::new();
-    all.extend(credentials(old, new));
-    all.extend(operators(old, new));
-    all.extend(endpoints(old, new));
-    all.extend(rules(old.rules.common(), new.rules.common(), &Path::at("policy"), "all endpoints"));
-    all.extend(Served::by(old).weakenings(&Served::by(new)));
-    all.extend(rates(old, new));
-    all.extend(audit(old, new));
-    all.retain(|lost| !new.waivers.gives_up(&lost.path));
+    for row in PROTECTIONS {
+        let lost = match row.comparison {
+            Comparison::Whole(losses) => losses(old, new),
+            Comparison::Served(losses) => losses(&was, &now),
+        };
+        all.extend(kept_up(row, lost, &now));
+    }
     all
 }
 
 /// The same for two versions of a team's file.
 pub(super) fn team_weakenings(old: &Part, new: &Part) -> Vec<Weakening> {
     let [before, after] = [old, new].map(|part| Book::new(Vec::new(), part.rulings.clone()));
-    let mut all = Served::of(old, &before).weakenings(&Served::of(new, &after));
-    all.retain(|lost| !new.waivers.gives_up(&lost.path));
-    all
-}
-
-fn credentials(old: &Config, new: &Config) -> Option<Weakening> {
-    (old.auth.required && !new.auth.required).then(|| {
-        let wanted = "write auth: { mode: none, allow_anyone: true }";
-        Weakening::new(
-            Protection::Credentials,
-            Path::at("auth.mode"),
-            "clients would need no credentials any more",
-            wanted,
-        )
-    })
-}
-
-fn operators(old: &Config, new: &Config) -> Option<Weakening> {
-    let was_guarded = old.admin.as_ref().is_some_and(AdminPlan::is_guarded);
-    let is_open = new.admin.as_ref().is_some_and(|plan| !plan.is_guarded());
-    (was_guarded && is_open).then(|| {
-        let (path, message) = (Path::at("admin.auth"), "operators would need no credentials any more");
-        Weakening::new(Protection::Operators, path, message, "write admin: { auth: off }")
-    })
-}
-
-/// Default endpoints show every upstream, without what the named ones ask for.
-fn endpoints(old: &Config, new: &Config) -> Option<Weakening> {
-    let guards = |endpoint: &weir_core::Endpoint| {
-        let rules = &old.rules;
-        endpoint.tools.is_some() || !rules.scopes(&endpoint.id).is_empty() || !rules.own(&endpoint.id).is_empty()
-    };
-    let lost = old.endpoints.iter().find(|endpoint| guards(endpoint));
-    let lost = lost.filter(|_| old.names_endpoints && !new.names_endpoints)?;
-    let message = format!("are gone: /mcp would show every upstream, without what {} asks for or leaves out", lost.id);
-    Some(Weakening::new(Protection::Endpoints, Path::at("endpoints"), message, "name the endpoints"))
-}
-
-/// What a config or a team's file serves, and the rules for it.
-#[derive(Clone, Copy)]
-struct Served<'a> {
-    upstreams: &'a [UpstreamPlan],
-    endpoints: &'a [Endpoint],
-    rules: &'a Book,
-}
-
-impl<'a> Served<'a> {
-    fn by(config: &'a Config) -> Self {
-        Self { upstreams: &config.upstreams, endpoints: &config.endpoints, rules: &config.rules }
-    }
-
-    fn of(part: &'a Part, rules: &'a Book) -> Self {
-        Self { upstreams: &part.upstreams, endpoints: &part.endpoints, rules }
-    }
-
-    /// The rules and scopes of single endpoints and tools that the `new` version lost.
-    fn weakenings(&self, new: &Self) -> Vec<Weakening> {
-        let mut all = Vec::new();
-        for endpoint in new.endpoints {
-            let (id, path) = (&endpoint.id, Path::at("endpoints").key(&endpoint.id).key("policy"));
-            all.extend(rules(self.rules.own(id), new.rules.own(id), &path, id.as_str()));
-        }
-        all.extend(scopes(self, new));
-        all
-    }
-}
-
-/// What became of the texts with rules of one `policy`.
-fn rules(old: &[Sheet], new: &[Sheet], path: &Path, of: &str) -> Vec<Weakening> {
-    if !old.is_empty() && new.is_empty() {
-        let message = format!("the rules of {of} would be gone");
-        return vec![Weakening::new(Protection::Policy, path.clone(), message, "write policy: off there")];
-    }
-    let cut = new.iter().filter_map(|sheet| {
-        let earlier = old.iter().find(|earlier| earlier.name() == sheet.name())?;
-        let lost = Some(sheet.forbids_cut_off(earlier)).filter(|lost| *lost > 0)?;
-        let message = format!("{} lost its end, and {lost} of its rules that forbid with it", sheet.name());
-        // Not the policy's own place, which `off` would give up.
-        let path = path.key(sheet.name());
-        Some(Weakening::new(Protection::Policy, path, message, "end the text with a comment that says so"))
-    });
-    cut.collect()
-}
-
-fn scopes(old: &Served<'_>, new: &Served<'_>) -> Vec<Weakening> {
+    let (was, now) = (Served::of(old, &before), Served::of(new, &after));
     let mut all = Vec::new();
-    let lost = |path: Path, of: &dyn fmt::Display, wanted: &str| {
-        Weakening::new(Protection::Scopes, path, format!("the scopes of {of} would be gone"), wanted)
-    };
-    for endpoint in new.endpoints {
-        let path = Path::at("endpoints").key(&endpoint.id);
-        if !old.rules.scopes(&endpoint.id).is_empty() && new.rules.scopes(&endpoint.id).is_empty() {
-            all.push(lost(path.key("scopes"), &endpoint.id, "write scopes: []"));
-        }
-        if has_tool_scopes(old, &endpoint.id) && !has_tool_scopes(new, &endpoint.id) {
-            all.push(lost(path.key("tools").key("scopes"), &format!("tools of {}", endpoint.id), "write scopes: {}"));
-        }
-    }
-    for (plan, name) in old.upstreams.iter().flat_map(tools_with_scopes) {
-        let id = &plan.settings.id;
-        let now = new.upstreams.iter().find(|plan| plan.settings.id == *id);
-        if now.is_some_and(|now| tools_with_scopes(now).all(|(_, other)| other != name)) {
-            let path = Path::at("upstreams").key(id).key("tools").key(name).key("scopes");
-            all.push(lost(path, &format!("{id}/{name}"), "write scopes: []"));
+    for row in PROTECTIONS {
+        if let Comparison::Served(losses) = row.comparison {
+            all.extend(kept_up(row, losses(&was, &now), &now));
         }
     }
     all
 }
 
-fn has_tool_scopes(served: &Served<'_>, id: &EndpointId) -> bool {
-    let mut sets = served.endpoints.iter().filter(|endpoint| endpoint.id == *id).filter_map(|it| it.tools.as_ref());
-    sets.any(|tools| !tools.scopes.is_empty())
+/// The losses that the new config does not give up by name, in the order of their places.
+fn kept_up(row: &Row, mut lost: Vec<Loss>, new: &Served<'_>) -> impl Iterator<Item = Weakening> {
+    lost.retain(|loss| match loss.words {
+        Some(_) => !new.waivers.gives_up(&loss.path),
+        None => !new.waivers.gives_up(&loss.path) && !new.waivers.allows(&loss.path),
+    });
+    lost.sort_by(|a, b| a.path.cmp(&b.path));
+    lost.dedup_by(|a, b| a.path == b.path);
+    let protection = row.protection;
+    lost.into_iter().map(move |loss| loss.weakening(protection))
 }
 
-/// The tools of an upstream that take scopes of their own, by name.
-fn tools_with_scopes(plan: &UpstreamPlan) -> impl Iterator<Item = (&UpstreamPlan, &str)> {
-    let tools = plan.rules.tools.iter().filter(|(_, tool)| !tool.scopes.is_empty());
-    tools.map(move |(name, _)| (plan, name.as_str()))
-}
-
-fn rates(old: &Config, new: &Config) -> Option<Weakening> {
-    (old.rates.is_limited() && !new.rates.is_limited()).then(|| {
-        Weakening::new(Protection::Rates, Path::at("rates"), "no rate would be limited any more", "write rates: off")
-    })
-}
-
-fn audit(old: &Config, new: &Config) -> Option<Weakening> {
-    let (Some(was), now) = (&old.audit, &new.audit) else { return None };
-    let lost = |place: &str, message: &str, wanted: &str| {
-        Some(Weakening::new(Protection::Audit, Path::at(place), message, wanted))
-    };
-    match now {
-        None => lost("audit", "no records would be kept any more", "write audit: off"),
-        Some(AuditPlan { closed: false, .. }) if was.closed => {
-            let message = "calls would go on while no records can be kept";
-            lost("audit.on_failure", message, "write on_failure: open")
-        }
-        Some(_) => None,
-    }
-}
+#[cfg(test)]
+mod tests;

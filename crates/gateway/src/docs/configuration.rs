@@ -10,7 +10,7 @@ const HEAD: &str = "# Configuration
 
 This page is made from the config's schema (`weir docs configuration`); a test keeps it current. `weir schema` prints the schema itself,
 for editors; `weir check FILE` says everything that is wrong with a file, with lines. The file is YAML or JSON; `${NAME}`
-stands for an environment variable, `${file:/run/secrets/x}` for what that file has (read at a start and a reload), and a key that is not in these tables is an error. Examples are in `examples/`.
+stands for an environment variable, `${file:/run/secrets/x}` for what that file has (it is watched, like the config), and a key that is not in these tables is an error. Examples are in `examples/`.
 ";
 
 /// `docs/configuration.md`, from the schema's text.

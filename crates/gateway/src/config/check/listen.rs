@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use http::Uri;
 use weir_front::settings::{ClientCertificates, Network, ServerIdentity, TlsFiles};
 
-use super::super::raw::{Raw, RawClientAuth, RawLegacySessions, RawServer, RawTls};
+use super::super::raw::{OrOff, Raw, RawClientAuth, RawLegacySessions, RawServer, RawTls};
 use super::super::report::{Path, Problem, Report};
 use super::limits;
 
@@ -16,7 +16,7 @@ pub(crate) const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::
 pub(super) fn check(raw: &Raw, folder: &std::path::Path, report: &mut Report) -> weir_front::Settings {
     let listen = raw.listen.as_deref().map_or(LISTEN, |text| address(text, &Path::at("listen"), report));
     weir_front::Settings {
-        tls: tls(raw.tls.as_ref(), folder, report),
+        tls: tls(OrOff::section(raw.tls.as_ref()), folder, report),
         public_url: raw.public_url.as_deref().and_then(|url| public_url(url, report)),
         hosts: hosts(raw.allowed_hosts.as_deref(), &Path::at("allowed_hosts"), report),
         origins: origins(raw, report),

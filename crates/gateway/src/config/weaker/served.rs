@@ -1,0 +1,105 @@
+//! Upstreams and endpoints, which the main file and a team's file have, and the protections of upstreams.
+
+use std::sync::Arc;
+
+use weir_core::Endpoint;
+use weir_core::endpoint::ToolRules;
+use weir_core::names::UpstreamId;
+use weir_core::schema::{Check, Validation};
+use weir_policy::rules::Book;
+
+use super::super::check::Part;
+use super::super::report::Path;
+use super::super::{Config, UpstreamPlan, Waivers};
+use super::Loss;
+
+/// What a config or a team's file serves, the rules for it, and what it says of both by name.
+#[derive(Clone, Copy)]
+pub(super) struct Served<'a> {
+    pub(super) upstreams: &'a [UpstreamPlan],
+    pub(super) endpoints: &'a [Endpoint],
+    pub(super) rules: &'a Book,
+    pub(super) waivers: &'a Waivers,
+}
+
+impl<'a> Served<'a> {
+    pub(super) fn by(config: &'a Config) -> Self {
+        let Config { upstreams, endpoints, rules, waivers, .. } = config;
+        Self { upstreams, endpoints, rules, waivers }
+    }
+
+    pub(super) fn of(part: &'a Part, rules: &'a Book) -> Self {
+        Self { upstreams: &part.upstreams, endpoints: &part.endpoints, rules, waivers: &part.waivers }
+    }
+
+    pub(super) fn upstream(&self, id: &UpstreamId) -> Option<&'a UpstreamPlan> {
+        self.upstreams.iter().find(|plan| plan.settings.id == *id)
+    }
+}
+
+/// The tools of an upstream that take scopes of their own: its id, the tool's name, the scopes.
+pub(super) fn tool_scopes(plan: &UpstreamPlan) -> impl Iterator<Item = (&UpstreamId, &str, &[Arc<str>])> {
+    let tools = plan.rules.tools.iter().filter(|(_, tool)| !tool.scopes.is_empty());
+    tools.map(|(name, tool)| (&plan.settings.id, name.as_str(), tool.scopes.as_slice()))
+}
+
+/// One of the two checks.
+type Side = (&'static str, fn(&Validation) -> Check, fn(Check) -> bool, &'static str);
+
+/// `enforce` as written: for arguments it refuses more than the default does.
+const SIDES: [Side; 2] = [
+    ("input", |checks| checks.input, |check| check == Check::Enforce, "write validation: { input: warn } there"),
+    ("output", |checks| checks.output, Check::refuses, "write validation: { output: warn } there"),
+];
+
+/// A check that is enforced where the file says so, and that the new file does not mention there any more.
+pub(super) fn validation(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
+    let mut all = Vec::new();
+    for plan in old.upstreams {
+        let id = &plan.settings.id;
+        let Some(now) = new.upstream(id) else { continue };
+        let tools = plan.rules.tools.iter().map(|(name, _)| Some(name.as_str()));
+        for tool in std::iter::once(None).chain(tools) {
+            for (side, check, enforces, words) in SIDES {
+                if !enforces(check(&effective(plan, tool))) || enforces(check(&effective(now, tool))) {
+                    continue;
+                }
+                let places = places(id, tool, side);
+                let Some(at) = places.iter().position(|place| old.waivers.writes(place)) else { continue };
+                if !places[..=at].iter().any(|place| new.waivers.writes(place)) {
+                    let message = "what does not match its schema would pass";
+                    all.push(Loss::new(places[at].clone(), message, words));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// The checks of one of an upstream's tools, or of those that it says nothing special of.
+fn effective(plan: &UpstreamPlan, tool: Option<&str>) -> Validation {
+    let own = |name| plan.rules.tools.iter().find(|(other, _)| other == name);
+    let own = tool.and_then(own).and_then(|(_, rules): &(String, ToolRules)| rules.validation);
+    own.unwrap_or(plan.rules.validation)
+}
+
+/// The places that can say it, the nearest first.
+fn places(id: &UpstreamId, tool: Option<&str>, side: &str) -> Vec<Path> {
+    let upstream = Path::at("upstreams").key(id);
+    let tool = tool.map(|name| upstream.key("tools").key(name));
+    let all = tool.into_iter().chain([upstream, Path::root()]);
+    all.map(|place| place.key("validation").key(side)).collect()
+}
+
+/// What an upstream may ask of clients, where the file names it.
+pub(super) fn questions(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
+    let mut all = Vec::new();
+    for id in old.upstreams.iter().map(|plan| &plan.settings.id) {
+        let path = Path::at("upstreams").key(id).key("asks");
+        if new.upstream(id).is_some() && old.waivers.writes(&path) && !new.waivers.writes(&path) {
+            let message = "it could ask of clients whatever they say they can be asked";
+            all.push(Loss::new(path, message, "write asks: [sampling, elicitation, roots]"));
+        }
+    }
+    all
+}
