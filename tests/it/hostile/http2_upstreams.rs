@@ -19,8 +19,9 @@ use crate::harness::{Bystander, Weir, soon, until, until_it};
 /// Calls of the upstream under attack: some at once, and one after those.
 const AT_ONCE: usize = 6;
 const AFTER: usize = 1;
-/// What weir may take of a server that writes without end: what fits into the buffers of the sockets, and the bound of its own.
-const MOST_TAKEN: usize = 24 << 20;
+/// What weir may take on one connection of a server that writes without end: what fits into the buffers of the sockets, and the bound
+/// of its own.
+const MOST_TAKEN: usize = 12 << 20;
 /// By how much weir may grow.
 const MOST_GROWN: usize = 64 << 20;
 /// Descriptors beside those of before: the connections of the callers, the bystander and the operators' pages, and of the upstream.
@@ -80,7 +81,8 @@ impl Scene {
         figures.none_refused();
         assert!(figures.grown <= MOST_GROWN, "{name}: {} MiB more", figures.grown >> 20);
         assert!(figures.descriptors <= before + MOST_MORE, "{name}: {} of {before} descriptors", figures.descriptors);
-        assert!(self.bad.written() <= MOST_TAKEN, "{name}: weir took {} MiB", self.bad.written() >> 20);
+        let (taken, connections) = (self.bad.written(), self.bad.accepted());
+        assert!(taken <= connections * MOST_TAKEN, "{name}: weir took {} MiB on {connections}", taken >> 20);
         let said = self.weir.process.said();
         assert!(!said.contains("panicked"), "{name}");
         assert!(!said.contains('\u{1b}'), "{name}: an escape in the log");

@@ -11,6 +11,7 @@ mod replies;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
@@ -32,6 +33,8 @@ const SEED: u64 = 20_260_728;
 const CONNECTIONS: usize = 8;
 /// Requests that are written before their answers are read.
 const PIPELINED: usize = 8;
+/// How long an input whose framing is spoilt is listened to: it may have no answer, or one without end.
+const LISTENS: Duration = Duration::from_secs(2);
 /// Sessions of each legacy revision that inputs belong to.
 const SESSIONS: usize = 4;
 
@@ -130,7 +133,10 @@ impl Sender {
         let _closed = connection.stream.shutdown().await;
         let mut answers = 0;
         loop {
-            let reply = self.soon(input, connection.replies.next(&mut connection.stream)).await;
+            // A stream of changes may have begun, which has no end.
+            let Ok(reply) = tokio::time::timeout(LISTENS, connection.replies.next(&mut connection.stream)).await else {
+                break;
+            };
             let reply = match reply {
                 Ok(Some(reply)) => reply,
                 Ok(None) => break,
@@ -262,7 +268,7 @@ async fn send(count: u64, name: &str) {
     let forgetting = async {
         loop {
             upstream.forget();
-            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
     };
     tokio::select! {

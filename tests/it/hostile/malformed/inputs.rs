@@ -180,6 +180,10 @@ impl Maker {
             return self.framed(&mut dice, number, &headers, body);
         }
         let verb = if is_alone { *dice.pick(&["POST", "POST", "GET", "DELETE", "PUT", "OPTIONS"]) } else { "POST" };
+        if verb != "POST" {
+            // A session that is ended is needed for what follows, and one that is listened to has an answer without end.
+            headers.iter_mut().filter(|(name, _)| name == "mcp-session-id").for_each(|(_, id)| id.push(b'0'));
+        }
         let mut bytes = self.head(&mut dice, verb, &headers);
         if is_alone && dice.once_in(2) {
             bytes.extend_from_slice(b"transfer-encoding: chunked\r\n\r\n");
