@@ -1,12 +1,15 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod as_hyper;
+mod late_tickets;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::StatusCode;
-use http_body_util::{BodyExt as _, Empty};
-use hyper_util::rt::TokioIo;
-use proptest::prelude::*;
+use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use weir_testkit::ClosedPort;
 
 use super::*;
 use crate::names::{Addresses, SystemNames};
@@ -268,103 +271,14 @@ async fn endless_interim_answers_are_no_answer() {
     assert_eq!(seen, Err(Reached::Maybe));
 }
 
-/// A server over TLS that answers before the handshake is over for it, so that its session tickets come after its answer.
-#[tokio::test]
-async fn late_session_tickets_do_not_spoil_a_connection() {
-    let rcgen::CertifiedKey { cert, signing_key } =
-        rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let key = rustls::pki_types::PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let mut config = builder.with_no_client_auth().with_single_cert(vec![cert.der().clone()], key).unwrap();
-    config.send_half_rtt_data = true;
-    config.send_tls13_tickets = 4;
-    let file = std::env::temp_dir().join(format!("weir-tickets-{}.pem", std::process::id()));
-    std::fs::write(&file, cert.pem()).unwrap();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let uri: Uri = format!("https://localhost:{}/mcp", listener.local_addr().unwrap().port()).parse().unwrap();
-    let resolver = Resolver::new(Arc::new(Addresses::new(Arc::new(SystemNames))));
-    let tls = Roots::native().config(Some(&file)).unwrap();
-    std::fs::remove_file(&file).unwrap();
-    let lines =
-        Lines::new(dial(tcp(resolver), tls, Duration::from_secs(5)), uri.clone(), false, Descriptors::default());
-    let (sent, are_sent) = std::sync::mpsc::channel();
-    let (accepted, counter) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let counted = (accepted.clone(), counter.clone());
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            counted.0.fetch_add(1, Ordering::SeqCst);
-            half_rtt(
-                rustls::ServerConnection::new(Arc::new(config.clone())).unwrap(),
-                stream.unwrap(),
-                &sent,
-                &counted.1,
-            );
-        }
-    });
-    for round in 1..=3 {
-        assert_eq!(ask(&lines, &uri, &POST, b"{}").await.unwrap().0, 200, "{round}");
-        if round == 1 {
-            // The tickets are there, and this thread's runtime has not polled since.
-            are_sent.recv().unwrap();
-        }
-    }
-    assert_eq!(
-        (accepted.load(Ordering::SeqCst), counter.load(Ordering::SeqCst)),
-        (1, 3),
-        "one connection, three requests"
-    );
-}
-
-/// Serves one connection of which the first answer overtakes the tickets.
-fn half_rtt(
-    mut tls: rustls::ServerConnection,
-    mut stream: std::net::TcpStream,
-    sent: &std::sync::mpsc::Sender<()>,
-    requests: &AtomicUsize,
-) {
-    use std::io::{Read as _, Write as _};
-    const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
-    stream.set_nodelay(true).unwrap();
-    // The client's hello, then everything up to the server's `Finished`, then the answer.
-    tls.read_tls(&mut stream).unwrap();
-    tls.process_new_packets().unwrap();
-    tls.writer().write_all(OK).unwrap();
-    while tls.wants_write() {
-        tls.write_tls(&mut stream).unwrap();
-    }
-    let mut text = Vec::new();
-    loop {
-        if !matches!(tls.read_tls(&mut stream), Ok(read) if read > 0) || tls.process_new_packets().is_err() {
-            return;
-        }
-        let mut more = [0; 4096];
-        if let Ok(read) = tls.reader().read(&mut more) {
-            text.extend_from_slice(&more[..read]);
-        }
-        if text.ends_with(b"{}") {
-            text.clear();
-            if requests.fetch_add(1, Ordering::SeqCst) > 0 {
-                tls.writer().write_all(OK).unwrap();
-            }
-        }
-        while tls.wants_write() {
-            tls.write_tls(&mut stream).unwrap();
-        }
-        if requests.load(Ordering::SeqCst) == 1 {
-            sent.send(()).unwrap();
-        }
-    }
-}
-
 #[tokio::test]
 async fn how_far_a_request_got_is_told() {
     let (listener, lines, uri) = listening().await;
     serve(listener, "", true);
     assert_eq!(ask(&lines, &uri, &POST, b"{}").await, Err(Reached::Maybe), "read, and then closed");
 
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let (lines, uri) = self::lines(nobody);
+    let nobody = ClosedPort::new();
+    let (lines, uri) = self::lines(nobody.address());
     assert_eq!(ask(&lines, &uri, &POST, b"{}").await, Err(Reached::NoConnection));
 }
 
@@ -426,126 +340,4 @@ async fn an_unused_connection_is_closed_after_a_while() {
     tokio::time::sleep(IDLE * 2 + Duration::from_millis(1)).await;
     assert!(lines.idle().lines.is_empty());
     assert!(!lines.idle().is_swept, "somebody still looks after nothing");
-}
-
-/// What a server says, and where the network cuts it.
-fn said() -> impl Strategy<Value = (Vec<u8>, Vec<usize>)> {
-    let pieces = prop::sample::select(vec![
-        "HTTP/1.1 200 OK\r\n",
-        "HTTP/1.1 200\r\n",
-        "HTTP/1.1 202 Accepted\r\n",
-        "HTTP/1.1 204 No Content\r\n",
-        "HTTP/1.1 100 Continue\r\n\r\n",
-        "HTTP/1.0 200 OK\r\n",
-        "HTTP/2 200 OK\r\n",
-        "content-length: 3\r\n",
-        "content-length: 5\r\n",
-        "Content-Length: 0\r\n",
-        "content-length: +3\r\n",
-        "content-length: 3, 3\r\n",
-        "content-length: \r\n",
-        "transfer-encoding: chunked\r\n",
-        "transfer-encoding: gzip, chunked\r\n",
-        "transfer-encoding: identity\r\n",
-        "connection: close\r\n",
-        "x: y\r\n",
-        "x:\r\n",
-        "x : y\r\n",
-        " x: y\r\n",
-        "\r\n",
-        "\r\n",
-        "\r\n",
-        "\n",
-        "abc",
-        "ab",
-        "3\r\nabc\r\n",
-        "3;q=\"z\"\r\nabc\r\n",
-        "0\r\n\r\n",
-        "0\r\nt: u\r\n\r\n",
-        "A\r\n",
-        "FFFFFFFFFFFFFFFFF\r\n",
-        "-1\r\n",
-        "\r",
-        "\u{e9}",
-    ]);
-    let whole = prop::collection::vec(pieces, 0..8);
-    let sound = (0..4_usize, 0..3_usize, prop::bool::ANY).prop_map(|(framing, fields, is_short)| {
-        let mut said = "HTTP/1.1 200 OK\r\n".to_owned() + &"x: y\r\n".repeat(fields);
-        said += [
-            "content-length: 6\r\n\r\nabcdef",
-            "transfer-encoding: chunked\r\n\r\n4\r\nabcd\r\n2\r\nef\r\n0\r\n\r\n",
-            "\r\nabcdef",
-            "content-length: 0\r\n\r\n",
-        ][framing];
-        if is_short {
-            said.pop();
-        }
-        vec![said]
-    });
-    let whole = whole.prop_map(|pieces| pieces.into_iter().map(str::to_owned).collect::<Vec<_>>());
-    let text = prop_oneof![whole, sound].prop_map(|pieces| pieces.concat().into_bytes());
-    (text, prop::collection::vec(0..120_usize, 0..4))
-}
-
-/// A server that says this, in pieces, and closes.
-async fn speaker(listener: TcpListener, said: Vec<u8>, mut cuts: Vec<usize>) {
-    cuts.retain(|cut| *cut < said.len());
-    cuts.sort_unstable();
-    let (mut stream, _) = listener.accept().await.unwrap();
-    stream.set_nodelay(true).unwrap();
-    request(&mut stream).await.unwrap();
-    let mut at = 0;
-    for cut in cuts.into_iter().chain([said.len()]) {
-        if stream.write_all(&said[at..cut]).await.is_err() {
-            return;
-        }
-        at = cut;
-        tokio::task::yield_now().await;
-    }
-    drop(stream.shutdown().await);
-    // Left open for reading: a reset could overtake what was said.
-    let _rest = stream.read(&mut [0; 1]).await;
-}
-
-/// What hyper reads of it.
-async fn by_hyper(to: std::net::SocketAddr) -> Option<(u16, Vec<(String, Vec<u8>)>, Vec<u8>)> {
-    let stream = TcpStream::connect(to).await.unwrap();
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
-    let driving = tokio::spawn(connection);
-    let request = http::Request::get("/").header("host", "x").body(Empty::<Bytes>::new()).unwrap();
-    let answer = sender.send_request(request).await;
-    let seen = match answer {
-        Ok(answer) => {
-            let (head, body) = answer.into_parts();
-            let body = body.collect().await.ok().map(|body| body.to_bytes().to_vec());
-            body.map(|body| (head.status.as_u16(), fields(&head.headers), body))
-        }
-        Err(_) => None,
-    };
-    driving.abort();
-    seen
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
-
-    /// Whatever this reads as an answer, hyper reads as the same answer; what hyper reads and this refuses is listed.
-    #[test]
-    fn a_whole_answer_is_what_hyper_reads_however_it_is_cut((text, cuts) in said()) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let (own, theirs) = runtime.block_on(async {
-            let (listener, lines, uri) = listening().await;
-            let (_, own) = tokio::join!(speaker(listener, text.clone(), cuts.clone()), async {
-                let seen = ask(&lines, &uri, &GET, b"").await;
-                drop(lines);
-                seen
-            });
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let to = listener.local_addr().unwrap();
-            let (_, theirs) = tokio::join!(speaker(listener, text.clone(), cuts.clone()), by_hyper(to));
-            (own.ok(), theirs)
-        });
-        let text = String::from_utf8_lossy(&text).into_owned();
-        prop_assert_eq!(own, theirs, "{:?} cut at {:?}", text, cuts);
-    }
 }
