@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 
 use super::head::Framing;
 use super::turn::Line;
-use super::{LineError, Lines};
+use super::{LineError, Lines, Retired};
 
 /// The body of an answer. Dropping it before its end takes the request back.
 #[derive(Debug)]
@@ -22,7 +22,15 @@ pub(crate) struct Body {
 #[derive(Debug)]
 enum Kind {
     Single(Single),
-    Many(Incoming),
+    Many(Many),
+}
+
+/// A body on a stream of HTTP/2.
+#[derive(Debug)]
+struct Many {
+    incoming: Incoming,
+    /// The mark of its connection, and where that is kept.
+    connection: (Retired, Arc<Lines>),
 }
 
 /// A body on a connection of its own.
@@ -45,8 +53,8 @@ impl Body {
         Self { kind: Kind::Single(single), is_kept }
     }
 
-    pub(super) fn many(body: Incoming) -> Self {
-        Self { kind: Kind::Many(body), is_kept: false }
+    pub(super) fn many(incoming: Incoming, connection: Retired, home: Arc<Lines>) -> Self {
+        Self { kind: Kind::Many(Many { incoming, connection: (connection, home) }), is_kept: false }
     }
 
     /// True if the answer came on a connection of HTTP/1.1 that had carried another one before: what such a connection says may
@@ -55,10 +63,12 @@ impl Body {
         self.is_kept
     }
 
-    /// Has the connection closed, not kept, where it is one of HTTP/1.1: what its server says is about other requests.
+    /// Has the connection closed, not kept: what its server says is about other requests. One of HTTP/2 takes no more requests, and
+    /// is closed when those that it has are over; this one is taken back when the body is dropped.
     pub(crate) fn distrust(&mut self) {
-        if let Kind::Single(single) = &mut self.kind {
-            single.home = None;
+        match &mut self.kind {
+            Kind::Single(single) => single.home = None,
+            Kind::Many(Many { connection: (mark, home), .. }) => home.retire(mark),
         }
     }
 }
@@ -160,14 +170,14 @@ impl http_body::Body for Body {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, LineError>>> {
         match &mut self.kind {
             Kind::Single(single) => single.poll_data(cx).map_ok(Frame::data),
-            Kind::Many(body) => Pin::new(body).poll_frame(cx).map_err(LineError::Stream),
+            Kind::Many(body) => Pin::new(&mut body.incoming).poll_frame(cx).map_err(LineError::Stream),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             Kind::Single(single) => single.is_over(),
-            Kind::Many(body) => body.is_end_stream(),
+            Kind::Many(body) => body.incoming.is_end_stream(),
         }
     }
 
@@ -177,7 +187,7 @@ impl http_body::Body for Body {
                 Framing::Length(rest) => SizeHint::with_exact(*rest),
                 Framing::Chunked(_) | Framing::Close => SizeHint::default(),
             },
-            Kind::Many(body) => body.size_hint(),
+            Kind::Many(body) => body.incoming.size_hint(),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! A connection of HTTP/2: many requests at once, hyper's work.
 
 use std::error::Error as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,7 +12,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use weir_core::budget::Descriptor;
 
-use super::{Ask, Body, Bounded, LineError, Stream};
+use super::{Ask, Body, Bounded, LineError, Lines, Stream};
 
 /// Silence on a connection with requests on it after which the other side is asked whether it is there.
 const ASK_AFTER: Duration = Duration::from_secs(30);
@@ -23,7 +25,30 @@ const REFUSED_STREAM: &str = "stream error received: refused stream before proce
 
 /// A share of the connection, which ends with the last one.
 #[derive(Clone, Debug)]
-pub(super) struct Many(http2::SendRequest<Full<Bytes>>);
+pub(super) struct Many {
+    sender: http2::SendRequest<Full<Bytes>>,
+    /// Set once it takes no more requests: it ends with those that it has.
+    retired: Retired,
+}
+
+/// The mark of one connection that it takes no more requests.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Retired(Arc<AtomicBool>);
+
+impl Retired {
+    pub(super) fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// True where both are the mark of the same connection.
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
 
 impl Many {
     pub(super) async fn open(stream: Stream, descriptor: Descriptor) -> Result<Self, LineError> {
@@ -41,15 +66,25 @@ impl Many {
             let _descriptor = descriptor;
             drop(connection.await);
         });
-        Ok(Self(sender))
+        Ok(Self { sender, retired: Retired::default() })
     }
 
     /// True while it takes requests.
     pub(super) fn is_open(&self) -> bool {
-        !self.0.is_closed()
+        !self.sender.is_closed() && !self.retired.is_set()
     }
 
-    pub(super) async fn turn(mut self, ask: Ask<'_>) -> Result<Response<Body>, LineError> {
+    /// True for the connection of this mark.
+    pub(super) fn is(&self, retired: &Retired) -> bool {
+        self.retired.is(retired)
+    }
+
+    /// Its mark.
+    pub(super) fn retired(&self) -> Retired {
+        self.retired.clone()
+    }
+
+    pub(super) async fn turn(mut self, home: &Arc<Lines>, ask: Ask<'_>) -> Result<Response<Body>, LineError> {
         let mut request = Request::new(Full::new(ask.body.clone()));
         *request.method_mut() = ask.method.clone();
         *request.uri_mut() = without_user(ask.uri);
@@ -57,12 +92,15 @@ impl Many {
         for (name, value) in ask.fields() {
             request.headers_mut().append(name, value.clone());
         }
-        let sent = match self.0.ready().await {
-            Ok(()) => self.0.try_send_request(request).await,
+        let sent = match self.sender.ready().await {
+            Ok(()) if self.retired.is_set() => {
+                return Err(LineError::NotSent(std::io::Error::other("the connection takes no more requests")));
+            }
+            Ok(()) => self.sender.try_send_request(request).await,
             Err(error) => return Err(LineError::NotSent(std::io::Error::other(error))),
         };
         match sent {
-            Ok(answer) => Ok(answer.map(Body::many)),
+            Ok(answer) => Ok(answer.map(|body| Body::many(body, self.retired, home.clone()))),
             // hyper gives a request back only where no byte of it was written.
             Err(mut error) => Err(match error.take_message() {
                 Some(_) => LineError::NotSent(std::io::Error::other(error.into_error())),

@@ -34,7 +34,7 @@ use weir_core::budget::{Descriptors, Side};
 
 pub(crate) use body::Body;
 pub(crate) use bounded::Bounded;
-use many::Many;
+use many::{Many, Retired};
 use reuse::{Idle, Rested, TRIAL};
 use stream::Stream;
 use turn::Line;
@@ -192,7 +192,7 @@ impl Lines {
     }
 
     /// Sends a request over the connection of HTTP/2; `None` where there is none that takes it.
-    async fn over_many(&self, ask: Ask<'_>) -> Option<Result<Response<Body>, LineError>> {
+    async fn over_many(self: &Arc<Self>, ask: Ask<'_>) -> Option<Result<Response<Body>, LineError>> {
         let many = {
             let mut idle = self.idle();
             idle.many.take_if(|(many, _)| !many.is_open());
@@ -200,10 +200,11 @@ impl Lines {
             *used = Instant::now();
             many.clone()
         };
-        match Box::pin(many.turn(ask)).await {
+        let mark = many.retired();
+        match Box::pin(many.turn(self, ask)).await {
             // A connection may be told to take no more before it ends.
             Err(LineError::NotSent(_)) => {
-                self.idle().many = None;
+                self.retire(&mark);
                 None
             }
             answer => Some(answer),
@@ -213,8 +214,14 @@ impl Lines {
     async fn over_new(self: &Arc<Self>, ask: Ask<'_>) -> Result<Response<Body>, LineError> {
         match Box::pin(self.opened()).await? {
             Way::Single(line) => line.turn(self, ask).await,
-            Way::Many(many) => Box::pin(many.turn(ask)).await,
+            Way::Many(many) => Box::pin(many.turn(self, ask)).await,
         }
+    }
+
+    /// Gives no more requests to the connection of HTTP/2 that has this mark: it ends with those that it has.
+    fn retire(&self, mark: &Retired) {
+        mark.set();
+        self.idle().many.take_if(|(many, _)| many.is(mark));
     }
 
     fn idle(&self) -> MutexGuard<'_, Idle> {

@@ -241,14 +241,15 @@ pub(crate) fn unreadable(site: &Site, error: AnswerError) -> Failure {
 }
 
 /// Reads a refusal of the request `id`, if it is of one.
-async fn refused(site: &Site, (status, headers): (StatusCode, &HeaderMap), body: Body, id: Option<u64>) -> Refused {
+async fn refused(site: &Site, (status, headers): (StatusCode, &HeaderMap), mut body: Body, id: Option<u64>) -> Refused {
     let retry_after = retry_after(headers, site.clock.wall());
     let is_kept = body.is_kept();
-    let (error, is_named) = match error_object(body).await {
+    let (error, is_named) = match error_object(&mut body).await {
         Some((about, error)) if about.is_none() => (Some(error), false),
         Some((about, error)) if about.is_some() && about == id => (Some(error), true),
         Some(_) => {
             site.dropped("unknown_id");
+            body.distrust();
             (None, false)
         }
         None => (None, false),
@@ -257,7 +258,7 @@ async fn refused(site: &Site, (status, headers): (StatusCode, &HeaderMap), body:
 }
 
 /// The JSON-RPC error in the body of an answer and the request it names, if it is one and not too long.
-async fn error_object(mut body: Body) -> Option<(Option<u64>, Bytes)> {
+async fn error_object(body: &mut Body) -> Option<(Option<u64>, Bytes)> {
     let mut held = BytesMut::new();
     while let Some(frame) = body.frame().await {
         // What was read before the connection broke may still be a whole message.
