@@ -211,12 +211,12 @@ impl MemoryRecords {
         &self.owned[self.hasher.hash_one(principal.digest()) as usize % SHARDS]
     }
 
-    /// Moves what has expired to the lists of the dead.
+    /// Moves what has expired to the lists of the dead, as far as those may grow before somebody asks for them. What does not fit
+    /// keeps its place among the living: an end that is never told would leave behind all that hangs on the record.
     fn sweep(&self, now: u64) {
-        // More than the living could be, so nothing is lost where somebody asks now and then.
-        let keep = (2 * self.total.load(Ordering::Relaxed) / SHARDS).max(1024);
+        let most_dead = (2 * self.total.load(Ordering::Relaxed) / SHARDS).max(1024);
         for shard in &self.shards {
-            let gone = lock(shard).bury(now, keep);
+            let gone = lock(shard).bury(now, most_dead);
             gone.iter().for_each(|principal| self.release(principal));
         }
     }
@@ -235,11 +235,11 @@ impl Shard {
         version
     }
 
-    /// Takes out what has expired; gives the owners, each once for each record.
-    fn bury(&mut self, now: u64, keep: usize) -> Vec<Principal> {
+    /// Takes out what has expired, while there are fewer than `most_dead`; gives the owners, each once for each record.
+    fn bury(&mut self, now: u64, most_dead: usize) -> Vec<Principal> {
         let mut owners = Vec::new();
         while let Some(&Reverse((due, name))) = self.order.peek() {
-            if due > now {
+            if due > now || self.dead.len() >= most_dead {
                 break;
             }
             self.order.pop();
@@ -254,9 +254,6 @@ impl Shard {
                 None => {}
             }
         }
-        // Where nobody asks what expired, the dead are not kept for ever either.
-        let surplus = self.dead.len().saturating_sub(keep);
-        self.dead.drain(..surplus);
         owners
     }
 
@@ -307,16 +304,18 @@ impl Records for MemoryRecords {
     }
 
     fn expired(&self, kind: RecordKind) -> Vec<RecordKey> {
-        self.sweep(self.now());
+        let now = self.now();
         let mut all = Vec::new();
         for shard in &self.shards {
             let mut shard = lock(shard);
-            if shard.dead.is_empty() {
-                continue;
+            let gone = shard.bury(now, usize::MAX);
+            if !shard.dead.is_empty() {
+                let (wanted, others) = shard.dead.drain(..).partition(|(_, key)| key.kind == kind);
+                shard.dead = others;
+                all.append(&mut Vec::from(wanted));
             }
-            let (wanted, others) = shard.dead.drain(..).partition(|(_, key)| key.kind == kind);
-            shard.dead = others;
-            all.append(&mut Vec::from(wanted));
+            drop(shard);
+            gone.iter().for_each(|principal| self.release(principal));
         }
         all.sort_by_key(|(ended, _)| *ended);
         all.into_iter().map(|(_, key)| key).collect()

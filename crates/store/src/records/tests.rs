@@ -145,6 +145,27 @@ async fn caps_bind_each_principal_and_all_but_not_the_anonymous_one_alone() {
 }
 
 #[tokio::test]
+async fn every_end_is_told_however_many_there_were_since_somebody_asked() {
+    let bench = bench(100, 100);
+    let nobody = principal("").await;
+    let (mut written, mut refused, mut n) = (0, 0, 0);
+    for _ in 0..1500 {
+        for _ in 0..100 {
+            match bench.put(&key(&nobody, n), n, Expect::Absent).await {
+                Written::Yes(_) => written += 1,
+                _ => refused += 1,
+            }
+            n += 1;
+        }
+        bench.clock.advance(TTL);
+    }
+    assert!(refused > 0, "there is a bound of what waits to be told");
+    assert_eq!(bench.records.expired(KIND).len(), written);
+    assert_eq!(bench.records.count(KIND), 0);
+    assert!(matches!(bench.put(&key(&nobody, n), n, Expect::Absent).await, Written::Yes(_)));
+}
+
+#[tokio::test]
 async fn a_failed_write_takes_no_place() {
     let bench = bench(2, 2);
     let ann = principal("ann").await;
