@@ -18,7 +18,7 @@ use crate::body::{Broken, RequestBody};
 use crate::settings::Limits;
 
 /// What is still read of a request that was refused: so that its connection serves the next one, or, where it is closed, so
-/// that the answer is not lost to a reset (faults A05, A09).
+/// that the answer is not lost to a reset (faults A05, A09). A connection that is closed swallows more of a body that is not too large.
 pub(crate) const SWALLOWED_BYTES: usize = 64 << 10;
 pub(crate) const SWALLOWED_TIME: Duration = Duration::from_secs(1);
 

@@ -183,6 +183,11 @@ impl Stack {
         &self.shared.drain
     }
 
+    /// The memory of what waits to be taken.
+    pub(crate) fn messages(&self) -> &ByteBudget {
+        &self.shared.ports.budgets.messages
+    }
+
     /// A descriptor for a client's connection; `None` where the rest is kept for others.
     pub(crate) fn descriptor(&self) -> Option<Descriptor> {
         self.shared.ports.budgets.descriptors.take(Side::Front)

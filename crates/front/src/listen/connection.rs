@@ -129,7 +129,9 @@ impl Context {
         match version {
             Version::One => {
                 let service = PerRequest { listening: self.listening.clone(), peer };
-                let times = Times { first: due, head: self.limits.head_time, idle: self.limits.idle_time };
+                let limits = &self.limits;
+                let times =
+                    Times { first: due, head: limits.head_time, idle: limits.idle_time, body_bytes: limits.body_bytes };
                 let io = TokioIo::new(Guarded::new(stream, prefix, pulse, Some(times)));
                 let connection = Box::pin(h1(&self.limits).serve_connection(io, service));
                 self.drive_one(Prompt::new(connection)).await

@@ -21,6 +21,8 @@ pub(super) struct RequestFraming {
     /// The line, where it may be one that frames the body.
     line: Vec<u8>,
     framing: Option<Framing>,
+    /// Bytes of the body that were read.
+    body: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,11 +61,13 @@ impl RequestFraming {
                 State::Head => self.head(bytes, at),
                 State::Body(left) => {
                     let part = part_of(left, bytes.len() - at);
+                    self.body += part as u64;
                     self.state = if part as u64 == left { State::Head } else { State::Body(left - part as u64) };
                     at + part
                 }
                 State::Chunk(left) => {
                     let part = part_of(left, bytes.len() - at);
+                    self.body += part as u64;
                     self.state =
                         if part as u64 == left { State::Size(0, true) } else { State::Chunk(left - part as u64) };
                     at + part
@@ -78,6 +82,15 @@ impl RequestFraming {
                 }
                 State::Refused => return,
             };
+        }
+    }
+
+    /// Bytes that are still to come of a request's body which has at most `most`; of a larger one, none.
+    pub(super) fn rest_of_body(&self, most: u64) -> u64 {
+        match self.state {
+            State::Body(left) if self.body.saturating_add(left) <= most => left,
+            State::Size(..) | State::Chunk(_) | State::Trailer => most.saturating_sub(self.body),
+            State::Body(_) | State::Head | State::Refused => 0,
         }
     }
 
@@ -120,6 +133,7 @@ impl RequestFraming {
         self.line.clear();
         if begun {
             self.begun = false;
+            self.body = 0;
             self.state = match self.framing.take() {
                 None | Some(Framing::Length(0)) => State::Head,
                 Some(Framing::Length(length)) => State::Body(length),

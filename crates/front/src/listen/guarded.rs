@@ -1,5 +1,6 @@
 //! A byte stream that watches its own clock: a request head must be in within its time, an idle connection goes after a while, and a
-//! connection that is closed early first swallows what its client still sends.
+//! connection that is closed early first swallows what its client still sends: of a body that would have been taken all of it, so that
+//! the client gets the refusal and no reset.
 //!
 //! hyper's own head timer also runs while a connection is idle between requests, so the two times could not differ with it.
 
@@ -18,6 +19,9 @@ use super::framing::RequestFraming;
 use super::pulse::Pulse;
 use crate::intake::{SWALLOWED_BYTES, SWALLOWED_TIME};
 
+/// How long a body is swallowed at the most; one that does not come has [`SWALLOWED_TIME`].
+const LONGEST_LINGERING: Duration = Duration::from_secs(5);
+
 /// The times of an HTTP/1.1 connection; HTTP/2 has pings and an age instead.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
@@ -25,6 +29,8 @@ pub(crate) struct Times {
     pub(crate) first: Instant,
     pub(crate) head: Duration,
     pub(crate) idle: Duration,
+    /// The largest body that a request may have.
+    pub(crate) body_bytes: usize,
 }
 
 /// `inner` with `prefix` read first, and with the times kept.
@@ -40,7 +46,14 @@ pub(crate) struct Guarded<S> {
     /// Never set later than `due`; it may be set earlier, then it is set anew when it fires. So a request moves a mark and no
     /// timer.
     timer: Option<Pin<Box<Sleep>>>,
-    lingered: usize,
+    lingering: Option<Lingering>,
+}
+
+/// What is still swallowed of a connection whose write side is shut.
+#[derive(Clone, Copy, Debug)]
+struct Lingering {
+    bytes: usize,
+    until: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +76,17 @@ impl<S> Guarded<S> {
         if times.is_some() {
             framing.check(&mut prefix);
         }
-        let mut guarded =
-            Self { inner, prefix: prefix.freeze(), pulse, times, phase, framing, due: None, timer: None, lingered: 0 };
+        let mut guarded = Self {
+            inner,
+            prefix: prefix.freeze(),
+            pulse,
+            times,
+            phase,
+            framing,
+            due: None,
+            timer: None,
+            lingering: None,
+        };
         if let Some(times) = times {
             // The first head has its time from the accept on, sent or not (fault A02).
             guarded.arm_at(times.first);
@@ -83,6 +105,13 @@ impl<S> Guarded<S> {
             Some(timer) => timer.as_mut().reset(due),
             None => self.timer = Some(Box::pin(sleep_until(due))),
         }
+    }
+
+    fn begin_lingering(&mut self) -> Lingering {
+        let most = self.times.map_or(0, |times| times.body_bytes as u64);
+        let rest = usize::try_from(self.framing.rest_of_body(most)).unwrap_or(usize::MAX);
+        let time = if rest > 0 { LONGEST_LINGERING } else { SWALLOWED_TIME };
+        *self.lingering.insert(Lingering { bytes: SWALLOWED_BYTES.saturating_add(rest), until: Instant::now() + time })
     }
 
     /// True once the time is over.
@@ -190,22 +219,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     /// see the refusal that was just sent.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if this.phase != Phase::Lingering {
-            ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
-            this.phase = Phase::Lingering;
-            this.arm(SWALLOWED_TIME);
-        }
+        let mut lingering = match this.lingering {
+            Some(lingering) => lingering,
+            None => {
+                ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
+                this.phase = Phase::Lingering;
+                this.arm(SWALLOWED_TIME);
+                this.begin_lingering()
+            }
+        };
         let mut scratch = [0; 4096];
         loop {
             let mut buffer = ReadBuf::new(&mut scratch);
-            match Pin::new(&mut this.inner).poll_read(cx, &mut buffer) {
-                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => this.lingered += buffer.filled().len(),
+            let read = match Pin::new(&mut this.inner).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => buffer.filled().len(),
                 Poll::Ready(_) => return Poll::Ready(Ok(())),
                 Poll::Pending => break,
-            }
-            if this.lingered >= SWALLOWED_BYTES {
+            };
+            if read >= lingering.bytes {
                 return Poll::Ready(Ok(()));
             }
+            lingering.bytes -= read;
+            this.lingering = Some(lingering);
+            this.arm_at(lingering.until.min(Instant::now() + SWALLOWED_TIME));
         }
         let over = this.due.is_none() || this.is_due(cx);
         if over { Poll::Ready(Ok(())) } else { Poll::Pending }
@@ -221,7 +257,7 @@ mod tests {
 
     fn times() -> Times {
         let head = Duration::from_secs(10);
-        Times { first: Instant::now() + head, head, idle: Duration::from_secs(120) }
+        Times { first: Instant::now() + head, head, idle: Duration::from_secs(120), body_bytes: 1 << 20 }
     }
 
     async fn error_of(guarded: &mut Guarded<tokio::io::DuplexStream>) -> (io::ErrorKind, Duration) {
@@ -313,5 +349,64 @@ mod tests {
         client.write_all(&[b'x'; 1000]).await.unwrap();
         drop(client);
         closing.await.unwrap().unwrap();
+    }
+
+    /// How much of a body is swallowed, and what comes of `sent` bytes of it.
+    async fn swallowed(head: &str, read: usize, sent: usize) -> usize {
+        let (mut client, server) = duplex(1 << 10);
+        let mut guarded = Guarded::new(server, Bytes::new(), Arc::default(), Some(times()));
+        let head = head.to_owned();
+        let writing = tokio::spawn(async move {
+            client.write_all(head.as_bytes()).await.unwrap();
+            let mut written = 0;
+            while written < sent {
+                match client.write(&[b'x'; 1000]).await {
+                    Ok(bytes @ 1..) => written += bytes,
+                    Ok(0) | Err(_) => break,
+                }
+            }
+            written
+        });
+        let mut seen = vec![0; read];
+        guarded.read_exact(&mut seen).await.unwrap();
+        guarded.shutdown().await.unwrap();
+        drop(guarded);
+        writing.await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a09_a_body_that_would_have_been_taken_is_swallowed_and_a_larger_one_is_not() {
+        let length = |bytes: usize| format!("POST / HTTP/1.1\r\ncontent-length: {bytes}\r\n\r\n");
+        let chunked = format!("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n", 8 << 20);
+        for (head, sent, all) in [
+            (length(1_000_000), 1_000_000, true),
+            (length(1 << 30), 1_000_000, false),
+            (chunked.clone(), 1_000_000, true),
+            (chunked, 4_000_000, false),
+        ] {
+            let written = swallowed(&head, head.len(), sent).await;
+            assert_eq!(written >= sent, all, "{head}: {written}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a09_a_body_that_does_not_come_is_waited_for_a_second_and_a_slow_one_five() {
+        for (pause, seconds) in [(3600, 1), (0, 5)] {
+            let (mut client, server) = duplex(1 << 10);
+            let mut guarded = Guarded::new(server, Bytes::new(), Arc::default(), Some(times()));
+            let head = b"POST / HTTP/1.1\r\ncontent-length: 100000\r\n\r\n";
+            client.write_all(head).await.unwrap();
+            guarded.read_exact(&mut vec![0; head.len()]).await.unwrap();
+            let drip = tokio::spawn(async move {
+                while client.write_all(b"x").await.is_ok() {
+                    tokio::time::sleep(Duration::from_secs(pause).max(Duration::from_millis(500))).await;
+                }
+            });
+            tokio::task::yield_now().await;
+            let began = Instant::now();
+            guarded.shutdown().await.unwrap();
+            assert_eq!(began.elapsed().as_secs(), seconds);
+            drip.abort();
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::ready;
 
 use bytes::{Buf, Bytes};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::frames::{DATA, END_STREAM, FrameHead, HEADERS, Seen};
@@ -36,6 +36,10 @@ pub(crate) struct Flow {
     /// Bytes of answers that the client's socket has not taken.
     waiting: AtomicUsize,
     room: Notify,
+    /// Places for those bytes, given out in the order in which they are asked for.
+    places: Arc<Semaphore>,
+    /// Bytes of answers that were sent.
+    answered: AtomicU64,
     /// Bytes that went over the connection in either direction.
     moved: AtomicU64,
     flooded: AtomicBool,
@@ -73,6 +77,8 @@ impl Flow {
         Arc::new(Self {
             waiting: AtomicUsize::new(0),
             room: Notify::new(),
+            places: Arc::new(Semaphore::new(MOST_WAITING)),
+            answered: AtomicU64::new(0),
             moved: AtomicU64::new(0),
             flooded: AtomicBool::new(false),
             windows: Mutex::new(windows),
@@ -107,11 +113,27 @@ impl Flow {
         .await
     }
 
-    /// Counts bytes of an answer until they were sent. `None`: they are too many, beside what waits already.
+    /// Counts bytes of an answer until they were sent. `None`: they are too many beside what waits already.
     pub(super) fn hold(self: &Arc<Self>, bytes: usize) -> Option<Arc<Share>> {
-        let before = self.waiting.fetch_add(bytes, Ordering::AcqRel);
-        let share = Arc::new(Share { flow: self.clone(), bytes });
-        (before == 0 || before + bytes <= MOST_WAITING).then_some(share)
+        let places = self.places.clone().try_acquire_many_owned(places(bytes)).ok()?;
+        Some(self.share(bytes, places))
+    }
+
+    /// The same, as soon as enough of what waits already was sent. Whoever came first is first.
+    pub(super) async fn hold_in_turn(self: Arc<Self>, bytes: usize) -> Option<Arc<Share>> {
+        // They are never closed.
+        let places = self.places.clone().acquire_many_owned(places(bytes)).await.ok()?;
+        Some(self.share(bytes, places))
+    }
+
+    fn share(self: &Arc<Self>, bytes: usize, places: OwnedSemaphorePermit) -> Arc<Share> {
+        self.waiting.fetch_add(bytes, Ordering::AcqRel);
+        Arc::new(Share { flow: self.clone(), bytes, _places: places })
+    }
+
+    /// Bytes of answers that were sent so far.
+    pub(super) fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -179,6 +201,7 @@ impl Flow {
         let mut windows = self.windows();
         windows.idle_frames = (windows.idle_frames + IDLE_FRAMES_AN_ANSWER).min(IDLE_FRAMES);
         if head.kind == DATA {
+            self.answered.fetch_add(head.length as u64, Ordering::Relaxed);
             windows.connection -= i64::try_from(head.length).unwrap_or(i64::MAX);
         }
     }
@@ -209,6 +232,12 @@ impl Flow {
 pub(super) struct Share {
     flow: Arc<Flow>,
     bytes: usize,
+    _places: OwnedSemaphorePermit,
+}
+
+/// A larger answer than may wait takes all places, and so waits alone.
+fn places(bytes: usize) -> u32 {
+    u32::try_from(bytes.min(MOST_WAITING)).unwrap_or(u32::MAX)
 }
 
 impl Drop for Share {
@@ -334,7 +363,17 @@ mod tests {
         room.await.unwrap();
         let first = flow.hold(MOST_WAITING + 1).unwrap();
         assert!(flow.hold(1).is_none(), "beyond the bound only what is alone is held");
+        let mut turns = [MOST_WAITING, 1].map(|bytes| Box::pin(flow.clone().hold_in_turn(bytes)));
+        for turn in &mut turns {
+            assert!(futures_util::poll!(turn).is_pending());
+        }
         drop(first);
+        assert_eq!(flow.waiting(), 0);
+        let [second, mut third] = turns;
+        let second = second.await.unwrap();
+        assert!(futures_util::poll!(&mut third).is_pending(), "one after the other");
+        drop(second);
+        drop(third.await.unwrap());
         assert_eq!(flow.waiting(), 0);
     }
 

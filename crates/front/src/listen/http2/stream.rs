@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use http::{HeaderValue, Request, Response, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, sleep_until};
+use weir_core::budget::ByteBudget;
 
 use super::super::connection::Peer;
 use super::super::reset;
@@ -41,6 +42,7 @@ pub(super) async fn serve(
     stall_time: Duration,
 ) {
     let Some(flow) = peer.http2.as_ref().map(|shared| shared.flow().clone()) else { return };
+    let messages = stack.messages().clone();
     let answering = async {
         // A client that does not read its answers gets no further ones.
         flow.room().await;
@@ -51,11 +53,17 @@ pub(super) async fn serve(
     let ends = body.is_end_stream();
     // What is whole is in memory, and counts, before any of it can be sent.
     let whole = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
-    let share = whole.map(|bytes| flow.hold(bytes));
-    if matches!(share, Some(None)) {
-        reset("waiting");
-        return respond.send_reset(Reason::ENHANCE_YOUR_CALM);
-    }
+    let share = match whole {
+        None => None,
+        Some(bytes) => {
+            let place = Place { flow: &flow, stall_time, until: body.until() };
+            match place.of_whole(bytes, &messages, |cx| respond.poll_reset(cx).map(drop)).await {
+                Ok(share) => Some(share),
+                Err(Unsent::Gone) => return,
+                Err(Unsent::Reset(reason)) => return respond.send_reset(reason),
+            }
+        }
+    };
     let Ok(stream) = respond.send_response(head, ends) else {
         return respond.send_reset(Reason::INTERNAL_ERROR);
     };
@@ -63,7 +71,7 @@ pub(super) async fn serve(
         return;
     }
     let mut sending = Sending { stream, window, flow, stall_time, until: body.until() };
-    if let Err(Unsent::Reset(reason)) = sending.all(body, share.flatten()).await {
+    if let Err(Unsent::Reset(reason)) = sending.all(body, share).await {
         sending.stream.send_reset(reason);
     }
 }
@@ -111,6 +119,76 @@ fn date() -> HeaderValue {
     })
 }
 
+/// The place of an answer among what waits for its connection's client. A client that reads gets one answer after the other;
+/// one that takes nothing has those reset that found no place.
+struct Place<'a> {
+    flow: &'a Arc<Flow>,
+    stall_time: Duration,
+    until: Option<Instant>,
+}
+
+impl Place<'_> {
+    /// For a whole answer, which is in memory already: while it waits it takes from the memory of all messages.
+    async fn of_whole(
+        self,
+        bytes: usize,
+        memory: &ByteBudget,
+        gone: impl FnMut(&mut Context<'_>) -> Poll<()>,
+    ) -> Result<Arc<Share>, Unsent> {
+        if let Some(share) = self.flow.hold(bytes) {
+            return Ok(share);
+        }
+        let Some(_held) = memory.try_reserve(bytes) else {
+            reset("waiting");
+            return Err(Unsent::Reset(Reason::ENHANCE_YOUR_CALM));
+        };
+        Box::pin(self.wait(bytes, gone)).await
+    }
+
+    /// For a part of an answer.
+    async fn of(self, bytes: usize, gone: impl FnMut(&mut Context<'_>) -> Poll<()>) -> Result<Arc<Share>, Unsent> {
+        match self.flow.hold(bytes) {
+            Some(share) => Ok(share),
+            None => Box::pin(self.wait(bytes, gone)).await,
+        }
+    }
+
+    async fn wait(
+        self,
+        bytes: usize,
+        mut gone: impl FnMut(&mut Context<'_>) -> Poll<()>,
+    ) -> Result<Arc<Share>, Unsent> {
+        let due = || {
+            let stalled = Instant::now() + self.stall_time;
+            self.until.map_or(stalled, |until| stalled.min(until))
+        };
+        let mut turn = pin!(self.flow.clone().hold_in_turn(bytes));
+        let (mut stalled, mut answered) = (pin!(sleep_until(due())), self.flow.answered());
+        poll_fn(|cx| {
+            if gone(cx).is_ready() {
+                return Poll::Ready(Err(Unsent::Gone));
+            }
+            if let Poll::Ready(share) = turn.as_mut().poll(cx) {
+                return Poll::Ready(share.ok_or(Unsent::Gone));
+            }
+            while stalled.as_mut().poll(cx).is_ready() {
+                if self.until.is_some_and(|until| until <= Instant::now()) {
+                    reset("deadline");
+                    return Poll::Ready(Err(Unsent::Reset(Reason::CANCEL)));
+                }
+                let now = self.flow.answered();
+                if std::mem::replace(&mut answered, now) == now {
+                    reset("window");
+                    return Poll::Ready(Err(Unsent::Reset(Reason::CANCEL)));
+                }
+                stalled.as_mut().reset(due());
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
 /// An answer on its way.
 struct Sending {
     stream: SendStream<Piece>,
@@ -136,10 +214,7 @@ impl Sending {
             let Ok(data) = frame.into_data() else { continue };
             let share = match whole.take() {
                 Some(share) => share,
-                None => self.flow.hold(data.len()).ok_or_else(|| {
-                    reset("waiting");
-                    Unsent::Reset(Reason::ENHANCE_YOUR_CALM)
-                })?,
+                None => self.place(data.len()).await?,
             };
             let ends = body.is_end_stream();
             self.parts(data, &share, ends).await?;
@@ -170,6 +245,13 @@ impl Sending {
             next.as_mut().poll(cx).map(Ok)
         })
         .await
+    }
+
+    /// A place for a part of the answer.
+    async fn place(&mut self, bytes: usize) -> Result<Arc<Share>, Unsent> {
+        let place = Place { flow: &self.flow, stall_time: self.stall_time, until: self.until };
+        let stream = &mut self.stream;
+        place.of(bytes, |cx| stream.poll_reset(cx).map(drop)).await
     }
 
     async fn parts(&mut self, mut data: Bytes, share: &Arc<Share>, ends: bool) -> Result<(), Unsent> {
