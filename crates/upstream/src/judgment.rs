@@ -23,6 +23,8 @@ pub(crate) struct Listener {
     pub(crate) tracked: Option<Tracked>,
     /// Whether the result is wanted whole, or not at all.
     pub(crate) whole: bool,
+    /// True for a request of weir's own, such as for a list: its answer is read as one message whatever its size.
+    pub(crate) unsplit: bool,
 }
 
 impl Listener {

@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use weir_core::FailureKind;
 use weir_core::catalog::plain;
 use weir_wire::Incoming;
 use weir_wire::message::MessageError;
@@ -34,6 +35,14 @@ pub(crate) fn parse(site: &Site, bytes: Bytes, limits: &Limits) -> Result<Incomi
     for name in names {
         site.dropped("bad_list_item");
         let item = name.as_deref().map(|name| plain(name, 64));
+        let text = "An item of its list was left out: it is nested too deeply, or has too long a number";
+        site.note_error(&site.fail(
+            FailureKind::BadAnswer,
+            match &item {
+                Some(item) => format!("{text} ({item})"),
+                None => text.to_owned(),
+            },
+        ));
         tracing::warn!(upstream = %site.id, item, "an item of a list was left out: it is nested too deeply, or has too long a number");
     }
     Ok(incoming)

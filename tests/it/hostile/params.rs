@@ -415,19 +415,22 @@ async fn b19_a_state_that_weir_did_not_seal_costs_no_more_than_its_bytes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_that_is_nested_too_deeply_is_left_out_and_the_others_are_served() {
-    for levels in [70, 300, 5_000] {
+    // Also of a list that is larger than what is kept whole of a call's result.
+    for (levels, padding) in [(70, 0), (300, 0), (5_000, 0), (70, 200_000), (5_000, 1 << 20)] {
         let deep = format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+        let much = "x".repeat(padding);
         let list = format!(
-            r#"{{"jsonrpc":"2.0","id":"$id","result":{{"resultType":"complete","ttlMs":0,"cacheScope":"private","tools":[{{"name":"deep","inputSchema":{{"type":"object","x":{deep}}}}},{{"name":"echo","inputSchema":{{"type":"object"}}}}]}}}}"#
+            r#"{{"jsonrpc":"2.0","id":"$id","result":{{"resultType":"complete","ttlMs":0,"cacheScope":"private","tools":[{{"name":"deep","inputSchema":{{"type":"object","x":{deep}}}}},{{"name":"echo","description":"{much}","inputSchema":{{"type":"object"}}}}]}}}}"#
         );
         let upstream = usual_tools(Mockup::modern()).on("tools/list", Behaviour::steps([Step::Send(list)]));
         let mut stage = Stage::over(upstream, json!({})).await;
         let names: Vec<_> =
             stage.modern().list_tools().await.unwrap().iter().map(|tool| tool["name"].clone()).collect();
-        assert_eq!(names, ["echo"], "{levels}");
+        assert_eq!(names, ["echo"], "{levels} {padding}");
         let said = stage.weir.process.said();
-        assert!(said.contains("an item of a list was left out") && said.contains("deep"), "{levels}: {said}");
+        assert!(said.contains("an item of a list was left out") && said.contains("deep"), "{levels} {padding}");
         assert!(stage.weir.metric("weir_upstream_protocol_errors_total", &["bad_list_item"]) >= 1.0, "{levels}");
+        assert!(stage.weir.admin("/").contains("An item of its list was left out"), "{levels} {padding}");
         stage.is_well("a deep tool").await;
     }
 }

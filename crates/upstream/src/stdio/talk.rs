@@ -52,7 +52,7 @@ pub(crate) async fn call(
     let ticket = running.child.pipe.request(id, body, purpose).await.map_err(not_sent)?;
     let task = Listener::takes_task(tongue, call, declared);
     let tracked = if tongue.revision().is_modern() { None } else { site.tracks.begin(id, outbound) };
-    let listener = Listener { tongue, ear, class, task, tracked, whole: outbound.whole };
+    let listener = Listener { tongue, ear, class, task, tracked, whole: outbound.whole, unsplit: false };
     let asking = Asking::new(tongue.revision());
     let mut talk = Talk { site: site.clone(), running, ticket, listener, asking, _turn: turn };
     Ok(match std::future::poll_fn(|cx| talk.poll_event(cx)).await {

@@ -27,6 +27,8 @@ pub(crate) struct Release {
     pub(crate) is_own: bool,
     /// True where nothing goes on before the end: the whole result is to be looked at.
     pub(crate) whole: bool,
+    /// True where every message is kept whole, whatever its size.
+    pub(crate) unsplit: bool,
 }
 
 impl Release {
@@ -126,7 +128,7 @@ impl Collector {
 
     pub(crate) fn feed(&mut self, chunk: Bytes, parts: &mut VecDeque<Part>) -> Result<(), AnswerError> {
         if self.large.is_none() {
-            if self.first.len() + self.more.len() + chunk.len() <= WHOLE {
+            if self.first.len() + self.more.len() + chunk.len() <= self.most_whole() {
                 self.hold(&chunk);
                 return Ok(());
             }
@@ -135,6 +137,11 @@ impl Collector {
             self.split(&held, parts)?;
         }
         self.split(&chunk, parts)
+    }
+
+    /// How large a message is kept whole.
+    fn most_whole(&self) -> usize {
+        if self.release.is_some_and(|release| release.unsplit) { self.bound.most } else { WHOLE }
     }
 
     fn split(&mut self, chunk: &Bytes, parts: &mut VecDeque<Part>) -> Result<(), AnswerError> {
@@ -262,7 +269,7 @@ mod tests {
     const BOUND: Bound = Bound { most: 8 << 20, hold: 256 << 10 };
 
     fn release(revision: Revision, is_own: bool) -> Release {
-        Release { id: 7, tongue: Tongue::new(revision), is_own, whole: false }
+        Release { id: 7, tongue: Tongue::new(revision), is_own, whole: false, unsplit: false }
     }
 
     /// What comes of a message in pieces of 16 KiB: the kinds of parts in their order, or the error.
@@ -326,6 +333,14 @@ mod tests {
                 Err(error) => panic!("{case}: {error}"),
             }
         }
+    }
+
+    #[test]
+    fn the_answer_to_a_request_of_weirs_own_is_one_message_up_to_the_bound() {
+        let own = Release { unsplit: true, ..release(Revision::MODERN, true) };
+        assert_eq!(collected(Some(own), &message(7, true, 1 << 20)).unwrap(), "message");
+        let too_large = collected(Some(own), &message(7, true, BOUND.most));
+        assert!(matches!(too_large, Err(AnswerError::TooLarge(_))), "{too_large:?}");
     }
 
     #[test]

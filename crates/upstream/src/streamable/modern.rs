@@ -74,6 +74,7 @@ impl Modern {
             task: Listener::takes_task(self.tongue, call, class),
             tracked: None,
             whole: outbound.whole,
+            unsplit: false,
         };
         self.post(headers, body, listener, id).await
     }
@@ -88,7 +89,8 @@ impl Modern {
         let id = self.site.next_id();
         let body = self.tongue.request(id, method, members, (class, &self.site.client_info));
         let ear = self.tongue.ear(id, false, None);
-        let listener = Listener { tongue: self.tongue, ear, class, task: false, tracked: None, whole: false };
+        let listener =
+            Listener { tongue: self.tongue, ear, class, task: false, tracked: None, whole: false, unsplit: true };
         settle::in_time(&self.site, async {
             let reply = self.post(self.headers(method), body, listener, id).await?;
             Ok(settle::result(&self.site, reply).await?)

@@ -98,8 +98,15 @@ impl Session {
             };
             let tongue = Tongue::new(offered);
             let ear = Ear::modern(id, false, None);
-            let listener =
-                Listener { tongue, ear, class: CapabilityClass::BASE, task: false, tracked: None, whole: false };
+            let listener = Listener {
+                tongue,
+                ear,
+                class: CapabilityClass::BASE,
+                task: false,
+                tracked: None,
+                whole: false,
+                unsplit: true,
+            };
             let reply = talk::reply(site.clone(), answer, listener, Pending::new(None, id)).await;
             let result = settle::result(site, reply).await.map_err(|failure| unopened(site, failure.into()))?;
             let session = Self::new(site, (http, behind), named, &result)?;
@@ -200,7 +207,7 @@ impl Session {
             Box::pin(self.hear_of_tasks()).await;
         }
         let (class, whole) = (CapabilityClass::BASE, outbound.whole);
-        let listener = Listener { tongue: self.tongue, ear, class, task, tracked, whole };
+        let listener = Listener { tongue: self.tongue, ear, class, task, tracked, whole, unsplit: false };
         self.post(&http, (headers, body), listener, id).await
     }
 
@@ -210,8 +217,15 @@ impl Session {
         let body = lower::legacy_request(id, method, members);
         settle::in_time(&self.site, async {
             let (tongue, ear) = (self.tongue, self.tongue.ear(id, false, None));
-            let listener =
-                Listener { tongue, ear, class: CapabilityClass::BASE, task: false, tracked: None, whole: false };
+            let listener = Listener {
+                tongue,
+                ear,
+                class: CapabilityClass::BASE,
+                task: false,
+                tracked: None,
+                whole: false,
+                unsplit: true,
+            };
             let reply = self.post(&self.http(), (self.headers(), body), listener, id).await?;
             Ok(settle::result(&self.site, reply).await?)
         })

@@ -100,7 +100,7 @@ pub(crate) async fn reply(site: Arc<Site>, answer: Answer, listener: Listener, p
     let (batch, thread) = (VecDeque::new(), Thread::default());
     // What an older server makes of a call that is to be a task shows in the whole result alone.
     let whole = listener.whole || listener.task && !listener.tongue.has_result_type();
-    let release = Release { id: pending.id, tongue: listener.tongue, is_own: true, whole };
+    let release = Release { id: pending.id, tongue: listener.tongue, is_own: true, whole, unsplit: listener.unsplit };
     let answer = Some(answer.releasing(release));
     let mut talk = Talk { site, answer, listener, asking, pending, over: None, batch, thread, release };
     match std::future::poll_fn(|cx| talk.poll_event(cx)).await {
