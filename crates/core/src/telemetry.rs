@@ -92,7 +92,7 @@ instruments! {
     upstream_protocol_errors: Counter<u64> = u64_counter("weir.upstream.protocol_errors", "{message}", ["upstream", "reason"], "Messages of an upstream that were dropped as invalid"),
     hold_bytes: UpDownCounter<i64> = i64_up_down_counter("weir.hold.bytes", "By", [], "Memory reserved for large results that are held until it is known whose answer they are and of which type (`limits.hold`)"),
     upstream_sessions: UpDownCounter<i64> = i64_up_down_counter("weir.upstream.sessions", "{session}", ["upstream"], "Sessions and child processes held open"),
-    upstream_sessions_ended: Counter<u64> = u64_counter("weir.upstream.sessions_ended", "{session}", ["upstream", "reason"], "Sessions of upstreams that weir ended: `posts_waiting` (the upstream does not take the messages it is sent)"),
+    upstream_sessions_ended: Counter<u64> = u64_counter("weir.upstream.sessions_ended", "{session}", ["upstream", "reason"], "Sessions and processes of upstreams that weir ended: `posts_waiting` (the upstream does not take the messages it is sent)"),
     catalog_items: Gauge<u64> = u64_gauge("weir.catalog.items", "{item}", ["upstream", "kind"], "Items in the catalog"),
     catalog_complete: Gauge<u64> = u64_gauge("weir.catalog.complete", "{upstream}", ["upstream"], "1 if an upstream's last walk was whole and is fresh"),
     catalog_last_walk: Gauge<f64> = f64_gauge("weir.catalog.last_walk", "s", ["upstream"], "When an upstream's lists were last read to their end, as Unix time: the time since is how stale they can be"),

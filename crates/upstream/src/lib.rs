@@ -22,6 +22,7 @@ mod line;
 mod list_items;
 mod listing;
 mod names;
+mod outbox;
 mod pace;
 mod post;
 mod refusal;

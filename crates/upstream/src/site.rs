@@ -227,6 +227,13 @@ impl Site {
         instruments().upstream_protocol_errors.add(1, &[self.label(), KeyValue::new("reason", why)]);
     }
 
+    /// Counts a session or a child that is ended because the server does not take the messages it is sent.
+    pub(crate) fn takes_no_messages(&self) {
+        tracing::warn!(upstream = %self.id, "session ended: the upstream does not take the messages it is sent");
+        let labels = [self.label(), KeyValue::new("reason", "posts_waiting")];
+        instruments().upstream_sessions_ended.add(1, &labels);
+    }
+
     /// Counts sessions and children held open.
     pub(crate) fn sessions(&self, change: i64) {
         instruments().upstream_sessions.add(change, &[self.label()]);

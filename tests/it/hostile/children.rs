@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use weir_testkit::MockStdio;
+use weir_testkit::{Behaviour, MockStdio, Mockup, RawClient};
 use weir_wire::Revision;
 
+use crate::auth::api_key;
 use crate::harness::{Checked, Weir, signal, until, until_it};
 
 /// A child that notes its process id, and that of a grandchild which has left its group and its session.
@@ -16,10 +17,21 @@ struct Detaching {
 
 impl Detaching {
     fn new(mock: &MockStdio) -> Self {
+        // The program that becomes the child is not the leader's group's only member: `setsid` takes one out of it.
+        Self::running(mock, "setsid sleep 300 </dev/null >/dev/null 2>&1 & echo $$ $! >> \"$0\"; exec \"$@\"")
+    }
+
+    /// The same with a shell for a child, which ignores the end of its input and every signal that can be ignored, and starts the
+    /// program as a child of its own.
+    fn staying(mock: &MockStdio) -> Self {
+        let script = "trap '' TERM HUP INT; setsid sleep 300 </dev/null >/dev/null 2>&1 & echo $$ $! >> \"$0\"; \
+                      \"$@\"; while :; do sleep 1; done";
+        Self::running(mock, script)
+    }
+
+    fn running(mock: &MockStdio, script: &str) -> Self {
         let (command, args) = mock.command();
         let notes = std::env::temp_dir().join(format!("weir-children-{}-{}", std::process::id(), nonce()));
-        // The program that becomes the child is not the leader's group's only member: `setsid` takes one out of it.
-        let script = "setsid sleep 300 </dev/null >/dev/null 2>&1 & echo $$ $! >> \"$0\"; exec \"$@\"";
         let mut all = vec![json!("-c"), json!(script), json!(notes), json!(command)];
         all.extend(args.into_iter().map(Value::from));
         Self { notes, config: json!({ "command": "sh", "args": all }) }
@@ -39,6 +51,10 @@ impl Detaching {
 
 impl Drop for Detaching {
     fn drop(&mut self) {
+        for id in self.noted().into_iter().flatten().filter(|id| is_alive(*id)) {
+            // A test that failed leaves nothing behind.
+            let _gone = std::process::Command::new("kill").args(["-KILL", &id.to_string()]).status();
+        }
         // It may never have been written.
         let _missing = std::fs::remove_file(&self.notes);
     }
@@ -137,11 +153,67 @@ async fn a_keeper_that_is_lost_is_noticed_and_started_again_with_its_children() 
     let [next, _] = *child.until_noted(2).last().unwrap();
     assert_ne!(keeper_of(next), keeper);
     assert_eq!(name(keeper_of(next)).trim(), "weir-keeper");
-    // Its input was closed. What had left its group was lost sight of: the test ends it.
-    until_gone(&[own]);
-    if is_alive(below) {
-        signal(below, "KILL");
-    }
+    // What the keeper can no longer end weir does.
+    until_gone(&[own, below]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_child_that_ignores_the_end_of_its_input_ends_though_its_keeper_was_killed() {
+    let child = Detaching::staying(&legacy());
+    let weir = Weir::over(json!({ "one": child.config }));
+    let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
+    assert_eq!(client.call("one__echo", json!({})).await.text(), "{}");
+    let [own, below] = child.until_noted(1)[0];
+    let keeper = keeper_of(own);
+    signal(keeper, "KILL");
+    until_gone(&[own, below, keeper]);
+    until_it("another child", async || serves(&client).await.then_some(())).await;
+    let [next, next_below] = *child.until_noted(2).last().unwrap();
+    assert!(is_alive(next) && is_alive(next_below) && keeper_of(next) != keeper);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_took_over_ends_its_children_too_when_the_keeper_is_killed() {
+    let child = Detaching::staying(&legacy());
+    let mut weir = Weir::with(json!({ "upstreams": { "one": child.config }, "drain": "1s" }));
+    weir.process.signal("USR2");
+    assert_eq!(weir.process.ended(), Some(0), "{}", weir.process.said());
+    let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
+    until_it("the successor's child", async || serves(&client).await.then_some(())).await;
+    let [own, below] = *child.until_noted(2).last().unwrap();
+    signal(keeper_of(own), "KILL");
+    until_gone(&[own, below]);
+    until_it("another child", async || serves(&client).await.then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_all_processes_are_in_use_callers_are_told_and_other_upstreams_serve_them() {
+    let ((ann, anns), (bob, bobs)) = (api_key("ann"), api_key("bob"));
+    let (command, args) = legacy().command();
+    let other = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let weir = Weir::with(json!({
+        "upstreams": {
+            "one": { "command": command, "args": args, "limits": { "max_processes": 1 } },
+            "other": { "url": other.url() },
+        },
+        "auth": { "mode": "required", "api_keys": [anns, bobs] },
+    }));
+    let client = |key: &str| RawClient::new(&weir.url("/mcp")).modern().with_header("X-API-Key", key);
+    let (ann, bob) = (client(&ann), client(&bob));
+    assert_eq!(ann.call("one__echo", json!({ "n": 1 })).await.unwrap().text(), r#"{"n":1}"#);
+    let refused = bob.call("one__echo", json!({ "n": 2 })).await.unwrap();
+    let text = refused.last().to_string();
+    assert!(text.contains("max_processes"), "the key is named: {text}");
+    assert!(weir.metric("weir_upstream_processes_refused_total", &[r#"upstream="one""#]) >= 1.0);
+    // It is theirs who have it, and says nothing about the upstream or others.
+    assert_eq!(ann.call("one__echo", json!({ "n": 3 })).await.unwrap().text(), r#"{"n":3}"#);
+    assert_eq!(bob.call("other__echo", json!({ "n": 4 })).await.unwrap().text(), r#"{"n":4}"#);
+    let house = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let alerts = std::fs::read_to_string(house.join("deploy/prometheus/alerts.yml")).unwrap();
+    let alert =
+        alerts.split("- alert: ").find(|alert| alert.contains("weir_upstream_processes_refused_total")).unwrap();
+    let runbook = alert.lines().find_map(|line| line.trim().strip_prefix("runbook: ")).unwrap();
+    assert!(std::fs::read_to_string(house.join(runbook)).unwrap().contains("max_processes"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

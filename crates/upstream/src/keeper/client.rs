@@ -1,21 +1,22 @@
 //! weir's side: the keeper is started with the first child, and again when it was lost.
 
 use std::ffi::OsString;
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Interest, Lines};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
 
+use super::handle::ProcessHandle;
+use super::process::CLOSING;
 use super::protocol::{self, ChildSpec, DESCRIPTORS, VERSION, Word};
 
 /// The program that is the keeper: one that calls [`super::run`], and nothing else.
@@ -60,6 +61,8 @@ pub(crate) struct ChildLine {
     words: Lines<BufReader<OwnedReadHalf>>,
     /// Closing this half asks for the child's end.
     open: Option<OwnedWriteHalf>,
+    /// Its process, for where the keeper is lost. `None` where the system has no such descriptors.
+    process: Option<ProcessHandle>,
 }
 
 /// The keeper is gone, or does not take children of this version.
@@ -121,10 +124,11 @@ impl Keeper {
         let (errors, child_errors) = io::pipe()?;
         let (own, other) = StdStream::pair()?;
         own.set_nonblocking(true)?;
-        let (words, mut open) = UnixStream::from_std(own)?.into_split();
+        let (said, mut open) = UnixStream::from_std(own)?.into_split();
         let given: [OwnedFd; DESCRIPTORS] =
             [other.into(), child_input.into(), child_output.into(), child_errors.into()];
-        let sent = pipe.async_io(Interest::WRITABLE, || send(pipe, &given)).await;
+        let borrowed: [BorrowedFd<'_>; DESCRIPTORS] = std::array::from_fn(|at| given[at].as_fd());
+        let sent = protocol::send(pipe, VERSION, &borrowed).await;
         // The child's ends are the child's alone from here on.
         drop(given);
         let mut text = serde_json::to_vec(spec)?;
@@ -132,7 +136,9 @@ impl Keeper {
         if sent.is_err() || open.write_all(&text).await.is_err() {
             return Ok(Err(KeeperLost));
         }
-        let mut words = BufReader::new(words).lines();
+        let Ok(Some((_, process))) = protocol::receive(said.as_ref()).await else { return Ok(Err(KeeperLost)) };
+        let process = process.into_iter().next().map(ProcessHandle::from);
+        let mut words = BufReader::new(said).lines();
         match words.next_line().await.ok().flatten().as_deref().and_then(Word::parse) {
             Some(Word::Started) => {}
             Some(Word::Failed(number, text)) => return Err(protocol::error(number, &text)),
@@ -142,7 +148,7 @@ impl Keeper {
             input: pipe::Sender::from_owned_fd(input.into())?,
             output: pipe::Receiver::from_owned_fd(output.into())?,
             errors: pipe::Receiver::from_owned_fd(errors.into())?,
-            line: ChildLine { keeper: self.clone(), pipe: pipe.clone(), words, open: Some(open) },
+            line: ChildLine { keeper: self.clone(), pipe: pipe.clone(), words, open: Some(open), process },
         }))
     }
 
@@ -208,6 +214,15 @@ impl ChildLine {
         self.end(word)
     }
 
+    /// Ends a child whose keeper was lost, with what descends from it: its `input` is closed, and soon after it is killed.
+    pub(crate) async fn end_without_keeper(self, input: &CancellationToken) {
+        match self.process {
+            Some(process) => process.end_with_descendants(|| input.cancel(), CLOSING).await,
+            // Nobody can tell it from another process by its number.
+            None => input.cancel(),
+        }
+    }
+
     async fn word(&mut self) -> Option<Word> {
         self.words.next_line().await.ok().flatten().as_deref().and_then(Word::parse)
     }
@@ -219,17 +234,4 @@ impl ChildLine {
         self.keeper.lost(&self.pipe);
         Err(io::Error::other("the keeper of child processes ended"))
     }
-}
-
-/// Sends a child's descriptors.
-fn send(pipe: &UnixStream, given: &[OwnedFd; DESCRIPTORS]) -> io::Result<()> {
-    let given: [BorrowedFd<'_>; DESCRIPTORS] = std::array::from_fn(|at| given[at].as_fd());
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !control.push(SendAncillaryMessage::ScmRights(&given)) {
-        return Err(io::Error::other("no room for four descriptors"));
-    }
-    let flags = SendFlags::NOSIGNAL;
-    rustix::net::sendmsg(pipe, &[IoSlice::new(&[VERSION])], &mut control, flags)?;
-    Ok(())
 }

@@ -6,12 +6,12 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
 use tokio::sync::oneshot;
 
 /// A process: its number, and when it was started, so that a number that is given again is another process.
-type ProcessKey = (i32, u64);
+pub(super) type ProcessKey = (i32, u64);
 
 /// A process as the system shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ProcessEntry {
-    key: ProcessKey,
+pub(super) struct ProcessEntry {
+    pub(super) key: ProcessKey,
     parent: i32,
     group: i32,
 }
@@ -126,7 +126,7 @@ fn is_over(child: Pid) -> bool {
 }
 
 /// What descends from these processes, themselves not included.
-fn below(all: &[ProcessEntry], roots: &HashSet<i32>) -> Vec<ProcessKey> {
+pub(super) fn below(all: &[ProcessEntry], roots: &HashSet<i32>) -> Vec<ProcessKey> {
     let mut children: HashMap<i32, Vec<&ProcessEntry>> = HashMap::new();
     for process in all {
         children.entry(process.parent).or_default().push(process);
@@ -143,10 +143,15 @@ fn below(all: &[ProcessEntry], roots: &HashSet<i32>) -> Vec<ProcessKey> {
 }
 
 /// The processes that the system shows; none where it has no `/proc`.
-fn processes() -> Vec<ProcessEntry> {
+pub(super) fn processes() -> Vec<ProcessEntry> {
     let Ok(folder) = std::fs::read_dir("/proc") else { return Vec::new() };
     let names = folder.flatten().filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()));
-    names.filter_map(|id: i32| entry(id, &std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)).collect()
+    names.filter_map(process).collect()
+}
+
+/// The process that has this number now.
+pub(super) fn process(id: i32) -> Option<ProcessEntry> {
+    entry(id, &std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
 }
 
 /// A process by its `/proc/PID/stat` (`proc_pid_stat(5)`). Its name may have any characters in it, also closing brackets.

@@ -14,9 +14,14 @@
 //! The keeper signals only its own children that it has not waited for: nobody else can have such a process id. A descendant
 //! further down becomes its child when the parents in between have ended. Where there is no subreaper (macOS) and no `/proc`,
 //! process groups are ended, and what left its group is not.
+//!
+//! A keeper that is killed closes all lines at once. With the word that a child was started, weir was given a descriptor of its
+//! process ([`handle`]), and now ends it by that, with all that still descends from it. What had left its parents before, and was
+//! the keeper's own child by then, is lost sight of.
 
 mod client;
 mod descendants;
+mod handle;
 mod process;
 mod protocol;
 

@@ -1,8 +1,7 @@
 //! The keeper's side: one thread, no state but its descendants.
 
 use std::cell::RefCell;
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::os::unix::process::CommandExt as _;
@@ -11,18 +10,18 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::process::Signal;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Interest};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::descendants::Descendants;
-use super::protocol::{ChildSpec, DESCRIPTORS, VERSION, Word};
+use super::handle::ProcessHandle;
+use super::protocol::{self, ChildSpec, DESCRIPTORS, PROCESS, VERSION, Word};
 
 /// How long a process may take to end by itself, after its input is closed and after it is asked to.
-const CLOSING: Duration = Duration::from_millis(500);
+pub(super) const CLOSING: Duration = Duration::from_millis(500);
 const TERMINATING: Duration = Duration::from_secs(5);
 /// How often it is noted what descends from which child. What left a child in between is ended with the last child.
 const LOOK: Duration = Duration::from_secs(10);
@@ -101,34 +100,13 @@ fn be_subreaper() -> io::Result<()> {
 
 /// The descriptors of the next child; `None` when no process has the other end any more.
 async fn receive(pipe: &UnixStream) -> io::Result<Option<[OwnedFd; DESCRIPTORS]>> {
-    loop {
-        let (length, version, given) = pipe.async_io(Interest::READABLE, || receive_now(pipe)).await?;
-        if length == 0 {
-            return Ok(None);
-        }
+    while let Some((version, given)) = protocol::receive(pipe).await? {
         // Of another version, or cut for want of descriptors: with its line closed, weir sees that nothing was started.
         if let (VERSION, Ok(given)) = (version, given.try_into()) {
             return Ok(Some(given));
         }
     }
-}
-
-fn receive_now(pipe: &UnixStream) -> io::Result<(usize, u8, Vec<OwnedFd>)> {
-    let mut version = [0];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let got = rustix::net::recvmsg(pipe, &mut [IoSliceMut::new(&mut version)], &mut control, RecvFlags::empty())?;
-    let mut given = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-            given.extend(descriptors);
-        }
-    }
-    for descriptor in &given {
-        // Nothing is started in between: this is the only thread.
-        rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC)?;
-    }
-    Ok((got.bytes, version[0], given))
+    Ok(None)
 }
 
 /// Starts a child, and ends it when its line closes.
@@ -145,11 +123,17 @@ async fn keep_child(descendants: Shared, [line, input, output, errors]: [OwnedFd
     let id = match started {
         Ok(id) => id,
         Err(error) => {
+            let _gone = protocol::send(words.as_ref(), PROCESS, &[]).await;
             let _gone = words.write_all(Word::failed(&error).line().as_bytes()).await;
             return;
         }
     };
     let mut ended = descendants.borrow_mut().add(id);
+    // It was not waited for since it was started, so the number is its own.
+    let process = ProcessHandle::open(id);
+    let handle: Vec<_> = process.iter().map(std::os::fd::AsFd::as_fd).collect();
+    let _gone = protocol::send(words.as_ref(), PROCESS, &handle).await;
+    drop(process);
     let _gone = words.write_all(Word::Started.line().as_bytes()).await;
     let mut rest = [0; 1];
     let status = tokio::select! {

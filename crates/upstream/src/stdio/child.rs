@@ -1,13 +1,14 @@
 //! One child process: started by the keeper, its three streams served, ended with all that it started.
 
+use std::future::Future;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::{Receiver, Sender};
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use weir_core::budget::{Descriptor, Side};
 use weir_core::{Failure, FailureKind};
 
 use super::environment;
@@ -43,10 +44,11 @@ impl Child {
             env: env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect(),
             cwd: settings.cwd.clone(),
         };
+        let [of_input, of_output, of_errors, of_line, of_process] = descriptors(site)?;
         let failed = || site.fail(FailureKind::Unavailable, "The upstream's process cannot be started");
         let started = keeper.start(&spec).await.map_err(|error| failed().because(error))?;
         let KeptChild { input, output, errors, line } = started;
-        let (pipe, out) = Pipe::new(site.clone());
+        let pipe = Pipe::new(site.clone());
         let child = Self {
             pipe: pipe.clone(),
             errors: Arc::default(),
@@ -55,11 +57,11 @@ impl Child {
         };
         site.sessions(1);
         let closed = CancellationToken::new();
-        site.spawn(write(input, out, site.clone(), closed.clone()));
-        site.spawn(read(output, pipe.clone()));
-        site.spawn(drain(errors, site.clone(), child.errors.clone()));
+        site.spawn(holding([of_input], write(input, pipe.clone(), closed.clone())));
+        site.spawn(holding([of_output], read(output, pipe.clone())));
+        site.spawn(holding([of_errors], drain(errors, site.clone(), child.errors.clone())));
         let watched = Watched { site: site.clone(), pipe, ended: child.ended.clone() };
-        site.spawn(supervise(line, (child.stop.clone(), closed), watched));
+        site.spawn(holding([of_line, of_process], supervise(line, (child.stop.clone(), closed), watched)));
         Ok(child)
     }
 
@@ -91,6 +93,20 @@ impl Child {
     }
 }
 
+/// What a child takes of the descriptors of this process: its three streams, its line, and itself.
+fn descriptors(site: &Site) -> Result<[Descriptor; 5], Failure> {
+    let taken: Option<Vec<_>> = (0..5).map(|_| site.budgets.descriptors.take(Side::Upstream)).collect();
+    taken.and_then(|taken| taken.try_into().ok()).ok_or_else(|| {
+        let text = "weir has no file descriptors left for another process: try again shortly";
+        Failure::new(FailureKind::Overloaded, text).at(&site.id)
+    })
+}
+
+/// Runs a task that has these descriptors.
+async fn holding<const N: usize>(_descriptors: [Descriptor; N], task: impl Future<Output = ()>) {
+    task.await;
+}
+
 impl Drop for Child {
     fn drop(&mut self) {
         self.stop();
@@ -115,9 +131,11 @@ impl Drop for Watched {
 /// Waits for the end, or makes it: with the input closed, the keeper sends SIGTERM and SIGKILL in their times, and ends what the
 /// process started.
 async fn supervise(mut line: ChildLine, (stop, input): (CancellationToken, CancellationToken), watched: Watched) {
+    let closed = watched.pipe.closed();
     let status = tokio::select! {
+        biased;
         status = line.ended() => status,
-        () = stop.cancelled() => {
+        () = async { tokio::select! { () = stop.cancelled() => {}, () = closed.cancelled() => {} } } => {
             watched.pipe.close("weir ended the process");
             match line.close().await {
                 Some(ended) => ended,
@@ -128,24 +146,26 @@ async fn supervise(mut line: ChildLine, (stop, input): (CancellationToken, Cance
             }
         }
     };
-    // Its input closes, also where the process was lost and may run on.
-    input.cancel();
-    let why = match status {
+    let why = match &status {
         Ok(status) => format!("the process ended: {status}"),
         Err(error) => format!("the process was lost: {error}"),
     };
     tracing::info!(upstream = %watched.site.id, why, "a child process ended");
     watched.pipe.close(&why);
+    match status {
+        Ok(_) => input.cancel(),
+        // It runs on, and nobody else ends it.
+        Err(_) => line.end_without_keeper(&input).await,
+    }
 }
 
 /// Writes messages, a line each, until the child's input is to be closed or it does not read any more.
-async fn write(mut input: Sender, mut out: mpsc::Receiver<Bytes>, site: Arc<Site>, stop: CancellationToken) {
+async fn write(mut input: Sender, pipe: Arc<Pipe>, stop: CancellationToken) {
     loop {
         let message = tokio::select! {
             () = stop.cancelled() => return,
-            message = out.recv() => message,
+            message = pipe.next_message() => message,
         };
-        let Some(message) = message else { return };
         let mut line = BytesMut::with_capacity(message.len() + 1);
         line.extend_from_slice(&message);
         // Between the tokens of JSON line breaks are blanks, and inside strings they are escaped.
@@ -157,9 +177,9 @@ async fn write(mut input: Sender, mut out: mpsc::Receiver<Bytes>, site: Arc<Site
         line.extend_from_slice(b"\n");
         tokio::select! {
             () = stop.cancelled() => return,
-            written = input.write_all(&line) => if written.is_err() { return },
+            written = input.write_all(&line) => if written.is_err() { return pipe.unwritable() },
         }
-        site.meter.sent(line.len());
+        pipe.site.meter.sent(line.len());
     }
 }
 

@@ -364,6 +364,8 @@ impl StdioServer {
         })?;
         match tokio::time::timeout(self.origin.patience(), self.start(clients)).await {
             Ok(Ok(running)) => Ok(Running { used: slot.last_used(), ..running }),
+            // The upstream has no part in that.
+            Ok(Err(failure)) if *failure.kind() == FailureKind::Overloaded => Err(Refusal::new(failure).unasked()),
             Ok(Err(failure)) => Err(self.not_started(failure)),
             Err(_) => {
                 let text = "The upstream's process was started and did not answer in time";

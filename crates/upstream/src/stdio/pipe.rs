@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
+use weir_core::budget::Reservation;
 use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_era::{asks, hop, lower};
 use weir_wire::method::Method;
@@ -20,11 +21,12 @@ use weir_wire::{Limits, Message, Notification, Request, Revision, meta, scan};
 use crate::alone::{Alone, Client, ClientSession};
 use crate::inbox::Inbox;
 use crate::list_items;
+use crate::outbox::{Outbox, Pushed};
 use crate::site::Site;
 use crate::told::Told;
 
-/// Messages on their way to the child's input.
-const OUT: usize = 256;
+/// Requests that wait to be written. Whoever makes one more waits until it is its turn.
+const REQUESTS: usize = 256;
 /// Messages for the client itself that wait to be led to it.
 const ALONE: usize = 32;
 /// Names of what a child asked by URL in one call that are remembered, the newest.
@@ -34,7 +36,11 @@ const MOST_ELICITATIONS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Pipe {
     pub(crate) site: Arc<Site>,
-    out: mpsc::Sender<Bytes>,
+    outbox: Outbox<Place>,
+    /// Told where the outbox was empty and is no longer.
+    queued: Notify,
+    /// Places for requests that wait in the outbox.
+    requests: Arc<Semaphore>,
     state: Mutex<State>,
     /// Set for a modern child: it asks nothing, and gets no answers.
     modern: AtomicBool,
@@ -51,6 +57,13 @@ pub(crate) struct Pipe {
     over: CancellationToken,
     /// Updates of single resources, for the line that asked for them.
     pub(crate) told: Told,
+}
+
+/// The place of a message in the outbox: of a request one of so many, of another its share of the memory of all that waits.
+#[derive(Debug)]
+enum Place {
+    Request(#[expect(dead_code, reason = "its drop is what it is kept for")] OwnedSemaphorePermit),
+    Message(#[expect(dead_code, reason = "its drop is what it is kept for")] Reservation),
 }
 
 /// What a request is for.
@@ -95,25 +108,23 @@ pub(crate) struct Ticket {
 }
 
 impl Pipe {
-    /// A line, and what is to be written to the child's input.
-    pub(crate) fn new(site: Arc<Site>) -> (Arc<Self>, mpsc::Receiver<Bytes>) {
-        let (out, written) = mpsc::channel(OUT);
-        (
-            Arc::new(Self {
-                site,
-                out,
-                state: Mutex::default(),
-                modern: AtomicBool::new(false),
-                asks: AtomicBool::new(false),
-                alone: OnceLock::new(),
-                client: ClientSession::default(),
-                first: OnceLock::new(),
-                several: AtomicBool::new(false),
-                over: CancellationToken::new(),
-                told: Told::default(),
-            }),
-            written,
-        )
+    /// A line on which nothing was said yet.
+    pub(crate) fn new(site: Arc<Site>) -> Arc<Self> {
+        Arc::new(Self {
+            site,
+            outbox: Outbox::default(),
+            queued: Notify::new(),
+            requests: Arc::new(Semaphore::new(REQUESTS)),
+            state: Mutex::default(),
+            modern: AtomicBool::new(false),
+            asks: AtomicBool::new(false),
+            alone: OnceLock::new(),
+            client: ClientSession::default(),
+            first: OnceLock::new(),
+            several: AtomicBool::new(false),
+            over: CancellationToken::new(),
+            told: Told::default(),
+        })
     }
 
     /// Sends a request.
@@ -131,17 +142,61 @@ impl Pipe {
             state.requests.insert(id, InFlight { inbox: inbox.clone(), purpose, elicitations: Vec::new() });
         }
         let mut ticket = Ticket { pipe: self.clone(), inbox, id, cancels: false };
-        let sent = self.out.send(body).await;
-        sent.map_err(|_| self.site.fail(FailureKind::Unavailable, "The upstream ended"))?;
+        let ended = || self.site.fail(FailureKind::Unavailable, "The upstream ended");
+        let place = match self.requests.clone().try_acquire_owned() {
+            Ok(place) => Some(place),
+            Err(_) => {
+                let turn = Box::pin(self.over.run_until_cancelled(self.requests.clone().acquire_owned()));
+                turn.await.and_then(Result::ok)
+            }
+        };
+        let place = place.ok_or_else(ended)?;
+        match self.outbox.push_request(id, body, Place::Request(place)) {
+            Pushed::Over => return Err(ended()),
+            Pushed::Idle => self.queued.notify_one(),
+            Pushed::Queued | Pushed::Overflow => {}
+        }
         ticket.cancels = cancels;
         Ok(ticket)
     }
 
-    /// Sends a message that wants no answer. Where the child does not read, it is dropped.
+    /// Sends a message that wants no answer. An answer of weir's is never left out: where the child does not read and too much
+    /// waits, the line is closed.
     pub(crate) fn tell(&self, message: Bytes) {
-        if self.out.try_send(message).is_err() {
-            self.site.dropped("not_read");
+        if self.over.is_cancelled() {
+            return;
         }
+        let Some(share) = self.site.budgets.messages.try_reserve(message.len()) else {
+            return self.overflowed();
+        };
+        match self.outbox.push(message, Place::Message(share)) {
+            Pushed::Idle => self.queued.notify_one(),
+            Pushed::Overflow => self.overflowed(),
+            Pushed::Queued | Pushed::Over => {}
+        }
+    }
+
+    /// The next message to be written; waits until there is one. Cancel safe.
+    pub(crate) async fn next_message(&self) -> Bytes {
+        loop {
+            if let Some((message, _place)) = self.outbox.next() {
+                return message;
+            }
+            self.queued.notified().await;
+        }
+    }
+
+    /// The child takes no messages any more. What it was sent it may still answer.
+    pub(crate) fn unwritable(&self) {
+        let unsent = self.outbox.end();
+        let state = self.lock();
+        unsent.iter().filter_map(|id| state.requests.get(id)).for_each(|request| request.inbox.close());
+    }
+
+    fn overflowed(&self) {
+        self.site.takes_no_messages();
+        self.unwritable();
+        self.close("it does not take the messages it is sent");
     }
 
     /// Takes one line of the child's output.
@@ -250,6 +305,11 @@ impl Pipe {
         let state = self.lock();
         let request = match hop::addressee(&message) {
             Some(id) => state.requests.get(&id),
+            // An answer without a name of weir's is none to any request, and would stand in the way of the real one.
+            None if matches!(message, Message::Response(_)) => {
+                drop(state);
+                return self.site.dropped("unknown_id");
+            }
             // It may be late, and about a call of somebody else.
             None if self.several.load(Ordering::Relaxed) => None,
             None => state.only_call(),
@@ -389,7 +449,8 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.pipe.lock().requests.remove(&self.id);
-        if self.cancels {
+        // Of what was not sent the child need not be told.
+        if self.cancels && !self.pipe.outbox.take_back(self.id) {
             self.pipe.tell(lower::cancelled(self.id));
         }
     }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, StatusCode, Uri, header};
 use http_body_util::BodyExt as _;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 use weir_core::{Failure, FailureKind};
@@ -31,11 +30,11 @@ pub(crate) async fn connect(site: &Arc<Site>, http: &Http) -> Result<Child, Fail
     let unavailable = |text: &'static str| site.fail(FailureKind::Unavailable, text);
     let opening = tokio::time::timeout(FIRST, open(site, http)).await;
     let (stream, posts) = opening.map_err(|_| unavailable("The upstream opens no stream in time"))??;
-    let (pipe, out) = Pipe::new(site.clone());
+    let pipe = Pipe::new(site.clone());
     let (child, stop) = Child::line(pipe.clone());
     let ended = Ended { site: site.clone(), pipe: pipe.clone(), child: child.ended() };
     site.sessions(1);
-    site.spawn(write(site.clone(), http.at(posts), out, (pipe.clone(), stop.clone())));
+    site.spawn(write(site.clone(), http.at(posts), pipe.clone(), stop.clone()));
     site.spawn(read(stream, pipe, stop, ended));
     Ok(child)
 }
@@ -94,14 +93,11 @@ fn resolve(own: &Uri, named: &str) -> Option<Uri> {
 }
 
 /// Posts what is to be said, in order.
-async fn write(
-    site: Arc<Site>,
-    http: Http,
-    mut out: mpsc::Receiver<Bytes>,
-    (pipe, stop): (Arc<Pipe>, CancellationToken),
-) {
+async fn write(site: Arc<Site>, http: Http, pipe: Arc<Pipe>, stop: CancellationToken) {
+    let closed = pipe.closed();
     let posting = async {
-        while let Some(message) = out.recv().await {
+        loop {
+            let message = pipe.next_message().await;
             if let Err(refusal) = settle::in_time(&site, tell(&site, &http, Vec::new(), message)).await {
                 return pipe.close(&refusal.failure.to_string());
             }
@@ -110,6 +106,7 @@ async fn write(
     tokio::select! {
         () = posting => {}
         () = stop.cancelled() => {}
+        () = closed.cancelled() => {}
     }
     stop.cancel();
 }

@@ -6,7 +6,6 @@ mod client;
 mod collector;
 mod exchange;
 mod modern;
-mod outbox;
 mod pool;
 mod reading;
 mod retry_after;
@@ -31,6 +30,7 @@ use weir_era::hop::{Discovered, Found, Proof, judge_probe};
 use weir_wire::method::Method;
 use weir_wire::{ErrorObject, Revision};
 
+pub(crate) use answer::limits;
 #[cfg(test)]
 pub(crate) use client::dial;
 pub(crate) use client::{ConnectTimeout, Deadlined, Http, Pooled, SendError, pooled, tcp};

@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 use weir_core::budget::Reservation;
 use weir_core::port::Fut;
 use weir_core::reply::Reply;
-use weir_core::telemetry::instruments;
 use weir_core::upstream::{About, Outbound};
 use weir_core::{CapabilityClass, FailureKind, SessionKey};
 use weir_era::hop::{self, Ear, Proof, Tongue};
@@ -25,11 +24,11 @@ use weir_wire::{LogLevel, Revision, scan};
 use super::answer::Answer;
 use super::client::Http;
 use super::exchange::{self, Headed, PROTOCOL_VERSION, Refused, SESSION_ID};
-use super::outbox::{Outbox, Pushed};
 use super::reading::{self, Reading, Teller};
 use super::standing::{self, Standing};
 use super::talk::{self, Pending, Side};
 use crate::judgment::Listener;
+use crate::outbox::{Outbox, Pushed};
 use crate::refusal::Refusal;
 use crate::settle;
 use crate::site::Site;
@@ -351,9 +350,7 @@ impl Session {
 
     /// The server does not take what it is sent: the session ends, and with it what waits.
     fn overflowed(&self) {
-        tracing::warn!(upstream = %self.site.id, "session ended: the upstream does not take the messages it is sent");
-        let labels = [self.site.label(), opentelemetry::KeyValue::new("reason", "posts_waiting")];
-        instruments().upstream_sessions_ended.add(1, &labels);
+        self.site.takes_no_messages();
         self.stop_reading();
         if self.id.is_some() {
             let (site, http, headers) = (self.site.clone(), self.http(), self.headers());

@@ -20,15 +20,18 @@ use weir_wire::method::Method;
 
 use crate::child::keeper_program;
 
-pub(crate) fn factory() -> Factory {
-    let ports = Ports {
+pub(crate) fn ports() -> Ports {
+    Ports {
         clock: Arc::new(TokioClock::new()),
         random: Arc::new(FakeRandom::new(7)),
         bells: Arc::default(),
         keeper: Keeper::new(keeper_program()),
         budgets: weir_core::Budgets::default(),
-    };
-    Factory::new(ports, Identity::new("weir", "0.1.0"))
+    }
+}
+
+pub(crate) fn factory() -> Factory {
+    Factory::new(ports(), Identity::new("weir", "0.1.0"))
 }
 
 pub(crate) fn id() -> UpstreamId {

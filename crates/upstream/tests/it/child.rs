@@ -160,6 +160,16 @@ impl Child {
                 sleeper.id().to_string()
             }
             "hang" => return,
+            "deaf" => {
+                for n in 0..5000 {
+                    send(json!({"jsonrpc": "2.0", "id": format!("own-{n}"), "method": params["arguments"]["asks"]}));
+                }
+                if params["arguments"]["for_ever"] == true {
+                    // What it is answered waits, and it reads no more.
+                    std::thread::sleep(std::time::Duration::from_secs(600));
+                }
+                "asked".to_owned()
+            }
             "crash" => {
                 eprintln!("fatal: out of cheese");
                 std::process::exit(3)

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::json;
 use weir_core::reply::NoteKind;
 use weir_core::upstream::{ListKind, Outbound, Upstream};
-use weir_core::{CapabilityClass, SessionKey};
-use weir_upstream::{Bounds, SecretText, Settings, Sharing};
+use weir_core::{Budgets, CapabilityClass, SessionKey};
+use weir_upstream::{Bounds, Factory, Identity, Ports, SecretText, Settings, Sharing};
 use weir_wire::LogLevel;
 
 use crate::bench::*;
@@ -104,6 +104,53 @@ async fn a_shared_child_serves_calls_side_by_side_and_cancels_only_the_dropped_o
         assert_ne!(cancelled, "[]", "{manner}");
         assert_eq!(pid(&upstream).await, first, "{manner}: the same process all along");
     }
+}
+
+#[tokio::test]
+async fn a_child_that_takes_no_answers_is_ended_and_none_is_left_out() {
+    let upstream = build(settings("legacy"));
+    let first = pid(&upstream).await;
+    let deaf = ask(&upstream, "deaf", json!({"asks": "no/such", "for_ever": true})).await;
+    assert_eq!(failure(deaf).await.reason(), "result_unknown");
+    until_gone(first).await;
+    // It is not started again in the same moment.
+    while outcome(ask(&upstream, "pid", json!({})).await).await.end.is_err() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_pings_is_answered_by_the_newest_answers_alone() {
+    let upstream = build(settings("legacy"));
+    let first = pid(&upstream).await;
+    assert_eq!(text(ask(&upstream, "deaf", json!({"asks": "ping"})).await).await, "asked");
+    // It answers the answers, with errors: those are answers to nothing.
+    assert_eq!(pid(&upstream).await, first);
+}
+
+#[tokio::test]
+async fn descriptors_of_children_are_counted_when_they_are_started() {
+    let budgets = Budgets::default();
+    // 64 are kept for others, and a fourth of the rest for clients: 30 are left for upstreams, five for each child.
+    budgets.descriptors.observe(64 + 40, 0);
+    let ports = Ports { budgets, ..ports() };
+    let factory = Factory::new(ports, Identity::new("weir", "0.1.0"));
+    let upstream = factory.build(Settings { session: Sharing::Principal, ..settings("legacy") }).unwrap();
+    let one = async |name: &str| {
+        let mut outbound = outbound("pid", call("pid", json!({}))).await;
+        outbound.principal = principal(Some(name)).await;
+        outcome(upstream.clone().call(outbound).await).await.end
+    };
+    for nth in 0..6 {
+        one(&format!("p{nth}")).await.unwrap();
+    }
+    let refused = one("one-more").await.unwrap_err();
+    assert_eq!(refused.reason(), "overloaded", "{refused:?}");
+    assert!(!upstream.health().down, "the upstream has no part in that");
+    one("p0").await.unwrap();
+    upstream.retire(Duration::from_secs(1)).await;
+    let upstream = factory.build(settings("legacy")).unwrap();
+    pid(&upstream).await;
 }
 
 #[tokio::test]

@@ -1,9 +1,10 @@
-//! The messages that a legacy server is sent in a session beside its requests: answers to what it asked, cancels and
-//! notifications. They are posted in order and one at a time, so that all of them together take one connection.
+//! The messages that a server is sent in a session, or over a line, beside its requests: answers to what it asked, cancels and
+//! notifications. They go out in order and one at a time; those of a session take one connection together. Over a line requests go
+//! the same way, so that each message keeps its place among them.
 //!
 //! A server that does not take them makes them wait, and what waits is bounded: of what a later message outdates only the newest
 //! are kept, a cancel is given up after a second or where there is no room, and beyond the bound the session is over. An answer is
-//! never left out while the session lasts.
+//! never left out while the session lasts. Requests are counted by whoever makes them.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -16,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use weir_wire::Message;
 use weir_wire::method::Method;
 
-use super::answer::limits;
+use crate::streamable::limits;
 
 /// Messages that may wait. One more ends the session.
 const MOST_WAITING: usize = 256;
@@ -29,7 +30,7 @@ const MOST_REPORTS: usize = 8;
 /// The longest wait of a cancel, and the time that its post may take: a call that runs on for a second is soon over anyway.
 const CANCEL_TIME: Duration = Duration::from_secs(1);
 
-/// The messages of one session. `T` is what a message is posted with.
+/// The messages of one session or line. `T` is what a message is sent with.
 #[derive(Debug)]
 pub(crate) struct Outbox<T> {
     state: Mutex<State<T>>,
@@ -39,8 +40,11 @@ pub(crate) struct Outbox<T> {
 #[derive(Debug)]
 struct State<T> {
     waiting: VecDeque<Waiting<T>>,
+    /// How many of those are requests.
+    requests: usize,
+    /// Bytes of the others.
     bytes: usize,
-    /// True while [`Outbox::run`] is at work.
+    /// True while [`Outbox::run`], or whoever calls [`Outbox::next`], is at work.
     is_posting: bool,
 }
 
@@ -55,8 +59,10 @@ struct Waiting<T> {
 /// What becomes of a message while others are before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// It is posted, whatever comes after it.
+    /// It is sent, whatever comes after it.
     Kept,
+    /// A request of this id, which may be taken back before it is sent.
+    Request(u64),
     /// The answer to a ping.
     Pong,
     /// Progress with an answer.
@@ -72,7 +78,7 @@ enum Kind {
 pub(crate) enum Pushed {
     /// The message waits for its turn, or another one says the same.
     Queued,
-    /// The same, and [`Outbox::run`] is to be started.
+    /// The same, and nothing was waiting: [`Outbox::run`] is to be started, or whoever calls [`Outbox::next`] to be woken.
     Idle,
     /// Too much waits already: with this message the session is over.
     Overflow,
@@ -82,7 +88,7 @@ pub(crate) enum Pushed {
 
 impl<T> Default for Outbox<T> {
     fn default() -> Self {
-        let state = State { waiting: VecDeque::new(), bytes: 0, is_posting: false };
+        let state = State { waiting: VecDeque::new(), requests: 0, bytes: 0, is_posting: false };
         Self { state: Mutex::new(state), over: CancellationToken::new() }
     }
 }
@@ -98,24 +104,35 @@ impl<T> Outbox<T> {
         if !state.make_room(kind) {
             return Pushed::Queued;
         }
-        if state.waiting.len() >= MOST_WAITING && !state.drop_cancel() && kind == Kind::Cancel {
+        if state.messages() >= MOST_WAITING && !state.drop_cancel() && kind == Kind::Cancel {
             return Pushed::Queued;
         }
-        let too_many = state.waiting.len() >= MOST_WAITING;
-        if too_many || (!state.waiting.is_empty() && state.bytes + message.len() > MOST_BYTES) {
-            state.waiting.clear();
-            state.bytes = 0;
+        let too_many = state.messages() >= MOST_WAITING;
+        if too_many || (state.messages() > 0 && state.bytes + message.len() > MOST_BYTES) {
+            state.clear();
             self.over.cancel();
             return Pushed::Overflow;
         }
-        state.bytes += message.len();
-        state.waiting.push_back(Waiting { kind, message, with, since: Instant::now() });
-        if std::mem::replace(&mut state.is_posting, true) { Pushed::Queued } else { Pushed::Idle }
+        state.put(kind, message, with)
+    }
+
+    /// Puts a request behind all that waits.
+    pub(crate) fn push_request(&self, id: u64, message: Bytes, with: T) -> Pushed {
+        let mut state = self.lock();
+        if self.over.is_cancelled() { Pushed::Over } else { state.put(Kind::Request(id), message, with) }
+    }
+
+    /// Takes a request back; false where it was sent already.
+    pub(crate) fn take_back(&self, id: u64) -> bool {
+        let mut state = self.lock();
+        let Some(at) = state.waiting.iter().position(|waiting| waiting.kind == Kind::Request(id)) else { return false };
+        state.remove(at);
+        true
     }
 
     /// Posts what waits, one after the other, until nothing does or the session is over.
     pub(crate) async fn run<F: Future<Output = ()>>(&self, mut post: impl FnMut(Bytes, T) -> F) {
-        while let Some(Waiting { kind, message, with, .. }) = self.next() {
+        while let Some((kind, message, with)) = self.pop() {
             let posting = self.over.run_until_cancelled(post(message, with));
             if kind == Kind::Cancel {
                 // A server that has not answered by then has it, or will never have it.
@@ -126,12 +143,14 @@ impl<T> Outbox<T> {
         }
     }
 
-    /// Ends the session.
-    pub(crate) fn end(&self) {
+    /// Ends the session; gives the ids of the requests that were not sent.
+    pub(crate) fn end(&self) -> Vec<u64> {
         let mut state = self.lock();
-        state.waiting.clear();
-        state.bytes = 0;
         self.over.cancel();
+        let id = |waiting: &Waiting<T>| if let Kind::Request(id) = waiting.kind { Some(id) } else { None };
+        let unsent = state.waiting.iter().filter_map(id).collect();
+        state.clear();
+        unsent
     }
 
     /// Cancelled once the session is over because it did not take what it was sent.
@@ -139,16 +158,17 @@ impl<T> Outbox<T> {
         &self.over
     }
 
-    /// The next message; `None` where there is none, and then [`Self::push`] says when to run again.
-    fn next(&self) -> Option<Waiting<T>> {
+    /// The next message; `None` where there is none, and then [`Self::push`] says when to ask again.
+    pub(crate) fn next(&self) -> Option<(Bytes, T)> {
+        self.pop().map(|(_, message, with)| (message, with))
+    }
+
+    fn pop(&self) -> Option<(Kind, Bytes, T)> {
         let mut state = self.lock();
         state.drop_late();
-        let next = state.waiting.pop_front();
-        match &next {
-            Some(next) => state.bytes -= next.message.len(),
-            None => state.is_posting = false,
-        }
-        next
+        let next = state.remove(0);
+        state.is_posting = next.is_some();
+        next.map(|Waiting { kind, message, with, .. }| (kind, message, with))
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -157,10 +177,38 @@ impl<T> Outbox<T> {
 }
 
 impl<T> State<T> {
+    /// How many wait that are no requests.
+    fn messages(&self) -> usize {
+        self.waiting.len() - self.requests
+    }
+
+    fn put(&mut self, kind: Kind, message: Bytes, with: T) -> Pushed {
+        match kind {
+            Kind::Request(_) => self.requests += 1,
+            _ => self.bytes += message.len(),
+        }
+        self.waiting.push_back(Waiting { kind, message, with, since: Instant::now() });
+        if std::mem::replace(&mut self.is_posting, true) { Pushed::Queued } else { Pushed::Idle }
+    }
+
+    fn remove(&mut self, at: usize) -> Option<Waiting<T>> {
+        let gone = self.waiting.remove(at)?;
+        match gone.kind {
+            Kind::Request(_) => self.requests -= 1,
+            _ => self.bytes -= gone.message.len(),
+        }
+        Some(gone)
+    }
+
+    fn clear(&mut self) {
+        self.waiting.clear();
+        (self.requests, self.bytes) = (0, 0);
+    }
+
     /// Takes out what a message of this kind outdates; false where the message itself says nothing new.
     fn make_room(&mut self, kind: Kind) -> bool {
         match kind {
-            Kind::Kept => {}
+            Kind::Kept | Kind::Request(_) => {}
             Kind::Pong => self.keep_newest(kind, MOST_PONGS - 1),
             Kind::Report => self.keep_newest(kind, MOST_REPORTS - 1),
             Kind::RootsChanged => return self.waiting.iter().all(|waiting| waiting.kind != kind),
@@ -172,18 +220,14 @@ impl<T> State<T> {
     fn keep_newest(&mut self, kind: Kind, most: usize) {
         while self.waiting.iter().filter(|waiting| waiting.kind == kind).count() > most {
             let Some(oldest) = self.waiting.iter().position(|waiting| waiting.kind == kind) else { return };
-            if let Some(gone) = self.waiting.remove(oldest) {
-                self.bytes -= gone.message.len();
-            }
+            self.remove(oldest);
         }
     }
 
     /// Gives up the oldest cancel; false where none waits.
     fn drop_cancel(&mut self) -> bool {
         let oldest = self.waiting.iter().position(|waiting| waiting.kind == Kind::Cancel);
-        let gone = oldest.and_then(|oldest| self.waiting.remove(oldest));
-        self.bytes -= gone.as_ref().map_or(0, |gone| gone.message.len());
-        gone.is_some()
+        oldest.and_then(|oldest| self.remove(oldest)).is_some()
     }
 
     /// Gives up the cancels that waited for too long.
@@ -308,6 +352,30 @@ mod tests {
         for id in 0..MOST_WAITING as u64 {
             assert_ne!(outbox.push(lower::cancelled(id), ()), Pushed::Overflow, "the late one made room");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_keep_their_places_and_are_not_counted_among_the_messages() {
+        let outbox = Outbox::default();
+        let request = |id: u64| Bytes::from(format!("request {id}"));
+        for id in 0..2 * MOST_WAITING as u64 {
+            assert_ne!(outbox.push_request(id, request(id), ()), Pushed::Over);
+            if id == 1 {
+                outbox.push(answer(1), ());
+                outbox.push(lower::cancelled(0), ());
+            }
+        }
+        assert!(outbox.take_back(2) && !outbox.take_back(2), "it was not sent");
+        let sent: Vec<_> = std::iter::from_fn(|| outbox.next()).map(|(message, ())| message).collect();
+        assert_eq!(sent[..5], [request(0), request(1), answer(1), lower::cancelled(0), request(3)]);
+        assert_eq!(sent.len(), 2 * MOST_WAITING + 1);
+        assert!(!outbox.take_back(0), "it was sent");
+        assert_eq!(outbox.push_request(1, request(1), ()), Pushed::Idle);
+        outbox.push(answer(1), ());
+        outbox.push_request(2, request(2), ());
+        assert_eq!(outbox.end(), [1, 2]);
+        assert_eq!(outbox.push_request(3, request(3), ()), Pushed::Over);
+        assert!(outbox.next().is_none());
     }
 
     #[tokio::test(start_paused = true)]
