@@ -4,6 +4,7 @@
 mod answer;
 mod client;
 mod collector;
+mod era_guess;
 mod exchange;
 mod modern;
 mod pool;
@@ -34,6 +35,7 @@ pub(crate) use answer::limits;
 #[cfg(test)]
 pub(crate) use client::dial;
 pub(crate) use client::{ConnectTimeout, Deadlined, Http, Pooled, SendError, pooled, tcp};
+use era_guess::EraGuess;
 pub(crate) use exchange::{EVENTS, media_type, tell, unsent};
 use modern::Modern;
 use pool::Pool;
@@ -59,13 +61,18 @@ pub(crate) struct HttpServer {
     sharing: Sharing,
     speaker: ArcSwapOption<Speaker>,
     /// Set when what the server is may have changed.
-    doubtful: AtomicBool,
+    doubtful: Arc<AtomicBool>,
+    /// Set while its era is only a guess.
+    guess: Arc<EraGuess>,
     probing: tokio::sync::Mutex<()>,
     pace: Mutex<Pace>,
 }
 
-/// How often the connection of a probe may be lost before the server counts as one that does not understand it.
+/// How often a probe is made whose connection is lost each time, before the server is spoken to without an answer.
 const PROBES: usize = 3;
+
+/// How often in a row a modern server may give no answer to the probe before it is tried as another one.
+const MOST_SILENCES: u32 = 3;
 
 /// How a server is spoken to.
 #[derive(Debug)]
@@ -80,6 +87,8 @@ enum Speaker {
 enum Probed {
     Era(Found),
     Line,
+    /// No answer: it may be a legacy server, which is tried.
+    Nothing,
 }
 
 impl HttpServer {
@@ -98,7 +107,8 @@ impl HttpServer {
             protocol,
             sharing,
             speaker: ArcSwapOption::empty(),
-            doubtful: AtomicBool::new(false),
+            doubtful: Arc::default(),
+            guess: Arc::default(),
             probing: tokio::sync::Mutex::default(),
             pace: Mutex::default(),
         }
@@ -265,13 +275,46 @@ impl HttpServer {
     }
 
     fn known(&self) -> Option<Arc<Speaker>> {
-        if self.doubtful.load(Ordering::Acquire) { None } else { self.speaker.load_full() }
+        if self.doubtful.load(Ordering::Acquire) {
+            return None;
+        }
+        if self.guess.is_due(|| self.site.millis()) {
+            self.check_guess();
+        }
+        self.speaker.load_full()
+    }
+
+    /// Asks a server for its era that gave no answer before, while calls go on. What it answers is asked for again and taken note of
+    /// by the next call.
+    fn check_guess(&self) {
+        let modern = Modern::new(self.site.clone(), self.http.anew(), Revision::MODERN);
+        let (site, guess, doubtful) = (self.site.clone(), self.guess.clone(), self.doubtful.clone());
+        self.site.background(async move {
+            let asked = modern.ask(CapabilityClass::BASE, Method::Discover, &[]).await;
+            if matches!(judged(asked), Ok(Some(_))) {
+                doubtful.store(true, Ordering::Release);
+            } else {
+                guess.unanswered(site.millis());
+            }
+        });
     }
 
     async fn settle(&self, probed: Probed) -> Result<Arc<Speaker>, Refusal> {
         let before = self.speaker.load_full();
+        match probed {
+            Probed::Nothing => self.guess.unanswered(self.site.millis()),
+            Probed::Era(_) | Probed::Line => self.guess.settled(),
+        }
         let found = match (probed, before.clone()) {
             (Probed::Era(found), _) => found,
+            // That it does not answer now does not make it another one, but it may be.
+            (Probed::Nothing, Some(modern))
+                if matches!(*modern, Speaker::Modern(..)) && self.guess.times() <= MOST_SILENCES =>
+            {
+                self.doubtful.store(false, Ordering::Release);
+                return Ok(modern);
+            }
+            (Probed::Nothing, _) => judge_probe(None),
             (Probed::Line, Some(line)) if matches!(*line, Speaker::Line(_)) => {
                 self.doubtful.store(false, Ordering::Release);
                 return Ok(line);
@@ -333,24 +376,14 @@ impl HttpServer {
         }
         let asked = self.discover().await;
         let no_endpoint = asked.as_ref().is_err_and(|refusal| refusal.answered);
-        let found = match asked {
-            Ok(result) => judge_probe(Some(&Ok(result))),
-            Err(refusal) => match refusal.failure.kind() {
-                FailureKind::Upstream(error) => {
-                    let error =
-                        ErrorObject { code: error.code, message: error.message.clone(), data: error.data.clone() };
-                    judge_probe(Some(&Err(error.to_json())))
-                }
-                FailureKind::TimedOut | FailureKind::BadAnswer => judge_probe(None),
-                FailureKind::ResultUnknown if !refusal.unreached => judge_probe(None),
-                FailureKind::Unavailable if refusal.answered => judge_probe(None),
-                _ => return Err(refusal),
-            },
+        let Some(found) = judged(asked)? else {
+            return Ok(match self.protocol {
+                Protocol::Modern => Probed::Era(modern_unasked()),
+                _ => Probed::Nothing,
+            });
         };
         Ok(match (self.protocol, found) {
-            (Protocol::Modern, Found::Legacy(_)) => {
-                Probed::Era(Found::Modern(Box::new(Discovered { revision: Revision::MODERN, about: None })))
-            }
+            (Protocol::Modern, Found::Legacy(_)) => Probed::Era(modern_unasked()),
             // Nothing takes messages by POST there (400, 404, 405): a server of 2024-11-05 alone answers so.
             (Protocol::Auto, Found::Legacy(_)) if no_endpoint && sse::is_there(&self.site, &self.http).await => {
                 Probed::Line
@@ -359,8 +392,7 @@ impl HttpServer {
         })
     }
 
-    /// Makes the probe. Where its connection is lost it is made again: that says nothing about the server, unless it happens each
-    /// time.
+    /// Makes the probe. Where its connection is lost it is made again: that says nothing about the server.
     async fn discover(&self) -> Result<bytes::Bytes, Refusal> {
         let modern = Modern::new(self.site.clone(), self.http.anew(), Revision::MODERN);
         let is_lost =
@@ -377,4 +409,31 @@ impl HttpServer {
     fn pace(&self) -> std::sync::MutexGuard<'_, Pace> {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What the answer to a probe says; `None` where there was none.
+///
+/// # Errors
+/// The request's own, where that says nothing about what the server speaks.
+fn judged(asked: Result<bytes::Bytes, Refusal>) -> Result<Option<Found>, Refusal> {
+    let refusal = match asked {
+        Ok(result) => return Ok(Some(judge_probe(Some(&Ok(result))))),
+        Err(refusal) => refusal,
+    };
+    match refusal.failure.kind() {
+        FailureKind::Upstream(error) => {
+            let error = ErrorObject { code: error.code, message: error.message.clone(), data: error.data.clone() };
+            Ok(Some(judge_probe(Some(&Err(error.to_json())))))
+        }
+        FailureKind::BadAnswer => Ok(Some(judge_probe(None))),
+        FailureKind::Unavailable if refusal.answered => Ok(Some(judge_probe(None))),
+        FailureKind::TimedOut => Ok(None),
+        FailureKind::ResultUnknown if !refusal.unreached => Ok(None),
+        _ => Err(refusal),
+    }
+}
+
+/// A modern server that does not say so.
+fn modern_unasked() -> Found {
+    Found::Modern(Box::new(Discovered { revision: Revision::MODERN, about: None }))
 }

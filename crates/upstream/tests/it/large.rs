@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use weir_core::reply::{End, Event, Payload, Reply};
 use weir_core::upstream::{Outbound, Upstream};
 use weir_core::{CapabilityClass, Failure};
-use weir_testkit::ScriptedServer;
+use weir_testkit::mockup::{Gate, Step};
 use weir_testkit::scripted::{Act, LargeAnswer as Large, modern_answer, text_answer};
-use weir_upstream::HoldLimits;
+use weir_testkit::{Behaviour, Mockup, ScriptedServer};
+use weir_upstream::{HoldLimits, HttpSettings, Settings, Transport};
 
 use crate::bench::*;
 
@@ -88,6 +89,14 @@ async fn results_of_50_mib_arrive_whatever_the_order_of_their_members() {
     for events in [false, true] {
         arrives(Large::new(events, MIB_50)).await;
         arrives(Large::new(events, MIB_50).last()).await;
+        let foreign = Large::new(events, MIB_50).of(json!(999_999));
+        for answer in [Large { id_first: false, ..foreign }, Large::new(events, MIB_50).last().members(&dangerous())] {
+            let case = format!("{events} {:?}", answer.id);
+            let (_server, upstream) = serving(answer).await;
+            let (given, end) = drained(ask(&upstream, "t", json!({})).await).await;
+            end.unwrap_err();
+            assert_harmless(&given, &case);
+        }
     }
 }
 
@@ -172,6 +181,48 @@ async fn another_requests_large_answer_reaches_no_caller_whole_and_within_the_ho
             assert_eq!(server.accepted(), before + 1, "{case}: its connection is not used again");
         }
     }
+}
+
+#[tokio::test]
+async fn over_http2_a_late_fault_takes_its_connection_out_of_use_and_no_other_stream_with_it() {
+    for (id, result_type) in [(json!(999_999), "complete"), (json!(null), "task")] {
+        let text = "x".repeat(MIB_5);
+        let late = format!(
+            r#"{{"result":{{"content":[{{"type":"text","text":"{text}"}}],"resultType":"{result_type}"}},"id":{id},"jsonrpc":"2.0"}}"#
+        );
+        let gate = Gate::new();
+        let mock = Mockup::modern()
+            .http2()
+            .tool("small", Behaviour::text("own"))
+            .tool("late", Behaviour::steps([Step::Raw(late)]).as_json())
+            .tool("gated", Behaviour::gated(&gate))
+            .start()
+            .await;
+        let url = mock.url();
+        let http =
+            HttpSettings { url: url.parse().unwrap(), headers: Vec::new(), auth: None, ca_file: None, h2c: true };
+        let upstream = build(Settings { transport: Transport::Http(http), ..settings(&url) });
+        let case = format!("{id} {result_type}");
+        assert_eq!(text_of(&upstream, "small").await, "own", "{case}");
+        assert_eq!(mock.connections(), 1, "{case}");
+        let gated = tokio::spawn({
+            let upstream = upstream.clone();
+            async move { outcome(ask(&upstream, "gated", json!({})).await).await.end.unwrap() }
+        });
+        mock.until("the other stream", |mock| mock.requests_of("tools/call").len() == 2).await;
+        let (given, end) = drained(ask(&upstream, "late", json!({})).await).await;
+        end.unwrap_err();
+        assert!(serde_json::from_slice::<Value>(&given).is_err(), "{case}: it ended well");
+        assert_eq!(text_of(&upstream, "small").await, "own", "{case}");
+        assert_eq!(mock.connections(), 2, "{case}: what such a server says next may be anybody's");
+        gate.open();
+        gated.await.unwrap();
+        mock.until("the end of the connection", |mock| mock.open_connections() == 1).await;
+    }
+}
+
+async fn text_of(upstream: &Arc<dyn Upstream>, tool: &str) -> String {
+    text(ask(upstream, tool, json!({})).await).await
 }
 
 #[tokio::test]

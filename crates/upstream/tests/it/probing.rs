@@ -37,6 +37,46 @@ async fn r068_e17_anything_but_a_modern_answer_to_the_probe_leads_to_initialize(
 }
 
 #[tokio::test]
+async fn e17_lost_probes_are_no_proof_of_a_legacy_server_which_is_asked_again_beside_its_calls() {
+    let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+    mock.on("server/discover", 3, Behaviour::reset_after(0));
+    let upstream = upstream(&mock.url());
+    // Every call is served meanwhile, as by a legacy server.
+    outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+    assert_eq!(upstream.health().revision, Some("2025-11-25"));
+    while upstream.health().revision != Some("2026-07-28") {
+        outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn e17_a_modern_server_stays_one_while_probes_of_it_are_lost() {
+    let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+    let upstream = upstream(&mock.url());
+    outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+    // An answer that a modern server has no reason for raises doubt.
+    mock.on("tools/call", 1, Behaviour::error(-32000, "restarting", json!({})).with_status(400));
+    mock.on("server/discover", 3, Behaviour::reset_after(0));
+    failure(ask(&upstream, "echo", json!({})).await).await;
+    outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+    assert_eq!(upstream.health().revision, Some("2026-07-28"));
+    assert_eq!(mock.requests_of("initialize").len(), 0);
+}
+
+#[tokio::test]
+async fn e17_a_legacy_server_that_never_answers_the_probe_is_served_and_seldom_asked() {
+    let mock = Mockup::legacy(Revision::V2025_11_25).tool("echo", Behaviour::echo()).start().await;
+    mock.on("server/discover", usize::MAX, Behaviour::reset_after(0));
+    let upstream = upstream(&mock.url());
+    for _ in 0..100 {
+        outcome(ask(&upstream, "echo", json!({})).await).await.end.unwrap();
+    }
+    assert_eq!(mock.requests_of("initialize").len(), 1);
+    assert!(mock.requests_of("server/discover").len() < 20, "{}", mock.requests_of("server/discover").len());
+}
+
+#[tokio::test]
 async fn r068_e17_the_modern_errors_are_proof_of_a_modern_server() {
     let supported = json!({"supported": ["2026-07-28"], "requested": "2026-07-28"});
     for (code, data) in [(-32020, json!({})), (-32021, json!({})), (-32022, supported)] {
