@@ -4,11 +4,14 @@ use std::io::Read as _;
 use std::net::TcpStream;
 
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::task::JoinSet;
 use weir_testkit::h2::{END_HEADERS, END_STREAM, HEADERS, INITIAL_WINDOW_SIZE, frame, literal};
-use weir_testkit::{H2Client, RawClient, RawSocket};
+use weir_testkit::{Behaviour, H2Client, MockStdio, Mockup, RawClient, RawSocket};
+use weir_wire::Revision;
 
 use crate::abuse::{Stage, in_time};
-use crate::harness::Bystander;
+use crate::harness::{Bystander, Weir};
 
 /// Requests of `connections` connections, 100 each, whose answers have no window to be sent in.
 async fn without_window(stage: &Stage, connections: usize, path: &str) -> Vec<H2Client> {
@@ -49,6 +52,29 @@ async fn a12_answers_without_window_hold_no_place_in_flight() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a12_a_client_that_reads_gets_eight_large_answers_at_once() {
+    let size = 3 << 20;
+    let (command, args) = MockStdio::legacy(Revision::NEWEST_LEGACY).command();
+    let far = Mockup::modern().tool("huge", Behaviour::huge(size)).start().await;
+    let config = json!({ "upstreams": { "near": { "command": command, "args": args }, "far": { "url": far.url() } } });
+    let weir = tokio::task::block_in_place(|| Weir::with(config));
+    let client = RawClient::new(&weir.url("/mcp")).modern().with_http2().keeping_connections();
+    // The one connection of all that follow.
+    assert_eq!(client.call("near__echo", json!({})).await.unwrap().text(), "{}");
+    for tool in ["near__huge", "far__huge"] {
+        let mut calls = JoinSet::new();
+        for _ in 0..8 {
+            let client = client.clone();
+            calls.spawn(async move { client.call(tool, json!({ "bytes": size })).await });
+        }
+        for answer in calls.join_all().await {
+            assert_eq!(answer.unwrap().text().len(), size, "{tool}");
+        }
+    }
+    assert!(weir.metric("weir_streams_reset_total", &[]) < 0.5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a13_silent_connections_to_the_operators_listener_keep_no_probe_out() {
     let stage = Stage::new().await;
     let address = stage.weir.admin_url().trim_start_matches("http://").to_owned();
@@ -84,5 +110,51 @@ async fn a17_a_port_in_a_host_is_digits_alone() {
         socket.write(head.as_bytes()).await.unwrap();
         let answer = in_time("an answer", socket.read_to_end()).await.unwrap();
         assert!(answer.starts_with(if good { "HTTP/1.1 405" } else { "HTTP/1.1 400" }), "{host}: {answer}");
+    }
+}
+
+/// The head of a request with a body of so many bytes.
+fn head(host: &str, body: usize) -> String {
+    format!(
+        "POST /good HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n\
+         accept: application/json, text/event-stream\r\ncontent-length: {body}\r\n\r\n"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a09_a_client_that_sends_a_large_body_gets_its_refusal_and_no_reset() {
+    const BODY: usize = 1_000_000;
+    let good = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let config = json!({
+        "upstreams": { "good": { "url": good.url() } },
+        "endpoints": { "/good": { "upstream": "good" } },
+        // A fourth of it is for bodies.
+        "limits": { "memory": "160MiB", "body_rate_grace": "60s", "body_time": "60s" },
+    });
+    let weir = tokio::task::block_in_place(|| Weir::with(config));
+    let address = weir.url("").trim_start_matches("http://").to_owned();
+    // Bodies that were announced, and do not come.
+    let mut held = Vec::new();
+    let refused = || weir.metric("weir_memory_refused_total", &["bodies"]);
+    while refused() < 0.5 {
+        let mut stream = tokio::net::TcpStream::connect(&address).await.unwrap();
+        stream.write_all(head(&address, BODY).as_bytes()).await.unwrap();
+        held.push(stream);
+        assert!(held.len() < 10_000, "the memory of bodies is bounded");
+    }
+    let mut senders = JoinSet::new();
+    for _ in 0..8 {
+        let address = address.clone();
+        senders.spawn(async move {
+            let mut stream = tokio::net::TcpStream::connect(&address).await.unwrap();
+            stream.write_all(head(&address, BODY).as_bytes()).await.unwrap();
+            stream.write_all(&vec![b' '; BODY]).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answer
+        });
+    }
+    for answer in senders.join_all().await {
+        assert!(answer.starts_with("HTTP/1.1 503") && answer.to_lowercase().contains("retry-after"), "{answer}");
     }
 }
