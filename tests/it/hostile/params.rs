@@ -420,7 +420,7 @@ async fn a_tool_that_is_nested_too_deeply_is_left_out_and_the_others_are_served(
         let deep = format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
         let much = "x".repeat(padding);
         let list = format!(
-            r#"{{"jsonrpc":"2.0","id":"$id","result":{{"resultType":"complete","ttlMs":0,"cacheScope":"private","tools":[{{"name":"deep","inputSchema":{{"type":"object","x":{deep}}}}},{{"name":"echo","description":"{much}","inputSchema":{{"type":"object"}}}}]}}}}"#
+            r#"{{"jsonrpc":"2.0","id":"$id","result":{{"resultType":"complete","ttlMs":0,"cacheScope":"private","much":"{much}","tools":[{{"name":"deep","inputSchema":{{"type":"object","x":{deep}}}}},{{"name":"echo","inputSchema":{{"type":"object"}}}}]}}}}"#
         );
         let upstream = usual_tools(Mockup::modern()).on("tools/list", Behaviour::steps([Step::Send(list)]));
         let mut stage = Stage::over(upstream, json!({})).await;
