@@ -3,8 +3,10 @@
 //! Bounds of single parts do not add up to a bound of the process. What can be held many times over is taken from a budget here,
 //! before it is held, and given back when it is dropped.
 
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +14,9 @@ use opentelemetry::KeyValue;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use crate::fast::FastMap;
+use crate::network::SenderNetwork;
+use crate::principal::Principal;
 use crate::telemetry::instruments;
 
 /// The budgets of one process. Clones are the same budgets.
@@ -19,26 +24,45 @@ use crate::telemetry::instruments;
 pub struct Budgets {
     /// Bodies of requests, from their first byte until nothing refers to them any more.
     pub bodies: ByteBudget,
+    /// Results that upstreams send as one message, and whole answers, until clients have taken them.
+    pub results: ByteBudget,
     /// What upstreams and clients say that waits to be taken.
     pub messages: ByteBudget,
     /// The names of what clients subscribe to.
     pub subscriptions: ByteBudget,
+    /// Connections of clients, with the heads of requests that are read on them.
+    pub connections: ByteBudget,
+    /// Receive windows of HTTP/2 connections beyond the first 64 KiB of each.
+    pub windows: ByteBudget,
     /// File descriptors.
     pub descriptors: Descriptors,
 }
 
 impl Budgets {
-    /// Divides so much memory of the process: what is held for a moment may be held twice while it goes on, and the rest is for
-    /// connections, catalogs and whatever is bounded by itself.
+    /// Divides so much memory of the process. A body is held twice while its call runs, as it came and as it goes on. The rest is
+    /// for results and events that other parts hold, each within its own bound, and for the program with its catalogs.
     pub fn divide(&self, memory: usize) {
-        self.bodies.set_limit(memory / 4);
+        self.connections.set_limit(memory / 4);
+        self.bodies.set_limit(memory / 8);
+        self.results.set_limit(memory / 8);
         self.messages.set_limit(memory / 16);
-        self.subscriptions.set_limit(memory / 16);
+        self.subscriptions.set_limit(memory / 32);
+        self.windows.set_limit(memory / 32);
     }
 
     /// Records what is taken of each.
     pub fn measure(&self) {
-        [&self.bodies, &self.messages, &self.subscriptions].into_iter().for_each(ByteBudget::measure);
+        self.bytes().into_iter().for_each(ByteBudget::measure);
+    }
+
+    /// The bytes that are taken of all.
+    #[must_use]
+    pub fn reserved(&self) -> usize {
+        self.bytes().into_iter().map(ByteBudget::used).sum()
+    }
+
+    fn bytes(&self) -> [&ByteBudget; 6] {
+        [&self.bodies, &self.results, &self.messages, &self.subscriptions, &self.connections, &self.windows]
     }
 }
 
@@ -47,9 +71,33 @@ impl Default for Budgets {
     fn default() -> Self {
         Self {
             bodies: ByteBudget::new("bodies"),
+            results: ByteBudget::new("results"),
             messages: ByteBudget::new("messages"),
             subscriptions: ByteBudget::new("subscriptions"),
+            connections: ByteBudget::new("connections"),
+            windows: ByteBudget::new("windows"),
             descriptors: Descriptors::default(),
+        }
+    }
+}
+
+/// The owner of bytes: one principal, or the network of a client without credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BudgetOwner {
+    /// The digest of a principal.
+    Principal([u8; 16]),
+    /// A network of anonymous clients.
+    Network(SenderNetwork),
+}
+
+impl BudgetOwner {
+    /// The owner of what a client at this address sends or is sent.
+    #[must_use]
+    pub fn of(principal: &Principal, address: IpAddr) -> Self {
+        if principal.is_anonymous() {
+            Self::Network(SenderNetwork::of(address))
+        } else {
+            Self::Principal(*principal.digest())
         }
     }
 }
@@ -65,15 +113,23 @@ struct Bytewise {
     used: AtomicUsize,
     waiting: AtomicUsize,
     freed: Notify,
+    /// What each owner has taken. Only those that have something are in it, so the budget bounds it.
+    owners: Mutex<FastMap<BudgetOwner, usize>>,
 }
 
 /// Who may wait for one budget at the same time: each holds what it has of a message already.
 const MOST_WAITING: usize = 256;
+/// An owner may have this many times what is left for others once it has it: alone three quarters of a budget, beside others
+/// less, and whoever comes new finds some.
+const OWN_TO_FREE: usize = 3;
+/// The part of what is free that one connection's window gets.
+const PART_OF_FREE: usize = 8;
 
 /// Bytes taken from a budget. Dropping it gives them back.
 #[derive(Debug)]
 pub struct Reservation {
     budget: ByteBudget,
+    owner: Option<BudgetOwner>,
     bytes: usize,
 }
 
@@ -82,13 +138,14 @@ impl ByteBudget {
     #[must_use]
     pub fn new(name: &'static str) -> Self {
         let (limit, used, waiting) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(0), AtomicUsize::new(0));
-        Self(Arc::new(Bytewise { name, limit, used, waiting, freed: Notify::new() }))
+        let (freed, owners) = (Notify::new(), Mutex::default());
+        Self(Arc::new(Bytewise { name, limit, used, waiting, freed, owners }))
     }
 
     /// Holds from now on. What is taken already stays taken.
     pub fn set_limit(&self, bytes: usize) {
-        self.0.limit.store(bytes, Ordering::Relaxed);
-        self.0.freed.notify_one();
+        self.0.limit.store(bytes, Ordering::SeqCst);
+        self.wake();
     }
 
     /// What may be taken altogether.
@@ -106,17 +163,30 @@ impl ByteBudget {
     /// Takes so many bytes; `None` where there are not so many left.
     #[must_use]
     pub fn try_reserve(&self, bytes: usize) -> Option<Reservation> {
-        if self.take(bytes) {
-            return Some(Reservation { budget: self.clone(), bytes });
-        }
-        self.refused();
-        None
+        let mut none = self.nothing();
+        none.try_grow(bytes).then_some(none)
     }
 
     /// A reservation of nothing, which can grow.
     #[must_use]
     pub fn nothing(&self) -> Reservation {
-        Reservation { budget: self.clone(), bytes: 0 }
+        Reservation { budget: self.clone(), owner: None, bytes: 0 }
+    }
+
+    /// The same for an owner, who leaves some to others.
+    #[must_use]
+    pub fn nothing_of(&self, owner: BudgetOwner) -> Reservation {
+        Reservation { budget: self.clone(), owner: Some(owner), bytes: 0 }
+    }
+
+    /// Takes at most so many bytes, and no more than a part of what is free: the first get all, and the last still some.
+    #[must_use]
+    pub fn reserve_part(&self, most: usize) -> Reservation {
+        let mut part = self.nothing();
+        let bytes = most.min(self.limit().saturating_sub(self.used()) / PART_OF_FREE);
+        // Somebody else may have been faster: then it is nothing.
+        let _taken = bytes > 0 && part.try_grow(bytes);
+        part
     }
 
     /// The same as [`Self::try_reserve`], but waits so long for others to give some back.
@@ -129,25 +199,48 @@ impl ByteBudget {
         instruments().memory_reserved.record(self.used() as u64, &self.label());
     }
 
-    fn take(&self, bytes: usize) -> bool {
+    fn take(&self, bytes: usize, owner: Option<BudgetOwner>) -> bool {
         let limit = self.limit();
         let more = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= limit);
-        self.0.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+        let take = || self.0.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok();
+        let Some(owner) = owner else { return take() };
+        let mut owners = self.owners();
+        let own = owners.get(&owner).copied().unwrap_or(0) + bytes;
+        let left = more(self.used()).map(|sum| limit - sum);
+        let is_fair = left.is_some_and(|left| own <= left.saturating_mul(OWN_TO_FREE));
+        if !is_fair || !take() {
+            return false;
+        }
+        owners.insert(owner, own);
+        true
     }
 
     /// Takes so many bytes as soon as there are so many; false where there are not in time, or too many wait already.
-    async fn wait(&self, bytes: usize, patience: Duration) -> bool {
+    async fn wait(&self, bytes: usize, owner: Option<BudgetOwner>, patience: Duration) -> bool {
         let Some(_waiting) = Waiting::begin(&self.0.waiting) else { return false };
         let taking = async {
             loop {
-                let freed = self.0.freed.notified();
-                if self.take(bytes) {
+                let mut freed = pin!(self.0.freed.notified());
+                // Registered before the look, so that nothing that is freed between the two is missed.
+                freed.as_mut().enable();
+                if self.take(bytes, owner) {
                     break;
                 }
                 freed.await;
             }
         };
         timeout(patience, taking).await.is_ok()
+    }
+
+    /// Wakes all who wait: which of them may have what was freed depends on what each has.
+    fn wake(&self) {
+        if self.0.waiting.load(Ordering::SeqCst) > 0 {
+            self.0.freed.notify_waiters();
+        }
+    }
+
+    fn owners(&self) -> MutexGuard<'_, FastMap<BudgetOwner, usize>> {
+        self.0.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn refused(&self) {
@@ -165,36 +258,47 @@ struct Waiting<'a>(&'a AtomicUsize);
 impl<'a> Waiting<'a> {
     fn begin(count: &'a AtomicUsize) -> Option<Self> {
         let waiting = Self(count);
-        (count.fetch_add(1, Ordering::Relaxed) < MOST_WAITING).then_some(waiting)
+        (count.fetch_add(1, Ordering::SeqCst) < MOST_WAITING).then_some(waiting)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Reservation {
+    /// What is taken.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// What could be taken if nobody else had anything.
+    #[must_use]
+    pub fn most(&self) -> usize {
+        let limit = self.budget.limit();
+        if self.owner.is_some() { limit - limit / (OWN_TO_FREE + 1) } else { limit }
+    }
+
     /// Takes more, waiting so long for others to give some back; false where they do not, and then nothing has changed.
     pub async fn grow(&mut self, bytes: usize, patience: Duration) -> bool {
         let budget = self.budget.clone();
         // The usual case needs no timer.
-        let taken = budget.take(bytes) || (bytes <= budget.limit() && budget.wait(bytes, patience).await);
-        if taken {
-            self.bytes += bytes;
-            // There may be enough left for the next who waits.
-            budget.0.freed.notify_one();
-        } else {
-            budget.refused();
-        }
-        taken
+        let taken =
+            budget.take(bytes, self.owner) || (bytes <= self.most() && budget.wait(bytes, self.owner, patience).await);
+        self.grown(bytes, taken)
     }
 
     /// The same without waiting.
     #[must_use]
     pub fn try_grow(&mut self, bytes: usize) -> bool {
-        let taken = self.budget.take(bytes);
+        let taken = self.budget.take(bytes, self.owner);
+        self.grown(bytes, taken)
+    }
+
+    fn grown(&mut self, bytes: usize, taken: bool) -> bool {
         if taken {
             self.bytes += bytes;
         } else {
@@ -220,8 +324,21 @@ impl Reservation {
         if bytes == 0 {
             return;
         }
-        self.budget.0.used.fetch_sub(bytes, Ordering::Relaxed);
-        self.budget.0.freed.notify_one();
+        if let Some(owner) = self.owner {
+            let mut owners = self.budget.owners();
+            if let Some(own) = owners.get_mut(&owner) {
+                *own = own.saturating_sub(bytes);
+                if *own == 0 {
+                    owners.remove(&owner);
+                    // A crowd of owners must not be remembered in the map's size.
+                    if owners.capacity() > 64 && owners.len() * 4 < owners.capacity() {
+                        owners.shrink_to_fit();
+                    }
+                }
+            }
+        }
+        self.budget.0.used.fetch_sub(bytes, Ordering::SeqCst);
+        self.budget.wake();
     }
 }
 
@@ -396,6 +513,57 @@ mod tests {
         let (crowd, late) = tokio::join!(crowd, late);
         assert_eq!(late, (true, Duration::ZERO));
         assert!(crowd.iter().all(Option::is_none));
+    }
+
+    fn network(last: u8) -> BudgetOwner {
+        BudgetOwner::Network(SenderNetwork::V4([192, 0, last]))
+    }
+
+    #[test]
+    fn an_owner_leaves_some_to_others_and_they_leave_some_to_the_next() {
+        let budget = ByteBudget::new("bodies");
+        budget.set_limit(1000);
+        let all_of = |owner| {
+            let mut taken = budget.nothing_of(owner);
+            while taken.try_grow(1) {}
+            taken
+        };
+        let first = all_of(network(1));
+        assert_eq!((first.bytes(), first.most()), (750, 750));
+        let second = all_of(network(2));
+        assert!((180..190).contains(&second.bytes()), "{}", second.bytes());
+        let third = all_of(network(3));
+        assert!((40..50).contains(&third.bytes()), "{}", third.bytes());
+        assert!(budget.try_reserve(10).is_some(), "what is nobody's takes what is left");
+        drop(first);
+        assert!(all_of(network(2)).bytes() > 300, "less than another had, since it has some already");
+        drop((second, third));
+        assert_eq!(budget.used(), 0);
+        assert!(budget.owners().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_enough_does_not_keep_others_from_what_is_freed() {
+        let budget = ByteBudget::new("bodies");
+        budget.set_limit(100);
+        let some = budget.try_reserve(60);
+        let mut greedy = budget.nothing_of(network(1));
+        assert!(greedy.try_grow(30));
+        let (mut more, mut modest) = (budget.nothing_of(network(1)), budget.nothing_of(network(2)));
+        let (more, modest, ()) = tokio::join!(more.grow(60, PATIENCE), modest.grow(20, PATIENCE), async {
+            tokio::task::yield_now().await;
+            drop(some);
+        });
+        assert_eq!((more, modest), (false, true));
+    }
+
+    #[test]
+    fn parts_of_what_is_free_get_smaller_and_never_use_it_up() {
+        let budget = ByteBudget::new("windows");
+        budget.set_limit(8000);
+        let parts: Vec<_> = (0..20).map(|_| budget.reserve_part(1000)).collect();
+        assert_eq!((parts[0].bytes(), parts[1].bytes()), (1000, 875));
+        assert!(parts[19].bytes() > 0 && budget.used() < 8000);
     }
 
     #[test]

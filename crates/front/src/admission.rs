@@ -18,14 +18,13 @@ use weir_core::{Authenticated, Failure, FailureKind, Principal, authenticate};
 use crate::answer::{self, Refusal};
 use crate::challenge;
 use crate::limit::LimitLayer;
-use crate::sender::sender;
 use crate::stack::Context;
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// Lets a request in, or says why not.
 pub(crate) async fn enter(context: &Context, head: &Parts) -> Result<Authenticated<()>, Refusal> {
-    let peer = sender(context.peer.address, &head.headers, &context.settings.trusted_proxies);
+    let peer = context.client_address;
     // The column of this step, innermost first: the principal's rate stands below the credentials, the address's above them.
     let column = LimitLayer::new(principal_rate).layer(Welcome);
     let column = layer_fn(Identify).layer(column);

@@ -3,6 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use opentelemetry::KeyValue;
+use weir_core::budget::Reservation;
 use weir_core::telemetry::instruments;
 use weir_wire::write::ObjectWriter;
 
@@ -126,17 +127,28 @@ pub(crate) struct Said {
     pub(crate) status: StatusCode,
     pub(crate) message: Bytes,
     pub(crate) tally: Tally,
+    /// The memory of a large message.
+    pub(crate) memory: Option<Reservation>,
 }
 
 impl Said {
     /// A good one.
     pub(crate) fn ok(message: Bytes) -> Self {
-        Self { status: StatusCode::OK, message, tally: Tally::Ok }
+        Self::new(StatusCode::OK, message, Tally::Ok)
+    }
+
+    /// A message that takes no memory from others.
+    pub(crate) fn new(status: StatusCode, message: Bytes, tally: Tally) -> Self {
+        Self { status, message, tally, memory: None }
     }
 
     /// As an answer of its own.
     pub(crate) fn answer(self) -> Answer {
-        counted(json(self.status, self.message), self.tally)
+        let message = match self.memory {
+            Some(memory) => memory.hold(self.message),
+            None => self.message,
+        };
+        counted(json(self.status, message), self.tally)
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) async fn enter(context: Context, keeper: &Gatekeeper, Arrival { head,
         // Boxed here and below: what calls do not need must not make room in their future.
         Method::GET => Box::pin(streams::open_get(&context, &known, &head.headers)).await,
         Method::DELETE => Box::pin(legacy::delete(&context, &known, &head.headers)).await,
-        _ => match intake::read(&head.headers, body, context.limits(), context.bodies()).await {
+        _ => match intake::read(&head.headers, body, context.limits(), context.bodies(&known)).await {
             Ok(body) => {
                 context.meters.received(body.len());
                 let incoming = decode(&context, body);

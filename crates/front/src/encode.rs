@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, StatusCode, header};
 use tokio::time::{Duration, timeout};
+use weir_core::budget::BudgetOwner;
 use weir_core::call::{AsTask, RequestName};
 use weir_core::{
     Authenticated, CapabilityClass, End, EndpointId, Event, Failure, FailureKind, Payload, Principal, Resume,
@@ -41,6 +42,9 @@ use events::First;
 /// Longer than most calls take, and not longer than a client may be without an id.
 const PRIMED_AFTER: Duration = Duration::from_millis(50);
 
+/// A whole answer up to this size takes no memory from others: its connection has that much.
+const SMALL: usize = 8 << 10;
+
 /// The largest `input_required` result: it is read whole, to seal its state.
 const LARGEST_INPUT_REQUIRED: usize = 1 << 20;
 
@@ -69,6 +73,8 @@ pub(crate) struct Asked {
     as_task: bool,
     /// What waits for the client, where its connection has other requests.
     flow: Option<Arc<Flow>>,
+    /// The owner of the answer's memory.
+    owner: BudgetOwner,
 }
 
 /// What a state handed out with this answer is bound to.
@@ -124,12 +130,13 @@ pub(crate) enum Ready {
 
 impl Asked {
     pub(crate) fn new(
-        context: &Context,
+        (context, known): (&Context, &Authenticated<()>),
         id: RequestId,
         (revision, method): (Revision, Method),
         token: Option<Bytes>,
     ) -> Self {
         Self {
+            owner: context.owner(known),
             id,
             revision,
             method,
@@ -195,10 +202,14 @@ impl Asked {
             None => edits,
         };
         match payload {
-            Payload::Whole(result) => match self.edited(&self.in_words(result), edits) {
-                Ok(said) => Ready::Message(said),
-                Err(failure) => self.failed(&failure),
-            },
+            Payload::Whole(result) => {
+                // The result itself is gone before its message takes memory.
+                let said = self.edited(&self.in_words(result), edits);
+                match said.and_then(|said| self.held(said)) {
+                    Ok(said) => Ready::Message(said),
+                    Err(failure) => self.failed(&failure),
+                }
+            }
             Payload::Stream(source) => {
                 Ready::Stream(Box::new(stream::Results::new(&self.id, (render::blocks(self.revision), edits), source)))
             }
@@ -268,7 +279,26 @@ impl Asked {
         let (result, seen) = edited
             .map_err(|error| Failure::new(FailureKind::BadAnswer, "The server's result is malformed").because(error))?;
         let message = weir_wire::write::response(&self.id, &result);
-        Ok(Said { status: StatusCode::OK, message, tally: Tally::of_result(seen.value(render::IS_ERROR)) })
+        Ok(Said::new(StatusCode::OK, message, Tally::of_result(seen.value(render::IS_ERROR))))
+    }
+
+    /// Takes memory for a large message, which it has until the client has taken the last of it.
+    fn held(&self, said: Said) -> Result<Said, Failure> {
+        if said.message.len() <= SMALL {
+            return Ok(said);
+        }
+        let mut memory = self.shared.ports.budgets.results.nothing_of(self.owner);
+        if memory.try_grow(said.message.len()) {
+            return Ok(Said { memory: Some(memory), ..said });
+        }
+        let (kind, text) = if self.method == Method::ToolsCall {
+            let text = "There is no memory for the result: other answers wait for clients that read slowly. The tool ran: check \
+                        before calling again";
+            (FailureKind::ResultUnknown, text)
+        } else {
+            (FailureKind::Busy, "There is no memory for the result: other answers wait for clients that read slowly")
+        };
+        Err(Failure::new(kind, text).retry_after(Duration::from_secs(1)))
     }
 
     /// Only modern clients are offered a further round; their state is sealed. `resume` says where the call goes on; without

@@ -38,6 +38,6 @@ pub(crate) async fn serve(context: &Context, known: &Authenticated<()>, request:
     let call = Call { asked: AskedBy::Rounds, extension, ..canonical(context, OF_EXTENSION, lifted) };
     let (router, call) = (context.shared.router.clone(), known.with(call));
     let running = Running::new(Box::pin(async move { router.call(call).await }));
-    let asked = Asked::new(context, request.id.clone(), (Revision::MODERN, OF_EXTENSION), token);
+    let asked = Asked::new((context, known), request.id.clone(), (Revision::MODERN, OF_EXTENSION), token);
     encode::answer(asked, Owned::by_connection(running)).await
 }

@@ -11,7 +11,7 @@ use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt as _, Limited};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
-use weir_core::budget::{ByteBudget, Reservation};
+use weir_core::budget::Reservation;
 
 use crate::answer::Refusal;
 use crate::body::{Broken, RequestBody};
@@ -27,7 +27,8 @@ const FREE: usize = 8 << 10;
 /// How long a body waits for memory that others have.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The whole body, which nobody took before. What is large of it is taken from `budget` until its last part is dropped.
+/// The whole body, which nobody took before. What is large of it is taken from the
+/// budget of `memory` until its last part is dropped.
 ///
 /// # Errors
 /// 413 beyond the size, 408 beyond the time or below the pace, 400 where the client broke off, 503 where other bodies have all
@@ -36,11 +37,11 @@ pub(crate) async fn read(
     headers: &HeaderMap,
     body: &mut Option<RequestBody>,
     limits: &Limits,
-    budget: &ByteBudget,
+    memory: Reservation,
 ) -> Result<Bytes, Refusal> {
     let length = declared(headers, limits.body_bytes)?;
     let Some(mut body) = body.take() else { return Ok(Bytes::new()) };
-    let mut share = Share::new(budget, length).await?;
+    let mut share = Share::new(memory, length).await?;
     let began = Instant::now();
     let end = began + limits.body_time;
     let mut whole: Option<Bytes> = None;
@@ -78,16 +79,15 @@ pub(crate) async fn read(
 }
 
 /// What a body has of the memory of all bodies.
-struct Share<'a> {
-    budget: &'a ByteBudget,
-    taken: Option<Reservation>,
+struct Share {
+    taken: Reservation,
     bytes: usize,
 }
 
-impl<'a> Share<'a> {
+impl Share {
     /// For a body of this length, where it is known.
-    async fn new(budget: &'a ByteBudget, length: Option<usize>) -> Result<Self, Refusal> {
-        let mut share = Self { budget, taken: None, bytes: FREE };
+    async fn new(taken: Reservation, length: Option<usize>) -> Result<Self, Refusal> {
+        let mut share = Self { taken, bytes: FREE };
         if let Some(length) = length {
             share.take(length).await?;
         }
@@ -103,17 +103,10 @@ impl<'a> Share<'a> {
         if bytes <= self.bytes {
             return Ok(());
         }
-        if bytes > self.budget.limit() {
+        if bytes > self.taken.most() {
             return Err(too_large());
         }
-        let taken = match &mut self.taken {
-            None => {
-                self.taken = self.budget.reserve(bytes, PATIENCE).await;
-                self.taken.is_some()
-            }
-            Some(taken) => taken.grow(bytes - self.bytes, PATIENCE).await,
-        };
-        if !taken {
+        if !self.taken.grow(bytes - self.taken.bytes(), PATIENCE).await {
             let text = "other requests have all the memory for bodies: try again in a second";
             return Err(closing(StatusCode::SERVICE_UNAVAILABLE, "memory", text).with(header::RETRY_AFTER, "1"));
         }
@@ -121,14 +114,9 @@ impl<'a> Share<'a> {
         Ok(())
     }
 
-    fn hold(self, body: Bytes) -> Bytes {
-        match self.taken {
-            Some(mut taken) => {
-                taken.shrink(self.bytes.saturating_sub(body.len()));
-                taken.hold(body)
-            }
-            None => body,
-        }
+    fn hold(mut self, body: Bytes) -> Bytes {
+        self.taken.shrink(self.bytes.saturating_sub(body.len()));
+        if self.taken.bytes() == 0 { body } else { self.taken.hold(body) }
     }
 }
 

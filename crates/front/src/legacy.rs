@@ -27,7 +27,6 @@ use crate::modern::{canonical, is_call, listed, offered};
 use crate::observe::Answer;
 use crate::rescue::{Told, rescue};
 use crate::running::{Owned, Running, SessionOwner};
-use crate::sender::sender;
 use crate::sessions::{Opened, Sessions};
 use crate::stack::Context;
 use crate::subscriptions;
@@ -46,7 +45,7 @@ pub(crate) async fn serve(
     let method = request.method.known();
     let label = method.map_or("other", Method::as_str);
     let answer = match method {
-        Some(Method::Initialize) => Box::pin(initialize(context, known, headers, &request.id, &params)).await,
+        Some(Method::Initialize) => Box::pin(initialize(context, known, &request.id, &params)).await,
         _ => match session(context, known, headers).await.or_else(|none| match none {
             NoSession::Missing if method != Some(Method::Ping) => alone(context, known, headers),
             none => Err(none),
@@ -125,13 +124,7 @@ fn alone(context: &Context, known: &Authenticated<()>, headers: &HeaderMap) -> R
     Ok(context.shared.sessions.alone(known.principal(), session))
 }
 
-async fn initialize(
-    context: &Context,
-    known: &Authenticated<()>,
-    headers: &HeaderMap,
-    id: &RequestId,
-    params: &Params,
-) -> Answer {
+async fn initialize(context: &Context, known: &Authenticated<()>, id: &RequestId, params: &Params) -> Answer {
     let bad = |text: &str| refuse(context, StatusCode::OK, Some(id), (code::INVALID_PARAMS, text));
     let proposed = match params.protocol_version() {
         Ok(Some(version)) => version,
@@ -145,7 +138,7 @@ async fn initialize(
     let revision = negotiate(Some(&proposed));
     let session =
         Session { revision, class, level: None, initialized: false, began: context.shared.ports.clock.wall() };
-    let peer = sender(context.peer.address, headers, &context.settings.trusted_proxies);
+    let peer = context.client_address;
     let opened = context.shared.sessions.open(known.principal(), peer, &session, context.limits()).await;
     match opened {
         // By status alone: a body could make a probing client take weir for something else.
@@ -287,7 +280,7 @@ fn call(
     let request = Bytes::copy_from_slice(id.as_json());
     let (cancelled, in_flight) = Sessions::begin(&context.shared, opened.key, request, context.limits());
     let owner = SessionOwner::new(context.shared.clone(), cancelled, in_flight);
-    let asked = Asked::new(context, id.clone(), (revision, method), token).about_task(task, as_task);
+    let asked = Asked::new((context, known), id.clone(), (revision, method), token).about_task(task, as_task);
     let asked = if opened.lasts && !context.on_line { asked.resumable(opened.key) } else { asked };
     let asked = if visits { asked.visiting(opened.key) } else { asked };
     Turn::Call(Box::new(asked), Owned::by_session(running, owner))
@@ -360,7 +353,7 @@ async fn item_of_batch(
 ) -> Option<Said> {
     let error = |id: Option<&RequestId>, number, text: String| {
         let message = weir_wire::write::error_response(id, true, &envelope_error(context, number, text));
-        Some(Said { status: StatusCode::OK, message, tally: Tally::ProtocolError })
+        Some(Said::new(StatusCode::OK, message, Tally::ProtocolError))
     };
     match item {
         Err(bad) => error(bad.id.as_ref(), bad.code, bad.text),
@@ -407,7 +400,7 @@ async fn whole(
     Some(room.hold(said).unwrap_or_else(|failure| {
         let error = envelope_error(context, code::INTERNAL_ERROR, failure.message().to_owned());
         let message = weir_wire::write::error_response(Some(&id), true, &error);
-        Said { status: StatusCode::OK, message, tally: Tally::Failed }
+        Said::new(StatusCode::OK, message, Tally::Failed)
     }))
 }
 

@@ -100,7 +100,7 @@ pub(crate) async fn enter(
             let Some(line) = line.filter(own) else {
                 return Refusal::new(StatusCode::NOT_FOUND, "session", "no such stream: get one first").answer();
             };
-            match intake::read(&head.headers, body, context.limits(), context.bodies()).await {
+            match intake::read(&head.headers, body, context.limits(), context.bodies(&known)).await {
                 Ok(body) => {
                     context.meters.received(body.len());
                     line.post(context, &known, body, permit.take()).await

@@ -25,7 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use weir_core::budget::Descriptor;
+use weir_core::budget::{Descriptor, Reservation};
 use weir_core::telemetry::instruments;
 
 pub(crate) use connection::Peer;
@@ -41,6 +41,8 @@ use crate::stack::Stack;
 
 /// How long the accept loop waits when the process has no file left (fault A14).
 const BACKOFF: Duration = Duration::from_millis(100);
+/// The memory that a connection takes with a request of usual size on it.
+const CONNECTION: usize = 20 << 10;
 /// How often the certificate's files are looked at.
 const CERTIFICATE_POLL: Duration = Duration::from_secs(5);
 
@@ -104,11 +106,12 @@ impl Listening {
             Err(none) => return closed(none.as_str()),
         };
         let Some(descriptor) = stack.descriptor() else { return closed("no_files") };
+        let Some(memory) = stack.budgets().connections.try_reserve(CONNECTION) else { return closed("memory") };
         socket::tune(&stream, limits);
         let listening = self.clone();
         let force = self.force.clone();
         self.tasks.spawn(async move {
-            let _open = Open::begin(slot, descriptor);
+            let _open = Open::begin(slot, (descriptor, memory));
             force.run_until_cancelled(connection::serve(stream, address, listening)).await;
         });
     }
@@ -117,13 +120,13 @@ impl Listening {
 /// An open connection: counted until it is dropped, also where its task ends by a panic.
 struct Open {
     _slot: slots::Slot,
-    _descriptor: Descriptor,
+    _held: (Descriptor, Reservation),
 }
 
 impl Open {
-    fn begin(slot: slots::Slot, descriptor: Descriptor) -> Self {
+    fn begin(slot: slots::Slot, held: (Descriptor, Reservation)) -> Self {
         instruments().connections.add(1, &[]);
-        Self { _slot: slot, _descriptor: descriptor }
+        Self { _slot: slot, _held: held }
     }
 }
 

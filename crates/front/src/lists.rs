@@ -6,12 +6,14 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context as Task, Poll};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
+use weir_core::budget::ByteBudget;
 use weir_core::catalog::{Page, PageAsk, Version};
 use weir_core::upstream::ListKind;
-use weir_core::{Authenticated, CapabilityClass, Failure};
+use weir_core::{Authenticated, CapabilityClass, Failure, FailureKind};
 use weir_era::capabilities::Offer;
 use weir_era::render::{self, PageFacts};
 use weir_wire::method::Method;
@@ -36,12 +38,14 @@ struct Kept {
 type Key = (Version, Range<usize>, Revision);
 
 impl PageCache {
-    fn items(&self, revision: Revision, page: &Page, most: usize) -> Bytes {
+    /// The items of a page, whose memory is taken once for all who read it; `None` where there is none for another page.
+    fn items(&self, revision: Revision, page: &Page, (most, budget): (usize, &ByteBudget)) -> Option<Bytes> {
         let key = (page.view.version, page.range.clone(), revision);
         if let Some(kept) = self.lock().pages.get(&key) {
-            return kept.clone();
+            return Some(kept.clone());
         }
         let rendered = render::items(revision, &page.view.items[page.range.clone()]);
+        let rendered = budget.try_reserve(rendered.len())?.hold(rendered);
         let mut kept = self.lock();
         if rendered.len() <= most && kept.pages.insert(key.clone(), rendered.clone()).is_none() {
             kept.bytes += rendered.len();
@@ -53,7 +57,7 @@ impl PageCache {
                 kept.bytes -= freed;
             }
         }
-        rendered
+        Some(rendered)
     }
 
     /// Keeps none of those it has.
@@ -125,7 +129,11 @@ pub(crate) async fn page(
     let ask =
         PageAsk { endpoint: &context.endpoint, class, principal: known.principal(), kind, cursor: cursor.as_deref() };
     let page = shared.catalog.page(ask).await?;
-    let items = shared.pages.items(revision, &page, context.limits().page_cache_bytes);
+    let room = (context.limits().page_cache_bytes, &shared.ports.budgets.results);
+    let items = shared.pages.items(revision, &page, room).ok_or_else(|| {
+        let text = "There is no memory for the list: other answers wait for clients that read slowly";
+        Failure::new(FailureKind::Busy, text).retry_after(Duration::from_secs(1))
+    })?;
     let facts = PageFacts {
         next_cursor: page.next_cursor.as_deref(),
         ttl_ms: page.ttl_ms,

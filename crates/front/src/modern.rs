@@ -239,7 +239,7 @@ fn call(
     let call = Call { asked: AskedBy::Rounds, resume, as_task, ..canonical(context, method, lifted) };
     let (router, call) = (context.shared.router.clone(), known.with(Arc::new(call)));
     let running = Running::new(Box::pin(async move { router.call(call).await }));
-    let asked = Asked::new(context, id.clone(), (Revision::MODERN, method), token).bound(binding, class);
+    let asked = Asked::new((context, known), id.clone(), (Revision::MODERN, method), token).bound(binding, class);
     Box::pin(encode::answer(asked, Owned::by_connection(running)))
 }
 

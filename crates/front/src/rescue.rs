@@ -51,7 +51,7 @@ impl Rescued {
 
     /// The whole message, with what it is as an answer of its own.
     pub(crate) fn said(&self, id: &RequestId) -> Said {
-        Said { status: self.status, message: self.message(id), tally: self.tally }
+        Said::new(self.status, self.message(id), self.tally)
     }
 
     /// The whole message.

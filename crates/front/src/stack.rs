@@ -1,7 +1,7 @@
 //! The column every request passes, outermost first, in one file.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::{Layer as _, ServiceExt as _};
 use tower_http::cors::{AllowOrigin, CorsLayer};
-use weir_core::budget::{ByteBudget, Descriptor, Side};
+use weir_core::budget::{BudgetOwner, ByteBudget, Descriptor, Reservation, Side};
 use weir_core::call::{RequestName, Trace};
 use weir_core::fast::FastMap;
 use weir_core::seal::Sealer;
 use weir_core::telemetry::instruments;
-use weir_core::{Catalog, EndpointId, Router};
+use weir_core::{Authenticated, Budgets, Catalog, EndpointId, Router};
 use weir_era::lift;
 use weir_era::render::About;
 
@@ -40,6 +40,7 @@ use crate::observe::{self, Answer, Served};
 use crate::places::Places;
 use crate::pressure::{Said, Shortage};
 use crate::roll::Roll;
+use crate::sender::sender;
 use crate::sessions::Sessions;
 use crate::settings::{Limits, Settings};
 
@@ -124,6 +125,8 @@ pub(crate) struct Context {
     pub(crate) endpoint: EndpointId,
     pub(crate) name: RequestName,
     pub(crate) peer: Peer,
+    /// The client's address: the peer's, or what a trusted proxy says.
+    pub(crate) client_address: IpAddr,
     /// What the head says of the trace. What `_meta` says goes before.
     pub(crate) trace: Trace,
     /// What is measured of the endpoint.
@@ -137,9 +140,14 @@ impl Context {
         &self.settings.limits
     }
 
-    /// The memory of all bodies.
-    pub(crate) fn bodies(&self) -> &ByteBudget {
-        &self.shared.ports.budgets.bodies
+    /// The memory of all bodies, for one of this principal's.
+    pub(crate) fn bodies(&self, known: &Authenticated<()>) -> Reservation {
+        self.shared.ports.budgets.bodies.nothing_of(self.owner(known))
+    }
+
+    /// The owner of what is held of the request and its answer.
+    pub(crate) fn owner(&self, known: &Authenticated<()>) -> BudgetOwner {
+        BudgetOwner::of(known.principal(), self.client_address)
     }
 }
 
@@ -191,6 +199,11 @@ impl Stack {
     /// A descriptor for a client's connection; `None` where the rest is kept for others.
     pub(crate) fn descriptor(&self) -> Option<Descriptor> {
         self.shared.ports.budgets.descriptors.take(Side::Front)
+    }
+
+    /// What the process may use as a whole.
+    pub(crate) fn budgets(&self) -> &Budgets {
+        &self.shared.ports.budgets
     }
 
     /// Serves one request, on the stack as it is now. 1 listen stands above this.
@@ -298,6 +311,7 @@ impl Stack {
             about: self.about.clone(),
             endpoint: endpoint.clone(),
             name,
+            client_address: sender(peer.address, &request.head.headers, &self.settings.trusted_proxies),
             peer,
             trace: trace(&request.head.headers),
             meters: meters.clone(),

@@ -11,6 +11,7 @@ use weir_core::Budgets;
 use weir_core::telemetry::instruments;
 use weir_front::{Pressure, Shortage};
 use weir_store::ReplayCaps;
+use weir_upstream::HoldLimits;
 
 use crate::config::Config;
 
@@ -149,9 +150,20 @@ fn divided(config: &Config) -> usize {
     memory.map_or(usize::MAX, |memory| usize::try_from(memory).unwrap_or(usize::MAX))
 }
 
-/// Caps of the replay logs: in all no more than an eighth of the memory, whatever the config says.
+/// Caps of the replay logs: in all no more than a sixteenth of the memory, whatever the config says.
 pub(crate) fn replays(config: &Config) -> ReplayCaps {
-    ReplayCaps { total: config.replays.total.min(divided(config) / 8), ..config.replays }
+    ReplayCaps { total: config.replays.total.min(divided(config) / 16), ..config.replays }
+}
+
+/// Bounds of results that are held: in all no more than a sixteenth of the memory, and of one call no more than half of that.
+pub(crate) fn hold(config: &Config) -> HoldLimits {
+    let total = config.hold.total.min(divided(config) / 16);
+    HoldLimits { total, per_call: config.hold.per_call.min(total / 2) }
+}
+
+/// Bytes of list pages that are kept: no more than a thirty-second of the memory.
+pub(crate) fn pages(config: &Config) -> usize {
+    config.front.limits.page_cache_bytes.min(divided(config) / 32)
 }
 
 /// Bytes of memory that the process has.

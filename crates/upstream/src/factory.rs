@@ -91,6 +91,11 @@ impl Factory {
         Self { room: HoldRoom::new(limits), ..self }
     }
 
+    /// Has the upstreams hold no more than this of results from the next one on.
+    pub fn set_hold_limits(&self, limits: HoldLimits) {
+        self.room.set_limits(limits);
+    }
+
     /// Makes one upstream. Opens and starts nothing: that happens with the first call or watch.
     ///
     /// # Errors
@@ -127,7 +132,7 @@ impl Factory {
     }
 
     fn http(&self, settings: &HttpSettings, connect: Duration) -> Result<Http, TlsError> {
-        Http::new(settings, connect, &self.identity.agent, &self.roots, &self.ports.budgets.descriptors)
+        Http::new(settings, connect, &self.identity.agent, &self.roots, &self.ports.budgets)
     }
 }
 

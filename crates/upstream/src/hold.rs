@@ -4,7 +4,7 @@
 //! last. Until then it is held, within a bound for each call and one for all; where there is no room the upstream is not read on.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -31,15 +31,47 @@ const UNIT: usize = 1 << 10;
 
 /// The room of all upstreams.
 #[derive(Debug)]
-pub(crate) struct HoldRoom {
+pub(crate) struct HoldRoom(Mutex<Arc<Division>>);
+
+/// The room as it is divided under one set of limits. What was reserved under others is given back to theirs.
+#[derive(Debug)]
+struct Division {
     limits: HoldLimits,
     free: Arc<Semaphore>,
 }
 
 impl HoldRoom {
     pub(crate) fn new(limits: HoldLimits) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Division::new(limits))))
+    }
+
+    /// Divides the room by other limits from now on.
+    pub(crate) fn set_limits(&self, limits: HoldLimits) {
+        let mut current = self.lock();
+        if current.limits != limits {
+            *current = Division::new(limits);
+        }
+    }
+
+    fn current(&self) -> Arc<Division> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<Division>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Division {
+    fn new(limits: HoldLimits) -> Arc<Self> {
         let total = limits.total.max(limits.per_call);
         Arc::new(Self { limits, free: Arc::new(Semaphore::new(total.div_ceil(UNIT))) })
+    }
+
+    /// The share of one upstream.
+    fn share(&self) -> Arc<Semaphore> {
+        let share = (self.limits.total / 2).max(self.limits.per_call);
+        Arc::new(Semaphore::new(share.div_ceil(UNIT)))
     }
 }
 
@@ -47,7 +79,7 @@ impl HoldRoom {
 #[derive(Debug)]
 pub(crate) struct HoldShare {
     room: Arc<HoldRoom>,
-    own: Arc<Semaphore>,
+    own: Mutex<(Arc<Division>, Arc<Semaphore>)>,
 }
 
 /// Room for one result. Dropping it gives the room back.
@@ -60,20 +92,35 @@ pub(crate) struct Reservation {
 
 impl HoldShare {
     pub(crate) fn new(room: Arc<HoldRoom>) -> Self {
-        let share = (room.limits.total / 2).max(room.limits.per_call);
-        Self { room, own: Arc::new(Semaphore::new(share.div_ceil(UNIT))) }
+        let division = room.current();
+        let own = division.share();
+        Self { room, own: Mutex::new((division, own)) }
     }
 
     /// The most that is held of one result.
     pub(crate) fn per_call(&self) -> usize {
-        self.room.limits.per_call
+        self.room.current().limits.per_call
     }
 
-    /// Waits for room for a whole call, so that whoever has some never waits for more. `None` never comes: the room is not closed.
-    pub(crate) fn reserve(&self) -> Fut<'static, Option<Reservation>> {
-        let bytes = self.per_call();
+    /// The room as it is divided now, and this upstream's share of it.
+    fn current(&self) -> (Arc<Division>, Arc<Semaphore>) {
+        let division = self.room.current();
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        if !Arc::ptr_eq(&own.0, &division) {
+            let share = division.share();
+            *own = (division, share);
+        }
+        own.clone()
+    }
+
+    /// Waits for room for so many bytes of a call at once, so that whoever has some never waits for more. `None` never comes:
+    /// the room is not closed.
+    pub(crate) fn reserve(&self, bytes: usize) -> Fut<'static, Option<Reservation>> {
+        let (division, own) = self.current();
+        // A call that began under larger limits has all there is.
+        let bytes = bytes.min(division.limits.per_call);
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
-        let (own, free) = (self.own.clone(), self.room.free.clone());
+        let free = division.free.clone();
         Box::pin(async move {
             let own = own.acquire_many_owned(units).await.ok()?;
             let room = free.acquire_many_owned(units).await.ok()?;
@@ -149,16 +196,34 @@ mod tests {
 
     use super::*;
 
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn other_limits_hold_from_the_next_result_on() {
+        let room = HoldRoom::new(HoldLimits { per_call: MIB, total: 4 * MIB });
+        let share = HoldShare::new(room.clone());
+        let before = share.reserve(MIB).now_or_never().unwrap().unwrap();
+        room.set_limits(HoldLimits { per_call: MIB / 2, total: MIB });
+        assert_eq!(share.per_call(), MIB / 2);
+        let after = share.reserve(MIB).now_or_never().unwrap().unwrap();
+        assert_eq!((before.bytes, after.bytes), (1 << 20, 1 << 19));
+        assert!(share.reserve(MIB / 2).now_or_never().is_none(), "its half of less");
+        drop(before);
+        assert!(share.reserve(MIB / 2).now_or_never().is_none(), "what was reserved before is no part of it");
+        drop(after);
+        assert!(share.reserve(MIB / 2).now_or_never().is_some());
+    }
+
     #[test]
     fn one_upstream_has_at_most_half_of_the_room_and_all_have_no_more_than_it() {
         let room = HoldRoom::new(HoldLimits { per_call: 1 << 20, total: 4 << 20 });
         let shares: Vec<_> = (0..3).map(|_| HoldShare::new(room.clone())).collect();
-        let mut held: Vec<_> = (0..2).map(|_| shares[0].reserve().now_or_never().unwrap().unwrap()).collect();
-        assert!(shares[0].reserve().now_or_never().is_none(), "its half");
-        held.extend((0..2).map(|_| shares[1].reserve().now_or_never().unwrap().unwrap()));
-        assert!(shares[2].reserve().now_or_never().is_none(), "all of it");
+        let mut held: Vec<_> = (0..2).map(|_| shares[0].reserve(MIB).now_or_never().unwrap().unwrap()).collect();
+        assert!(shares[0].reserve(MIB).now_or_never().is_none(), "its half");
+        held.extend((0..2).map(|_| shares[1].reserve(MIB).now_or_never().unwrap().unwrap()));
+        assert!(shares[2].reserve(MIB).now_or_never().is_none(), "all of it");
         held.remove(0);
-        assert!(shares[2].reserve().now_or_never().unwrap().is_some());
+        assert!(shares[2].reserve(MIB).now_or_never().unwrap().is_some());
     }
 
     #[test]

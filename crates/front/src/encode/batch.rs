@@ -44,7 +44,7 @@ impl BatchRoom {
     pub(crate) fn hold(&self, said: Said) -> Result<Said, Failure> {
         let mut share = self.share();
         self.grow(&mut share, said.message.len())?;
-        Ok(Said { message: share.hold(said.message), ..said })
+        Ok(Said { message: share.hold(said.message), memory: None, ..said })
     }
 }
 

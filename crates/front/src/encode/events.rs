@@ -78,9 +78,7 @@ impl Events {
     }
 
     fn event(&mut self, message: &[u8]) {
-        let mut out = BytesMut::with_capacity(message.len() + 32);
-        sse::write_event(&mut out, None, None, message);
-        self.ready.push_back(out.freeze());
+        self.ready.push_back(event(message));
     }
 
     fn note(&mut self, note: Note) {
@@ -116,7 +114,11 @@ impl Events {
         match self.asked.ready(end) {
             Ready::Message(said) => {
                 self.counted.say(said.tally);
-                self.event(&said.message);
+                let event = event(&said.message);
+                self.ready.push_back(match said.memory {
+                    Some(memory) => memory.hold(event),
+                    None => event,
+                });
                 self.stage = Stage::Over;
             }
             Ready::Stream(mut results) => {
@@ -195,6 +197,12 @@ impl Events {
             }
         }
     }
+}
+
+fn event(message: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(message.len() + 32);
+    sse::write_event(&mut out, None, None, message);
+    out.freeze()
 }
 
 use std::future::Future as _;

@@ -92,7 +92,7 @@ impl Results {
             chunks.push(chunk);
         }
         let tally = Counted::Later(self.counted).tally();
-        Ok(Said { status: StatusCode::OK, message: share.hold(super::join(&chunks)), tally })
+        Ok(Said::new(StatusCode::OK, share.hold(super::join(&chunks)), tally))
     }
 }
 

@@ -76,6 +76,6 @@ impl Asked {
             let error = ErrorObject::new(code::INTERNAL_ERROR, text);
             weir_wire::write::error_response(Some(&self.id), false, &error)
         };
-        Ready::Message(Said { status: StatusCode::OK, message, tally: Tally::ToolError })
+        Ready::Message(Said::new(StatusCode::OK, message, Tally::ToolError))
     }
 }

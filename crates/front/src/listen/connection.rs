@@ -132,7 +132,8 @@ impl Context {
                 let limits = &self.limits;
                 let times =
                     Times { first: due, head: limits.head_time, idle: limits.idle_time, body_bytes: limits.body_bytes };
-                let io = TokioIo::new(Guarded::new(stream, prefix, pulse, Some(times)));
+                let heads = self.listening.stack.load().budgets().connections.nothing();
+                let io = TokioIo::new(Guarded::new(stream, prefix, pulse, Some(times)).within(heads));
                 let connection = Box::pin(h1(&self.limits).serve_connection(io, service));
                 self.drive_one(Prompt::new(connection)).await
             }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
+use weir_core::budget::Reservation;
 
 use super::framing::RequestFraming;
 use super::pulse::Pulse;
@@ -47,6 +48,10 @@ pub(crate) struct Guarded<S> {
     /// timer.
     timer: Option<Pin<Box<Sleep>>>,
     lingering: Option<Lingering>,
+    /// Bytes read since the head of a request was in, and which request that was.
+    unanswered: (usize, usize),
+    /// The memory of large heads, taken with the first of them.
+    memory: Option<Reservation>,
 }
 
 /// What is still swallowed of a connection whose write side is shut.
@@ -55,6 +60,11 @@ struct Lingering {
     bytes: usize,
     until: Instant,
 }
+
+/// The most that is read ahead of a connection.
+pub(super) const READ_BUFFER: usize = 64 << 10;
+/// What a connection may read of a head before it takes more memory than every connection has.
+const SMALL_HEAD: usize = 8 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -86,12 +96,33 @@ impl<S> Guarded<S> {
             due: None,
             timer: None,
             lingering: None,
+            unanswered: (0, 0),
+            memory: None,
         };
         if let Some(times) = times {
             // The first head has its time from the accept on, sent or not (fault A02).
             guarded.arm_at(times.first);
         }
         guarded
+    }
+
+    /// Takes the memory of large heads from the budget of this reservation.
+    pub(crate) fn within(self, memory: Reservation) -> Self {
+        Self { memory: Some(memory), ..self }
+    }
+
+    /// Takes memory for a head that has become large; an error where there is none.
+    fn cover(&mut self, read: usize) -> io::Result<()> {
+        let (served, is_busy) = (self.pulse.served(), self.pulse.is_busy());
+        let before = if is_busy || served != self.unanswered.1 { 0 } else { self.unanswered.0 };
+        let unanswered = if is_busy { 0 } else { before + read };
+        self.unanswered = (unanswered, served);
+        let Some(memory) = self.memory.as_mut().filter(|_| unanswered > SMALL_HEAD) else { return Ok(()) };
+        if memory.bytes() > 0 || memory.try_grow(READ_BUFFER) {
+            return Ok(());
+        }
+        super::closed("memory");
+        Err(io::Error::new(io::ErrorKind::OutOfMemory, "other connections have the memory for heads"))
     }
 
     fn arm(&mut self, time: Duration) {
@@ -188,6 +219,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
         let read = matches!(polled, Poll::Ready(Ok(()))) && buffer.filled().len() > before;
         if read && this.times.is_some() {
             this.framing.check(&mut buffer.filled_mut()[before..]);
+            this.cover(buffer.filled().len() - before)?;
         }
         this.keep_time(read, cx)?;
         polled
@@ -302,6 +334,31 @@ mod tests {
         let mut guarded = Guarded::new(server, Bytes::from_static(b"PRI * HTTP/2.0\r\n"), Arc::default(), Some(times));
         let (kind, after) = error_of(&mut guarded).await;
         assert_eq!((kind, after.as_secs()), (io::ErrorKind::TimedOut, 1));
+    }
+
+    #[tokio::test]
+    async fn a_large_head_takes_memory_once_and_where_there_is_none_the_connection_ends() {
+        let budget = weir_core::budget::ByteBudget::new("connections");
+        for (limit, expected) in [(READ_BUFFER, Some(READ_BUFFER)), (READ_BUFFER - 1, None)] {
+            budget.set_limit(limit);
+            let (mut client, server) = duplex(SMALL_HEAD);
+            let pulse = Arc::new(Pulse::default());
+            let mut guarded = Guarded::new(server, Bytes::new(), pulse.clone(), Some(times())).within(budget.nothing());
+            let mut part = vec![0; SMALL_HEAD];
+            client.write_all(&part).await.unwrap();
+            guarded.read_exact(&mut part).await.unwrap();
+            assert_eq!(budget.used(), 0, "every connection has so much");
+            drop(pulse.begin());
+            for nth in 0..3 {
+                assert_eq!(budget.used(), if nth < 2 { 0 } else { expected.unwrap_or(0) });
+                client.write_all(&part).await.unwrap();
+                let read = guarded.read_exact(&mut part).await;
+                assert_eq!(read.is_ok(), nth == 0 || expected.is_some(), "{limit} {nth}");
+            }
+            assert_eq!(budget.used(), expected.unwrap_or(0));
+            drop(guarded);
+            assert_eq!(budget.used(), 0);
+        }
     }
 
     #[tokio::test(start_paused = true)]

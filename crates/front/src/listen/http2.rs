@@ -19,6 +19,7 @@ use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
+use weir_core::budget::{ByteBudget, Reservation};
 
 pub(crate) use flow::Flow;
 use flow::Piece;
@@ -26,8 +27,14 @@ use frames::FrameWatch;
 
 use super::connection::{Ended, Peer};
 use super::pulse::Pulse;
-use super::{Listening, closed};
+use super::{Listening, closed, reset};
 use crate::settings::Limits;
+
+/// The window of every connection (RFC 9113, 6.9.2).
+const FIRST_WINDOW: u32 = 65_535;
+
+/// The memory of a stream with its request, whose head may be large, beside that of its connection.
+const STREAM: usize = 16 << 10;
 
 /// Streams that the client may make weir reset by breaking the protocol, for as long as the connection lives (CVE-2025-8671).
 const PROVOKED_RESETS: usize = 256;
@@ -37,9 +44,15 @@ pub(super) async fn serve<S>(io: S, listening: Arc<Listening>, limits: &Limits, 
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    let budgets = listening.stack.load().budgets().clone();
+    let Some(_first) = budgets.connections.try_reserve(FIRST_WINDOW as usize) else {
+        closed("memory");
+        return Ok(());
+    };
+    let (window, _more) = window(&budgets.windows, limits.h2.connection_window);
     let (flow, closing) = (Flow::new(), CancellationToken::new());
     let io = FrameWatch::new(io, flow.clone());
-    let Ok(handshake) = timeout(limits.head_time, builder(limits).handshake(io)).await else {
+    let Ok(handshake) = timeout(limits.head_time, builder(limits, window).handshake(io)).await else {
         closed("head_timeout");
         return Ok(());
     };
@@ -84,13 +97,21 @@ impl Shared {
     }
 }
 
-fn builder(all: &Limits) -> Builder {
+/// The window of a connection: what its client may send before it is read. The first part of it is the protocol's, the rest is as
+/// large as there is memory for it.
+fn window(windows: &ByteBudget, most: u32) -> (u32, Reservation) {
+    let share = windows.reserve_part(most.saturating_sub(FIRST_WINDOW) as usize);
+    let more = u32::try_from(share.bytes()).unwrap_or(0);
+    (most.min(FIRST_WINDOW + more), share)
+}
+
+fn builder(all: &Limits, window: u32) -> Builder {
     let limits = &all.h2;
     let mut builder = h2::server::Builder::new();
     builder
         .max_concurrent_streams(limits.streams)
         .initial_window_size(limits.stream_window)
-        .initial_connection_window_size(limits.connection_window)
+        .initial_connection_window_size(window)
         .max_send_buffer_size(limits.send_buffer)
         .max_header_list_size(u32::try_from(all.head_bytes).unwrap_or(u32::MAX))
         .max_local_error_reset_streams(Some(PROVOKED_RESETS));
@@ -146,10 +167,19 @@ where
         }
     }
 
-    fn begin(&self, request: Request<RecvStream>, respond: SendResponse<Piece>) {
-        let window = self.flow.enter(respond.stream_id().as_u32());
+    fn begin(&self, request: Request<RecvStream>, mut respond: SendResponse<Piece>) {
         let stack = self.listening.stack.load_full();
+        let Some(memory) = stack.budgets().connections.try_reserve(STREAM) else {
+            reset("memory");
+            // Nothing of it was looked at: the client may send it again.
+            return respond.send_reset(Reason::REFUSED_STREAM);
+        };
+        let window = self.flow.enter(respond.stream_id().as_u32());
         let serving = stream::serve(request, respond, (stack, self.peer.clone(), window), self.limits.stall_time);
+        let serving = async move {
+            let _memory = memory;
+            serving.await;
+        };
         // The connection is ended by force, and with it this.
         self.listening.tasks.spawn(self.streams.clone().run_until_cancelled_owned(serving));
     }

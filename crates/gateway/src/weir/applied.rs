@@ -47,7 +47,6 @@ pub(super) fn unmoved(old: &Config, new: &Config) -> Vec<&'static str> {
     [
         ("listen", old.front.listen != new.front.listen),
         ("limits.backlog", old.front.limits.backlog != new.front.limits.backlog),
-        ("limits.hold or limits.hold_per_call", old.hold != new.hold),
         ("tls (on or off)", old.front.tls.is_some() != new.front.tls.is_some()),
         ("admin.listen", place(old) != place(new)),
         ("keys", old.keys != new.keys),

@@ -61,7 +61,7 @@ impl Base {
             budgets: budgets.clone(),
         };
         let factory = Factory::new(ports, Identity::new("weir", env!("CARGO_PKG_VERSION")));
-        let factory = Arc::new(factory.holding(config.hold));
+        let factory = Arc::new(factory.holding(crate::memory::hold(config)));
         Self { metrics, clock, random, sealing, sealer, bells, budgets, factory, keeper }
     }
 }
@@ -167,6 +167,7 @@ impl Inside {
     pub(super) fn replace(&self, config: &Arc<Config>) {
         let Deciders { clients, limits, .. } = &self.deciders;
         clients.replace(config.auth.clone());
+        self.base.factory.set_hold_limits(crate::memory::hold(config));
         self.kept.limit(config);
         limits.replace(crate::limits::rates(config));
         self.explainer.replace(config.clone());

@@ -10,7 +10,7 @@ use http::{Request, Response, Uri, Version};
 use http_body_util::Full;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use weir_core::budget::Descriptor;
+use weir_core::budget::{ByteBudget, Descriptor};
 
 use super::{Ask, Body, Bounded, LineError, Lines, Stream};
 
@@ -18,6 +18,13 @@ use super::{Ask, Body, Bounded, LineError, Lines, Stream};
 const ASK_AFTER: Duration = Duration::from_secs(30);
 /// How long it may take to say so.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+
+/// The windows in which a server may send: of the connection, and of each stream. The connection's is what weir may have to hold
+/// of answers that nobody reads, so it is as large as there is memory for it.
+const CONNECTION_WINDOW: u32 = 4 << 20;
+const STREAM_WINDOW: u32 = 256 << 10;
+/// The connection's window in any case (RFC 9113, 6.9.2).
+const FIRST_WINDOW: u32 = 65_535;
 
 /// How HTTP/2's REFUSED_STREAM reads at the end of hyper's chain of causes, which does not show the code itself. Were
 /// the text to change, such a request would count as perhaps executed: the safe side.
@@ -51,19 +58,21 @@ impl Retired {
 }
 
 impl Many {
-    pub(super) async fn open(stream: Stream, descriptor: Descriptor) -> Result<Self, LineError> {
+    pub(super) async fn open(stream: Stream, descriptor: Descriptor, windows: &ByteBudget) -> Result<Self, LineError> {
+        let share = windows.reserve_part((CONNECTION_WINDOW - FIRST_WINDOW) as usize);
+        let window = u32::try_from(share.bytes()).map_or(CONNECTION_WINDOW, |more| FIRST_WINDOW + more);
         let made = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(ASK_AFTER)
             .keep_alive_timeout(ANSWER_WITHIN)
-            .initial_stream_window_size(256 << 10)
-            .initial_connection_window_size(4 << 20)
+            .initial_stream_window_size(STREAM_WINDOW.min(window))
+            .initial_connection_window_size(window)
             .handshake(TokioIo::new(Bounded::frames(stream)))
             .await;
         let (sender, connection) = made.map_err(|error| LineError::Connect(error.into()))?;
         // How it ended is told to the requests on it.
         tokio::spawn(async move {
-            let _descriptor = descriptor;
+            let _held = (descriptor, share);
             drop(connection.await);
         });
         Ok(Self { sender, retired: Retired::default() })

@@ -30,7 +30,8 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::time::Instant;
 use tower::Service;
-use weir_core::budget::{Descriptors, Side};
+use weir_core::Budgets;
+use weir_core::budget::{ByteBudget, Descriptors, Side};
 
 pub(crate) use body::Body;
 pub(crate) use bounded::Bounded;
@@ -142,6 +143,7 @@ pub(crate) struct Lines {
     origin: Uri,
     prior_knowledge: bool,
     descriptors: Descriptors,
+    windows: ByteBudget,
     idle: Mutex<Idle>,
 }
 
@@ -153,8 +155,9 @@ enum Way {
 
 impl Lines {
     /// The connections to the server of `origin`; HTTP/2 without asking with `prior_knowledge`.
-    pub(crate) fn new(dial: Dial, origin: Uri, prior_knowledge: bool, descriptors: Descriptors) -> Arc<Self> {
-        Arc::new(Self { dial, origin, prior_knowledge, descriptors, idle: Mutex::default() })
+    pub(crate) fn new(dial: Dial, origin: Uri, prior_knowledge: bool, budgets: &Budgets) -> Arc<Self> {
+        let (descriptors, windows) = (budgets.descriptors.clone(), budgets.windows.clone());
+        Arc::new(Self { dial, origin, prior_knowledge, descriptors, windows, idle: Mutex::default() })
     }
 
     /// Sends one request and waits for the answer's head. Dropping the future, or later the body before its end, takes the
@@ -261,7 +264,7 @@ impl Lines {
         if let Some((many, _)) = self.idle().many.as_ref().filter(|(many, _)| many.is_open()) {
             return Ok(Way::Many(many.clone()));
         }
-        let many = Many::open(stream, descriptor).await?;
+        let many = Many::open(stream, descriptor, &self.windows).await?;
         self.idle().many = Some((many.clone(), Instant::now()));
         self.sweep();
         Ok(Way::Many(many))

@@ -22,7 +22,7 @@ fn lines(to: std::net::SocketAddr) -> (Arc<Lines>, Uri) {
     let uri: Uri = format!("http://somebody:secret@{to}/mcp?a=b").parse().unwrap();
     let resolver = Resolver::new(Arc::new(Addresses::new(Arc::new(SystemNames))));
     let tls = Roots::native().config(None).unwrap();
-    (Lines::new(dial(tcp(resolver), tls, Duration::from_secs(5)), uri.clone(), false, Descriptors::default()), uri)
+    (Lines::new(dial(tcp(resolver), tls, Duration::from_secs(5)), uri.clone(), false, &Budgets::default()), uri)
 }
 
 async fn listening() -> (TcpListener, Arc<Lines>, Uri) {

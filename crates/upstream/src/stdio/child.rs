@@ -12,11 +12,15 @@ use weir_core::budget::{Descriptor, Side};
 use weir_core::{Failure, FailureKind};
 
 use super::environment;
+use super::message_memory::{MessageMemory, SkippedMessage};
 use super::pipe::Pipe;
 use super::tail::{LineRate, Tail};
 use crate::keeper::{ChildLine, ChildSpec, Keeper, KeptChild};
 use crate::settings::StdioSettings;
 use crate::site::Site;
+
+/// How much of a child's output is read at once.
+const READ: usize = 16 << 10;
 
 /// A running child.
 #[derive(Debug)]
@@ -183,25 +187,42 @@ async fn write(mut input: Sender, pipe: Arc<Pipe>, stop: CancellationToken) {
     }
 }
 
-/// Reads lines until the child closes its output or sends one that is too long.
+/// Reads lines until the child closes its output or sends one that is too long. A line for which there is no memory is read
+/// over.
 async fn read(mut output: Receiver, pipe: Arc<Pipe>) {
     let most = pipe.site.bounds.max_reply;
-    let mut held = BytesMut::with_capacity(16 << 10);
+    let mut memory = MessageMemory::new(pipe.site.budgets.results.clone());
+    let mut skipped: Option<SkippedMessage> = None;
+    let mut held = BytesMut::with_capacity(READ);
     let mut searched = 0;
     loop {
         while let Some(at) = memchr::memchr(b'\n', &held[searched..]) {
             let line = held.split_to(searched + at + 1).freeze();
             searched = 0;
-            if !line.iter().all(u8::is_ascii_whitespace) {
-                pipe.receive(line);
+            if let Some(mut skipped) = skipped.take() {
+                skipped.feed(&line);
+                pipe.skipped(skipped.request());
+            } else if !line.iter().all(u8::is_ascii_whitespace) {
+                let is_large = line.len() > READ;
+                pipe.receive(memory.hold(line));
+                if is_large {
+                    // What comes next must not keep the memory of this one.
+                    held = BytesMut::from(&held[..]);
+                }
             }
         }
+        if skipped.is_none() && !memory.cover(held.len()).await {
+            memory.release();
+            skipped = Some(SkippedMessage::new(std::mem::take(&mut held), most));
+        } else if let Some(skipped) = &mut skipped {
+            skipped.feed(&held.split().freeze());
+        }
         searched = held.len();
-        if held.len() > most {
+        if held.len() > most || skipped.as_ref().is_some_and(|skipped| skipped.length > most) {
             pipe.site.dropped("line_too_long");
             return pipe.close("the process sent a line that is too long");
         }
-        held.reserve(16 << 10);
+        held.reserve(READ);
         match output.read_buf(&mut held).await {
             Ok(0) => return pipe.close("the process closed its output"),
             Ok(bytes) => pipe.site.meter.received(bytes),

@@ -6,6 +6,7 @@ mod asking_turn;
 mod child;
 mod environment;
 mod greet;
+mod message_memory;
 mod pipe;
 pub(crate) mod sse;
 mod tail;

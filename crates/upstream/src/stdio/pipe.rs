@@ -16,7 +16,7 @@ use weir_core::budget::Reservation;
 use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_era::{asks, hop, lower};
 use weir_wire::method::Method;
-use weir_wire::{Limits, Message, Notification, Request, Revision, meta, scan};
+use weir_wire::{ErrorObject, Limits, Message, Notification, Request, Revision, code, meta, scan};
 
 use crate::alone::{Alone, Client, ClientSession};
 use crate::inbox::Inbox;
@@ -29,6 +29,9 @@ use crate::told::Told;
 const REQUESTS: usize = 256;
 /// Messages for the client itself that wait to be led to it.
 const ALONE: usize = 32;
+/// The error of a call whose result was read over.
+const NO_MEMORY: &str = "There was no memory for the result: it is large, and others have what weir holds results in. The call ran. \
+                         Check before calling again, for less at once";
 /// Names of what a child asked by URL in one call that are remembered, the newest.
 const MOST_ELICITATIONS: usize = 64;
 
@@ -214,6 +217,17 @@ impl Pipe {
             }
             // Servers that print to their output are common.
             Err(_) => self.site.dropped("not_a_message"),
+        }
+    }
+
+    /// A large message was read over for want of memory; it answered this request, where it answered one.
+    pub(crate) fn skipped(&self, request: Option<u64>) {
+        let Some(id) = request else { return self.site.dropped("no_memory") };
+        let error = ErrorObject::new(code::INTERNAL_ERROR, NO_MEMORY);
+        let message = weir_wire::write::error_response(Some(&id.into()), false, &error);
+        match Message::parse(message, &Limits::upstream()) {
+            Ok(message) => self.lead(message),
+            Err(_) => self.site.dropped("no_memory"),
         }
     }
 

@@ -4,15 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Uri, header};
 use http_body_util::BodyExt as _;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 use weir_core::{Failure, FailureKind};
-use weir_wire::sse::{Caps, Event, EventDecoder};
+use weir_wire::sse::{Caps, Decoder, SseItem};
 
 use super::child::Child;
+use super::message_memory::{MessageMemory, SkippedMessage};
 use super::pipe::Pipe;
 use crate::line::Body;
 use crate::settle;
@@ -47,19 +48,62 @@ pub(crate) async fn is_there(site: &Site, http: &Http) -> bool {
 /// A stream of events.
 struct Stream {
     body: Body,
-    decoder: EventDecoder,
+    decoder: Decoder,
     rest: Bytes,
+    /// The data of the event that is being read.
+    data: BytesMut,
+    memory: MessageMemory,
+    /// Set while there is no memory for it.
+    skipped: Option<SkippedMessage>,
+    most: usize,
+}
+
+/// An event of a stream.
+enum Received {
+    /// A message, and its type.
+    Message(Option<String>, Bytes),
+    /// One that was read over for want of memory, and the request that it answered.
+    Skipped(Option<u64>),
 }
 
 impl Stream {
-    /// The next message, and its type; `None` at the end.
-    async fn next(&mut self) -> Option<(Option<String>, Bytes)> {
+    fn new(body: Body, site: &Site) -> Self {
+        let most = site.bounds.max_reply;
+        let caps = Caps { max_event: most as u64, ..Caps::default() };
+        let memory = MessageMemory::new(site.budgets.results.clone());
+        let (rest, data) = (Bytes::new(), BytesMut::new());
+        Self { body, decoder: Decoder::new(caps), rest, data, memory, skipped: None, most }
+    }
+
+    /// The next message; `None` at the end.
+    async fn next(&mut self) -> Option<Received> {
         loop {
             match self.decoder.feed(&mut self.rest).ok()? {
-                Some(Event::Message { event, data, .. }) => return Some((event, data)),
-                Some(_) => {}
+                Some(SseItem::Data(chunk)) => self.take(&chunk).await,
+                Some(SseItem::End { event, has_data, .. }) => {
+                    if let Some(skipped) = self.skipped.take() {
+                        return Some(Received::Skipped(skipped.request()));
+                    }
+                    let data = self.memory.hold(std::mem::take(&mut self.data).freeze());
+                    if has_data {
+                        return Some(Received::Message(event, data));
+                    }
+                }
+                Some(SseItem::Retry(_) | SseItem::Comment) => {}
                 None => self.rest = self.body.frame().await?.ok()?.into_data().unwrap_or_default(),
             }
+        }
+    }
+
+    /// Takes a part of the event's data.
+    async fn take(&mut self, chunk: &Bytes) {
+        if self.skipped.is_none() && !self.memory.cover(self.data.len() + chunk.len()).await {
+            self.memory.release();
+            self.skipped = Some(SkippedMessage::new(std::mem::take(&mut self.data), self.most));
+        }
+        match &mut self.skipped {
+            Some(skipped) => skipped.feed(chunk),
+            None => self.data.extend_from_slice(chunk),
         }
     }
 }
@@ -72,10 +116,9 @@ async fn open(site: &Site, http: &Http) -> Result<(Stream, Uri), Failure> {
     if head.status != StatusCode::OK || media_type(&head.headers).as_deref() != Some("text/event-stream") {
         return Err(no_server());
     }
-    let caps = Caps { max_event: site.bounds.max_reply as u64, ..Caps::default() };
-    let mut stream = Stream { body, decoder: EventDecoder::new(caps), rest: Bytes::new() };
+    let mut stream = Stream::new(body, site);
     match stream.next().await {
-        Some((Some(event), data)) if event == "endpoint" => {
+        Some(Received::Message(Some(event), data)) if event == "endpoint" => {
             let posts = std::str::from_utf8(&data).ok().and_then(|text| resolve(http.url(), text.trim()));
             let elsewhere =
                 || site.fail(FailureKind::BadAnswer, "The upstream names another server to post messages to");
@@ -114,10 +157,15 @@ async fn write(site: Arc<Site>, http: Http, pipe: Arc<Pipe>, stop: CancellationT
 /// Reads what the server says, until it or weir ends it.
 async fn read(mut stream: Stream, pipe: Arc<Pipe>, stop: CancellationToken, _ended: Ended) {
     let reading = async {
-        while let Some((event, data)) = stream.next().await {
-            if event.as_deref().is_none_or(|event| event == "message") && !data.is_empty() {
-                pipe.site.meter.received(data.len());
-                pipe.receive(data);
+        while let Some(received) = stream.next().await {
+            match received {
+                Received::Message(event, data) => {
+                    if event.as_deref().is_none_or(|event| event == "message") && !data.is_empty() {
+                        pipe.site.meter.received(data.len());
+                        pipe.receive(data);
+                    }
+                }
+                Received::Skipped(request) => pipe.skipped(request),
             }
         }
     };

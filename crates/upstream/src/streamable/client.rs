@@ -18,8 +18,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tower::Service;
-use weir_core::Failure;
-use weir_core::budget::Descriptors;
+use weir_core::{Budgets, Failure};
 
 use super::tls::{Roots, TlsError};
 use crate::credential::{Account, Challenge};
@@ -64,13 +63,13 @@ impl Http {
         connect: Duration,
         agent: &HeaderValue,
         roots: &Roots,
-        descriptors: &Descriptors,
+        budgets: &Budgets,
     ) -> Result<Self, TlsError> {
         let mut headers = vec![(header::USER_AGENT, agent.clone())];
         headers.extend(settings.headers.iter().map(|(name, value)| (name.clone(), value.expose().clone())));
         let tls = roots.config(settings.ca_file.as_deref())?;
         let tcp = tcp(Resolver::new(Arc::new(Addresses::new(Arc::new(SystemNames)))));
-        let lines = Lines::new(dial(tcp, tls, connect), settings.url.clone(), settings.h2c, descriptors.clone());
+        let lines = Lines::new(dial(tcp, tls, connect), settings.url.clone(), settings.h2c, budgets);
         let inner = Arc::new(Inner { lines, uri: settings.url.clone(), headers });
         Ok(Self { inner, account: None, is_anew: false })
     }

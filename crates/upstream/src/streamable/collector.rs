@@ -111,7 +111,8 @@ impl Collector {
         if large.stage != Stage::Held || large.reservation.is_some() {
             return Poll::Ready(());
         }
-        let reserving = large.reserving.get_or_insert_with(|| share.reserve());
+        let most = self.bound.hold;
+        let reserving = large.reserving.get_or_insert_with(|| share.reserve(most));
         large.reservation = ready!(reserving.as_mut().poll(cx));
         large.reserving = None;
         Poll::Ready(())

@@ -25,8 +25,7 @@ async fn late_session_tickets_do_not_spoil_a_connection() {
     let resolver = Resolver::new(Arc::new(Addresses::new(Arc::new(SystemNames))));
     let tls = Roots::native().config(Some(&file)).unwrap();
     std::fs::remove_file(&file).unwrap();
-    let lines =
-        Lines::new(dial(tcp(resolver), tls, Duration::from_secs(5)), uri.clone(), false, Descriptors::default());
+    let lines = Lines::new(dial(tcp(resolver), tls, Duration::from_secs(5)), uri.clone(), false, &Budgets::default());
     let (sent, are_sent) = std::sync::mpsc::channel();
     let (accepted, counter) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let counted = (accepted.clone(), counter.clone());

@@ -1,0 +1,130 @@
+//! Memory for large messages of a server that sends each as one line or event.
+//!
+//! Whose answer such a message is can be known only when all of it was read. So it is read as far as there is memory, and where
+//! there is none it is read over: the call that it answers fails, and the others on the same channel go on.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use weir_core::budget::{ByteBudget, Reservation};
+use weir_wire::splitter::{ReplySplitter, SplitCaps};
+
+/// Every channel has so much for its messages.
+const FREE: usize = 64 << 10;
+/// A message takes memory in no smaller parts than this.
+const LEAST: usize = 64 << 10;
+/// How long a message waits for memory that others have. Meanwhile its server is not read on.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The memory of the message that is being read.
+#[derive(Debug)]
+pub(super) struct MessageMemory {
+    budget: ByteBudget,
+    share: Option<Reservation>,
+}
+
+impl MessageMemory {
+    pub(super) fn new(budget: ByteBudget) -> Self {
+        Self { budget, share: None }
+    }
+
+    /// Takes what a message of so many bytes needs; false where others have the memory.
+    pub(super) async fn cover(&mut self, size: usize) -> bool {
+        let covered = self.share.as_ref().map_or(FREE, Reservation::bytes);
+        if size <= covered {
+            return true;
+        }
+        let share = self.share.get_or_insert_with(|| self.budget.nothing());
+        // A quarter more than there is, so that a long message asks seldom; and less where that is all there is.
+        let least = size - share.bytes();
+        share.try_grow(least + (size / 4).max(LEAST)) || share.grow(least, PATIENCE).await
+    }
+
+    /// The whole message, which keeps its memory until its last part is dropped.
+    pub(super) fn hold(&mut self, message: Bytes) -> Bytes {
+        match self.share.take() {
+            Some(mut share) => {
+                share.shrink(share.bytes().saturating_sub(message.len()));
+                share.hold(message)
+            }
+            None => message,
+        }
+    }
+
+    /// Nothing of the message is kept.
+    pub(super) fn release(&mut self) {
+        self.share = None;
+    }
+}
+
+/// A message that is read over. All that is kept of it is the request it answers.
+#[derive(Debug)]
+pub(super) struct SkippedMessage {
+    splitter: Option<ReplySplitter>,
+    pub(super) length: usize,
+}
+
+impl SkippedMessage {
+    /// One that begins so, of at most so many bytes.
+    pub(super) fn new(begin: BytesMut, most: usize) -> Self {
+        let caps = SplitCaps { max_held: FREE, max_total: most as u64, ..SplitCaps::default() };
+        let mut skipped = Self { splitter: Some(ReplySplitter::new(caps)), length: 0 };
+        skipped.feed(&begin.freeze());
+        skipped
+    }
+
+    pub(super) fn feed(&mut self, chunk: &Bytes) {
+        self.length += chunk.len();
+        // What is no response is nobody's to be told of.
+        self.splitter.take_if(|splitter| splitter.feed(chunk, &mut Vec::new()).is_err());
+    }
+
+    /// The request that it answers, once all of it was read.
+    pub(super) fn request(&self) -> Option<u64> {
+        let id = self.splitter.as_ref()?.id()??;
+        id.as_integer().and_then(|id| u64::try_from(id).ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_message_has_memory_until_its_last_part_is_dropped() {
+        let budget = ByteBudget::new("results");
+        budget.set_limit(1 << 20);
+        let mut memory = MessageMemory::new(budget.clone());
+        assert!(memory.cover(FREE).await && budget.used() == 0);
+        for size in (FREE..=800 << 10).step_by(10 << 10) {
+            assert!(memory.cover(size).await, "{size}");
+            assert!((size..=(1 << 20)).contains(&budget.used()) || size == FREE);
+        }
+        let message = memory.hold(Bytes::from(vec![b'x'; 700 << 10]));
+        let part = message.slice(1..2);
+        drop(message);
+        assert_eq!(budget.used(), 700 << 10);
+        assert!(!memory.cover(400 << 10).await, "another has the memory");
+        memory.release();
+        drop(part);
+        assert_eq!(budget.used(), 0);
+        assert!(memory.cover(1 << 20).await, "all there is");
+    }
+
+    #[test]
+    fn a_message_that_is_read_over_says_whose_answer_it_was_wherever_it_says_so() {
+        let text = "x".repeat(500 << 10);
+        for (message, expected) in [
+            (format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"text":"{text}"}}}}"#), Some(7)),
+            (format!(r#"{{"jsonrpc":"2.0","result":{{"text":"{text}"}},"id":8}}"#), Some(8)),
+            (format!(r#"{{"jsonrpc":"2.0","method":"m","params":{{"text":"{text}"}}}}"#), None),
+            (format!("no message {text}"), None),
+        ] {
+            let (begin, rest) = message.as_bytes().split_at(100 << 10);
+            let mut skipped = SkippedMessage::new(BytesMut::from(begin), 1 << 20);
+            rest.chunks(16 << 10).for_each(|chunk| skipped.feed(&Bytes::copy_from_slice(chunk)));
+            assert_eq!((skipped.request(), skipped.length), (expected, message.len()));
+        }
+    }
+}
