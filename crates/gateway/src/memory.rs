@@ -1,6 +1,8 @@
 //! Watches how much memory and how many file descriptors the process uses against what it may use. Memory is divided among
 //! budgets, from which parts take what others send; the client side is told when it gets short all the same (fault F10).
 
+mod allocator;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,6 +16,7 @@ use weir_store::ReplayCaps;
 use weir_upstream::HoldLimits;
 
 use crate::config::Config;
+use allocator::HeapTrimmer;
 
 /// Between two looks. A process takes hundreds of megabytes in less only if each request does.
 const LOOK: Duration = Duration::from_millis(250);
@@ -45,7 +48,7 @@ impl Watch {
         count_descriptors(&budgets);
         let counting = count(budgets.clone());
         tasks.spawn(stop.clone().run_until_cancelled_owned(counting));
-        let work = watch(budget.clone(), pressure, budgets.clone());
+        let work = watch(budget.clone(), pressure, budgets.clone(), tasks.clone());
         tasks.spawn(stop.clone().run_until_cancelled_owned(work));
         Self { budget, budgets, stop: stop.drop_guard(), tasks }
     }
@@ -64,8 +67,8 @@ impl Watch {
     }
 }
 
-async fn watch(budget: Arc<AtomicU64>, pressure: Pressure, budgets: Budgets) {
-    let mut before = Shortage::None;
+async fn watch(budget: Arc<AtomicU64>, pressure: Pressure, budgets: Budgets, tasks: TaskTracker) {
+    let (mut before, mut trimmer) = (Shortage::None, HeapTrimmer::new());
     loop {
         let (used, most) = (used().unwrap_or(0), budget.load(Ordering::Relaxed));
         let now = shortage(before, used, most);
@@ -78,6 +81,7 @@ async fn watch(budget: Arc<AtomicU64>, pressure: Pressure, budgets: Budgets) {
         instruments().memory_used.record(used, &[]);
         instruments().memory_shortage.record(now as u64, &[]);
         budgets.measure();
+        trimmer.look(used, budgets.reserved() as u64, &tasks);
         tokio::time::sleep(if used >= most / 4 * 3 { CLOSE_LOOK } else { LOOK }).await;
     }
 }
