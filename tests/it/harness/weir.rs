@@ -23,6 +23,8 @@ pub struct Weir {
     port: u16,
     admin: u16,
     folder: PathBuf,
+    /// The most memory that it may ever have had when it is dropped, in bytes.
+    bound: Option<usize>,
 }
 
 impl Weir {
@@ -39,6 +41,22 @@ impl Weir {
     /// The same with another log filter.
     pub fn logging(config: Value, filter: &str) -> Self {
         Self::until(&[], config, "/readyz", filter)
+    }
+
+    /// The same as [`Self::with`] with so many MiB as `limits.memory`. When it is dropped it must never have had more than 1.1
+    /// times that: the promise that every flood is held to.
+    pub fn bounded(mebibytes: usize, mut config: Value) -> Self {
+        config["limits"]["memory"] = json!(format!("{mebibytes}MiB"));
+        let mut weir = Self::with(config);
+        weir.bound = Some(mebibytes << 20);
+        weir
+    }
+
+    fn check_memory(&self) {
+        let Some(bound) = self.bound else { return };
+        let peak = self.peak_memory();
+        eprintln!("weir had at most {} MiB of {} MiB", peak >> 20, bound >> 20);
+        assert!(peak <= bound / 10 * 11, "{} MiB of {} MiB: {}", peak >> 20, bound >> 20, self.process.said());
     }
 
     /// The same, but waits only until it is alive: something that it needs is missing.
@@ -73,7 +91,7 @@ impl Weir {
         let mut process = Process::start(command);
         let addresses = process.line_after(r#"{"clients":"#);
         let [port, admin] = ports(&format!(r#"{{"clients":{addresses}"#));
-        let mut weir = Self { process, port, admin, folder };
+        let mut weir = Self { process, port, admin, folder, bound: None };
         weir.wait_until(page);
         weir
     }
@@ -185,10 +203,12 @@ impl Weir {
 
 impl Drop for Weir {
     fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
         if std::thread::panicking() {
             eprintln!("--- weir said:\n{}", self.process.said());
+        } else {
+            self.check_memory();
         }
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -19,7 +19,7 @@ async fn before(answer: impl Fn(&ScriptedRequest) -> Vec<Act> + Send + Sync + 's
         ScriptedServer::start(move |request| modern_answer(request, &["t"]).unwrap_or_else(|| answer(request))).await;
     let config =
         json!({ "upstreams": { "up": { "url": server.url() } }, "endpoints": { "/mcp": { "upstream": "up" } } });
-    let weir = tokio::task::block_in_place(|| Weir::with(config));
+    let weir = tokio::task::block_in_place(|| Weir::bounded(300, config));
     (server, weir)
 }
 

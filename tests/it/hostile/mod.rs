@@ -13,6 +13,7 @@ mod http2_upstreams;
 mod identity;
 mod listener;
 mod malformed;
+mod memory;
 mod names;
 mod params;
 mod shares;
