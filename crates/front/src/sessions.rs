@@ -79,6 +79,12 @@ impl Opened {
         if !self.session.initialized {
             return CapabilityClass::BASE;
         }
+        self.class_of_lists()
+    }
+
+    /// Whose lists the client is told of. Its stream may be opened before it is initialized, by HTTP+SSE always is, and outlives
+    /// that: what it watches must be what the client will list.
+    pub(crate) fn class_of_lists(&self) -> CapabilityClass {
         asks::of_revision(self.session.revision, self.session.class)
     }
 }

@@ -21,6 +21,10 @@ fn posting() -> HeaderMap {
 
 impl Client {
     async fn open(weir: &Weir, endpoint: &str) -> Self {
+        Self::open_with(weir, endpoint, json!({})).await
+    }
+
+    async fn open_with(weir: &Weir, endpoint: &str, capabilities: Value) -> Self {
         let raw = RawClient::new(&weir.url(&format!("{endpoint}/sse")));
         let accept = [(http::header::ACCEPT, HeaderValue::from_static("text/event-stream"))].into_iter().collect();
         let mut stream = soon("the stream", raw.send(Method::GET, accept, "")).await.unwrap();
@@ -30,7 +34,7 @@ impl Client {
         assert!(first.data.starts_with(&format!("{endpoint}/messages?")), "{first:?}");
         let messages = RawClient::new(&weir.url(&first.data));
         let mut client = Self { stream, messages, path: first.data };
-        let hello = json!({ "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": { "name": "old", "version": "1" } });
+        let hello = json!({ "protocolVersion": "2024-11-05", "capabilities": capabilities, "clientInfo": { "name": "old", "version": "1" } });
         let answer = client.ask(1, "initialize", hello).await;
         assert_eq!(answer["result"]["protocolVersion"], "2024-11-05", "{answer}");
         client.post(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
@@ -59,6 +63,21 @@ impl Client {
         assert_eq!(answer["id"], id, "{answer}");
         answer
     }
+}
+
+/// The stream is there before the client is initialized. A server may show others less than a client that can be asked: what is told
+/// on the stream must be of the client's own list, or it asks again too early and keeps the old one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r107_r202_the_stream_of_a_client_that_can_be_asked_follows_its_own_list() {
+    let upstream = Mockup::legacy(Revision::NEWEST_LEGACY).tools(1).start().await;
+    let weir = weir_over(&[("one", &upstream)]);
+    let _client = Client::open_with(&weir, "/mcp", json!({ "sampling": {} })).await;
+    let is_asked_as = |upstream: &Mockup| {
+        let opened = upstream.requests_of("initialize");
+        opened.iter().any(|asked| asked.message["params"]["capabilities"].get("sampling").is_some())
+    };
+    // Nothing but the stream wants the list of this kind of client.
+    soon("the list of clients that can be asked", upstream.until("it is followed", is_asked_as)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
