@@ -25,6 +25,8 @@ use crate::weir::Weir;
 const FIRST: i32 = 3;
 /// For reading the config, and for opening listeners, files and keys: longer than a start takes.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long one that gave up may take to write why: its log waits for at most a second itself.
+const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// How this process was started.
 #[derive(Clone, Debug)]
@@ -59,18 +61,25 @@ impl Program {
         let estate = weir.estate().map_err(|error| format!("the sockets cannot be handed over: {error}"))?;
         let (line, mut child) = self.start(estate).map_err(|error| format!("{}: {error}", self.path.display()))?;
         let (told, said) = (Told::new(line), child.id());
+        let mut timed_out = false;
         let outcome = match (told, said) {
             (Ok(told), Some(id)) => match tokio::time::timeout(PATIENCE, told.follow(weir)).await {
                 Ok(Ok(line)) => Ok(Successor { id, line }),
                 Ok(Err(error)) => Err(format!("the new process did not start, its own messages say why ({error})")),
-                Err(_) => Err(format!("the new process did not serve within {} s", PATIENCE.as_secs())),
+                Err(_) => {
+                    timed_out = true;
+                    Err(format!("the new process did not serve within {} s", PATIENCE.as_secs()))
+                }
             },
             (Err(error), _) => Err(error.to_string()),
             (_, None) => Err("the new process ended at once".to_owned()),
         };
         if outcome.is_err() {
-            // It may be gone already.
-            let _ = child.kill().await;
+            // One that gave up has let go of the line before it has written why. One that hangs must not come to serve later.
+            let gave_up = !timed_out && tokio::time::timeout(LAST_WORDS, child.wait()).await.is_ok();
+            if !gave_up {
+                let _ = child.kill().await;
+            }
         }
         outcome
     }
