@@ -18,10 +18,11 @@ pub(super) fn find(json: &[u8]) -> Option<Mismatch> {
 /// What is wrong with the value; `pointer` leads there then.
 fn look(value: &[u8], pointer: &mut String) -> Option<&'static str> {
     match value.first()? {
-        b'"' => scan::string(value).is_none().then_some(SURROGATE),
+        // Half a pair can only be written as an escape.
+        b'"' => (value.contains(&b'\\') && scan::string(value).is_none()).then_some(SURROGATE),
         b'{' => scan::members(value).find_map(|member| {
             let name = member.key.decode();
-            let wrong = member.key.text().is_none().then_some(SURROGATE);
+            let wrong = (member.key.is_escaped() && member.key.text().is_none()).then_some(SURROGATE);
             within(pointer, &name, |pointer| wrong.or_else(|| look(&value[member.value], pointer)))
         }),
         b'[' => scan::elements(value)

@@ -55,6 +55,10 @@ impl<'a> Key<'a> {
     /// ASCII, and no two of them fold to the same.
     #[must_use]
     pub fn variant_of<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+        if !self.escaped && self.raw.is_ascii() {
+            let same = |name: &&&str| name.as_bytes().eq_ignore_ascii_case(self.raw);
+            return names.iter().find(same).copied().filter(|name| name.as_bytes() != self.raw);
+        }
         // A character that folds to an ASCII letter takes at most three bytes, or six as an escape.
         let length = self.raw.len();
         let mut near = names.iter().filter(|name| (name.len()..=name.len() * 6).contains(&length)).peekable();
