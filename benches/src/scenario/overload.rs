@@ -7,6 +7,7 @@
 
 use crate::bare::{Bare, Called};
 use crate::cores;
+use crate::process::Process;
 use crate::protocol::Era;
 use crate::report::Table;
 use crate::settings::{Kind, Settings};
@@ -41,6 +42,7 @@ const COLUMNS: &[(&str, &str)] = &[
     ("made_p99_us", "p99 us"),
     ("refused", "refused/s"),
     ("refused_p99_us", "p99 us"),
+    ("busy", "weir's core"),
     ("errors", "errors"),
 ];
 
@@ -56,6 +58,7 @@ struct Row {
     made_p99_us: f64,
     refused: f64,
     refused_p99_us: f64,
+    busy: f64,
     errors: u64,
     error: Option<String>,
     rounds: Vec<Load>,
@@ -69,6 +72,8 @@ struct Load {
     made_p99_us: f64,
     refused: f64,
     refused_p99_us: f64,
+    /// The part of its processor's time that weir used. Where there is much left the generator is what could do no more.
+    busy: f64,
     errors: u64,
     #[serde(skip)]
     error: Option<String>,
@@ -117,6 +122,7 @@ async fn measure(settings: &Settings) -> Result<[Vec<Load>; 2]> {
     let upstreams = [Upstream { id: "m".to_owned(), era: Era::Modern, index: 0 }];
     let shape = Shape { servers: 1, tools: 50, page: 50 };
     let mut stage = Stage::start(settings, &[Kind::Weir], shape, &upstreams).await?;
+    let weir = stage.process(Kind::Weir)?;
     let site = stage.site(Kind::Weir, &upstreams[0], "echo")?;
     let mut connections = Vec::with_capacity(CONNECTIONS);
     for number in 0..CONNECTIONS {
@@ -124,15 +130,15 @@ async fn measure(settings: &Settings) -> Result<[Vec<Load>; 2]> {
     }
     let length = Duration::from_millis(settings.round_ms);
     let mut few: Vec<_> = connections.split_off(CONNECTIONS - PLACES);
-    peak(&mut few, length / 4).await?;
+    peak(&mut few, length / 4, weir).await?;
     let mut loads = [Vec::new(), Vec::new()];
     for _ in 0..settings.rounds {
-        let at_peak = peak(&mut few, length).await?;
-        let over = overload(&mut connections, at_peak.made * OVERLOAD, length).await?;
+        let at_peak = peak(&mut few, length, weir).await?;
+        let over = overload(&mut connections, at_peak.made * OVERLOAD, length, weir).await?;
         loads[0].push(at_peak);
         loads[1].push(over);
-        stage.check()?;
     }
+    stage.check()?;
     stage.stop().await;
     Ok(loads)
 }
@@ -148,6 +154,7 @@ fn row(in_flight: &'static str, load: &'static str, rounds: Vec<Load>, of_peak: 
         made_p99_us: over(|load| load.made_p99_us),
         refused: over(|load| load.refused),
         refused_p99_us: over(|load| load.refused_p99_us),
+        busy: over(|load| load.busy),
         errors: rounds.iter().map(|load| load.errors).sum(),
         error: rounds.iter().find_map(|load| load.error.clone()),
         rounds,
@@ -155,9 +162,9 @@ fn row(in_flight: &'static str, load: &'static str, rounds: Vec<Load>, of_peak: 
 }
 
 /// Each calls as soon as it has its answer.
-async fn peak(connections: &mut Vec<Bare>, length: Duration) -> Result<Load> {
+async fn peak(connections: &mut Vec<Bare>, length: Duration, weir: &Process) -> Result<Load> {
     let tally = Arc::new(Tally::default());
-    let begun = Instant::now();
+    let (begun, cpu) = (Instant::now(), weir.cpu_nanos()?);
     let end = begun + length;
     let mut calling = JoinSet::new();
     for mut connection in connections.drain(..) {
@@ -170,12 +177,12 @@ async fn peak(connections: &mut Vec<Bare>, length: Duration) -> Result<Load> {
     while let Some(connection) = calling.join_next().await {
         connections.push(connection?);
     }
-    let load = tally.load(begun.elapsed());
+    let load = tally.load(begun.elapsed(), weir.cpu_nanos()?.saturating_sub(cpu));
     Ok(Load { offered: load.made + load.refused, ..load })
 }
 
 /// Calls arrive `rate` times a second; each takes whichever connection is free, and waits where none is.
-async fn overload(connections: &mut Vec<Bare>, rate: f64, length: Duration) -> Result<Load> {
+async fn overload(connections: &mut Vec<Bare>, rate: f64, length: Duration, weir: &Process) -> Result<Load> {
     let tally = Arc::new(Tally::default());
     let due = Arc::new(Arrivals { waiting: Semaphore::new(0), since: Mutex::default() });
     let mut calling = JoinSet::new();
@@ -190,7 +197,7 @@ async fn overload(connections: &mut Vec<Bare>, rate: f64, length: Duration) -> R
             connection
         });
     }
-    let begun = Instant::now();
+    let (begun, cpu) = (Instant::now(), weir.cpu_nanos()?);
     let mut arrived = 0;
     let mut tick = tokio::time::interval(TICK);
     while begun.elapsed() < length {
@@ -201,12 +208,12 @@ async fn overload(connections: &mut Vec<Bare>, rate: f64, length: Duration) -> R
         due.arrive(by_now - arrived);
         arrived = by_now;
     }
-    // What waits for a connection now has waited for the whole backlog; it never began.
+    // What is answered from now on is answered without the load, and what still waits for a connection never began.
+    let load = tally.load(begun.elapsed(), weir.cpu_nanos()?.saturating_sub(cpu));
     due.waiting.close();
     while let Some(connection) = calling.join_next().await {
         connections.push(connection?);
     }
-    let load = tally.load(begun.elapsed());
     Ok(Load { offered: as_float(arrived) / length.as_secs_f64(), ..load })
 }
 
@@ -259,7 +266,7 @@ impl Tally {
         true
     }
 
-    fn load(&self, elapsed: Duration) -> Load {
+    fn load(&self, elapsed: Duration, cpu_nanos: u64) -> Load {
         let (errors, error) = self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Load {
             offered: 0.0,
@@ -267,6 +274,7 @@ impl Tally {
             made_p99_us: self.made.quantile_us(0.99),
             refused: as_float(self.refused.count()) / elapsed.as_secs_f64(),
             refused_p99_us: self.refused.quantile_us(0.99),
+            busy: as_float(cpu_nanos) / 1e9 / elapsed.as_secs_f64(),
             errors,
             error,
         }
