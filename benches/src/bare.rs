@@ -1,5 +1,5 @@
-//! A client that costs the generator as little as it can: a request that was written beforehand, and of the answer its status,
-//! its length and its id.
+//! A client that costs the generator as little as possible. It sends a prepared request, and reads the status, the length and the
+//! id of the answer.
 //!
 //! For loads where the generator must be able to ask for far more than weir can serve, with one processor for itself and the
 //! upstream. [`Client`](crate::client::Client) is the one that looks at everything.

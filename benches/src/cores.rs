@@ -23,7 +23,7 @@ pub(crate) fn allowed() -> Vec<usize> {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // What could be narrowed can be widened again, and a run that stays narrow still measures what it says.
+        // Widening a set of processors fails no more than narrowing it did, and a thread that stays pinned does no harm.
         let _ = platform::write(&self.0);
     }
 }

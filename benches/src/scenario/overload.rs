@@ -1,9 +1,9 @@
-//! What is still served when twice as much is asked for as weir can do: weir alone on one processor, the generator and the
-//! upstream on another, so that who is refused and asks again takes nothing from those who are served.
+//! Goodput under overload: calls arrive at twice the rate of the peak. weir has one processor for itself, the generator and
+//! the upstream have another, so that refused calls and their retries take no time of weir's.
 //!
 //! The peak is what as many clients as weir has places get, each calling as soon as it has its answer. The overload is
-//! open-loop: calls arrive at twice that rate, whatever became of those before, and each waits for a free connection where
-//! there is none. Latencies are from the moment a call was due.
+//! open-loop: calls arrive at twice that rate, whether earlier calls have ended or not, and a call waits for a connection if none
+//! is free. Latencies are from the moment a call was due.
 
 use crate::bare::{Bare, Called};
 use crate::cores;
@@ -22,11 +22,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// Requests that weir takes at a time, where it refuses what is more.
+/// `limits.in_flight` of the weir that sheds load.
 const PLACES: usize = 32;
 /// Connections that calls arrive over.
 const CONNECTIONS: usize = 1_000;
-/// Arrivals over what was served at the peak.
+/// The rate of arrivals, as a multiple of the peak.
 const OVERLOAD: f64 = 2.0;
 /// The part of the peak that must be left.
 const AIM: f64 = 0.85;
@@ -53,7 +53,7 @@ struct Row {
     load: &'static str,
     offered: f64,
     made: f64,
-    /// What was made, of what was made at the peak of the same round; the median of these.
+    /// Calls made, as a part of the peak of the same round; the median over the rounds.
     of_peak: Option<f64>,
     made_p99_us: f64,
     refused: f64,
@@ -72,7 +72,7 @@ struct Load {
     made_p99_us: f64,
     refused: f64,
     refused_p99_us: f64,
-    /// The part of its processor's time that weir used. Where there is much left the generator is what could do no more.
+    /// The part of its processor's time that weir used. A low value means that the generator was the bottleneck.
     busy: f64,
     errors: u64,
     #[serde(skip)]

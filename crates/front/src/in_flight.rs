@@ -1,9 +1,9 @@
-//! How many requests are in flight: those whose answer has not begun. What a client has still to read holds no permit.
+//! Permits for requests in flight. A request is in flight until its answer begins; the rest of an answer holds no permit.
 //!
-//! A request that finds no permit free waits for one for a while (`limits.in_flight_wait`) before it is refused. To refuse costs
-//! about a third of what a call costs, and whoever is refused may ask again at once: under overload most of a processor would
-//! go into refusals. Who waits costs nothing. The one that came last is served first: those who are served have waited
-//! little, and those who would give up soon are not served for nothing.
+//! A request that finds no free permit waits for one (`limits.in_flight_wait`) before it is refused. A refusal costs about a
+//! third of a call, and a refused client may try again at once, so that under overload refusals would take most of a
+//! processor. A waiting request costs nothing. The newest request is served first: a served request has waited a short
+//! time, and requests near their timeout are not served in vain.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// Requests that wait at a time. Beyond it whoever waits longest is refused.
+/// The most requests that wait at a time. Beyond it the oldest one is refused.
 const MOST_WAITING: usize = 10_000;
 
 /// The permits.
@@ -27,9 +27,9 @@ pub(crate) struct InFlightPermit(Arc<Permits>);
 #[derive(Debug, Default)]
 struct Permits {
     taken: AtomicUsize,
-    /// As many as were taken at the most when last one was asked for.
+    /// The limit, as the last request gave it.
     most: AtomicUsize,
-    /// How many stand in the queue. A permit that is given back looks at the queue only where there are any.
+    /// The length of the queue. A dropped permit locks the queue only if it is not 0.
     waiting: AtomicUsize,
     queue: Mutex<VecDeque<oneshot::Sender<InFlightPermit>>>,
 }
@@ -37,7 +37,7 @@ struct Permits {
 impl InFlight {
     /// A permit where fewer than `most` are taken, or one that is given back within `wait`.
     ///
-    /// Who drops the future waits no longer.
+    /// Cancel safe: a dropped future leaves the queue.
     pub(crate) async fn enter(&self, most: usize, wait: Duration) -> Option<InFlightPermit> {
         let permits = &self.0;
         // A reload may change it.
@@ -55,7 +55,7 @@ impl InFlight {
 
     async fn wait(&self, wait: Duration) -> Option<InFlightPermit> {
         let given = self.0.stand_in_line();
-        // One that was given back before this stood in the line went to nobody.
+        // A permit that was dropped before this request was in the queue went to no waiting request.
         if let Some(permit) = self.0.take() {
             return Some(permit);
         }
@@ -74,7 +74,7 @@ impl Permits {
     fn stand_in_line(&self) -> oneshot::Receiver<InFlightPermit> {
         let (give, given) = oneshot::channel();
         let mut queue = self.queue();
-        // Those who waited too long stand in front of all others.
+        // Requests that timed out stand at the front.
         while queue.front().is_some_and(oneshot::Sender::is_closed) || queue.len() >= MOST_WAITING {
             queue.pop_front();
         }
@@ -83,7 +83,7 @@ impl Permits {
         given
     }
 
-    /// Whoever came last and still waits.
+    /// The newest request that still waits.
     fn next(&self) -> Option<oneshot::Sender<InFlightPermit>> {
         let mut queue = self.queue();
         let mut next = queue.pop_back();
@@ -103,15 +103,15 @@ impl Drop for InFlightPermit {
     fn drop(&mut self) {
         let permits = &self.0;
         permits.taken.fetch_sub(1, Ordering::SeqCst);
-        // Either this sees who waits, or who waits sees that one is free.
+        // Either this sees the waiting request, or that request sees the free permit.
         while permits.waiting.load(Ordering::SeqCst) > 0
             && let Some(permit) = permits.take()
         {
             let Some(next) = permits.next() else {
-                // The last of the queue left meanwhile, and its length says so now: this is given back like any other.
+                // The last request left the queue, and its length is 0 now: this permit is dropped like any other.
                 continue;
             };
-            // One that leaves at this very moment drops what it was given, and that goes on to the next.
+            // A request that leaves at this moment drops its permit, which goes to the next request.
             if next.send(permit).is_ok() {
                 return;
             }
