@@ -234,11 +234,14 @@ impl Envelope {
     }
 }
 
-/// The id of JSON that failed a limit, if there is exactly one.
+/// The id of JSON that failed a limit, if there is exactly one. What stands behind the place of the failure was not checked: an id
+/// from there is looked at by itself, since it goes into the answer as it is.
 fn sole_id(raw: &[u8]) -> Option<RequestId> {
     let mut ids = scan::members(raw).filter(|member| member.key.eq_str("id"));
     let id = ids.next()?;
-    ids.next().is_none().then(|| RequestId::from_json(&raw[id.value]).ok()).flatten()
+    let text = &raw[id.value];
+    let is_sole = ids.next().is_none() && scan::check_grammar(text, &Limits::default()).is_ok();
+    is_sole.then(|| RequestId::from_json(text).ok()).flatten()
 }
 
 #[cfg(test)]

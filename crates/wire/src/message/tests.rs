@@ -32,6 +32,17 @@ fn a_request_keeps_its_bytes() {
 }
 
 #[test]
+fn b01_an_id_behind_the_place_of_a_failure_is_given_back_only_where_it_is_json() {
+    let deep = "[".repeat(200);
+    let id = |id: &str| refused(&format!(r#"{{"jsonrpc":"2.0","params":{deep}{},"id":{id}}}"#, "]".repeat(200))).1;
+    assert_eq!(id("1").as_deref(), Some("1"));
+    assert_eq!(id(r#""a""#).as_deref(), Some(r#""a""#));
+    for wrong in ["01", "-01", "1.", "\"a\nb\"", r#""\x""#, "nul"] {
+        assert_eq!(id(wrong), None, "{wrong}");
+    }
+}
+
+#[test]
 fn params_are_a_slice_of_the_body() {
     let raw = Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}"#);
     let Ok(Message::Request(request)) = Message::parse(raw.clone(), &Limits::default()) else {
