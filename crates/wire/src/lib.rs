@@ -9,6 +9,7 @@ pub mod error_object;
 pub mod fold;
 pub mod fuzzing;
 pub mod header;
+pub mod http2;
 pub mod id;
 mod lexer;
 pub mod log_level;

@@ -4,27 +4,17 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
+use weir_wire::http2::{DATA, END_STREAM, FrameParser, HEADERS, IdleFrames, PREFACE, Seen};
 
-/// Frames of HTTP/2 that bring nothing: how many may come at once, how many more each second, and how many more for each frame of a
-/// request. A good server sends some for each request (its answer's head, windows, a reset) and pings now and then.
-const IDLE_FRAMES: f64 = 1000.0;
-const IDLE_FRAMES_A_SECOND: f64 = 100.0;
-const IDLE_FRAMES_A_REQUEST: f64 = 8.0;
+/// How many more frames that bring nothing may come for each frame of a request. A good server sends some for each request (its
+/// answer's head, windows, a reset) and pings now and then.
+const IDLE_FRAMES_A_REQUEST: u32 = 8;
 /// Bytes that may come on a connection of HTTP/1.1 after a request, where nothing larger than a document is asked for.
 const DOCUMENT: usize = 2 << 20;
-
-/// The length of what a client writes before its first frame (RFC 9113, 3.4).
-const PREFACE: usize = 24;
-const HEAD: usize = 9;
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const END_STREAM: u8 = 1;
-const PADDED: u8 = 8;
 
 /// A connection that ends where too much comes that brings nothing.
 #[derive(Debug)]
@@ -74,103 +64,38 @@ impl Bound {
 /// The frames of both directions.
 #[derive(Debug)]
 struct Frames {
-    received: FrameHeads,
-    sent: FrameHeads,
-    left: f64,
-    /// When `left` was last counted.
-    counted: Instant,
+    received: FrameParser,
+    sent: FrameParser,
+    idle: IdleFrames,
 }
 
 impl Frames {
     fn new() -> Self {
-        let (received, sent) = (FrameHeads::new(0), FrameHeads::new(PREFACE));
-        Self { received, sent, left: IDLE_FRAMES, counted: Instant::now() }
+        let (received, sent) = (FrameParser::new(0), FrameParser::new(PREFACE));
+        Self { received, sent, idle: IdleFrames::new(Instant::now().into_std()) }
     }
 
     fn received(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let mut idle = 0.0;
-        self.received.feed(bytes, |frame| idle += f64::from(u8::from(frame.is_idle())));
-        if idle > 0.0 {
-            let now = Instant::now();
-            let more = now.duration_since(std::mem::replace(&mut self.counted, now));
-            self.left = (self.left + per_second(more)).min(IDLE_FRAMES) - idle;
+        let mut idle = 0;
+        self.received.feed(bytes, |seen| idle += u32::from(is_idle(seen)));
+        if idle == 0 || self.idle.take(idle, Instant::now().into_std()) {
+            return Ok(());
         }
-        if self.left < 0.0 { Err(io::Error::other("the server floods the connection with frames")) } else { Ok(()) }
+        Err(io::Error::other("the server floods the connection with frames"))
     }
 
     fn sent(&mut self, bytes: &[u8]) {
-        let mut own = 0.0;
-        self.sent.feed(bytes, |frame| own += f64::from(u8::from(matches!(frame.kind, DATA | HEADERS))));
-        self.left = (self.left + own * IDLE_FRAMES_A_REQUEST).min(IDLE_FRAMES);
+        let mut own = 0;
+        let is_own = |seen| matches!(seen, Seen::Head(frame) if matches!(frame.kind, DATA | HEADERS));
+        self.sent.feed(bytes, |seen| own += u32::from(is_own(seen)));
+        self.idle.add(own.saturating_mul(IDLE_FRAMES_A_REQUEST));
     }
 }
 
-fn per_second(time: Duration) -> f64 {
-    time.as_secs_f64() * IDLE_FRAMES_A_SECOND
-}
-
-/// The head of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FrameHead {
-    kind: u8,
-    flags: u8,
-    /// Its payload without padding.
-    length: usize,
-}
-
-impl FrameHead {
-    /// True if it asks for work and brings nothing. The library bounds small frames of data.
-    fn is_idle(self) -> bool {
-        self.kind != DATA || self.length == 0 && self.flags & END_STREAM == 0
-    }
-}
-
-/// Follows the frames of one direction, however they are cut.
-#[derive(Debug)]
-struct FrameHeads {
-    /// Bytes before the next frame's head.
-    skip: usize,
-    head: [u8; HEAD],
-    filled: usize,
-    /// A frame of data whose first byte will say how much of it is padding.
-    padded: Option<FrameHead>,
-}
-
-impl FrameHeads {
-    fn new(skip: usize) -> Self {
-        Self { skip, head: [0; HEAD], filled: 0, padded: None }
-    }
-
-    fn feed(&mut self, mut bytes: &[u8], mut seen: impl FnMut(FrameHead)) {
-        while let Some(first) = bytes.first() {
-            if let Some(mut frame) = self.padded.take() {
-                frame.length = frame.length.saturating_sub(1 + usize::from(*first));
-                seen(frame);
-            }
-            let skipped = self.skip.min(bytes.len());
-            self.skip -= skipped;
-            bytes = &bytes[skipped..];
-            let part = (HEAD - self.filled).min(bytes.len());
-            self.head[self.filled..self.filled + part].copy_from_slice(&bytes[..part]);
-            self.filled += part;
-            bytes = &bytes[part..];
-            if self.filled == HEAD {
-                self.begin(&mut seen);
-            }
-        }
-    }
-
-    fn begin(&mut self, seen: &mut impl FnMut(FrameHead)) {
-        let [a, b, c, kind, flags, ..] = self.head;
-        let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
-        (self.skip, self.filled) = (length, 0);
-        let frame = FrameHead { kind, flags, length };
-        if kind == DATA && flags & PADDED != 0 && length > 0 {
-            self.padded = Some(frame);
-        } else {
-            seen(frame);
-        }
-    }
+/// True if a frame asks for work and brings nothing. The library bounds small frames of data.
+fn is_idle(seen: Seen) -> bool {
+    let Seen::Head(frame) = seen else { return false };
+    frame.kind != DATA || frame.length == frame.padding && frame.flags & END_STREAM == 0
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
@@ -225,9 +150,14 @@ impl<S: Connection> Connection for Bounded<S> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::time::Duration;
+
     use weir_testkit::h2::{PING, SETTINGS, frame};
+    use weir_wire::http2::{IDLE_FRAMES, IDLE_FRAMES_A_SECOND};
 
     use super::*;
+
+    const PADDED: u8 = 8;
 
     #[test]
     fn frames_are_seen_however_they_are_cut() {
@@ -239,24 +169,32 @@ mod tests {
         bytes.extend(frame(DATA, PADDED, 1, b"\xff"));
         bytes.extend(frame(DATA, END_STREAM, 1, b""));
         bytes.extend(frame(HEADERS, 4, 3, b"\x88"));
-        let head = |kind, flags, length| FrameHead { kind, flags, length };
         let expected = [
-            head(SETTINGS, 0, 6),
-            head(DATA, PADDED, 4),
-            head(DATA, PADDED, 0),
-            head(DATA, PADDED, 0),
-            head(DATA, PADDED, 0),
-            head(DATA, END_STREAM, 0),
-            head(HEADERS, 4, 1),
+            (SETTINGS, 0, 6),
+            (DATA, PADDED, 4),
+            (DATA, PADDED, 0),
+            (DATA, PADDED, 0),
+            (DATA, PADDED, 0),
+            (DATA, END_STREAM, 0),
+            (HEADERS, 4, 1),
         ];
+        let mut frames = Vec::new();
         for size in 1..=bytes.len() {
-            let (mut heads, mut all) = (FrameHeads::new(PREFACE), Vec::new());
+            let mut parser = FrameParser::new(PREFACE);
+            frames.clear();
             for part in bytes.chunks(size) {
-                heads.feed(part, |frame| all.push(frame));
+                parser.feed(part, |seen| frames.extend(matches!(seen, Seen::Head(_)).then_some(seen)));
             }
+            let all: Vec<_> = frames
+                .iter()
+                .filter_map(|seen| match seen {
+                    Seen::Head(frame) => Some((frame.kind, frame.flags, frame.length - frame.padding)),
+                    _ => None,
+                })
+                .collect();
             assert_eq!(all, expected, "in parts of {size}");
         }
-        let idle: Vec<bool> = expected.iter().map(|frame| frame.is_idle()).collect();
+        let idle: Vec<bool> = frames.iter().map(|seen| is_idle(*seen)).collect();
         assert_eq!(idle, [true, false, true, true, true, false, true]);
     }
 
@@ -264,11 +202,11 @@ mod tests {
     async fn frames_that_bring_nothing_are_bounded_and_those_of_a_busy_server_are_not() {
         let ping = frame(PING, 0, 0, b"12345678");
         let mut idle = Frames::new();
-        for _ in 0..IDLE_FRAMES as usize {
+        for _ in 0..IDLE_FRAMES {
             idle.received(&ping).unwrap();
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
-        for _ in 0..IDLE_FRAMES_A_SECOND as usize {
+        for _ in 0..IDLE_FRAMES_A_SECOND {
             idle.received(&ping).unwrap();
         }
         assert!(idle.received(&ping).is_err());

@@ -12,7 +12,7 @@ use bytes::{Buf, Bytes};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::frames::{DATA, END_STREAM, FrameHead, HEADERS, Seen};
+use weir_wire::http2::{DATA, END_STREAM, FrameHead, HEADERS, IdleFrames, Seen};
 
 /// The most bytes of answers that wait for the client of one connection (fault A12).
 pub(crate) const MOST_WAITING: usize = 4 << 20;
@@ -24,11 +24,8 @@ const INITIAL_WINDOW_SIZE: u16 = 4;
 /// Updates of windows that are kept for streams of which only the head was read.
 const EARLY: usize = 256;
 
-/// Frames that ask for work and bring none: how many may come at once, how many more each second, and how many more for
-/// each frame of an answer.
-const IDLE_FRAMES: f64 = 1000.0;
-const IDLE_FRAMES_A_SECOND: f64 = 100.0;
-const IDLE_FRAMES_AN_ANSWER: f64 = 4.0;
+/// How many more frames that bring nothing may come for each frame of an answer.
+const IDLE_FRAMES_AN_ANSWER: u32 = 4;
 
 /// What the connection's task, its streams and its frames share.
 #[derive(Debug)]
@@ -58,9 +55,7 @@ struct Windows {
     streams: HashMap<u32, i64>,
     /// Grants for streams that are not yet answered.
     early: VecDeque<(u32, i64)>,
-    idle_frames: f64,
-    /// When `idle_frames` was last counted.
-    counted: Instant,
+    idle_frames: IdleFrames,
 }
 
 impl Flow {
@@ -71,8 +66,7 @@ impl Flow {
             initial: FIRST_WINDOW,
             streams: HashMap::new(),
             early: VecDeque::new(),
-            idle_frames: IDLE_FRAMES,
-            counted: Instant::now(),
+            idle_frames: IdleFrames::new(Instant::now().into_std()),
         };
         Arc::new(Self {
             waiting: AtomicUsize::new(0),
@@ -199,7 +193,7 @@ impl Flow {
             return;
         }
         let mut windows = self.windows();
-        windows.idle_frames = (windows.idle_frames + IDLE_FRAMES_AN_ANSWER).min(IDLE_FRAMES);
+        windows.idle_frames.add(IDLE_FRAMES_AN_ANSWER);
         if head.kind == DATA {
             self.answered.fetch_add(head.length as u64, Ordering::Relaxed);
             windows.connection -= i64::try_from(head.length).unwrap_or(i64::MAX);
@@ -212,12 +206,7 @@ impl Flow {
         if head.kind == DATA && (head.length > 0 || head.flags & END_STREAM != 0) {
             return;
         }
-        let mut windows = self.windows();
-        let now = Instant::now();
-        let refilled = now.duration_since(windows.counted).as_secs_f64() * IDLE_FRAMES_A_SECOND;
-        windows.counted = now;
-        windows.idle_frames = (windows.idle_frames + refilled).min(IDLE_FRAMES) - 1.0;
-        if windows.idle_frames < 0.0 {
+        if !self.windows().idle_frames.take(1, Instant::now().into_std()) {
             self.flooded.store(true, Ordering::Release);
         }
     }
@@ -316,7 +305,7 @@ mod tests {
     use super::*;
 
     fn head(kind: u8, flags: u8, length: usize) -> Seen {
-        Seen::Head(FrameHead { length, kind, flags, stream: 1 })
+        Seen::Head(FrameHead { length, padding: 0, kind, flags, stream: 1 })
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,113 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use weir_wire::http2::{FrameParser, PREFACE};
 
 use super::flow::Flow;
-
-pub(super) const DATA: u8 = 0;
-pub(super) const HEADERS: u8 = 1;
-const SETTINGS: u8 = 4;
-const WINDOW_UPDATE: u8 = 8;
-pub(super) const END_STREAM: u8 = 1;
-
-/// The length of what a client writes before its first frame.
-const PREFACE: usize = 24;
-const HEAD: usize = 9;
-
-/// The head of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FrameHead {
-    pub(super) length: usize,
-    pub(super) kind: u8,
-    pub(super) flags: u8,
-    pub(super) stream: u32,
-}
-
-/// What is seen of frames that pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
-    /// A frame's head.
-    Head(FrameHead),
-    /// A setting: its name and value.
-    Setting(u16, u32),
-    /// The increment of a WINDOW_UPDATE for this stream.
-    Window(u32, u32),
-}
-
-/// Follows the frames of one direction, however they are cut.
-#[derive(Debug)]
-struct FrameParser {
-    /// Bytes before the next frame's head.
-    preface: usize,
-    head: [u8; HEAD],
-    filled: usize,
-    current: FrameHead,
-    /// Bytes left of the current frame's payload.
-    left: usize,
-    /// The entry of a payload that is being read.
-    entry: [u8; 6],
-    entered: usize,
-}
-
-impl FrameParser {
-    fn new(preface: usize) -> Self {
-        let current = FrameHead { length: 0, kind: 0, flags: 0, stream: 0 };
-        Self { preface, head: [0; HEAD], filled: 0, current, left: 0, entry: [0; 6], entered: 0 }
-    }
-
-    fn feed(&mut self, mut bytes: &[u8], mut seen: impl FnMut(Seen)) {
-        let skipped = self.preface.min(bytes.len());
-        self.preface -= skipped;
-        bytes = &bytes[skipped..];
-        while !bytes.is_empty() {
-            if self.left == 0 {
-                let part = (HEAD - self.filled).min(bytes.len());
-                self.head[self.filled..self.filled + part].copy_from_slice(&bytes[..part]);
-                self.filled += part;
-                bytes = &bytes[part..];
-                if self.filled == HEAD {
-                    self.begin(&mut seen);
-                }
-                continue;
-            }
-            let part = self.left.min(bytes.len());
-            self.payload(&bytes[..part], &mut seen);
-            self.left -= part;
-            bytes = &bytes[part..];
-        }
-    }
-
-    fn begin(&mut self, seen: &mut impl FnMut(Seen)) {
-        let [a, b, c, kind, flags, s0, s1, s2, s3] = self.head;
-        let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
-        let stream = u32::from_be_bytes([s0, s1, s2, s3]) & 0x7fff_ffff;
-        self.current = FrameHead { length, kind, flags, stream };
-        (self.left, self.filled, self.entered) = (length, 0, 0);
-        seen(Seen::Head(self.current));
-    }
-
-    /// Reads the entries of the two types that say something about windows.
-    fn payload(&mut self, bytes: &[u8], seen: &mut impl FnMut(Seen)) {
-        let size = match self.current.kind {
-            SETTINGS => 6,
-            WINDOW_UPDATE => 4,
-            _ => return,
-        };
-        for byte in bytes {
-            self.entry[self.entered] = *byte;
-            self.entered += 1;
-            if self.entered < size {
-                continue;
-            }
-            self.entered = 0;
-            let [a, b, c, d, e, f] = self.entry;
-            seen(match size {
-                6 => Seen::Setting(u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f])),
-                _ => Seen::Window(self.current.stream, u32::from_be_bytes([a, b, c, d]) & 0x7fff_ffff),
-            });
-        }
-    }
-}
 
 /// `inner`, whose frames are told to the connection's flow.
 pub(super) struct FrameWatch<S> {
@@ -191,7 +87,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FrameWatch<S> {
 
 #[cfg(test)]
 mod tests {
-    use weir_testkit::h2::{INITIAL_WINDOW_SIZE, frame};
+    use weir_testkit::h2::{HEADERS, INITIAL_WINDOW_SIZE, SETTINGS, WINDOW_UPDATE, frame};
+    use weir_wire::http2::{DATA, FrameHead, Seen};
 
     use super::*;
 
@@ -204,7 +101,7 @@ mod tests {
         bytes.extend(frame(HEADERS, 5, 1, b"\x82\x86\x84"));
         bytes.extend(frame(WINDOW_UPDATE, 0, 1, &9u32.to_be_bytes()));
         bytes.extend(frame(DATA, 1, 3, b""));
-        let head = |length, kind, flags, stream| Seen::Head(FrameHead { length, kind, flags, stream });
+        let head = |length, kind, flags, stream| Seen::Head(FrameHead { length, padding: 0, kind, flags, stream });
         let expected = [
             head(6, SETTINGS, 0, 0),
             Seen::Setting(INITIAL_WINDOW_SIZE, 7),
