@@ -3,6 +3,8 @@
 //! Bounds of single parts do not add up to a bound of the process. What can be held many times over is taken from a budget here,
 //! before it is held, and given back when it is dropped.
 
+mod descriptors;
+
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +16,7 @@ use opentelemetry::KeyValue;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+pub use self::descriptors::{Descriptor, Descriptors, Side};
 use crate::fast::FastMap;
 use crate::network::SenderNetwork;
 use crate::principal::Principal;
@@ -359,109 +362,6 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// The file descriptors of the process. Connections of clients and to upstreams are counted here; everything else that is open
-/// is seen from time to time. Some are kept for operators, reloads and whatever opens a file.
-#[derive(Clone, Debug)]
-pub struct Descriptors(Arc<Counts>);
-
-#[derive(Debug)]
-struct Counts {
-    /// What the process may open.
-    limit: AtomicUsize,
-    /// What was open beside the connections that are counted.
-    others: AtomicUsize,
-    clients: AtomicUsize,
-    upstreams: AtomicUsize,
-}
-
-/// Descriptors that no connection gets.
-const RESERVED: usize = 64;
-
-/// The side of weir that a connection is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// A client's.
-    Front,
-    /// To an upstream.
-    Upstream,
-}
-
-/// The descriptor of one connection. Dropping it gives it back.
-#[derive(Debug)]
-pub struct Descriptor {
-    counts: Arc<Counts>,
-    side: Side,
-}
-
-impl Default for Descriptors {
-    /// As many as there are.
-    fn default() -> Self {
-        let zero = || AtomicUsize::new(0);
-        let limit = AtomicUsize::new(usize::MAX);
-        Self(Arc::new(Counts { limit, others: zero(), clients: zero(), upstreams: zero() }))
-    }
-}
-
-impl Descriptors {
-    /// What the process may open, and what it has open now.
-    pub fn observe(&self, limit: usize, open: usize) {
-        let counted = self.0.counted();
-        self.0.limit.store(limit, Ordering::Relaxed);
-        self.0.others.store(open.saturating_sub(counted), Ordering::Relaxed);
-    }
-
-    /// One for a connection; `None` where the rest is kept for others. Neither side gets all: without the other it is of no use.
-    #[must_use]
-    pub fn take(&self, side: Side) -> Option<Descriptor> {
-        let counts = &self.0;
-        let own = counts.of(side).fetch_add(1, Ordering::Relaxed) + 1;
-        let descriptor = Descriptor { counts: counts.clone(), side };
-        let left = counts.limit.load(Ordering::Relaxed).saturating_sub(counts.others.load(Ordering::Relaxed));
-        let left = left.saturating_sub(RESERVED);
-        if counts.counted() <= left && own <= left - side.kept_for_the_other(left) {
-            return Some(descriptor);
-        }
-        instruments().descriptors_refused.add(1, &[KeyValue::new("side", side.word())]);
-        None
-    }
-}
-
-impl Counts {
-    fn of(&self, side: Side) -> &AtomicUsize {
-        match side {
-            Side::Front => &self.clients,
-            Side::Upstream => &self.upstreams,
-        }
-    }
-
-    fn counted(&self) -> usize {
-        self.clients.load(Ordering::Relaxed) + self.upstreams.load(Ordering::Relaxed)
-    }
-}
-
-impl Side {
-    /// What the other side has at least: clients are many, and one of them may need no connection to an upstream.
-    fn kept_for_the_other(self, left: usize) -> usize {
-        match self {
-            Self::Front => left / 16,
-            Self::Upstream => left / 4,
-        }
-    }
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Front => "front",
-            Self::Upstream => "upstream",
-        }
-    }
-}
-
-impl Drop for Descriptor {
-    fn drop(&mut self) {
-        self.counts.of(self.side).fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -575,21 +475,5 @@ mod tests {
         assert_eq!(budget.used(), 5);
         drop(part);
         assert_eq!(budget.used(), 0);
-    }
-
-    #[test]
-    fn some_descriptors_are_left_whoever_opens_connections() {
-        let descriptors = Descriptors::default();
-        descriptors.observe(1000, 136);
-        let take = |side| std::iter::from_fn(|| descriptors.take(side)).collect::<Vec<_>>();
-        let clients = take(Side::Front);
-        assert_eq!(clients.len(), 750, "of what is left beside 64 and what was open");
-        let upstreams = take(Side::Upstream);
-        assert_eq!(upstreams.len(), 50);
-        descriptors.observe(1000, 136 + 800);
-        assert!(descriptors.take(Side::Front).is_none());
-        drop((clients, upstreams));
-        descriptors.observe(1000, 136);
-        assert_eq!(take(Side::Upstream).len(), 600);
     }
 }
