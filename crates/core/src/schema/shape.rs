@@ -38,6 +38,8 @@ const DEEPEST_WALK: u32 = 256;
 #[derive(Debug)]
 pub(super) struct Shape {
     nodes: Vec<Node>,
+    /// The nodes that lead to names among those that the whole value is held against.
+    root: Vec<usize>,
     /// Steps for one value at most, where references neither branch nor come back: then no count is needed.
     steps: Option<u64>,
 }
@@ -61,7 +63,8 @@ impl Shape {
         let all = Expansion::along(&nodes, Node::all).ok();
         let tame = |all: &Expansion| all.longest <= LONGEST_CHAIN && nodes.iter().all(|node| !node.again);
         let steps = all.filter(tame).and_then(|all| all.steps.first().copied());
-        Ok(Self { nodes, steps })
+        let root = names::all_here(&nodes, vec![0]);
+        Ok(Self { nodes, root, steps })
     }
 
     /// Whether a value of `length` bytes of JSON can be held against the schema within the budget.

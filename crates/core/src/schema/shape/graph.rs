@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::super::Unusable;
 use super::names::MemberPattern;
+use crate::fast::{FastMap, FastState};
 
 /// Steps of copying and hashing one value, for `uniqueItems`.
 pub(super) const UNIQUE_STEPS: u64 = 8;
@@ -24,7 +25,7 @@ pub(super) struct Node {
     /// True if it holds every item against every other.
     pub(super) unique: bool,
     /// The member of this name.
-    pub(super) keyed: HashMap<String, usize>,
+    pub(super) keyed: FastMap<String, usize>,
     /// Members that are not named.
     pub(super) others: Option<usize>,
     /// Perhaps every member.
@@ -42,9 +43,9 @@ pub(super) struct Node {
     /// Members that nothing else was held against.
     pub(super) unevaluated: Option<usize>,
     /// Names of members that it names without a schema for them, as `required` does.
-    pub(super) named: HashSet<String>,
+    pub(super) named: HashSet<String, FastState>,
     /// Every name of a member that it names, by its folded form.
-    pub(super) folded: HashMap<String, String>,
+    pub(super) folded: FastMap<String, String>,
     /// True if it, or what a value or its parts are held against below it, names members.
     pub(super) leads_to_names: bool,
 }

@@ -94,7 +94,7 @@ impl Shape {
     /// The first property of an affordable value that differs in case alone from one that the schema names there.
     pub(in super::super) fn case_variant(&self, value: &Value) -> Option<Mismatch> {
         let mut pointer = String::new();
-        let name = self.variant_in(vec![0], value, &mut pointer)?;
+        let name = self.variant_in(&self.root, value, &mut pointer)?;
         let text = format!("a name that differs from {name:?} in case alone: send one of the schema's own names");
         Some(Mismatch::at(&pointer, &text))
     }
@@ -102,66 +102,59 @@ impl Shape {
     /// Whether the schema names the member that these steps lead to.
     pub(in super::super) fn names(&self, steps: &[&str]) -> bool {
         let Some((last, outer)) = steps.split_last() else { return false };
-        let at = outer.iter().fold(self.all_here(vec![0]), |here, step| {
+        let at = outer.iter().fold(self.root.clone(), |here, step| {
             let place = step.parse::<usize>().ok();
             let next = here.iter().flat_map(|at| {
                 let node = &self.nodes[*at];
                 node.of_member(step).chain(place.into_iter().flat_map(|place| node.of_item(place)))
             });
-            self.all_here(next.collect())
+            all_here(&self.nodes, next.collect())
         });
         at.iter().any(|at| self.nodes[*at].is_named(last))
     }
 
-    /// The nodes that lead to names among those that a value is held against, each once; `at` are the first of them.
-    fn all_here(&self, at: Vec<usize>) -> Vec<usize> {
-        let mut here: Vec<usize> = Vec::with_capacity(at.len());
-        let mut met = Met::default();
-        let mut open = at;
-        while let Some(at) = open.pop() {
-            let node = &self.nodes[at];
-            if node.leads_to_names && met.insert(at, &here) {
-                here.push(at);
-                open.extend(&node.here);
-            }
-        }
-        here
-    }
-
     /// The name that a member of the value, or of what is in it, differs from in case alone; `pointer` leads to that member then.
-    fn variant_in(&self, at: Vec<usize>, value: &Value, pointer: &mut String) -> Option<String> {
-        let here = self.all_here(at);
+    /// `here` are the nodes that lead to names among those that the value is held against.
+    fn variant_in(&self, here: &[usize], value: &Value, pointer: &mut String) -> Option<String> {
         if here.is_empty() {
             return None;
         }
-        let before = pointer.len();
         match value {
-            Value::Object(members) => {
-                for (key, member) in members {
+            Value::Object(members) => members.iter().find_map(|(key, member)| {
+                if let Some(name) = self.variant_of(here, key) {
                     push(pointer, key);
-                    if let Some(name) = self.variant_of(&here, key) {
-                        return Some(name.to_owned());
-                    }
-                    let next: Vec<usize> = here.iter().flat_map(|at| self.nodes[*at].of_member(key)).collect();
-                    if let Some(name) = self.variant_in(next, member, pointer) {
-                        return Some(name);
-                    }
-                    pointer.truncate(before);
+                    return Some(name.to_owned());
                 }
-            }
-            Value::Array(items) => {
-                for (place, item) in items.iter().enumerate().filter(|(_, item)| item.is_object() || item.is_array()) {
-                    push(pointer, &place.to_string());
-                    let next: Vec<usize> = here.iter().flat_map(|at| self.nodes[*at].of_item(place)).collect();
-                    if let Some(name) = self.variant_in(next, item, pointer) {
-                        return Some(name);
-                    }
-                    pointer.truncate(before);
-                }
-            }
-            _ => {}
+                let next = |node: &Node| node.of_member(key).collect::<Vec<_>>();
+                self.variant_below(here, (&key, member), next, pointer)
+            }),
+            Value::Array(items) => items.iter().enumerate().find_map(|(place, item)| {
+                let next = |node: &Node| node.of_item(place).collect::<Vec<_>>();
+                self.variant_below(here, (&place, item), next, pointer)
+            }),
+            _ => None,
         }
-        None
+    }
+
+    /// The same of what is in a member or an item, which each node holds against the `next` ones.
+    fn variant_below(
+        &self,
+        here: &[usize],
+        (step, value): (&dyn fmt::Display, &Value),
+        next: impl Fn(&Node) -> Vec<usize>,
+        pointer: &mut String,
+    ) -> Option<String> {
+        if !(value.is_object() || value.is_array()) {
+            return None;
+        }
+        let before = pointer.len();
+        push(pointer, &step.to_string());
+        let next = here.iter().flat_map(|at| next(&self.nodes[*at])).collect();
+        let name = self.variant_in(&all_here(&self.nodes, next), value, pointer);
+        if name.is_none() {
+            pointer.truncate(before);
+        }
+        name
     }
 
     fn variant_of(&self, here: &[usize], key: &str) -> Option<&str> {
@@ -171,6 +164,21 @@ impl Shape {
         let key = folded(key);
         here.iter().find_map(|at| self.nodes[*at].folded.get(&key)).map(String::as_str)
     }
+}
+
+/// The nodes that lead to names among those that a value is held against, each once; `at` are the first of them.
+pub(super) fn all_here(nodes: &[Node], at: Vec<usize>) -> Vec<usize> {
+    let mut here: Vec<usize> = Vec::with_capacity(at.len());
+    let mut met = Met::default();
+    let mut open = at;
+    while let Some(at) = open.pop() {
+        let node = &nodes[at];
+        if node.leads_to_names && met.insert(at, &here) {
+            here.push(at);
+            open.extend(&node.here);
+        }
+    }
+    here
 }
 
 /// The set of nodes met: looked for one by one while they are few.
