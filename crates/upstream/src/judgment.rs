@@ -28,6 +28,11 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
+    /// The listener of a request of weir's own: its answer is wanted as one message, whatever its size.
+    pub(crate) fn for_own_request(tongue: Tongue, ear: Ear, class: CapabilityClass) -> Self {
+        Self { tongue, ear, class, task: false, tracked: None, whole: false, unsplit: true }
+    }
+
     /// Whether a call may become a task at a server of this kind: a modern one is told that it is taken, an older one that it
     /// is wanted.
     pub(crate) fn takes_task(tongue: Tongue, call: &Call, declared: CapabilityClass) -> bool {

@@ -1,20 +1,34 @@
 //! Processes by a descriptor (`pidfd_open(2)`), which means the same process for as long as it is open. weir has one of each child,
 //! for the end of those whose keeper was lost.
 
-#[cfg(target_os = "linux")]
-pub(super) use linux::ProcessHandle;
-#[cfg(not(target_os = "linux"))]
-pub(super) use none::ProcessHandle;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// One process, whatever becomes of its number. Only Linux has such descriptors.
+#[derive(Debug)]
+pub(super) struct ProcessHandle(OwnedFd);
+
+impl From<OwnedFd> for ProcessHandle {
+    fn from(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
+}
+
+impl AsFd for ProcessHandle {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 #[cfg(target_os = "linux")]
 mod linux {
     use std::collections::{HashMap, HashSet};
-    use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+    use std::os::fd::{AsFd as _, AsRawFd as _};
     use std::time::Duration;
 
     use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
     use super::super::descendants::{ProcessKey, below, process, processes};
+    use super::ProcessHandle;
 
     /// How often it is looked for what a process started while it was being stopped.
     const LOOKS: usize = 16;
@@ -22,10 +36,6 @@ mod linux {
     const AGAIN: Duration = Duration::from_millis(20);
     /// How long a killed process may take to be gone.
     const GOING: Duration = Duration::from_secs(1);
-
-    /// One process, whatever becomes of its number.
-    #[derive(Debug)]
-    pub(in super::super) struct ProcessHandle(OwnedFd);
 
     impl ProcessHandle {
         /// The process that has this number now. `None` where there is none, or the system has no such descriptors.
@@ -98,18 +108,6 @@ mod linux {
         }
     }
 
-    impl From<OwnedFd> for ProcessHandle {
-        fn from(descriptor: OwnedFd) -> Self {
-            Self(descriptor)
-        }
-    }
-
-    impl AsFd for ProcessHandle {
-        fn as_fd(&self) -> BorrowedFd<'_> {
-            self.0.as_fd()
-        }
-    }
-
     /// A process, and what was seen to descend from it.
     struct Family {
         root: ProcessHandle,
@@ -148,12 +146,9 @@ mod linux {
 
 #[cfg(not(target_os = "linux"))]
 mod none {
-    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
     use std::time::Duration;
 
-    /// There are no such descriptors here, and so none of these.
-    #[derive(Debug)]
-    pub(in super::super) struct ProcessHandle(OwnedFd);
+    use super::ProcessHandle;
 
     impl ProcessHandle {
         pub(in super::super) fn open(_id: u32) -> Option<Self> {
@@ -162,18 +157,6 @@ mod none {
 
         pub(in super::super) async fn end_with_descendants(self, ask: impl FnOnce(), _time: Duration) {
             ask();
-        }
-    }
-
-    impl From<OwnedFd> for ProcessHandle {
-        fn from(descriptor: OwnedFd) -> Self {
-            Self(descriptor)
-        }
-    }
-
-    impl AsFd for ProcessHandle {
-        fn as_fd(&self) -> BorrowedFd<'_> {
-            self.0.as_fd()
         }
     }
 }

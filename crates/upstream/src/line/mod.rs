@@ -180,7 +180,8 @@ impl Lines {
                 }
             }
         }
-        self.over_new(ask).await
+        // On the heap: most requests need no new connection.
+        Box::pin(self.over_new(ask)).await
     }
 
     /// The same, never on a connection of HTTP/1.1 that carried another request before.

@@ -89,8 +89,7 @@ impl Modern {
         let id = self.site.next_id();
         let body = self.tongue.request(id, method, members, (class, &self.site.client_info));
         let ear = self.tongue.ear(id, false, None);
-        let listener =
-            Listener { tongue: self.tongue, ear, class, task: false, tracked: None, whole: false, unsplit: true };
+        let listener = Listener::for_own_request(self.tongue, ear, class);
         settle::in_time(&self.site, async {
             let reply = self.post(self.headers(method), body, listener, id).await?;
             Ok(settle::result(&self.site, reply).await?)

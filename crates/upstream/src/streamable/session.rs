@@ -97,15 +97,7 @@ impl Session {
             };
             let tongue = Tongue::new(offered);
             let ear = Ear::modern(id, false, None);
-            let listener = Listener {
-                tongue,
-                ear,
-                class: CapabilityClass::BASE,
-                task: false,
-                tracked: None,
-                whole: false,
-                unsplit: true,
-            };
+            let listener = Listener::for_own_request(tongue, ear, CapabilityClass::BASE);
             let reply = talk::reply(site.clone(), answer, listener, Pending::new(None, id)).await;
             let result = settle::result(site, reply).await.map_err(|failure| unopened(site, failure.into()))?;
             let session = Self::new(site, (http, behind), named, &result)?;
@@ -216,15 +208,7 @@ impl Session {
         let body = lower::legacy_request(id, method, members);
         settle::in_time(&self.site, async {
             let (tongue, ear) = (self.tongue, self.tongue.ear(id, false, None));
-            let listener = Listener {
-                tongue,
-                ear,
-                class: CapabilityClass::BASE,
-                task: false,
-                tracked: None,
-                whole: false,
-                unsplit: true,
-            };
+            let listener = Listener::for_own_request(tongue, ear, CapabilityClass::BASE);
             let reply = self.post(&self.http(), (self.headers(), body), listener, id).await?;
             Ok(settle::result(&self.site, reply).await?)
         })
