@@ -19,6 +19,16 @@ use super::refusal::{self, PRINCIPAL, UPSTREAM};
 use super::rules::{Allowed, Concurrency};
 use super::survey::{Crowd, Whose};
 
+impl Concurrency {
+    fn of_principal(&self) -> Caps {
+        Caps { places: self.principal, waiting: self.queue }
+    }
+
+    fn of_upstream(&self, upstream: &UpstreamId) -> Option<Caps> {
+        self.upstreams.get(upstream).map(|places| Caps { places: *places, waiting: self.upstream_queue })
+    }
+}
+
 /// All places there are.
 pub(super) struct Places {
     principals: Queues<Party>,
@@ -32,16 +42,16 @@ impl Default for Places {
 }
 
 impl Places {
-    /// The places that a call takes: whose they are, how many are taken, how many wait, and how many there are.
+    /// The places that a call takes: whose they are, how many are taken, how many wait, and how many of both there may be.
     pub(super) fn loads(
         &self,
         principal: &Principal,
         upstream: &UpstreamId,
         rules: &Concurrency,
-    ) -> impl Iterator<Item = (&'static str, (usize, usize), usize)> {
-        let own =
-            (!principal.is_anonymous()).then(|| (PRINCIPAL, self.principals.load(principal.digest()), rules.principal));
-        let theirs = rules.upstreams.get(upstream).map(|most| (UPSTREAM, self.upstreams.load(upstream), *most));
+    ) -> impl Iterator<Item = (&'static str, (usize, usize), Caps)> {
+        let own = (!principal.is_anonymous())
+            .then(|| (PRINCIPAL, self.principals.load(principal.digest()), rules.of_principal()));
+        let theirs = rules.of_upstream(upstream).map(|caps| (UPSTREAM, self.upstreams.load(upstream), caps));
         own.into_iter().chain(theirs)
     }
 
@@ -68,10 +78,9 @@ impl Places {
         rules: &Concurrency,
     ) -> Result<Entry<'a>, Failure> {
         let party = *principal.digest();
-        let caps = |places| Caps { places, waiting: rules.queue };
         // The anonymous principal is everybody: it has no share that it could take from others.
-        let own = (!principal.is_anonymous()).then(|| Gate { upstream: None, caps: caps(rules.principal) });
-        let theirs = rules.upstreams.get(upstream).map(|most| Gate { upstream: Some(upstream), caps: caps(*most) });
+        let own = (!principal.is_anonymous()).then(|| Gate { upstream: None, caps: rules.of_principal() });
+        let theirs = rules.of_upstream(upstream).map(|caps| Gate { upstream: Some(upstream), caps });
         let first = own.as_ref().map(|gate| self.principals.enter(&party, party, gate.caps));
         let second = || theirs.as_ref().map(|gate| self.upstreams.enter(upstream, party, gate.caps));
         let (first, wait) = match settled(first, own.as_ref())? {

@@ -214,17 +214,22 @@ pub struct Concurrency {
     pub principal: usize,
     /// Calls in flight at an upstream; one that is not here is not bound.
     pub upstreams: HashMap<UpstreamId, usize>,
-    /// Calls that wait for one principal's or one upstream's places.
+    /// Calls that wait for one principal's places.
     pub queue: usize,
+    /// Calls that wait for one upstream's places.
+    pub upstream_queue: usize,
     /// How long a call waits for its places, all together.
     pub wait: Duration,
 }
 
 impl Default for Concurrency {
     /// More than an agent and its helpers need at once, and less than an upstream's usual places (256), so that one principal
-    /// never has them all. The wait is shorter than the time after which people take a tool for dead.
+    /// never has them all. The wait is shorter than the time after which people take a tool for dead. Under overload a call that
+    /// is refused at once is made again at once, and then refusals take the processor: an upstream's queue holds the calls of
+    /// about a thousand clients, which is a tenth of what may be in flight, so that a hung upstream leaves the others their part.
     fn default() -> Self {
-        Self { principal: 64, upstreams: HashMap::new(), queue: 128, wait: Duration::from_secs(2) }
+        let wait = Duration::from_secs(2);
+        Self { principal: 64, upstreams: HashMap::new(), queue: 128, upstream_queue: 1024, wait }
     }
 }
 

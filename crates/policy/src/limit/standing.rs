@@ -51,9 +51,9 @@ impl Limits {
                 found.push(Standing { limit: limit.name.clone(), allows: format!("{most} a day"), refuses });
             }
         }
-        for (name, (held, waiting), most) in self.places.loads(principal, upstream, &rates.concurrency) {
-            let allows = format!("{most} calls at once, {} waiting for a place", rates.concurrency.queue);
-            let full = held >= most && waiting >= rates.concurrency.queue;
+        for (name, (held, waiting), caps) in self.places.loads(principal, upstream, &rates.concurrency) {
+            let allows = format!("{} calls at once, {} waiting for a place", caps.places, caps.waiting);
+            let full = held >= caps.places && waiting >= caps.waiting;
             let refuses = full.then(|| format!("{held} run and {waiting} wait"));
             found.push(Standing { limit: name.into(), allows, refuses });
         }

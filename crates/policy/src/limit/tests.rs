@@ -282,7 +282,7 @@ async fn a_reload_keeps_what_was_counted_under_limits_that_stay() {
 
 fn few(principal: usize, upstream: usize, queue: usize) -> World {
     let upstreams = [(UpstreamId::new("files").unwrap(), upstream)].into();
-    let concurrency = Concurrency { principal, upstreams, queue, wait: Duration::from_secs(2) };
+    let concurrency = Concurrency { principal, upstreams, queue, upstream_queue: queue, wait: Duration::from_secs(2) };
     World::new(Rates { concurrency, ..Rates::default() })
 }
 

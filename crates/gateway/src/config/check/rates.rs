@@ -167,6 +167,7 @@ fn concurrency(raw: Option<RawConcurrency>, path: &Path, report: &mut Report) ->
     Concurrency {
         principal: raw.principal.unwrap_or(usual.principal),
         queue: raw.queue.unwrap_or(usual.queue),
+        upstream_queue: raw.queue.unwrap_or(usual.upstream_queue),
         wait: raw.wait.map_or(usual.wait, |time| time.0),
         ..usual
     }

@@ -80,7 +80,8 @@ pub(crate) struct RawToolLimit {
 pub(crate) struct RawConcurrency {
     /// Calls of one principal in flight. Default 64. Does not bind callers without credentials.
     pub(crate) principal: Option<usize>,
-    /// Calls that wait for the places of one principal or one upstream, served in turn by principal. Default 128.
+    /// Calls that wait for the places of one principal or one upstream, served in turn by principal. Default 128 for a principal, 1024 for an
+    /// upstream.
     pub(crate) queue: Option<usize>,
     /// How long a call waits for its places. Default `2s`.
     pub(crate) wait: Option<Time>,

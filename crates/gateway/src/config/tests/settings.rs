@@ -157,6 +157,7 @@ fn limits_inherit_what_they_do_not_say() {
     assert_eq!(rates.upstreams.values().map(says).collect::<Vec<_>>(), [(Some((100, 1, 100)), Some(200_000))]);
     let concurrency = &rates.concurrency;
     assert_eq!((concurrency.principal, concurrency.queue, concurrency.wait), (32, 64, Duration::from_secs(1)));
+    assert_eq!(concurrency.upstream_queue, 64);
     assert_eq!(rates.uncounted, Uncounted::Refused);
     assert_eq!(good("upstreams: { a: { url: http://127.0.0.1:3001/mcp } }").rates, Rates::default());
 }
