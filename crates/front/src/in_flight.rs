@@ -2,19 +2,34 @@
 //!
 //! A request that finds no free permit waits for one (`limits.in_flight_wait`) before it is refused. A refusal costs about a
 //! third of a call, and a refused client may try again at once, so that under overload refusals would take most of a
-//! processor. A waiting request costs nothing. The newest request is served first: a served request has waited a short
-//! time, and requests near their timeout are not served in vain.
+//! processor. A waiting request costs nothing. Requests are served in their order, but for a long queue, of which the newest are
+//! served: under lasting overload some requests have to be refused, and the connections of the newest are still in the
+//! processor's caches. A call of a connection that has left them is several times as dear.
+//!
+//! Beyond a few permits for each worker thread, permits are given in rounds, and between two rounds every task that is ready
+//! has its turn. So answers of upstreams go before new requests where the processor is the bottleneck: the requests in
+//! flight are those that wait for their upstreams, and not also those that wait for the processor. The state of a few
+//! requests stays in the processor's caches; with that of many, a call takes half as long again. Where the processor has time,
+//! a round follows the other at once.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 /// The most requests that wait at a time. Beyond it the oldest one is refused.
 const MOST_WAITING: usize = 10_000;
+/// Permits for each worker thread that are given without a round.
+const AT_ONCE: usize = 32;
+/// The most permits of a round for each worker thread.
+const A_ROUND: usize = 8;
+/// A queue is long from so many requests for each worker thread on.
+const LONG: usize = 128;
 
 /// The permits.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +37,7 @@ pub(crate) struct InFlight(Arc<Permits>);
 
 /// One request in flight, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct InFlightPermit(Arc<Permits>);
+pub(crate) struct InFlightPermit(Option<Arc<Permits>>);
 
 #[derive(Debug, Default)]
 struct Permits {
@@ -31,7 +46,12 @@ struct Permits {
     most: AtomicUsize,
     /// The length of the queue. A dropped permit locks the queue only if it is not 0.
     waiting: AtomicUsize,
+    /// Requests that wait, the oldest first.
     queue: Mutex<VecDeque<oneshot::Sender<InFlightPermit>>>,
+    /// True while a task gives permits in rounds.
+    in_rounds: AtomicBool,
+    /// The worker threads of the runtime.
+    workers: OnceLock<usize>,
 }
 
 impl InFlight {
@@ -44,31 +64,92 @@ impl InFlight {
         if permits.most.load(Ordering::Relaxed) != most {
             permits.most.store(most, Ordering::SeqCst);
         }
-        if let Some(permit) = permits.take() {
+        let at_once = permits.at_once();
+        if let Some(permit) = permits.take(at_once) {
             return Some(permit);
         }
         if wait.is_zero() {
-            return None;
+            return permits.take(most);
         }
-        self.wait(wait).await
+        self.wait(at_once, wait).await
     }
 
-    async fn wait(&self, wait: Duration) -> Option<InFlightPermit> {
-        let given = self.0.stand_in_line();
+    async fn wait(&self, at_once: usize, wait: Duration) -> Option<InFlightPermit> {
+        let permits = &self.0;
+        let given = permits.stand_in_line();
         // A permit that was dropped before this request was in the queue went to no waiting request.
-        if let Some(permit) = self.0.take() {
+        if let Some(permit) = permits.take(at_once) {
             return Some(permit);
         }
+        permits.begin_rounds();
         timeout(wait, given).await.ok()?.ok()
     }
 }
 
 impl Permits {
-    fn take(self: &Arc<Self>) -> Option<InFlightPermit> {
-        let most = self.most.load(Ordering::SeqCst);
+    /// A permit where fewer than `most` are taken.
+    fn take(self: &Arc<Self>, most: usize) -> Option<InFlightPermit> {
         let more = |taken| (taken < most).then_some(taken + 1);
         self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok()?;
-        Some(InFlightPermit(self.clone()))
+        Some(InFlightPermit(Some(self.clone())))
+    }
+
+    /// How many permits are given without a round.
+    fn at_once(&self) -> usize {
+        self.most.load(Ordering::SeqCst).min(AT_ONCE * self.workers())
+    }
+
+    fn workers(&self) -> usize {
+        *self.workers.get_or_init(|| Handle::current().metrics().num_workers())
+    }
+
+    /// Starts the task that gives permits in rounds, unless it runs or the limit leaves none for rounds.
+    fn begin_rounds(self: &Arc<Self>) {
+        // Where the runtime is ending, so is every request that waits.
+        let Ok(runtime) = Handle::try_current() else { return };
+        if self.most.load(Ordering::SeqCst) > self.at_once() && !self.in_rounds.swap(true, Ordering::SeqCst) {
+            runtime.spawn(self.clone().give_in_rounds());
+        }
+    }
+
+    /// Gives permits until no request waits, or the limit is reached: then the next permit that is dropped begins anew.
+    async fn give_in_rounds(self: Arc<Self>) {
+        loop {
+            // The tasks that are ready by now go first.
+            yield_now().await;
+            let mut left = A_ROUND * self.workers();
+            while left > 0 && self.give(self.most.load(Ordering::SeqCst)) {
+                left -= 1;
+            }
+            if left > 0 {
+                self.in_rounds.store(false, Ordering::SeqCst);
+                // A request that came meanwhile saw the task still running.
+                let is_over = self.waiting.load(Ordering::SeqCst) == 0
+                    || self.taken.load(Ordering::SeqCst) >= self.most.load(Ordering::SeqCst);
+                if is_over || self.in_rounds.swap(true, Ordering::SeqCst) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Gives a permit to the next request where fewer than `most` are taken. False where there is no permit or no request.
+    fn give(self: &Arc<Self>, most: usize) -> bool {
+        while self.waiting.load(Ordering::SeqCst) > 0
+            && let Some(permit) = self.take(most)
+        {
+            let Some(next) = self.next() else {
+                // The last request left the queue, and its length is 0 now.
+                permit.put_back();
+                continue;
+            };
+            match next.send(permit) {
+                Ok(()) => return true,
+                // The request left at this moment.
+                Err(permit) => permit.put_back(),
+            }
+        }
+        false
     }
 
     fn stand_in_line(&self) -> oneshot::Receiver<InFlightPermit> {
@@ -83,15 +164,17 @@ impl Permits {
         given
     }
 
-    /// The newest request that still waits.
+    /// The request whose turn it is.
     fn next(&self) -> Option<oneshot::Sender<InFlightPermit>> {
-        let mut queue = self.queue();
-        let mut next = queue.pop_back();
-        while next.as_ref().is_some_and(oneshot::Sender::is_closed) {
-            next = queue.pop_back();
+        let (mut queue, long) = (self.queue(), LONG * self.workers());
+        let mut next = || if queue.len() > long { queue.pop_back() } else { queue.pop_front() };
+        let mut given = next();
+        // One that is closed was for a request that waits no longer.
+        while given.as_ref().is_some_and(oneshot::Sender::is_closed) {
+            given = next();
         }
         self.waiting.store(queue.len(), Ordering::SeqCst);
-        next
+        given
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<oneshot::Sender<InFlightPermit>>> {
@@ -99,22 +182,22 @@ impl Permits {
     }
 }
 
+impl InFlightPermit {
+    /// Gives it back to no other request.
+    fn put_back(mut self) {
+        if let Some(permits) = self.0.take() {
+            permits.taken.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
 impl Drop for InFlightPermit {
     fn drop(&mut self) {
-        let permits = &self.0;
+        let Some(permits) = self.0.take() else { return };
         permits.taken.fetch_sub(1, Ordering::SeqCst);
         // Either this sees the waiting request, or that request sees the free permit.
-        while permits.waiting.load(Ordering::SeqCst) > 0
-            && let Some(permit) = permits.take()
-        {
-            let Some(next) = permits.next() else {
-                // The last request left the queue, and its length is 0 now: this permit is dropped like any other.
-                continue;
-            };
-            // A request that leaves at this moment drops its permit, which goes to the next request.
-            if next.send(permit).is_ok() {
-                return;
-            }
+        if permits.waiting.load(Ordering::SeqCst) > 0 && !permits.give(permits.at_once()) {
+            permits.begin_rounds();
         }
     }
 }
@@ -122,48 +205,113 @@ impl Drop for InFlightPermit {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::collections::BTreeMap;
     use std::future::Future as _;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(3600);
+    const LONG_TIME: Duration = Duration::from_secs(3600);
 
     fn taken(permits: &InFlight) -> usize {
         permits.0.taken.load(Ordering::SeqCst)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn f11_the_last_that_waits_is_served_first_and_nobody_waits_for_ever() {
+    async fn f11_requests_are_served_in_their_order_and_nobody_waits_for_ever() {
         let permits = InFlight::default();
-        let held = permits.enter(1, LONG).await.unwrap();
+        let held = permits.enter(1, LONG_TIME).await.unwrap();
         assert!(permits.enter(1, Duration::ZERO).await.is_none(), "this one does not want to wait");
-        let (mut first, mut second) = (pin!(permits.enter(1, LONG)), pin!(permits.enter(1, LONG)));
+        let (mut first, mut second) = (pin!(permits.enter(1, LONG_TIME)), pin!(permits.enter(1, LONG_TIME)));
         let mut looks = Context::from_waker(Waker::noop());
         assert!(first.as_mut().poll(&mut looks).is_pending() && second.as_mut().poll(&mut looks).is_pending());
         drop(held);
-        assert!(first.as_mut().poll(&mut looks).is_pending());
-        let Poll::Ready(Some(held)) = second.as_mut().poll(&mut looks) else { panic!("it is its turn") };
+        assert!(second.as_mut().poll(&mut looks).is_pending());
+        let Poll::Ready(Some(held)) = first.as_mut().poll(&mut looks) else { panic!("it is its turn") };
         assert!(permits.enter(1, Duration::from_millis(5)).await.is_none(), "its time is over");
         drop(held);
-        assert!(first.await.is_some());
+        assert!(second.await.is_some());
+        assert_eq!(taken(&permits), 0);
+    }
+
+    #[tokio::test]
+    async fn f11_of_a_long_queue_the_newest_go_first() {
+        let permits = InFlight::default();
+        let mut held = permits.enter(1, LONG_TIME).await;
+        let mut looks = Context::from_waker(Waker::noop());
+        let mut waiting: Vec<_> = (0..LONG + 3).map(|_| Some(Box::pin(permits.enter(1, LONG_TIME)))).collect();
+        for one in &mut waiting {
+            assert!(one.as_mut().unwrap().as_mut().poll(&mut looks).is_pending());
+        }
+        let mut order = Vec::new();
+        for _ in 0..5 {
+            drop(held.take());
+            for (number, one) in waiting.iter_mut().enumerate() {
+                if let Some(Poll::Ready(permit)) = one.as_mut().map(|one| one.as_mut().poll(&mut looks)) {
+                    *one = None;
+                    held = permit;
+                    order.push(number);
+                }
+            }
+        }
+        assert_eq!(order, [LONG + 2, LONG + 1, LONG, 0, 1], "what is left is not long");
+    }
+
+    #[tokio::test]
+    async fn f11_requests_beyond_a_few_go_in_rounds_behind_the_tasks_that_are_ready() {
+        let permits = InFlight::default();
+        let (at_once, most) = (AT_ONCE, AT_ONCE + A_ROUND + 3);
+        let mut looks = Context::from_waker(Waker::noop());
+        let mut waiting: Vec<_> = (0..most + 2).map(|_| Some(Box::pin(permits.enter(most, LONG_TIME)))).collect();
+        let mut held = BTreeMap::new();
+        let mut look = |held: &mut BTreeMap<usize, InFlightPermit>| {
+            for (number, one) in waiting.iter_mut().enumerate() {
+                let polled = one.as_mut().map_or(Poll::Pending, |waiting| waiting.as_mut().poll(&mut looks));
+                if let Poll::Ready(permit) = polled {
+                    *one = None;
+                    held.insert(number, permit.unwrap());
+                }
+            }
+            held.len()
+        };
+        assert_eq!(look(&mut held), at_once);
+        let ready = tokio::spawn(async {});
+        tokio::task::yield_now().await;
+        assert!(ready.is_finished());
+        while look(&mut held) == at_once {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(held.len(), at_once + A_ROUND, "a round");
+        assert!(held.contains_key(&at_once) && !held.contains_key(&(most + 1)), "in their order");
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(look(&mut held), most, "the limit holds");
+        held.pop_first();
+        held.pop_first();
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(look(&mut held), most, "each permit that is given back goes to a request");
+        assert_eq!(taken(&permits), most);
+        drop(held);
         assert_eq!(taken(&permits), 0);
     }
 
     #[tokio::test]
     async fn f11_who_goes_away_keeps_nothing() {
         let permits = InFlight::default();
-        let held = permits.enter(1, LONG).await.unwrap();
+        let held = permits.enter(1, LONG_TIME).await.unwrap();
         let mut looks = Context::from_waker(Waker::noop());
-        let mut stays = Box::pin(permits.enter(1, LONG));
+        let mut stays = Box::pin(permits.enter(1, LONG_TIME));
         assert!(stays.as_mut().poll(&mut looks).is_pending());
         for _ in 0..3 {
-            let mut leaves = Box::pin(permits.enter(1, LONG));
+            let mut leaves = Box::pin(permits.enter(1, LONG_TIME));
             assert!(leaves.as_mut().poll(&mut looks).is_pending());
         }
         // This one goes when its permit is there already.
-        let mut leaves = Box::pin(permits.enter(1, LONG));
+        let mut leaves = Box::pin(permits.enter(1, LONG_TIME));
         assert!(leaves.as_mut().poll(&mut looks).is_pending());
         drop(held);
         assert_eq!(taken(&permits), 1);
@@ -175,9 +323,9 @@ mod tests {
     #[tokio::test]
     async fn f11_the_queue_is_bounded_and_its_oldest_is_refused() {
         let permits = InFlight::default();
-        let held = permits.enter(1, LONG).await.unwrap();
+        let held = permits.enter(1, LONG_TIME).await.unwrap();
         let mut looks = Context::from_waker(Waker::noop());
-        let mut waiting: Vec<_> = (0..=MOST_WAITING).map(|_| Box::pin(permits.enter(1, LONG))).collect();
+        let mut waiting: Vec<_> = (0..=MOST_WAITING).map(|_| Box::pin(permits.enter(1, LONG_TIME))).collect();
         let refused = waiting.iter_mut().filter_map(|one| match one.as_mut().poll(&mut looks) {
             Poll::Ready(permit) => Some(permit.is_none()),
             Poll::Pending => None,
@@ -190,26 +338,29 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn f11_no_permit_is_lost_between_who_waits_and_who_gives_back() {
-        let permits = InFlight::default();
-        let mut working = tokio::task::JoinSet::new();
-        for number in 0..64 {
-            let permits = permits.clone();
-            working.spawn(async move {
-                for round in 0..200 {
-                    // Some leave soon, some stay.
-                    let wait = if (number + round) % 3 == 0 { Duration::from_micros(50) } else { LONG };
-                    let permit = permits.enter(3, wait).await;
-                    assert!(taken(&permits) <= 3);
-                    if round % 2 == 0 {
-                        tokio::task::yield_now().await;
+        // Without rounds, and with them.
+        for (most, tasks) in [(3, 64), (4 * AT_ONCE + 10, 4 * AT_ONCE + 40)] {
+            let permits = InFlight::default();
+            let mut working = tokio::task::JoinSet::new();
+            for number in 0..tasks {
+                let permits = permits.clone();
+                working.spawn(async move {
+                    for round in 0..200 {
+                        // Some leave soon, some stay.
+                        let wait = if (number + round) % 3 == 0 { Duration::from_micros(50) } else { LONG_TIME };
+                        let permit = permits.enter(most, wait).await;
+                        assert!(taken(&permits) <= most);
+                        if round % 2 == 0 {
+                            tokio::task::yield_now().await;
+                        }
+                        drop(permit);
                     }
-                    drop(permit);
-                }
-            });
+                });
+            }
+            while let Some(done) = working.join_next().await {
+                done.unwrap();
+            }
+            assert_eq!(taken(&permits), 0);
         }
-        while let Some(done) = working.join_next().await {
-            done.unwrap();
-        }
-        assert_eq!(taken(&permits), 0);
     }
 }

@@ -229,7 +229,7 @@ impl Default for Limits {
             tcp_user_timeout: Duration::from_secs(30),
             h2: H2Limits::default(),
             in_flight: 10_000,
-            in_flight_wait: Duration::from_secs(1),
+            in_flight_wait: Duration::from_secs(2),
             streams: 100_000,
             streams_per_principal: 32,
             sessions: 200_000,

@@ -72,7 +72,8 @@ limits! {
     hold_per_call: Size,
     /// Requests at the same time whose answer has not begun; more wait, and then get 503. What a client has still to read does not count. Default 10000.
     in_flight: usize,
-    /// How long a request beyond `in_flight` waits for the answer to another to begin, the newest first. `0s` refuses it at once. Default `1s`.
+    /// How long a request waits for its turn: one beyond `in_flight`, or one that the processor has no time for. `0s` refuses one beyond `in_flight` at
+    /// once, and has the others wait for nothing. Default `2s`.
     in_flight_wait: Time,
     /// Open streams for changes. Default 100000.
     streams: usize,
