@@ -1,8 +1,11 @@
 //! From a head to a decision: guard, authentication, body, and the door that picks the era, once.
 
+use std::future::ready;
+
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, StatusCode};
 use weir_core::Authenticated;
+use weir_core::port::Fut;
 use weir_wire::message::Request;
 use weir_wire::method::Method as Rpc;
 use weir_wire::params::Params;
@@ -18,25 +21,25 @@ use crate::told::Told;
 use crate::{admission, intake, legacy, modern, streams};
 
 /// Serves a request of an endpoint.
-pub(crate) async fn enter(context: Context, keeper: &Gatekeeper, Arrival { head, body, .. }: Arrival<'_>) -> Answer {
+pub(crate) async fn enter(context: &Context, keeper: &Gatekeeper, arrival: &mut Arrival) -> Answer {
     // 5 guard: by the head alone.
-    if let Err(refusal) = keeper.check(&head) {
+    if let Err(refusal) = keeper.check(&arrival.head) {
         return refusal.answer();
     }
     // 6 authn and 7 admit: before the body is paid for.
-    let known = match admission::enter(&context, &head).await {
+    let known = match admission::enter(context, &arrival.head).await {
         Ok(known) => known,
         Err(refusal) => return refusal.answer(),
     };
-    match head.method {
+    let (headers, body) = (&arrival.head.headers, &mut arrival.body);
+    match arrival.head.method {
         // Boxed here and below: what calls do not need must not make room in their future.
-        Method::GET => Box::pin(streams::open_get(&context, &known, &head.headers)).await,
-        Method::DELETE => Box::pin(legacy::delete(&context, &known, &head.headers)).await,
-        _ => match intake::read(&head.headers, body, context.limits(), context.bodies(&known)).await {
+        Method::GET => Box::pin(streams::open_get(context, &known, headers)).await,
+        Method::DELETE => Box::pin(legacy::delete(context, &known, headers)).await,
+        _ => match intake::read(headers, body, context.limits(), context.bodies(&known)).await {
             Ok(body) => {
                 context.meters.received(body.len());
-                let incoming = decode(&context, body);
-                post(&context, &known, &head.headers, incoming).await
+                post(context, &known, headers, decode(context, body)).await
             }
             Err(refusal) => refusal.answer(),
         },
@@ -50,57 +53,67 @@ pub(crate) fn decode(context: &Context, body: Bytes) -> Result<Incoming, Message
 }
 
 /// 9 door: `protocol` 1.7, in its order.
-pub(crate) async fn post(
-    context: &Context,
-    known: &Authenticated<()>,
-    headers: &HeaderMap,
+///
+/// The message is sorted before the future begins, so that the future has no room for each of its forms.
+pub(crate) fn post<'a>(
+    context: &'a Context,
+    known: &'a Authenticated<()>,
+    headers: &'a HeaderMap,
     incoming: Result<Incoming, MessageError>,
-) -> Answer {
+) -> Fut<'a, Answer> {
+    let refused = |id: Option<&RequestId>, error: (i64, &str)| -> Fut<'a, Answer> {
+        Box::pin(ready(refuse(context, StatusCode::BAD_REQUEST, id, error)))
+    };
     let message = match incoming {
         Ok(Incoming::One(message)) => message,
-        Ok(Incoming::Batch(items)) => return Box::pin(legacy::batch(context, known, headers, items)).await,
-        Err(error) => return refuse(context, StatusCode::BAD_REQUEST, error.id.as_ref(), (error.code, &error.text)),
+        Ok(Incoming::Batch(items)) => return Box::pin(legacy::batch(context, known, headers, items)),
+        Err(error) => return refused(error.id.as_ref(), (error.code, &error.text)),
     };
     match message {
-        Message::Request(request) => {
-            let params = match Params::of(&request.method, request.params.as_ref()) {
-                Ok(params) => params,
-                Err(error) => {
-                    let text = error.to_string();
-                    return refuse(context, StatusCode::BAD_REQUEST, Some(&request.id), (code::INVALID_PARAMS, &text));
-                }
-            };
-            let era = era(context, headers, &request.id, request.method.known(), &params);
-            match Told::begin(context, &request, &params, matches!(era, Era::Modern)) {
-                // On the heap, too: what every layer above holds of it would be moved through every layer.
-                None => Box::pin(serve(context, (known, headers), era, request, params)).await,
-                Some((context, told)) => {
-                    told.over(Box::pin(serve(&context, (known, headers), era, request, params))).await
-                }
-            }
-        }
+        Message::Request(request) => match Params::of(&request.method, request.params.as_ref()) {
+            Ok(params) => self::request(context, (known, headers), request, params),
+            Err(error) => refused(Some(&request.id), (code::INVALID_PARAMS, &error.to_string())),
+        },
         Message::Notification(notification) => {
             if let Err(error) = Params::of(&notification.method, notification.params.as_ref()) {
-                return refuse(context, StatusCode::BAD_REQUEST, None, (code::INVALID_PARAMS, &error.to_string()));
+                return refused(None, (code::INVALID_PARAMS, &error.to_string()));
             }
-            Box::pin(legacy::notification(context, known, headers, &notification)).await
+            Box::pin(async move { legacy::notification(context, known, headers, &notification).await })
         }
-        Message::Response(response) => Box::pin(legacy::response(context, known, headers, response)).await,
+        Message::Response(response) => Box::pin(legacy::response(context, known, headers, response)),
     }
 }
 
-/// 9 door: in the era that it is of.
-async fn serve(
-    context: &Context,
-    (known, headers): (&Authenticated<()>, &HeaderMap),
+/// 9 door: in the era of the request.
+fn request<'a>(
+    context: &'a Context,
+    (known, headers): (&'a Authenticated<()>, &'a HeaderMap),
+    request: Request,
+    params: Params,
+) -> Fut<'a, Answer> {
+    let era = era(context, headers, &request.id, request.method.known(), &params);
+    match Told::begin(context, &request, &params, matches!(era, Era::Modern)) {
+        None => serve(context, (known, headers), era, request, params),
+        // What is logged from here on names the trace.
+        Some((context, told)) => {
+            Box::pin(
+                async move { told.over(async { serve(&context, (known, headers), era, request, params).await }).await },
+            )
+        }
+    }
+}
+
+fn serve<'a>(
+    context: &'a Context,
+    (known, headers): (&'a Authenticated<()>, &'a HeaderMap),
     era: Era,
     request: Request,
     params: Params,
-) -> Answer {
+) -> Fut<'a, Answer> {
     match era {
-        Era::Modern => modern::serve(context, known, headers, request, params).await,
-        Era::Legacy => legacy::serve(context, known, headers, request, params).await,
-        Era::Refused(answer) => *answer,
+        Era::Modern => modern::serve(context, known, headers, request, params),
+        Era::Legacy => Box::pin(legacy::serve(context, known, headers, request, params)),
+        Era::Refused(answer) => Box::pin(ready(*answer)),
     }
 }
 

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
+use weir_core::fast::FastState;
 
 use crate::answer::Refusal;
 use crate::settings::Settings;
@@ -17,14 +18,15 @@ use crate::settings::Settings;
 #[derive(Debug)]
 pub(crate) struct Gatekeeper {
     /// Lower-case names, `name` for any port or `name:port`. `None`: any well-formed host.
-    hosts: Option<HashSet<String>>,
+    hosts: Option<HashSet<String, FastState>>,
     origins: HashSet<String>,
     body_bytes: usize,
 }
 
 impl Gatekeeper {
     pub(crate) fn new(settings: &Settings, address: SocketAddr) -> Self {
-        let mut hosts: HashSet<String> = settings.hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
+        let mut hosts: HashSet<String, FastState> =
+            settings.hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
         let mut origins: HashSet<String> = settings.origins.iter().map(|origin| origin.to_ascii_lowercase()).collect();
         if let Some(url) = &settings.public_url {
             let url = url.to_ascii_lowercase();

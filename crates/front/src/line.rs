@@ -78,21 +78,21 @@ struct Line {
 
 /// Serves a request of HTTP+SSE.
 pub(crate) async fn enter(
-    context: Context,
+    context: &Context,
     keeper: &Gatekeeper,
-    Arrival { head, body, permit }: Arrival<'_>,
+    Arrival { head, body, permit, .. }: &mut Arrival,
     end: End,
 ) -> Answer {
     let method = if end == End::Stream { Method::GET } else { Method::POST };
-    if let Err(refusal) = keeper.check_line(&head, &method) {
+    if let Err(refusal) = keeper.check_line(head, &method) {
         return refusal.answer();
     }
-    let known = match admission::enter(&context, &head).await {
+    let known = match admission::enter(context, head).await {
         Ok(known) => known,
         Err(refusal) => return refusal.answer(),
     };
     let answer = match end {
-        End::Stream => open(&context, &known),
+        End::Stream => open(context, &known),
         End::Messages => {
             let line = head.uri.query().and_then(|query| context.shared.lines.find(query));
             let own = |line: &Arc<Line>| line.principal == *known.principal() && line.endpoint == context.endpoint;
@@ -103,7 +103,7 @@ pub(crate) async fn enter(
             match intake::read(&head.headers, body, context.limits(), context.bodies(&known)).await {
                 Ok(body) => {
                     context.meters.received(body.len());
-                    line.post(context, &known, body, permit.take()).await
+                    line.post(context.clone(), &known, body, permit.take()).await
                 }
                 Err(refusal) => refusal.answer(),
             }

@@ -1,5 +1,6 @@
 //! Modern requests (2026-07-28): everything is on the request, nothing is remembered.
 
+use std::future::ready;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, StatusCode};
@@ -28,23 +29,25 @@ use crate::running::{Owned, Running};
 use crate::stack::Context;
 use crate::{extensions, streams, tasks};
 
-/// Serves a request whose `_meta` names a protocol version.
-pub(crate) async fn serve(
-    context: &Context,
-    known: &Authenticated<()>,
-    headers: &HeaderMap,
+/// Serves a request whose `_meta` names a protocol version. It is read before its future begins.
+pub(crate) fn serve<'a>(
+    context: &'a Context,
+    known: &'a Authenticated<()>,
+    headers: &'a HeaderMap,
     request: Request,
     params: Params,
-) -> Answer {
+) -> Fut<'a, Answer> {
     let label = request.method.known().map_or("other", Method::as_str);
-    let answer = match opened(context, headers, &request, params) {
-        Err(answer) => *answer,
+    match opened(context, headers, &request, params) {
+        Err(answer) => Box::pin(ready(labelled(*answer, label, "modern"))),
         Ok(lifted) => {
             note(context, known, &lifted);
-            dispatch(context, (known, headers), &request, lifted).await
+            Box::pin(async move {
+                let answer = dispatch(context, (known, headers), &request, lifted).await;
+                labelled(answer, label, "modern")
+            })
         }
-    };
-    labelled(answer, label, "modern")
+    }
 }
 
 /// Takes note of the client's program, now and then.
@@ -58,8 +61,7 @@ fn note(context: &Context, known: &Authenticated<()>, lifted: &Lifted) {
     context.shared.clientele.seen(who, (Revision::MODERN, info.as_ref()), None, now);
 }
 
-/// Reads a request. Beside the future that serves it, and on the heap: what is moved from hand to hand in a future takes room
-/// in it at every hand.
+/// Reads a request, onto the heap: what a future is given by value takes room in it at every layer.
 fn opened(
     context: &Context,
     headers: &HeaderMap,
@@ -79,8 +81,9 @@ fn check(context: &Context, headers: &HeaderMap, request: &Request, params: &Par
     let refused = |status, number, text: &str| Box::new(refuse(context, status, Some(id), (number, text)));
     let mismatch = |text: &str| refused(StatusCode::BAD_REQUEST, code::HEADER_MISMATCH, text);
     let bad = |text: &str| refused(StatusCode::BAD_REQUEST, code::INVALID_PARAMS, text);
-    let version = one(headers, &head::VERSION, NO_VERSION).map_err(mismatch)?;
-    let method = one(headers, &head::METHOD, NO_METHOD).map_err(mismatch)?;
+    let [version, method, name] = once(headers, [&head::VERSION, &head::METHOD, &head::NAME]);
+    let version = version.ok_or(NO_VERSION).map_err(mismatch)?;
+    let method = method.ok_or(NO_METHOD).map_err(mismatch)?;
     let meta = params.meta().map_err(|error| bad(&error.to_string()))?;
     let meta = meta.ok_or_else(|| bad("`_meta` is missing"))?;
     let says = meta.protocol_version().map_err(|error| bad(&error.to_string()))?.unwrap_or_default();
@@ -97,7 +100,7 @@ fn check(context: &Context, headers: &HeaderMap, request: &Request, params: &Par
         return Err(mismatch("`Mcp-Method` differs from the method of the body"));
     }
     match request.method.known() {
-        Some(known) if is_served(known) => name(headers, known, params).map_err(mismatch),
+        Some(known) if is_served(known) => names_its_own(name, known, params).map_err(mismatch),
         None if extensions::are_shared(context, meta) => Ok(()),
         _ => {
             let text = "This method is not served in 2026-07-28";
@@ -144,14 +147,14 @@ pub(crate) fn offered(context: &Context, method: Method) -> Result<(), Failure> 
 }
 
 /// `Mcp-Name` mirrors a member of `params`.
-fn name(headers: &HeaderMap, method: Method, params: &Params) -> Result<(), &'static str> {
+fn names_its_own(given: Option<&str>, method: Method, params: &Params) -> Result<(), &'static str> {
     let own = match method.name_header() {
         NameSource::Name => params.name(),
         NameSource::Uri => params.uri(),
         NameSource::TaskId => params.task_id(),
         NameSource::None => return Ok(()),
     };
-    let given = one(headers, &head::NAME, NO_NAME)?;
+    let given = given.ok_or(NO_NAME)?;
     let given = header::decode(given.as_bytes()).map_err(|_| "`Mcp-Name` has a broken base64 form")?;
     match own {
         Ok(Some(name)) if name == given => Ok(()),
@@ -165,14 +168,16 @@ const NO_VERSION: &str = "`MCP-Protocol-Version` is missing or given twice";
 const NO_METHOD: &str = "`Mcp-Method` is missing or given twice";
 const NO_NAME: &str = "`Mcp-Name` is missing or given twice";
 
-/// The only value of a header, without the white space around it; `missing` where there is no such one.
-fn one<'a>(headers: &'a HeaderMap, name: &HeaderName, missing: &'static str) -> Result<&'a str, &'static str> {
-    let mut all = headers.get_all(name).iter();
-    let value = all.next().ok_or(missing)?;
-    if all.next().is_some() {
-        return Err(missing);
+/// The values of these headers without the white space around them; `None` of a header that is not there, or there twice, or not of
+/// visible ASCII. All are found in one pass, which costs less than to look for each.
+fn once<'a, const N: usize>(headers: &'a HeaderMap, names: [&HeaderName; N]) -> [Option<&'a str>; N] {
+    let mut found = [const { (0, None) }; N];
+    for (name, value) in headers {
+        if let Some(at) = names.iter().position(|wanted| *wanted == name) {
+            found[at] = (found[at].0 + 1, Some(value));
+        }
     }
-    value.to_str().map(str::trim).map_err(|_| missing)
+    found.map(|(count, value)| value.filter(|_| count == 1)?.to_str().ok().map(str::trim))
 }
 
 async fn dispatch(
@@ -224,8 +229,7 @@ fn call(
 ) -> Fut<'static, Answer> {
     let tool_call = method == Method::ToolsCall;
     let told = Told { revision: Revision::MODERN, tool_call, request: &context.name };
-    let fail =
-        |failure: &Failure| -> Fut<'static, Answer> { Box::pin(std::future::ready(rescue(failure, told).answer(id))) };
+    let fail = |failure: &Failure| -> Fut<'static, Answer> { Box::pin(ready(rescue(failure, told).answer(id))) };
     let (token, class) = (lifted.token.clone(), lifted.capabilities.class);
     let binding = match encode::binding(context, known, method, &lifted.params) {
         Ok(binding) => binding,

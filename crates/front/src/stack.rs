@@ -151,12 +151,21 @@ impl Context {
     }
 }
 
-/// A request whose body whoever needs it takes.
-pub(crate) struct Arrival<'a> {
+/// A request, on the heap: what a future is given by value takes room in it at every layer, and is copied at each.
+pub(crate) struct Arrival {
     pub(crate) head: Parts,
-    pub(crate) body: &'a mut Option<RequestBody>,
-    /// Taken by whoever answers elsewhere than in the answer to this request.
-    pub(crate) permit: &'a mut Option<InFlightPermit>,
+    /// Taken by the layer that reads it.
+    pub(crate) body: Option<RequestBody>,
+    /// Taken by a layer that answers elsewhere than in the answer to this request.
+    pub(crate) permit: Option<InFlightPermit>,
+    peer: Peer,
+}
+
+impl Arrival {
+    pub(crate) fn new(request: Request<RequestBody>, peer: Peer) -> Box<Self> {
+        let (head, body) = request.into_parts();
+        Box::new(Self { head, body: Some(body), permit: None, peer })
+    }
 }
 
 /// The column, for one set of settings and endpoints.
@@ -207,38 +216,33 @@ impl Stack {
     }
 
     /// Serves one request, on the stack as it is now. 1 listen stands above this.
-    pub(crate) async fn serve(
-        self: Arc<Self>,
-        request: Request<RequestBody>,
-        peer: Peer,
-    ) -> Result<Served, Infallible> {
-        let beat = peer.pulse.begin();
-        let (head, body) = request.into_parts();
-        let mut body = Some(body);
+    pub(crate) async fn serve(self: Arc<Self>, mut arrival: Box<Arrival>) -> Result<Served, Infallible> {
+        let beat = arrival.peer.pulse.begin();
         // 2 observe: sees the status the client got.
         let name = self.shared.request_name();
-        let version = head.version;
-        let seen = observe::begin(name.clone(), beat, Http::of(&head.method, version, peer.secure));
+        let version = arrival.head.version;
+        let http = Http::of(&arrival.head.method, version, arrival.peer.secure);
+        let seen = observe::begin(name.clone(), beat, http);
         // 4 shed: before anything is read or asked. Outside authentication: refusing must cost nothing.
         // What ends a session gives memory back.
         let shortage = self.shared.shortage.now();
-        let is_short = shortage == Shortage::Acute && head.method != http::Method::DELETE;
+        let is_short = shortage == Shortage::Acute && arrival.head.method != http::Method::DELETE;
         let limits = self.limits();
-        let mut permit = match is_short {
+        arrival.permit = match is_short {
             true => None,
             false => self.shared.in_flight.enter(limits.in_flight, limits.in_flight_wait).await,
         };
-        let mut answer = if permit.is_some() {
-            self.admitted(Arrival { head, body: &mut body, permit: &mut permit }, name, peer).await
+        let mut answer = if arrival.permit.is_some() {
+            self.admitted(&mut arrival, name).await
         } else {
             crate::answer::overloaded()
         };
         // The answer is encoded, or its stream begins: what is left of it waits for the client, and keeps nobody out.
-        drop(permit);
+        arrival.permit = None;
         if version <= http::Version::HTTP_11 {
             // A request that was refused by its head has a body that nobody read. It must not end the connection unsaid, with the
             // client's next request on it.
-            let unread = body.filter(|body| !body.is_end_stream());
+            let unread = arrival.body.filter(|body| !body.is_end_stream());
             let in_step = match unread {
                 Some(body) => intake::swallow(body).await,
                 None => true,
@@ -252,22 +256,22 @@ impl Stack {
     }
 
     /// What is below the shedding.
-    async fn admitted(&self, request: Arrival<'_>, name: RequestName, peer: Peer) -> Answer {
+    async fn admitted(&self, arrival: &mut Arrival, name: RequestName) -> Answer {
         // HTTP/1.1 is held to it where heads are parsed, HTTP/2 is not.
-        if request.head.headers.len() > self.limits().headers {
+        if arrival.head.headers.len() > self.limits().headers {
             let (status, text) = (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "too many header lines");
             return Refusal::new(status, "headers", text).answer();
         }
         // 5 guard, its first half: no path and no preflight is there for a foreign page.
         // What every page may read stands before the check of who asks.
-        if let Some(answer) = self.well_known.answer(&request.head) {
-            return self.keeper.known_host(&request.head).map_or_else(Refusal::answer, |()| answer);
+        if let Some(answer) = self.well_known.answer(&arrival.head) {
+            return self.keeper.known_host(&arrival.head).map_or_else(Refusal::answer, |()| answer);
         }
-        if let Err(refusal) = self.keeper.greet(&request.head) {
+        if let Err(refusal) = self.keeper.greet(&arrival.head) {
             return refusal.answer();
         }
         // 3 rescue: a panic ends this request alone.
-        match AssertUnwindSafe(self.routed(request, name.clone(), peer)).catch_unwind().await {
+        match AssertUnwindSafe(self.routed(arrival, name.clone())).catch_unwind().await {
             Ok(answer) => answer,
             Err(_) => {
                 instruments().panics.add(1, &[]);
@@ -276,10 +280,14 @@ impl Stack {
         }
     }
 
-    async fn routed(&self, request: Arrival<'_>, name: RequestName, peer: Peer) -> Answer {
-        let Some(cors) = &self.cors else { return self.at_path(request, name, peer).await };
-        let Arrival { head, body, permit } = request;
-        let at_path = |head: Parts| self.at_path(Arrival { head, body, permit }, name, peer);
+    async fn routed(&self, arrival: &mut Arrival, name: RequestName) -> Answer {
+        let Some(cors) = &self.cors else { return self.at_path(arrival, name).await };
+        // The layer has the head while it looks at it.
+        let head = std::mem::replace(&mut arrival.head, Request::new(()).into_parts().0);
+        let at_path = |head: Parts| {
+            arrival.head = head;
+            self.at_path(arrival, name)
+        };
         // CORS answers preflights before authentication: a browser sends them without credentials.
         let mut inner = Some(at_path);
         let once = tower::service_fn(|request: Request<()>| {
@@ -296,8 +304,8 @@ impl Stack {
     }
 
     /// 5 guard, 6 authn, 7 admit, 8 decode, 9 door: in the order of doorway.
-    async fn at_path(&self, request: Arrival<'_>, name: RequestName, peer: Peer) -> Answer {
-        let path = request.head.uri.path();
+    async fn at_path(&self, arrival: &mut Arrival, name: RequestName) -> Answer {
+        let path = arrival.head.uri.path();
         let at = |path: &str| self.paths.get(path);
         let beside = line::beside(path).filter(|_| self.settings.http_sse);
         let found = at(path).map(|endpoint| (endpoint, None));
@@ -305,21 +313,22 @@ impl Stack {
         let Some(((endpoint, meters), end)) = found else {
             return crate::answer::plain(StatusCode::NOT_FOUND, "no such endpoint");
         };
+        let headers = &arrival.head.headers;
         let context = Context {
             shared: self.shared.clone(),
             settings: self.settings.clone(),
             about: self.about.clone(),
             endpoint: endpoint.clone(),
             name,
-            client_address: sender(peer.address, &request.head.headers, &self.settings.trusted_proxies),
-            peer,
-            trace: trace(&request.head.headers),
+            client_address: sender(arrival.peer.address, headers, &self.settings.trusted_proxies),
+            peer: arrival.peer.clone(),
+            trace: trace(headers),
             meters: meters.clone(),
             on_line: end.is_some(),
         };
         let mut answer = match end {
-            None => crate::doorway::enter(context, &self.keeper, request).await,
-            Some(end) => Box::pin(line::enter(context, &self.keeper, request, end)).await,
+            None => crate::doorway::enter(&context, &self.keeper, arrival).await,
+            Some(end) => Box::pin(line::enter(&context, &self.keeper, arrival, end)).await,
         };
         answer.body_mut().labels.meters = Some(meters.clone());
         answer

@@ -27,6 +27,7 @@ use super::{Listening, closed, http2};
 use crate::body::RequestBody;
 use crate::observe::Served;
 use crate::settings::Limits;
+use crate::stack::Arrival;
 
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -178,11 +179,11 @@ impl Service<Request<Incoming>> for PerRequest {
     fn call(&self, request: Request<Incoming>) -> Serving {
         // Each request runs on the stack of its own begin, whatever is reloaded meanwhile.
         let stack = self.listening.stack.load_full();
-        let peer = self.peer.clone();
-        let pulse = peer.pulse.clone();
+        let pulse = self.peer.pulse.clone();
+        let arrival = Arrival::new(request.map(RequestBody::http1), self.peer.clone());
         Box::pin(async move {
             // One answer is sent at a time: this begins when the last one is over.
-            let served = stack.serve(request.map(RequestBody::http1), peer).await;
+            let served = stack.serve(arrival).await;
             pulse.set_until(served.as_ref().ok().and_then(|answer| answer.body().until()));
             served
         })

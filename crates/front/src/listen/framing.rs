@@ -8,9 +8,6 @@
 /// The longest line that may be one of those that frame a body.
 const LONGEST: usize = 256;
 
-const CONTENT_LENGTH: &[u8] = b"content-length";
-const TRANSFER_ENCODING: &[u8] = b"transfer-encoding";
-
 /// Follows the requests of a connection, also of a client that does not wait for answers.
 #[derive(Debug, Default)]
 pub(super) struct RequestFraming {
@@ -101,27 +98,15 @@ impl RequestFraming {
     fn head(&mut self, bytes: &mut [u8], from: usize) -> usize {
         let end = memchr::memchr(b'\n', &bytes[from..]).map(|length| from + length);
         let part = &bytes[from..end.unwrap_or(bytes.len())];
+        self.keep(part);
+        self.filled |= part.iter().any(|byte| *byte != b'\r');
         let before = part.last().copied().unwrap_or(self.last);
-        let is_filled = self.filled || part.iter().any(|byte| *byte != b'\r');
         let Some(end) = end else {
-            self.keep(part);
-            (self.filled, self.last) = (is_filled, before);
+            self.last = before;
             return bytes.len();
         };
-        let is_good = before == b'\r'
-            && if self.filled {
-                self.keep(part);
-                let mut line = std::mem::take(&mut self.line);
-                let ended = self.line_ends(is_filled, &line);
-                line.clear();
-                self.line = line;
-                ended.is_ok()
-            } else {
-                // Most lines come in one piece, and nothing of them has to be kept.
-                self.line_ends(is_filled, beginning(part)).is_ok()
-            };
-        (self.filled, self.last) = (false, b'\n');
-        if !is_good {
+        self.last = b'\n';
+        if before != b'\r' || self.line_ends().is_err() {
             bytes[end] = 0;
             self.state = State::Refused;
         }
@@ -131,19 +116,22 @@ impl RequestFraming {
     /// Keeps a line that begins as one does that frames the body.
     fn keep(&mut self, part: &[u8]) {
         let first = if self.filled { self.line.first() } else { part.first() };
-        if first.is_some_and(begins_framing) && self.line.len() <= LONGEST {
+        if matches!(first, Some(b'c' | b'C' | b't' | b'T')) && self.line.len() <= LONGEST {
             self.line.extend_from_slice(&part[..part.len().min(LONGEST + 1)]);
         }
     }
 
-    /// A line that has more than its end, or an empty one; of one that cannot frame a body nothing is given.
-    fn line_ends(&mut self, is_filled: bool, line: &[u8]) -> Result<(), Doubtful> {
-        if is_filled {
+    fn line_ends(&mut self) -> Result<(), Doubtful> {
+        let (filled, begun) = (std::mem::take(&mut self.filled), self.begun);
+        if filled {
+            self.begun = true;
             // The first line is the request's.
-            let is_first = !std::mem::replace(&mut self.begun, true);
-            return if is_first { Ok(()) } else { self.said(line) };
+            let said = if begun { self.said() } else { Ok(()) };
+            self.line.clear();
+            return said;
         }
-        if self.begun {
+        self.line.clear();
+        if begun {
             self.begun = false;
             self.body = 0;
             self.state = match self.framing.take() {
@@ -156,18 +144,13 @@ impl RequestFraming {
     }
 
     /// Takes what the line says of the body; only one line may.
-    fn said(&mut self, line: &[u8]) -> Result<(), Doubtful> {
-        // The two names by their length, which few others have.
-        let ends_name = |at: usize| line.get(at) == Some(&b':');
-        if !ends_name(CONTENT_LENGTH.len()) && !ends_name(TRANSFER_ENCODING.len()) {
-            return Ok(());
-        }
-        let Some(colon) = memchr::memchr(b':', line) else { return Ok(()) };
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        let framing = if name.eq_ignore_ascii_case(CONTENT_LENGTH) {
+    fn said(&mut self) -> Result<(), Doubtful> {
+        let Some(colon) = memchr::memchr(b':', &self.line) else { return Ok(()) };
+        let (name, value) = (&self.line[..colon], self.line[colon + 1..].trim_ascii());
+        let framing = if name.eq_ignore_ascii_case(b"content-length") {
             let digits = std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
             Framing::Length(digits.and_then(|text| text.parse().ok()).ok_or(Doubtful)?)
-        } else if name.eq_ignore_ascii_case(TRANSFER_ENCODING) {
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             if !value.eq_ignore_ascii_case(b"chunked") {
                 return Err(Doubtful);
             }
@@ -176,7 +159,7 @@ impl RequestFraming {
             return Ok(());
         };
         let is_first = self.framing.replace(framing).is_none();
-        if is_first && line.len() <= LONGEST { Ok(()) } else { Err(Doubtful) }
+        if is_first && self.line.len() <= LONGEST { Ok(()) } else { Err(Doubtful) }
     }
 
     /// The parser refuses what is no size.
@@ -203,16 +186,6 @@ impl RequestFraming {
         self.filled = !ends_line && (self.filled || byte != b'\r');
         self.last = byte;
     }
-}
-
-/// The begin of a line that came whole, where it may frame the body.
-fn beginning(line: &[u8]) -> &[u8] {
-    if line.first().is_some_and(begins_framing) { &line[..line.len().min(LONGEST + 1)] } else { &[] }
-}
-
-/// The first letter of the names of both fields that frame a body.
-const fn begins_framing(first: &u8) -> bool {
-    matches!(first, b'c' | b'C' | b't' | b'T')
 }
 
 fn part_of(left: u64, have: usize) -> usize {

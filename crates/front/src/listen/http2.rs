@@ -28,7 +28,9 @@ use frames::FrameWatch;
 use super::connection::{Ended, Peer};
 use super::pulse::Pulse;
 use super::{Listening, closed, reset};
+use crate::body::RequestBody;
 use crate::settings::Limits;
+use crate::stack::Arrival;
 
 /// The window of every connection (RFC 9113, 6.9.2).
 const FIRST_WINDOW: u32 = 65_535;
@@ -175,7 +177,10 @@ where
             return respond.send_reset(Reason::REFUSED_STREAM);
         };
         let window = self.flow.enter(respond.stream_id().as_u32());
-        let serving = stream::serve(request, respond, (stack, self.peer.clone(), window), self.limits.stall_time);
+        let arrival = Arrival::new(request.map(RequestBody::http2), self.peer.clone());
+        let serving = stream::serve(arrival, respond, (stack, self.flow.clone(), window), self.limits.stall_time);
+        // On the heap: each of the futures around it has room for it once more.
+        let serving = Box::pin(serving);
         let serving = async move {
             let _memory = memory;
             serving.await;

@@ -9,19 +9,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use h2::server::SendResponse;
-use h2::{Reason, RecvStream, SendStream};
-use http::{HeaderValue, Request, Response, header};
+use h2::{Reason, SendStream};
+use http::{HeaderValue, Response, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, sleep_until};
 use weir_core::budget::ByteBudget;
 
-use super::super::connection::Peer;
 use super::super::reset;
 use super::flow::{Flow, Piece, Share, StreamWindow};
-use crate::body::RequestBody;
 use crate::observe::{Followed, Served};
-use crate::stack::Stack;
+use crate::stack::{Arrival, Stack};
 
 /// What is asked of a stream's window at once: one frame.
 const PART: usize = 16 << 10;
@@ -36,17 +34,16 @@ enum Unsent {
 
 /// Answers a request.
 pub(super) async fn serve(
-    request: Request<RecvStream>,
+    arrival: Box<Arrival>,
     mut respond: SendResponse<Piece>,
-    (stack, peer, window): (Arc<Stack>, Peer, StreamWindow),
+    (stack, flow, window): (Arc<Stack>, Arc<Flow>, StreamWindow),
     stall_time: Duration,
 ) {
-    let Some(flow) = peer.http2.as_ref().map(|shared| shared.flow().clone()) else { return };
     let messages = stack.messages().clone();
     let answering = async {
         // A client that does not read its answers gets no further ones.
         flow.room().await;
-        stack.serve(request.map(RequestBody::http2), peer).await
+        stack.serve(arrival).await
     };
     let Some(Ok(answer)) = unless_reset(pin!(answering), &mut respond).await else { return };
     let (head, body) = head_of(answer);
