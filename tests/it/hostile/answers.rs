@@ -94,6 +94,23 @@ async fn a_question_behind_content_reaches_no_client_that_declared_nothing() {
     assert!(!text.contains("raw-state") && !text.contains("evil.example"), "{text}");
 }
 
+/// Calls the tool `t` 32 times at once, and gives the bytes of each answer.
+pub(super) async fn sizes_of_32_results(weir: &Weir) -> Vec<usize> {
+    let mut calls = JoinSet::new();
+    for _ in 0..32 {
+        let client = client(weir);
+        calls.spawn(async move {
+            let mut exchange = client.start_call("t", json!({}), json!("p")).await.unwrap();
+            let mut size = 0;
+            while let Some(bytes) = exchange.next_bytes().await.unwrap() {
+                size += bytes.len();
+            }
+            size
+        });
+    }
+    calls.join_all().await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "moves 1.6 GB: cargo xtask hostile runs it"]
 async fn thirty_two_results_of_50_mib_that_say_last_whose_they_are_add_at_most_80_mib() {
@@ -103,19 +120,7 @@ async fn thirty_two_results_of_50_mib_that_say_last_whose_they_are_add_at_most_8
         // What it needs for any call is there before.
         assert!(read(&client(&weir)).await.1);
         let begun = weir.memory();
-        let mut calls = JoinSet::new();
-        for _ in 0..32 {
-            let client = client(&weir);
-            calls.spawn(async move {
-                let mut exchange = client.start_call("t", json!({}), json!("p")).await.unwrap();
-                let mut size = 0;
-                while let Some(bytes) = exchange.next_bytes().await.unwrap() {
-                    size += bytes.len();
-                }
-                size
-            });
-        }
-        let sizes = calls.join_all().await;
+        let sizes = sizes_of_32_results(&weir).await;
         assert!(sizes.iter().all(|size| *size > 50 << 20), "{sizes:?}");
         let added = weir.peak_memory().saturating_sub(begun);
         assert!(added <= 80 << 20, "events {events}: {} MiB more", added >> 20);

@@ -14,6 +14,7 @@ use weir_testkit::h2::{self, H2Client, INITIAL_WINDOW_SIZE};
 use weir_testkit::scripted::{Act, LargeAnswer, modern_answer};
 use weir_testkit::{Behaviour, MockStdio, Mockup, RawClient, ScriptedServer};
 
+use super::answers::sizes_of_32_results;
 use crate::harness::{PATIENCE, Weir, until, until_it};
 
 const MIB: usize = 1 << 20;
@@ -127,19 +128,7 @@ async fn thirty_two_results_of_50_mib_stay_within_300_mib() {
         let config =
             json!({ "upstreams": { "up": { "url": server.url() } }, "endpoints": { "/mcp": { "upstream": "up" } } });
         let weir = start(300, config);
-        let mut calls = JoinSet::new();
-        for _ in 0..32 {
-            let client = RawClient::new(&weir.url("/mcp")).modern();
-            calls.spawn(async move {
-                let mut exchange = client.start_call("t", json!({}), json!("p")).await.unwrap();
-                let mut size = 0;
-                while let Some(bytes) = exchange.next_bytes().await.unwrap() {
-                    size += bytes.len();
-                }
-                size
-            });
-        }
-        let sizes = calls.join_all().await;
+        let sizes = sizes_of_32_results(&weir).await;
         assert!(sizes.iter().all(|size| *size > 50 * MIB), "{sizes:?}");
     }
 }
