@@ -223,7 +223,8 @@ async fn clients_that_take_every_descriptor_leave_some_to_operators_and_reloads(
     other["endpoints"]["/other"] = json!({ "upstream": "good" });
     weir.rewrite(other);
     tokio::task::block_in_place(|| until("a reload", || (reloads() > before).then_some(())));
-    // An upstream can still be reached.
+    // An upstream can still be reached, as soon as weir has seen that clients left.
     drop(held.split_off(most / 4));
+    until_it("descriptors to be given back", async || (descriptors(&weir) <= most / 2).then_some(())).await;
     is_well(&weir).await;
 }
