@@ -1,196 +1,20 @@
 //! One process after another at the same sockets, by SIGUSR2 and by a service manager that holds them; and one config after
 //! another in the same process. Nothing is lost meanwhile.
 
+mod load;
+
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::{Gate, Tool};
 use weir_testkit::{Behaviour, Mockup, RawClient};
-use weir_wire::Revision;
 
 use crate::admin::{Operator, body, with_two};
 use crate::audit::{Folder, of_kind, records, verify};
 use crate::auth::api_key;
-use crate::harness::{PATIENCE, Weir, signal, until, until_it};
+use crate::harness::{Weir, signal, until, until_it};
 
-/// Callers of every kind that call in a loop while processes or configs change.
-struct Load {
-    stop: Arc<AtomicBool>,
-    next: Arc<AtomicUsize>,
-    callers: Vec<tokio::task::JoinHandle<usize>>,
-}
-
-/// One kind of caller.
-#[derive(Clone, Copy, Debug)]
-enum CallerKind {
-    /// Modern, with a new HTTP/1.1 connection for each call.
-    Connecting,
-    /// Modern, with an HTTP/1.1 connection that is kept.
-    KeepAlive,
-    /// Modern, with an HTTP/2 connection that is kept.
-    Http2,
-    /// With a session, and a kept HTTP/1.1 connection. A 404 says that the session is gone, and that nothing ran.
-    LegacyHttp1,
-    /// The same over HTTP/2.
-    LegacyHttp2,
-}
-
-impl CallerKind {
-    const ALL: [Self; 5] = [Self::Connecting, Self::KeepAlive, Self::Http2, Self::LegacyHttp1, Self::LegacyHttp2];
-
-    /// A client of this kind; a legacy one without its session yet.
-    fn client(self, url: &str) -> RawClient {
-        let client = RawClient::new(url);
-        match self {
-            Self::Connecting => client.modern(),
-            Self::KeepAlive => client.modern().keeping_connections(),
-            Self::Http2 => client.modern().with_http2().keeping_connections(),
-            Self::LegacyHttp1 => client.legacy(Revision::V2025_11_25).keeping_connections(),
-            Self::LegacyHttp2 => client.legacy(Revision::V2025_11_25).with_http2().keeping_connections(),
-        }
-    }
-
-    fn is_legacy(self) -> bool {
-        matches!(self, Self::LegacyHttp1 | Self::LegacyHttp2)
-    }
-}
-
-/// A caller and, where it is legacy, its session.
-struct Caller {
-    kind: CallerKind,
-    sessionless: RawClient,
-    client: RawClient,
-}
-
-impl Caller {
-    async fn new(kind: CallerKind, url: &str) -> Self {
-        let sessionless = kind.client(url);
-        let client = if kind.is_legacy() { greeted(&sessionless).await } else { sessionless.clone() };
-        Self { kind, sessionless, client }
-    }
-
-    /// Makes one call, which has to be answered rightly.
-    async fn call(&mut self, number: usize) {
-        loop {
-            let answer = self.client.call("one__echo", json!({ "n": number })).await;
-            let answer = answer.unwrap_or_else(|error| panic!("call {number} of {:?} is lost: {error:?}", self.kind));
-            if self.kind.is_legacy() && answer.status == 404 {
-                self.client = greeted(&self.sessionless).await;
-                continue;
-            }
-            assert_eq!(answer.text(), format!(r#"{{"n":{number}}}"#), "call {number} of {:?}", self.kind);
-            return;
-        }
-    }
-}
-
-/// The client with a session of its own.
-async fn greeted(client: &RawClient) -> RawClient {
-    client.clone().initialize().await.unwrap_or_else(|error| panic!("a session is refused: {error:?}"))
-}
-
-impl Load {
-    /// One caller of each kind, twice.
-    fn start(url: &str) -> Self {
-        let (stop, next) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let caller = |kind: CallerKind| {
-            let (url, stop, next) = (url.to_owned(), stop.clone(), next.clone());
-            tokio::spawn(async move {
-                let mut caller = Caller::new(kind, &url).await;
-                let mut calls = 0;
-                while !stop.load(Ordering::Relaxed) {
-                    caller.call(next.fetch_add(1, Ordering::Relaxed)).await;
-                    calls += 1;
-                }
-                calls
-            })
-        };
-        let callers = CallerKind::ALL.into_iter().chain(CallerKind::ALL).map(caller).collect();
-        Self { stop, next, callers }
-    }
-
-    /// Waits until so many more calls have begun.
-    async fn goes_on(&self, calls: usize) {
-        let wanted = self.next.load(Ordering::Relaxed) + calls;
-        until_it("more calls", async || (self.next.load(Ordering::Relaxed) >= wanted).then_some(())).await;
-    }
-
-    /// Ends it: how many calls were answered.
-    async fn stop(self) -> usize {
-        self.stop.store(true, Ordering::Relaxed);
-        let mut calls = 0;
-        for caller in self.callers {
-            calls += caller.await.unwrap();
-        }
-        calls
-    }
-}
-
-/// The tool that the upstream gets when everything else is over.
-const LATE_TOOL: &str = "one__late";
-
-/// Clients that hold a stream for changes of the list: one of each era over HTTP/1.1, and one of each over HTTP/2.
-struct Watchers(Vec<tokio::task::JoinHandle<usize>>);
-
-impl Watchers {
-    /// Starts them, and waits until each has its stream.
-    async fn start(url: &str) -> Self {
-        let kinds = [CallerKind::KeepAlive, CallerKind::Http2, CallerKind::LegacyHttp1, CallerKind::LegacyHttp2];
-        let watching = Arc::new(AtomicUsize::new(0));
-        let watch = |kind| tokio::spawn(watch(kind, url.to_owned(), watching.clone()));
-        let watchers = Self(kinds.map(watch).into());
-        until_it("their streams", async || (watching.load(Ordering::Relaxed) >= kinds.len()).then_some(())).await;
-        watchers
-    }
-
-    /// Waits until each has heard of [`LATE_TOOL`]: how often their streams had ended.
-    async fn finish(self) -> usize {
-        let mut ends = 0;
-        for watcher in self.0 {
-            ends += tokio::time::timeout(PATIENCE, watcher).await.expect("the last change is heard").unwrap();
-        }
-        ends
-    }
-}
-
-/// Holds a stream, and opens it again whenever it ends, until the list has [`LATE_TOOL`]: how often it ended. A stream ends as
-/// its protocol has it, or the test fails.
-async fn watch(kind: CallerKind, url: String, watching: Arc<AtomicUsize>) -> usize {
-    let mut ends = 0;
-    loop {
-        let Caller { client, .. } = Caller::new(kind, &url).await;
-        let opened = match kind.is_legacy() {
-            true => client.get_stream().await,
-            false => client.listen(json!({ "toolsListChanged": true })).await,
-        };
-        let mut stream = opened.unwrap_or_else(|error| panic!("no stream for {kind:?}: {error:?}"));
-        if stream.status == 404 {
-            // The session ended between its greeting and its stream.
-            continue;
-        }
-        assert_eq!(stream.status, 200, "{kind:?}");
-        watching.fetch_add(1, Ordering::Relaxed);
-        // A change may have come before the stream.
-        let mut has_changed = true;
-        while has_changed {
-            // A list that a draining process refuses is asked for again of its successor.
-            if client.list_tools().await.is_ok_and(|tools| tools.iter().any(|tool| tool["name"] == LATE_TOOL)) {
-                return ends;
-            }
-            has_changed = loop {
-                let message = stream.next_message().await;
-                match message.unwrap_or_else(|error| panic!("a stream of {kind:?} broke: {error:?}")) {
-                    None => break false,
-                    Some(message) if message["method"] == "notifications/tools/list_changed" => break true,
-                    Some(_) => {}
-                }
-            };
-        }
-        ends += 1;
-    }
-}
+use load::{Load, Watchers};
 
 /// The ids of the processes that took over, in turn.
 fn successors(weir: &Weir) -> Vec<u32> {
