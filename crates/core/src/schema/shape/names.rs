@@ -125,32 +125,24 @@ impl Shape {
                     push(pointer, key);
                     return Some(name.to_owned());
                 }
-                let next = |node: &Node| node.of_member(key).collect::<Vec<_>>();
-                self.variant_below(here, (&key, member), next, pointer)
+                has_parts(member).then(|| {
+                    let next = here.iter().flat_map(|at| self.nodes[*at].of_member(key)).collect();
+                    self.variant_below(key, next, member, pointer)
+                })?
             }),
-            Value::Array(items) => items.iter().enumerate().find_map(|(place, item)| {
-                let next = |node: &Node| node.of_item(place).collect::<Vec<_>>();
-                self.variant_below(here, (&place, item), next, pointer)
+            Value::Array(items) => items.iter().enumerate().filter(|(_, item)| has_parts(item)).find_map(|(place, item)| {
+                let next = here.iter().flat_map(|at| self.nodes[*at].of_item(place)).collect();
+                self.variant_below(&place.to_string(), next, item, pointer)
             }),
             _ => None,
         }
     }
 
-    /// The same of what is in a member or an item, which each node holds against the `next` ones.
-    fn variant_below(
-        &self,
-        here: &[usize],
-        (step, value): (&dyn fmt::Display, &Value),
-        next: impl Fn(&Node) -> Vec<usize>,
-        pointer: &mut String,
-    ) -> Option<String> {
-        if !(value.is_object() || value.is_array()) {
-            return None;
-        }
+    /// The same of a member or an item, which `step` leads to; `at` are the first nodes that it is held against.
+    fn variant_below(&self, step: &str, at: Vec<usize>, value: &Value, pointer: &mut String) -> Option<String> {
         let before = pointer.len();
-        push(pointer, &step.to_string());
-        let next = here.iter().flat_map(|at| next(&self.nodes[*at])).collect();
-        let name = self.variant_in(&all_here(&self.nodes, next), value, pointer);
+        push(pointer, step);
+        let name = self.variant_in(&all_here(&self.nodes, at), value, pointer);
         if name.is_none() {
             pointer.truncate(before);
         }
@@ -164,6 +156,11 @@ impl Shape {
         let key = folded(key);
         here.iter().find_map(|at| self.nodes[*at].folded.get(&key)).map(String::as_str)
     }
+}
+
+/// True of an object and an array.
+fn has_parts(value: &Value) -> bool {
+    value.is_object() || value.is_array()
 }
 
 /// The nodes that lead to names among those that a value is held against, each once; `at` are the first of them.
