@@ -235,7 +235,7 @@ impl ByteBudget {
         timeout(patience, taking).await.is_ok()
     }
 
-    /// Wakes all who wait: which of them may have what was freed depends on what each has.
+    /// Wakes every waiting reservation: which of them may take the freed bytes depends on the share that each has.
     fn wake(&self) {
         if self.0.waiting.load(Ordering::SeqCst) > 0 {
             self.0.freed.notify_waiters();

@@ -1,10 +1,10 @@
 //! Permits for requests in flight. A request is in flight until its answer begins; the rest of an answer holds no permit.
 //!
-//! A request that finds no free permit waits for one (`limits.in_flight_wait`) before it is refused. A refusal costs about a
-//! third of a call, and a refused client may try again at once, so that under overload refusals would take most of a
-//! processor. A waiting request costs nothing. Requests are served in their order, but for a long queue, of which the newest are
-//! served: under lasting overload some requests have to be refused, and the connections of the newest are still in the
-//! processor's caches. A call of a connection that has left them is several times as dear.
+//! A request that finds no free permit waits for one (`limits.in_flight_wait`) before it is refused. A refusal costs a third
+//! of a call, and as much as two calls where the connection has left the processor's caches. A refused client may try again at
+//! once, so that under overload refusals would take most of a processor; a waiting request costs nothing. Requests are served
+//! in their order. Only of a long queue the newest are served first: under lasting overload some requests have to be refused,
+//! and the connections of the newest are still in the caches.
 //!
 //! Beyond a few permits for each worker thread, permits are given in rounds, and between two rounds every task that is ready
 //! has its turn. So answers of upstreams go before new requests where the processor is the bottleneck: the requests in
@@ -64,21 +64,20 @@ impl InFlight {
         if permits.most.load(Ordering::Relaxed) != most {
             permits.most.store(most, Ordering::SeqCst);
         }
-        let at_once = permits.at_once();
-        if let Some(permit) = permits.take(at_once) {
+        if let Some(permit) = permits.take(permits.at_once()) {
             return Some(permit);
         }
         if wait.is_zero() {
             return permits.take(most);
         }
-        self.wait(at_once, wait).await
+        self.wait(wait).await
     }
 
-    async fn wait(&self, at_once: usize, wait: Duration) -> Option<InFlightPermit> {
+    async fn wait(&self, wait: Duration) -> Option<InFlightPermit> {
         let permits = &self.0;
         let given = permits.stand_in_line();
         // A permit that was dropped before this request was in the queue went to no waiting request.
-        if let Some(permit) = permits.take(at_once) {
+        if let Some(permit) = permits.take(permits.at_once()) {
             return Some(permit);
         }
         permits.begin_rounds();

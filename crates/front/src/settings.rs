@@ -157,7 +157,7 @@ pub struct Limits {
     pub h2: H2Limits,
     /// Requests being answered at once; open listen and GET streams do not count.
     pub in_flight: usize,
-    /// How long one more waits for another's answer to begin before it is refused.
+    /// How long a request waits for its permit: one beyond `in_flight`, or one whose turn in the rounds has not come.
     pub in_flight_wait: Duration,
     /// Open listen and GET streams.
     pub streams: usize,

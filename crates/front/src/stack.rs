@@ -127,7 +127,7 @@ pub(crate) struct Context {
     pub(crate) peer: Peer,
     /// The client's address: the peer's, or what a trusted proxy says.
     pub(crate) client_address: IpAddr,
-    /// What the head says of the trace. What `_meta` says goes before.
+    /// The trace context of the head. That of `_meta` goes before it.
     pub(crate) trace: Trace,
     /// What is measured of the endpoint.
     pub(crate) meters: Arc<Meters>,

@@ -116,7 +116,7 @@ impl Vouching {
         self.keeper().map_or(0, |keeper| keeper.generation())
     }
 
-    /// Whether what the token says is its issuer's own word, and good at this moment; gives what it says.
+    /// The claims of a token that its issuer signed and that is valid now.
     async fn claims(
         &self,
         token: Shown<'_>,

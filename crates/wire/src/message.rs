@@ -61,7 +61,7 @@ pub struct Notification {
 /// An answer.
 #[derive(Clone, Debug)]
 pub struct Response {
-    /// Whose answer it is; `None` only for an error to a request whose id could not be read.
+    /// The id of the request that it answers; `None` only for an error to a request whose id could not be read.
     pub id: Option<RequestId>,
     /// The `result` object or the `error` object, as it came.
     pub outcome: Result<Bytes, Bytes>,

@@ -125,7 +125,7 @@ fn permit(first: Option<Place<Party>>, second: Option<Place<UpstreamId>>) -> Per
     }
 }
 
-/// A place (none where none is needed), or else what waits for it.
+/// A place (none where none is needed), or else the wait for one.
 type Settled<K> = Result<Option<Place<K>>, Waiting<K>>;
 
 fn settled<K: Name>(turn: Option<Turn<K>>, gate: Option<&Gate<'_>>) -> Result<Settled<K>, Failure> {

@@ -66,7 +66,7 @@ pub struct Limit {
     allowed: Allowed,
 }
 
-/// Where a limit counts whom it let pass, looked up once. It says nothing of the limit, so all are equal.
+/// The counter of the requests that a limit let pass, looked up once. No part of the limit itself, so all are equal.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Allowed(Arc<OnceLock<BoundCounter<u64>>>);
 

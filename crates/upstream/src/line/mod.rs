@@ -232,7 +232,7 @@ impl Lines {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An unused connection that is open and on which the server has said nothing.
+    /// An unused connection that is open and has nothing to be read.
     async fn kept(&self) -> Option<Line> {
         loop {
             let Rested { mut line, mut rest, watch } = self.idle().take(Instant::now())?;
