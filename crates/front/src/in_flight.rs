@@ -6,11 +6,12 @@
 //! in their order. Only of a long queue the newest are served first: under lasting overload some requests have to be refused,
 //! and the connections of the newest are still in the caches.
 //!
-//! Beyond a few permits for each worker thread, permits are given in rounds, and between two rounds every task that is ready
-//! has its turn. So answers of upstreams go before new requests where the processor is the bottleneck: the requests in
-//! flight are those that wait for their upstreams, and not also those that wait for the processor. The state of a few
-//! requests stays in the processor's caches; with that of many, a call takes half as long again. Where the processor has time,
-//! a round follows the other at once.
+//! A queue forms where more requests are in flight than a number for each worker thread. While there is one, permits are given
+//! in rounds, and between two rounds every task that is ready has its turn. So answers of upstreams go before new requests
+//! where the processor is the bottleneck: the requests in flight are those that wait for their upstreams, and not also those
+//! that wait for the processor. The state of a few requests stays in the processor's caches; with that of many, a call takes
+//! half as long again. Where the processor has time, a round follows the other at once, and soon there is no queue. To wait in
+//! it costs about a twentieth of a call, so that one forms only where there is something to gain.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,8 +25,10 @@ use tokio::time::timeout;
 
 /// The most requests that wait at a time. Beyond it the oldest one is refused.
 const MOST_WAITING: usize = 10_000;
-/// Permits for each worker thread that are given without a round.
-const AT_ONCE: usize = 32;
+/// Permits for each worker thread that are given without a round while no request waits.
+const BEFORE_A_QUEUE: usize = 128;
+/// The same while requests wait.
+const BESIDE_A_QUEUE: usize = 32;
 /// The most permits of a round for each worker thread.
 const A_ROUND: usize = 8;
 /// A queue is long from so many requests for each worker thread on.
@@ -95,7 +98,8 @@ impl Permits {
 
     /// How many permits are given without a round.
     fn at_once(&self) -> usize {
-        self.most.load(Ordering::SeqCst).min(AT_ONCE * self.workers())
+        let each = if self.waiting.load(Ordering::SeqCst) == 0 { BEFORE_A_QUEUE } else { BESIDE_A_QUEUE };
+        self.most.load(Ordering::SeqCst).min(each * self.workers())
     }
 
     fn workers(&self) -> usize {
@@ -260,7 +264,7 @@ mod tests {
     #[tokio::test]
     async fn f11_requests_beyond_a_few_go_in_rounds_behind_the_tasks_that_are_ready() {
         let permits = InFlight::default();
-        let (at_once, most) = (AT_ONCE, AT_ONCE + A_ROUND + 3);
+        let (at_once, most) = (BEFORE_A_QUEUE, BEFORE_A_QUEUE + A_ROUND + 3);
         let mut looks = Context::from_waker(Waker::noop());
         let mut waiting: Vec<_> = (0..most + 2).map(|_| Some(Box::pin(permits.enter(most, LONG_TIME)))).collect();
         let mut held = BTreeMap::new();
@@ -338,7 +342,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn f11_no_permit_is_lost_between_who_waits_and_who_gives_back() {
         // Without rounds, and with them.
-        for (most, tasks) in [(3, 64), (4 * AT_ONCE + 10, 4 * AT_ONCE + 40)] {
+        for (most, tasks) in [(3, 64), (4 * BESIDE_A_QUEUE + 10, 4 * BEFORE_A_QUEUE + 40)] {
             let permits = InFlight::default();
             let mut working = tokio::task::JoinSet::new();
             for number in 0..tasks {
