@@ -29,8 +29,8 @@ use inputs::{Framed, Input, Maker, Way};
 use replies::{Replies, judge};
 
 const SEED: u64 = 20_260_728;
-/// Connections with malformed inputs at the same time.
-const CONNECTIONS: usize = 8;
+/// Connections with malformed inputs at the same time: many, because some inputs are listened to for [`LISTENS`].
+const CONNECTIONS: usize = 48;
 /// Requests that are written before their answers are read.
 const PIPELINED: usize = 8;
 /// How long an input whose framing is spoilt is listened to: it may have no answer, or one without end.
