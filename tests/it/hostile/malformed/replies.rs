@@ -38,7 +38,9 @@ impl Replies {
         loop {
             let Some(end) = self.until(stream, b"\r\n\r\n", 0).await? else { return Ok(None) };
             let head = String::from_utf8_lossy(&self.read[..end]).into_owned();
-            let status = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+            // An input may ask in HTTP/1.0, and is answered in that.
+            let status = head.strip_prefix("HTTP/1.1 ").or_else(|| head.strip_prefix("HTTP/1.0 "));
+            let status = status.and_then(|rest| rest.get(..3)?.parse().ok());
             let status: u16 = status.ok_or_else(|| io::Error::other(format!("no answer but {head:?}")))?;
             self.read.drain(..end);
             if status < 200 {
@@ -57,6 +59,9 @@ impl Replies {
                 self.chunked(stream).await?
             } else if matches!(status, 204 | 304) {
                 Some(Vec::new())
+            } else if head.starts_with("HTTP/1.0") {
+                while self.more(stream).await? {}
+                Some(std::mem::take(&mut self.read))
             } else {
                 return Err(io::Error::other(format!("an answer without a length: {head:?}")));
             };
