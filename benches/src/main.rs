@@ -31,11 +31,8 @@ use std::process::ExitCode;
 use tokio::runtime::{Builder, Runtime};
 
 // The pipe stands for the cost of the stack without weir, so it has weir's allocator too.
-#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-use mimalloc as _;
 
 #[derive(Debug, Parser)]
 #[command(name = "weir-bench", version, about = "Measures weir against a raw pipe and against the upstream itself.")]

@@ -1,7 +1,5 @@
 //! Machines that are not as they should be: nothing can be written, the year is far away, the language another.
 
-use std::process::Command;
-
 use serde_json::{Value, json};
 use weir_testkit::{Behaviour, Mockup};
 use weir_wire::Revision;
@@ -9,7 +7,7 @@ use weir_wire::Revision;
 use crate::admin::Operator;
 use crate::audit::{Folder, of_kind, whole};
 use crate::auth::faketime;
-use crate::harness::{Checked, Weir, binary};
+use crate::harness::{Checked, Weir};
 
 const HUGE: usize = 3_000_000;
 
@@ -25,18 +23,6 @@ async fn serves(weir: &Weir) {
 
 async fn upstream() -> Mockup {
     Mockup::dual().tool("echo", Behaviour::echo()).tool("huge", Behaviour::huge(HUGE)).start().await
-}
-
-/// Without it weir would work, and cost more: nothing else would show that the linker took the system's `malloc`.
-#[test]
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn memory_is_allocated_by_mimalloc() {
-    let ran = Command::new(binary()).arg("schema").env("MIMALLOC_SHOW_STATS", "1").output().unwrap();
-    let text = String::from_utf8_lossy(&ran.stderr).into_owned() + &String::from_utf8_lossy(&ran.stdout);
-    let pages =
-        text.lines().find_map(|line| line.trim().strip_prefix("pages     :")).unwrap_or_else(|| panic!("{text}"));
-    let most: f64 = pages.split_whitespace().next().unwrap().parse().unwrap();
-    assert!(most > 5.0, "a heap of {most} pages: {text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,14 +4,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 /// Many small, short-lived buffers from many threads: a call costs less with it, and churn gives memory back.
-///
-/// With glibc it takes the place of `malloc` (its feature `override`), and Rust's own allocator calls that. The crate's allocator
-/// asks for an alignment with every block, which takes mimalloc's slow path for most blocks of more than 1 KiB.
-#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-use mimalloc as _;
 
 fn main() -> ExitCode {
     if let Some(code) = weir_gateway::keeper::run_if_asked() {
