@@ -130,10 +130,12 @@ impl Shape {
                     self.variant_below(key, next, member, pointer)
                 })?
             }),
-            Value::Array(items) => items.iter().enumerate().filter(|(_, item)| has_parts(item)).find_map(|(place, item)| {
-                let next = here.iter().flat_map(|at| self.nodes[*at].of_item(place)).collect();
-                self.variant_below(&place.to_string(), next, item, pointer)
-            }),
+            Value::Array(items) => {
+                items.iter().enumerate().filter(|(_, item)| has_parts(item)).find_map(|(place, item)| {
+                    let next = here.iter().flat_map(|at| self.nodes[*at].of_item(place)).collect();
+                    self.variant_below(&place.to_string(), next, item, pointer)
+                })
+            }
             _ => None,
         }
     }
