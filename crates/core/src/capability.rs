@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-/// A set over sampling, sampling.tools, elicitation.form, elicitation.url, roots, tasks and the known extensions.
+/// A set over sampling, sampling.tools, elicitation.form, elicitation.url, roots, tasks, the known extensions and sessions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct CapabilityClass(u16);
 
@@ -26,8 +26,11 @@ impl CapabilityClass {
     pub const TASKS: Self = Self(1 << 5);
     /// The apps extension, `io.modelcontextprotocol/ui`.
     pub const UI: Self = Self(1 << 6);
+    /// The client's revision has sessions, in which a server asks while a call runs. Carried to servers that can be spoken to with and
+    /// without: such a client is served with one, and lists what the server lists there.
+    pub const SESSIONS: Self = Self(1 << 7);
 
-    const NAMED: [(Self, &'static str); 7] = [
+    const NAMED: [(Self, &'static str); 8] = [
         (Self::SAMPLING, "sampling"),
         (Self::SAMPLING_TOOLS, "sampling.tools"),
         (Self::ELICITATION_FORM, "elicitation.form"),
@@ -35,6 +38,7 @@ impl CapabilityClass {
         (Self::ROOTS, "roots"),
         (Self::TASKS, "tasks"),
         (Self::UI, "ui"),
+        (Self::SESSIONS, "sessions"),
     ];
 
     /// Both sets together.

@@ -88,6 +88,7 @@ instruments! {
     upstream_in_flight: Gauge<u64> = u64_gauge("weir.upstream.in_flight", "{call}", ["upstream"], "Calls in flight at an upstream"),
     upstream_io: Counter<u64> = u64_counter("weir.upstream.io", "By", ["upstream", "network.io.direction"], "Bytes of messages sent to an upstream (`transmit`) and of its answers (`receive`)"),
     upstream_retries: Counter<u64> = u64_counter("weir.upstream.retries", "{retry}", ["upstream", "proof"], "Requests sent again, by proof of non-execution"),
+    upstream_bridged: Counter<u64> = u64_counter("weir.upstream.bridged", "{call}", ["upstream"], "Calls of clients with sessions that went to an upstream of both eras without one, since it holds as many sessions as it may"),
     upstream_processes_refused: Counter<u64> = u64_counter("weir.upstream.processes.refused", "{call}", ["upstream"], "Calls refused since their upstream runs as many child processes as `max_processes` lets it"),
     upstream_protocol_errors: Counter<u64> = u64_counter("weir.upstream.protocol_errors", "{message}", ["upstream", "reason"], "Messages of an upstream that were dropped as invalid"),
     hold_bytes: UpDownCounter<i64> = i64_up_down_counter("weir.hold.bytes", "By", [], "Memory reserved for large results that are held until it is known whose answer they are and of which type (`limits.hold`)"),

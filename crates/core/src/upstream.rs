@@ -138,6 +138,8 @@ pub enum SessionNews {
 pub struct Health {
     /// The protocol revision it was found to speak.
     pub revision: Option<&'static str>,
+    /// The older revision that it was found to speak beside that.
+    pub second_revision: Option<&'static str>,
     /// True while the breaker is open or the last attempt to reach it failed.
     pub down: bool,
     /// True while calls fail at once, since several in a row did not reach it.

@@ -255,7 +255,7 @@ fn call(
     let fail = |failure: &Failure| Turn::Message(rescue(failure, told).said(id));
     let asked = asks::may_have_questions(method) && stream == Stream::Own;
     // In a batch nobody can be asked.
-    let class = if stream == Stream::Own { opened.class() } else { CapabilityClass::BASE };
+    let class = if stream == Stream::Own { opened.class() } else { CapabilityClass::SESSIONS };
     let lifted = match lift::legacy(params, Some(&opened.session), class) {
         Ok(lifted) => lifted,
         Err(error) => return fail(&Failure::invalid_params(error.to_string())),

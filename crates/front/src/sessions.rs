@@ -77,7 +77,7 @@ impl Opened {
     /// What the client can be asked, as far as its revision has words for it: nothing before it is initialized.
     pub(crate) fn class(&self) -> CapabilityClass {
         if !self.session.initialized {
-            return CapabilityClass::BASE;
+            return CapabilityClass::SESSIONS;
         }
         self.class_of_lists()
     }
@@ -85,7 +85,7 @@ impl Opened {
     /// Whose lists the client is told of. Its stream may be opened before it is initialized, by HTTP+SSE always is, and outlives
     /// that: what it watches must be what the client will list.
     pub(crate) fn class_of_lists(&self) -> CapabilityClass {
-        asks::of_revision(self.session.revision, self.session.class)
+        asks::of_revision(self.session.revision, self.session.class).with(CapabilityClass::SESSIONS)
     }
 }
 

@@ -77,6 +77,14 @@ impl Line {
         }
     }
 
+    /// The older revision that it speaks beside, where it is known to.
+    fn second_revision(&self) -> Option<&'static str> {
+        match self {
+            Self::Http(server) => server.second_revision(),
+            Self::Stdio(_) => None,
+        }
+    }
+
     fn doubt(&self) {
         match self {
             Self::Http(server) => server.doubt(),
@@ -216,6 +224,7 @@ impl Upstream for Server {
         };
         Health {
             revision: self.line.revision(),
+            second_revision: self.line.second_revision(),
             down: self.breaker.is_failing(),
             breaker_open: self.breaker.is_open(),
             last_error: self.site.last_error(),

@@ -1,5 +1,5 @@
 //! A server over Streamable HTTP: which era it speaks, found out once and again after failures, and the two ways to
-//! speak to it. This is the one place that chooses between them.
+//! speak to it. This is the one place that chooses between them, for a server that speaks both by the era of each caller.
 
 mod answer;
 mod client;
@@ -10,6 +10,7 @@ mod modern;
 mod pool;
 mod reading;
 mod retry_after;
+mod second_era;
 mod session;
 mod standing;
 mod talk;
@@ -25,6 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use weir_core::reply::Reply;
+use weir_core::telemetry::instruments;
 use weir_core::upstream::{About, ListKind, Outbound, Rings, SessionNews, Updates, Watch};
 use weir_core::{CapabilityClass, FailureKind, SessionKey};
 use weir_era::hop::{Discovered, Found, Proof, judge_probe};
@@ -39,6 +41,7 @@ use era_guess::EraGuess;
 pub(crate) use exchange::{EVENTS, media_type, tell, unsent};
 use modern::Modern;
 use pool::Pool;
+use second_era::SecondEra;
 pub(crate) use tls::Roots;
 pub use tls::TlsError;
 use updates::HttpUpdates;
@@ -64,6 +67,8 @@ pub(crate) struct HttpServer {
     doubtful: Arc<AtomicBool>,
     /// Set while its era is only a guess.
     guess: Arc<EraGuess>,
+    /// Its other era, where it is a modern server that speaks both.
+    second: SecondEra,
     probing: tokio::sync::Mutex<()>,
     pace: Mutex<Pace>,
 }
@@ -109,6 +114,7 @@ impl HttpServer {
             speaker: ArcSwapOption::empty(),
             doubtful: Arc::default(),
             guess: Arc::default(),
+            second: SecondEra::default(),
             probing: tokio::sync::Mutex::default(),
             pace: Mutex::default(),
         }
@@ -122,6 +128,11 @@ impl HttpServer {
         };
         match &*self.speaker().await? {
             Speaker::Modern(modern, _) => {
+                if self.may_have_sessions(outbound.call.capabilities.class)
+                    && let Some(spoken) = Box::pin(self.call_in_session(outbound, own.as_ref())).await
+                {
+                    return spoken;
+                }
                 let newer = match again {
                     Some(Proof::HeaderMismatch) => {
                         let class = outbound.call.capabilities.class.cut(self.site.carries(modern.tongue));
@@ -145,13 +156,45 @@ impl HttpServer {
         }
     }
 
+    /// True if a client of this class is served in a session where a modern server has them.
+    fn may_have_sessions(&self, class: CapabilityClass) -> bool {
+        class.has(CapabilityClass::SESSIONS) && self.protocol == Protocol::Auto && !self.second.is_refused()
+    }
+
+    /// Makes a call in a session of a server that speaks both eras. `None` where it is to go over the bridge: the server has no
+    /// sessions, or holds as many as it may and its client can be asked nothing.
+    async fn call_in_session(&self, outbound: &Outbound, own: Option<&Http>) -> Option<Result<Reply, Refusal>> {
+        let pool = self.second.find(&self.site, &self.http, self.sharing).await?;
+        let Some(place) = pool.place(outbound) else {
+            if outbound.call.capabilities.class.cut(pool.carries()) != CapabilityClass::BASE {
+                return Some(pool.call(outbound, own.cloned()).await);
+            }
+            instruments().upstream_bridged.add(1, &[self.site.label()]);
+            return None;
+        };
+        let session = match pool.session_at(&place, own).await {
+            Ok(session) => session,
+            Err(refusal) => {
+                let Some(gone) = self.second.note(&refusal) else { return Some(Err(refusal)) };
+                self.site.spawn(async move { gone.close().await });
+                return None;
+            }
+        };
+        Some(pool.call_in(&place, &session, outbound, own.cloned()).await)
+    }
+
     /// Opens a watch. What the server says of itself is asked anew.
     pub(crate) async fn watch(&self, class: CapabilityClass) -> Result<Box<dyn Watch>, Refusal> {
         if matches!(self.speaker.load().as_deref(), Some(Speaker::Modern(..))) {
             self.doubt();
         }
+        let second = self.second.known().filter(|_| self.may_have_sessions(class));
         match &*self.speaker().await? {
             Speaker::Modern(modern, about) => {
+                if let Some(pool) = second {
+                    let session = pool.apart(class.cut(pool.carries())).await?;
+                    return Ok(Box::new(HttpWatch::legacy(self.site.clone(), session).await));
+                }
                 let class = class.cut(self.site.carries(modern.tongue));
                 Ok(Box::new(HttpWatch::modern(modern.clone(), about.clone(), class).await?))
             }
@@ -182,6 +225,12 @@ impl HttpServer {
             None => None,
         };
         match (&*self.speaker().await.ok()?, own) {
+            // A server tells nothing of a task in a session.
+            (Speaker::Modern(..), _)
+                if self.may_have_sessions(outbound.call.capabilities.class) && self.second.known().is_some() =>
+            {
+                None
+            }
             (Speaker::Modern(modern, _), None) => updates::follow(modern, outbound).await,
             (Speaker::Modern(modern, _), Some(own)) => updates::follow(&modern.by(own), outbound).await,
             (Speaker::Line(line), None) => line.follow(outbound).await,
@@ -197,7 +246,13 @@ impl HttpServer {
     /// What is carried to the server as it is now known to be.
     pub(crate) fn carries(&self) -> CapabilityClass {
         match self.speaker.load().as_deref() {
-            Some(Speaker::Modern(modern, _)) => self.site.carries(modern.tongue),
+            Some(Speaker::Modern(modern, _)) => {
+                let carried = self.site.carries(modern.tongue);
+                match self.second.known() {
+                    Some(pool) => carried.with(pool.carries()).with(CapabilityClass::SESSIONS),
+                    None => carried,
+                }
+            }
             Some(Speaker::Legacy(pool)) => pool.carries(),
             Some(Speaker::Line(line)) => line.carries(),
             None => CapabilityClass::BASE,
@@ -217,8 +272,14 @@ impl HttpServer {
         match self.speaker.load().as_deref() {
             Some(Speaker::Legacy(pool)) => pool.len(),
             Some(Speaker::Line(line)) => line.processes(),
-            _ => 0,
+            Some(Speaker::Modern(..)) => self.second.known().map_or(0, |pool| pool.len()),
+            None => 0,
         }
+    }
+
+    /// The revision of its other era, where it is known to speak both.
+    pub(crate) fn second_revision(&self) -> Option<&'static str> {
+        self.second.known()?.revision().map(Revision::as_str)
     }
 
     /// Something happened to sessions of clients.
@@ -226,7 +287,12 @@ impl HttpServer {
         match self.speaker.load().as_deref() {
             Some(Speaker::Legacy(pool)) => pool.tell(sessions, news),
             Some(Speaker::Line(line)) => line.tell(sessions, news),
-            Some(Speaker::Modern(..)) | None => {}
+            Some(Speaker::Modern(..)) => {
+                if let Some(pool) = self.second.known() {
+                    pool.tell(sessions, news);
+                }
+            }
+            None => {}
         }
     }
 
@@ -235,7 +301,12 @@ impl HttpServer {
         match self.speaker.load_full().as_deref() {
             Some(Speaker::Legacy(pool)) => pool.close().await,
             Some(Speaker::Line(line)) => line.close().await,
-            Some(Speaker::Modern(..)) | None => {}
+            Some(Speaker::Modern(..)) => {
+                if let Some(pool) = self.second.take() {
+                    pool.close().await;
+                }
+            }
+            None => {}
         }
     }
 
@@ -357,6 +428,14 @@ impl HttpServer {
         if let (Some(Speaker::Legacy(old)), Speaker::Modern(..)) = (before.as_deref(), &speaker) {
             let old = old.clone();
             self.site.spawn(async move { old.close().await });
+        }
+        match &speaker {
+            Speaker::Modern(..) => self.second.renew(),
+            Speaker::Legacy(_) | Speaker::Line(_) => {
+                if let Some(pool) = self.second.take() {
+                    self.site.spawn(async move { pool.close().await });
+                }
+            }
         }
         let speaker = Arc::new(speaker);
         self.speaker.store(Some(speaker.clone()));

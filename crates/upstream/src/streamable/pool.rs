@@ -50,6 +50,13 @@ struct Key {
     session: Option<SessionKey>,
 }
 
+/// Where the session of a call is, or will be.
+#[derive(Debug)]
+pub(crate) struct SessionPlace {
+    key: Key,
+    slot: Arc<Slot<Session>>,
+}
+
 impl Pool {
     pub(crate) fn new(site: Arc<Site>, http: Http, offered: Revision, sharing: Sharing) -> Arc<Self> {
         Arc::new(Self {
@@ -81,19 +88,45 @@ impl Pool {
 
     /// Makes a call in the session that belongs to it, with the caller's `own` client where it has one.
     pub(crate) async fn call(self: &Arc<Self>, outbound: &Outbound, own: Option<Http>) -> Result<Reply, Refusal> {
-        let key = self.key(outbound);
-        let Some((slot, gone)) = self.slots.slot(&key, self.site.millis()) else {
+        let Some(place) = self.place(outbound) else {
             let text = "The upstream holds as many sessions as it may: try again later";
             return Err(self.site.fail(FailureKind::Busy, text).into());
         };
+        let session = self.session_at(&place, own.as_ref()).await?;
+        self.call_in(&place, &session, outbound, own).await
+    }
+
+    /// The place of the session that a call belongs to; `None` where as many are held as may be.
+    pub(crate) fn place(&self, outbound: &Outbound) -> Option<SessionPlace> {
+        let key = self.key(outbound);
+        let (slot, gone) = self.slots.slot(&key, self.site.millis())?;
         self.end(gone);
+        Some(SessionPlace { key, slot })
+    }
+
+    /// The session of this place, opened if there is none.
+    pub(crate) async fn session_at(
+        self: &Arc<Self>,
+        place: &SessionPlace,
+        own: Option<&Http>,
+    ) -> Result<Arc<Session>, Refusal> {
         self.sweep();
-        let session = self.session(&slot, &key, own.as_ref()).await?;
+        self.session(&place.slot, &place.key, own).await
+    }
+
+    /// Makes a call in the session of this place.
+    pub(crate) async fn call_in(
+        &self,
+        place: &SessionPlace,
+        session: &Arc<Session>,
+        outbound: &Outbound,
+        own: Option<Http>,
+    ) -> Result<Reply, Refusal> {
         let spoken = session.call(outbound, own).await;
         if let Err(refusal) = &spoken
             && refusal.proof == Some(Proof::SessionLost)
         {
-            slot.forget(&session);
+            place.slot.forget(session);
         }
         spoken
     }

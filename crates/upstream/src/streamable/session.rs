@@ -169,6 +169,11 @@ impl Session {
         &self.about
     }
 
+    /// True if the server gave it an id.
+    pub(crate) fn has_id(&self) -> bool {
+        self.id.is_some()
+    }
+
     pub(crate) fn tongue(&self) -> Tongue {
         self.tongue
     }
@@ -411,7 +416,7 @@ fn not_there(site: &Site, status: StatusCode) -> Refusal {
         "No MCP server at the upstream's URL (HTTP {}), neither of Streamable HTTP nor of HTTP+SSE (2024-11-05)",
         status.as_u16()
     );
-    Refusal::new(site.fail(FailureKind::Unavailable, text)).doubtful()
+    Refusal::new(site.fail(FailureKind::Unavailable, text)).doubtful().answered()
 }
 
 /// A session that was not opened. The server's own error is about the handshake, of which the client knows nothing.
@@ -421,5 +426,5 @@ fn unopened(site: &Site, refusal: Refusal) -> Refusal {
         return refusal.doubtful();
     }
     let text = "The upstream refuses to open a session";
-    Refusal::new(site.fail(FailureKind::Unavailable, text).because(refusal.failure)).doubtful()
+    Refusal::new(site.fail(FailureKind::Unavailable, text).because(refusal.failure)).doubtful().answered()
 }

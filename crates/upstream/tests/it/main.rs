@@ -3,6 +3,7 @@
 
 mod answers;
 mod bench;
+mod both_eras;
 mod calls;
 mod child;
 mod deadlines;

@@ -23,7 +23,8 @@ pub(crate) struct RawUpstream {
     pub(crate) cwd: Option<String>,
     /// How long it may take to answer for the first time. Default `60s`.
     pub(crate) start: Option<Time>,
-    /// Which protocol it speaks. Default `auto`: weir finds out.
+    /// Which protocol it speaks. Default `auto`: weir finds out, and speaks to a server of both eras over HTTP as each client does. `legacy` helps where a
+    /// server asks its clients while a call runs and can do so in sessions alone: then modern clients are served through sessions, too.
     pub(crate) protocol: Option<RawProtocol>,
     /// Who shares a session or process. Default: `principal`; for a command without `auth`, where all callers are one, `shared`.
     pub(crate) session: Option<RawSession>,

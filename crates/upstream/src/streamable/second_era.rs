@@ -1,0 +1,111 @@
+//! The sessions of a server that speaks both eras: it is a modern one to weir's own watch and to modern clients, and a legacy one
+//! to clients with sessions, whom it can ask while a call runs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use tokio::time::timeout;
+use weir_core::CapabilityClass;
+use weir_wire::Revision;
+
+use super::client::Http;
+use super::pool::Pool;
+use crate::pace::Pace;
+use crate::refusal::Refusal;
+use crate::settings::Sharing;
+use crate::site::Site;
+
+/// How long a call waits for the first session before it goes on without one.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The legacy era of a modern server, looked for when the first client of that era calls.
+#[derive(Debug, Default)]
+pub(super) struct SecondEra {
+    pool: ArcSwapOption<Pool>,
+    /// True once the server has refused to open a session, or opened one without an id, until it is found anew.
+    is_refused: AtomicBool,
+    /// Held while it is looked for: others wait for the outcome.
+    looking: tokio::sync::Mutex<()>,
+    pace: Mutex<Pace>,
+}
+
+impl SecondEra {
+    /// The sessions, where the server is known to have them.
+    pub(super) fn known(&self) -> Option<Arc<Pool>> {
+        self.pool.load_full()
+    }
+
+    /// True once the server has refused to open a session, or opened one without an id.
+    pub(super) fn is_refused(&self) -> bool {
+        self.is_refused.load(Ordering::Acquire)
+    }
+
+    /// The sessions, looked for if it is not known whether there are any. `None` where the server refuses sessions or could not be asked, which says nothing: it
+    /// is asked again in time. A session that is opened to find out is ended.
+    ///
+    /// Cancel safe: another caller looks then.
+    pub(super) async fn find(&self, site: &Arc<Site>, http: &Http, sharing: Sharing) -> Option<Arc<Pool>> {
+        if let Some(pool) = self.known() {
+            return Some(pool);
+        }
+        if self.is_refused() {
+            return None;
+        }
+        let _one = self.looking.lock().await;
+        if let Some(pool) = self.known() {
+            return Some(pool);
+        }
+        self.pace().admit(site.now()).ok().filter(|()| !self.is_refused())?;
+        let pool = Pool::new(site.clone(), http.clone(), Revision::NEWEST_LEGACY, sharing);
+        match timeout(PATIENCE, pool.apart(CapabilityClass::BASE)).await {
+            // Without a session the server can ask no more than it can in its modern era.
+            Ok(Ok(session)) if !session.has_id() => {
+                self.is_refused.store(true, Ordering::Release);
+                None
+            }
+            Ok(Ok(session)) => {
+                self.pace().succeeded();
+                site.spawn(async move { session.close().await });
+                self.pool.store(Some(pool.clone()));
+                // Clients with sessions have lists of their own from now on.
+                site.list_changed();
+                Some(pool)
+            }
+            refused => {
+                self.is_refused.store(matches!(&refused, Ok(Err(refusal)) if refuses(refusal)), Ordering::Release);
+                self.pace().failed(site.now(), &*site.random);
+                None
+            }
+        }
+    }
+
+    /// Takes note of a session that was not opened: a server that refuses them is spoken to without. Gives the sessions to be ended.
+    pub(super) fn note(&self, refusal: &Refusal) -> Option<Arc<Pool>> {
+        if !refuses(refusal) {
+            return None;
+        }
+        self.is_refused.store(true, Ordering::Release);
+        self.pool.swap(None)
+    }
+
+    /// The server was found to be modern, again or for the first time: it may have sessions now.
+    pub(super) fn renew(&self) {
+        self.is_refused.store(false, Ordering::Release);
+    }
+
+    /// It is no modern server any more. Gives the sessions to be ended.
+    pub(super) fn take(&self) -> Option<Arc<Pool>> {
+        self.pool.swap(None)
+    }
+
+    fn pace(&self) -> MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// True if the server answered that it opens no session.
+fn refuses(refusal: &Refusal) -> bool {
+    refusal.answered && refusal.doubtful
+}
