@@ -65,6 +65,22 @@ fn modern(client: Client) {
     asked(client, &weir.url("/mcp/peer"), &tries);
 }
 
+/// A server of both eras, each caller in its own: the tool asks by a request while it runs, for which the SDK needs a legacy client.
+#[test]
+fn r182_a_server_of_both_eras_asks_a_legacy_client_while_its_call_runs() {
+    if !needs_peers() {
+        return;
+    }
+    let (_running, weir) = over(Server::Fixture("both"));
+    weir.until_listed("/mcp/peer", &["test_pushed_elicitation"]);
+    let pushed = [("test_pushed_elicitation", json!({}), "elicitation/create", "action=accept")];
+    for client in [Client::TypeScript1, Client::TypeScript2("legacy"), Client::Python1] {
+        asked(client, &weir.url("/mcp/peer"), &pushed);
+    }
+    let ended = [("test_input_required_result_elicitation", json!({}), "elicitation/create", "Ada")];
+    asked(Client::TypeScript2("modern"), &weir.url("/mcp/peer"), &ended);
+}
+
 /// An example of the SDK's own, as it is: it asks for a form on its standing stream.
 #[test]
 fn r182_an_example_server_asks_beside_its_call() {

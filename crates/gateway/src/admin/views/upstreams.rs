@@ -35,6 +35,8 @@ pub(in super::super) struct Upstream {
     /// `modern` or `legacy`, once that is known.
     pub(in super::super) era: Option<&'static str>,
     pub(in super::super) protocol: Option<&'static str>,
+    /// The older revision that it speaks to clients with sessions beside that, once a call of such a client has found it.
+    pub(in super::super) second_protocol: Option<&'static str>,
     pub(in super::super) server: Option<Software>,
     /// `closed`: calls go through. `open`: they fail at once, but for one a second.
     pub(in super::super) breaker: &'static str,
@@ -172,6 +174,7 @@ impl Upstream {
                 false => "legacy",
             }),
             protocol: health.revision,
+            second_protocol: health.second_revision,
             server: status.about.as_ref().and_then(|about| Software::of(about.server_info.as_deref()?)),
             breaker: if health.breaker_open { "open" } else { "closed" },
             sessions: health.sessions,

@@ -16,6 +16,7 @@ const UPSTREAMS: &Columns = &[
     ("STATE", "/state"),
     ("SINCE", "/since"),
     ("PROTOCOL", "/protocol"),
+    ("AND", "/second_protocol"),
     ("P50 MS", "/calls/p50_ms"),
     ("P99 MS", "/calls/p99_ms"),
     ("NOW", "/calls/in_flight"),
