@@ -77,6 +77,14 @@ impl Line {
         }
     }
 
+    /// The revision that the server is spoken to in for a client of this class.
+    pub(crate) fn revision_for(&self, class: CapabilityClass) -> Option<&'static str> {
+        match self {
+            Self::Http(server) => server.revision_for(class),
+            Self::Stdio(server) => server.revision(),
+        }
+    }
+
     /// The older revision that it speaks beside, where it is known to.
     fn second_revision(&self) -> Option<&'static str> {
         match self {

@@ -59,6 +59,18 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
         Some((slot, gone))
     }
 
+    /// The place of `key`, if it has one or no other has to go for it.
+    pub(crate) fn free_slot(&self, key: &K, now: u64) -> Option<Arc<Slot<T>>> {
+        let slot = self.read().get(key).cloned();
+        let slot = slot.or_else(|| {
+            let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+            let has_room = map.len() < self.most || map.contains_key(key);
+            has_room.then(|| map.entry(key.clone()).or_default().clone())
+        })?;
+        slot.used.store(now, Ordering::Relaxed);
+        Some(slot)
+    }
+
     /// Takes out what nobody has used since `before`.
     pub(crate) fn take_unused(&self, before: u64) -> Vec<Arc<T>> {
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);

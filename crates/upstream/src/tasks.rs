@@ -168,7 +168,9 @@ impl Looking {
 
     /// `None` where the server was not spoken to yet.
     fn is_modern(&self) -> Option<bool> {
-        self.server.line.revision().map(|revision| revision == Revision::MODERN.as_str())
+        // A task is in the era that its call was made in: the name of the task carries the class.
+        let class = self.outbound.call.capabilities.class;
+        self.server.line.revision_for(class).map(|revision| revision == Revision::MODERN.as_str())
     }
 
     fn key(&self) -> (Principal, Arc<str>) {

@@ -49,7 +49,9 @@ pub async fn r075_r079_servers_are_greeted_once_for_all_in_their_own_words(world
     }
     let mockup = &world.mockup;
     if world.upstream.is_modern() {
-        assert!(mockup.requests_of("initialize").is_empty(), "its probe was answered");
+        // A session is looked for once, for clients that have them.
+        let looks = usize::from(!world.client.is_modern() && world.transport == Transport::Http);
+        assert!(mockup.requests_of("initialize").len() <= looks, "its probe was answered");
         // Every request stands for itself; the client's capabilities are the call's.
         for request in mockup.requests_of("tools/call") {
             assert_eq!(request.meta()[meta::PROTOCOL_VERSION], world.upstream.as_str());

@@ -66,7 +66,7 @@ async fn client(weir: &Weir, revision: Revision) -> Checked {
 /// What the server was told that clients can be asked by, in the last call or its session.
 fn declared(server: &Mockup) -> Value {
     let call = server.requests_of("tools/call").pop().unwrap();
-    if server.requests_of("initialize").is_empty() {
+    if !call.meta()["io.modelcontextprotocol/protocolVersion"].is_null() {
         return call.meta()["io.modelcontextprotocol/clientCapabilities"]["elicitation"].clone();
     }
     let told = server

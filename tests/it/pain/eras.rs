@@ -173,9 +173,13 @@ async fn r068_e17_the_probe_is_judged_by_what_it_says() {
     let supported = json!({ "supported": ["2026-07-28"], "requested": "2026-07-28" });
     picky.on("server/discover", 1, Behaviour::error(-32022, "not that", supported).with_status(400));
     let weir = weir_over(&[("one", &picky)]);
-    let client = Checked::open(&weir.url("/mcp"), Revision::NEWEST_LEGACY).await;
-    assert!(client.call("one__tool_0000", json!({})).await.result().is_object());
-    assert_eq!(picky.requests_of("initialize").len(), 0);
+    for (revision, looks) in [(Revision::MODERN, 0), (Revision::NEWEST_LEGACY, 1), (Revision::NEWEST_LEGACY, 1)] {
+        let client = Checked::open(&weir.url("/mcp"), revision).await;
+        assert!(client.call("one__tool_0000", json!({})).await.result().is_object());
+        // Only for clients with sessions it is seen whether the server has some beside, once.
+        assert_eq!(picky.requests_of("initialize").len(), looks, "{revision:?}");
+    }
+    assert!(picky.requests_of("tools/call").iter().all(|call| !call.meta().is_null()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

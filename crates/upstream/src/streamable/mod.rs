@@ -40,7 +40,7 @@ pub(crate) use client::{ConnectTimeout, Deadlined, Http, Pooled, SendError, pool
 use era_guess::EraGuess;
 pub(crate) use exchange::{EVENTS, media_type, tell, unsent};
 use modern::Modern;
-use pool::Pool;
+use pool::{Pool, SessionPlace};
 use second_era::SecondEra;
 pub(crate) use tls::Roots;
 pub use tls::TlsError;
@@ -164,14 +164,29 @@ impl HttpServer {
     /// Makes a call in a session of a server that speaks both eras. `None` where it is to go over the bridge: the server has no
     /// sessions, or holds as many as it may and its client can be asked nothing.
     async fn call_in_session(&self, outbound: &Outbound, own: Option<&Http>) -> Option<Result<Reply, Refusal>> {
-        let pool = self.second.find(&self.site, &self.http, self.sharing).await?;
-        let Some(place) = pool.place(outbound) else {
-            if outbound.call.capabilities.class.cut(pool.carries()) != CapabilityClass::BASE {
-                return Some(pool.call(outbound, own.cloned()).await);
-            }
+        let pool = self.second.find(&self.site, &self.http, own, self.sharing).await?;
+        let asked = outbound.call.capabilities.class.cut(pool.carries()).without(CapabilityClass::UI);
+        if asked != CapabilityClass::BASE {
+            return self.call_at(&pool, pool.place(outbound), outbound, own).await;
+        }
+        // To a client that can be asked nothing a session is worth no other one's end.
+        let place = pool.free_place(outbound);
+        if place.is_none() {
             instruments().upstream_bridged.add(1, &[self.site.label()]);
             return None;
-        };
+        }
+        self.call_at(&pool, place, outbound, own).await
+    }
+
+    /// Makes a call in the session of this place. `None` where the server opens no sessions any more.
+    async fn call_at(
+        &self,
+        pool: &Arc<Pool>,
+        place: Option<SessionPlace>,
+        outbound: &Outbound,
+        own: Option<&Http>,
+    ) -> Option<Result<Reply, Refusal>> {
+        let Some(place) = place else { return Some(Err(pool.is_full())) };
         let session = match pool.session_at(&place, own).await {
             Ok(session) => session,
             Err(refusal) => {
@@ -275,6 +290,12 @@ impl HttpServer {
             Some(Speaker::Modern(..)) => self.second.known().map_or(0, |pool| pool.len()),
             None => 0,
         }
+    }
+
+    /// The revision that it is spoken to in for a client of this class, once that is known.
+    pub(crate) fn revision_for(&self, class: CapabilityClass) -> Option<&'static str> {
+        let second = self.second_revision().filter(|_| self.may_have_sessions(class));
+        second.or_else(|| self.revision())
     }
 
     /// The revision of its other era, where it is known to speak both.

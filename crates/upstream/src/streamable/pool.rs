@@ -88,12 +88,15 @@ impl Pool {
 
     /// Makes a call in the session that belongs to it, with the caller's `own` client where it has one.
     pub(crate) async fn call(self: &Arc<Self>, outbound: &Outbound, own: Option<Http>) -> Result<Reply, Refusal> {
-        let Some(place) = self.place(outbound) else {
-            let text = "The upstream holds as many sessions as it may: try again later";
-            return Err(self.site.fail(FailureKind::Busy, text).into());
-        };
+        let place = self.place(outbound).ok_or_else(|| self.is_full())?;
         let session = self.session_at(&place, own.as_ref()).await?;
         self.call_in(&place, &session, outbound, own).await
+    }
+
+    /// What a call is told that has no place.
+    pub(crate) fn is_full(&self) -> Refusal {
+        let text = "The upstream holds as many sessions as it may: try again later";
+        self.site.fail(FailureKind::Busy, text).into()
     }
 
     /// The place of the session that a call belongs to; `None` where as many are held as may be.
@@ -101,6 +104,13 @@ impl Pool {
         let key = self.key(outbound);
         let (slot, gone) = self.slots.slot(&key, self.site.millis())?;
         self.end(gone);
+        Some(SessionPlace { key, slot })
+    }
+
+    /// The same, where no other session has to end for it.
+    pub(crate) fn free_place(&self, outbound: &Outbound) -> Option<SessionPlace> {
+        let key = self.key(outbound);
+        let slot = self.slots.free_slot(&key, self.site.millis())?;
         Some(SessionPlace { key, slot })
     }
 
@@ -134,6 +144,11 @@ impl Pool {
     /// Opens a session outside of the pool, for a watch.
     pub(crate) async fn apart(&self, class: CapabilityClass) -> Result<Arc<Session>, Refusal> {
         self.open(Behind { class, client: None }, &self.http).await
+    }
+
+    /// Opens a session outside of the pool with this client, to see whether the server does.
+    pub(crate) async fn try_open(&self, http: &Http) -> Result<Arc<Session>, Refusal> {
+        self.open(Behind { class: CapabilityClass::BASE, client: None }, http).await
     }
 
     /// Ends all sessions.

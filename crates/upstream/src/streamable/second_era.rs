@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::time::timeout;
-use weir_core::CapabilityClass;
 use weir_wire::Revision;
 
 use super::client::Http;
@@ -42,11 +41,17 @@ impl SecondEra {
         self.is_refused.load(Ordering::Acquire)
     }
 
-    /// The sessions, looked for if it is not known whether there are any. `None` where the server refuses sessions or could not be asked, which says nothing: it
-    /// is asked again in time. A session that is opened to find out is ended.
+    /// The sessions, looked for with the caller's `own` client where it has one, if it is not known whether there are any. `None` where
+    /// the server refuses sessions, or could not be asked: then it is asked again in time. The session that is opened to find out is ended.
     ///
     /// Cancel safe: another caller looks then.
-    pub(super) async fn find(&self, site: &Arc<Site>, http: &Http, sharing: Sharing) -> Option<Arc<Pool>> {
+    pub(super) async fn find(
+        &self,
+        site: &Arc<Site>,
+        http: &Http,
+        own: Option<&Http>,
+        sharing: Sharing,
+    ) -> Option<Arc<Pool>> {
         if let Some(pool) = self.known() {
             return Some(pool);
         }
@@ -59,7 +64,7 @@ impl SecondEra {
         }
         self.pace().admit(site.now()).ok().filter(|()| !self.is_refused())?;
         let pool = Pool::new(site.clone(), http.clone(), Revision::NEWEST_LEGACY, sharing);
-        match timeout(PATIENCE, pool.apart(CapabilityClass::BASE)).await {
+        match timeout(PATIENCE, pool.try_open(own.unwrap_or(http))).await {
             // Without a session the server can ask no more than it can in its modern era.
             Ok(Ok(session)) if !session.has_id() => {
                 self.is_refused.store(true, Ordering::Release);

@@ -87,7 +87,9 @@ impl Session {
             let id = site.next_id();
             let capabilities = carry::to_legacy(behind.class, behind.client.is_some());
             let body = lower::initialize(id, offered, &capabilities, &site.client_info);
-            let (named, answer) = match exchange::post(site, http, Vec::new(), body, id).await? {
+            // A modern server is asked like this whether it has sessions, and wants the method of every request as a header.
+            let own = vec![(exchange::METHOD, HeaderValue::from_static(Method::Initialize.as_str()))];
+            let (named, answer) = match exchange::post(site, http, own, body, id).await? {
                 Headed::Answer(named, answer) => (named, answer),
                 Headed::Accepted => {
                     return Err(site.fail(FailureKind::BadAnswer, "The upstream gave no answer to initialize").into());

@@ -137,6 +137,10 @@ async fn beyond_its_sessions_only_callers_that_can_be_asked_nothing_go_over_the_
     assert_eq!(refused.reason(), "busy");
     gate.open();
     held.await.unwrap().unwrap();
+    ask_in_session(&upstream, "echo", 2, CapabilityClass::BASE).await.unwrap();
+    assert_eq!(calls(&mock), [true, false, false], "an unused session of another client stays");
+    ask_in_session(&upstream, "echo", 3, CapabilityClass::ELICITATION_FORM).await.unwrap();
+    assert_eq!(calls(&mock), [true, false, false, true], "and ends for a client that can be asked");
 }
 
 #[tokio::test]
