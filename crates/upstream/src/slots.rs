@@ -40,6 +40,15 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
 
     /// The place of `key`, and what had to go for it. `None` where every place is in use, or was so a short while ago.
     pub(crate) fn slot(&self, key: &K, now: u64) -> Option<Place<T>> {
+        self.place(key, now, true)
+    }
+
+    /// The place of `key`, if it has one or no other has to go for it.
+    pub(crate) fn free_slot(&self, key: &K, now: u64) -> Option<Arc<Slot<T>>> {
+        self.place(key, now, false).map(|(slot, _)| slot)
+    }
+
+    fn place(&self, key: &K, now: u64, makes_room: bool) -> Option<Place<T>> {
         if let Some(slot) = self.read().get(key) {
             slot.used.store(now, Ordering::Relaxed);
             return Some((slot.clone(), None));
@@ -47,6 +56,9 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         let mut gone = None;
         if map.len() >= self.most && !map.contains_key(key) {
+            if !makes_room {
+                return None;
+            }
             let before = now.saturating_sub(self.idle);
             let unused =
                 map.iter().filter(|(_, slot)| slot.is_unused() && (self.idle == 0 || slot.last_use() <= before));
@@ -57,18 +69,6 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
         let slot = map.entry(key.clone()).or_default().clone();
         slot.used.store(now, Ordering::Relaxed);
         Some((slot, gone))
-    }
-
-    /// The place of `key`, if it has one or no other has to go for it.
-    pub(crate) fn free_slot(&self, key: &K, now: u64) -> Option<Arc<Slot<T>>> {
-        let slot = self.read().get(key).cloned();
-        let slot = slot.or_else(|| {
-            let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
-            let has_room = map.len() < self.most || map.contains_key(key);
-            has_room.then(|| map.entry(key.clone()).or_default().clone())
-        })?;
-        slot.used.store(now, Ordering::Relaxed);
-        Some(slot)
     }
 
     /// Takes out what nobody has used since `before`.

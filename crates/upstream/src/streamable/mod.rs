@@ -8,6 +8,7 @@ mod era_guess;
 mod exchange;
 mod modern;
 mod pool;
+mod probing;
 mod reading;
 mod retry_after;
 mod second_era;
@@ -19,19 +20,17 @@ mod tls;
 mod updates;
 mod watching;
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwapOption;
 use weir_core::reply::Reply;
 use weir_core::telemetry::instruments;
-use weir_core::upstream::{About, ListKind, Outbound, Rings, SessionNews, Updates, Watch};
+use weir_core::upstream::{About, Outbound, Rings, SessionNews, Updates, Watch};
 use weir_core::{CapabilityClass, FailureKind, SessionKey};
-use weir_era::hop::{Discovered, Found, Proof, judge_probe};
-use weir_wire::method::Method;
-use weir_wire::{ErrorObject, Revision};
+use weir_era::hop::Proof;
+use weir_wire::Revision;
 
 pub(crate) use answer::limits;
 #[cfg(test)]
@@ -40,7 +39,7 @@ pub(crate) use client::{ConnectTimeout, Deadlined, Http, Pooled, SendError, pool
 use era_guess::EraGuess;
 pub(crate) use exchange::{EVENTS, media_type, tell, unsent};
 use modern::Modern;
-use pool::{Pool, SessionPlace};
+use pool::Pool;
 use second_era::SecondEra;
 pub(crate) use tls::Roots;
 pub use tls::TlsError;
@@ -52,7 +51,7 @@ use crate::pace::Pace;
 use crate::refusal::Refusal;
 use crate::settings::{Protocol, Sharing};
 use crate::site::Site;
-use crate::stdio::{Origin, StdioServer, sse};
+use crate::stdio::StdioServer;
 
 /// One server behind a URL.
 #[derive(Debug)]
@@ -73,12 +72,6 @@ pub(crate) struct HttpServer {
     pace: Mutex<Pace>,
 }
 
-/// How often a probe is made whose connection is lost each time, before the server is spoken to without an answer.
-const PROBES: usize = 3;
-
-/// How often in a row a modern server may give no answer to the probe before it is tried as another one.
-const MOST_SILENCES: u32 = 3;
-
 /// How a server is spoken to.
 #[derive(Debug)]
 enum Speaker {
@@ -86,14 +79,6 @@ enum Speaker {
     Legacy(Arc<Pool>),
     /// A server of HTTP+SSE: a line, as to a child.
     Line(Box<StdioServer>),
-}
-
-/// What a probe found.
-enum Probed {
-    Era(Found),
-    Line,
-    /// No answer: it may be a legacy server, which is tried.
-    Nothing,
 }
 
 impl HttpServer {
@@ -161,32 +146,35 @@ impl HttpServer {
         class.has(CapabilityClass::SESSIONS) && self.protocol == Protocol::Auto && !self.second.is_refused()
     }
 
+    /// The sessions of a modern server that clients of this class are served in, where it is known to have some.
+    fn second_for(&self, class: CapabilityClass) -> Option<Arc<Pool>> {
+        self.second.known().filter(|_| self.may_have_sessions(class))
+    }
+
+    /// The sessions of the server, of whichever era it is otherwise.
+    fn pool(&self) -> Option<Arc<Pool>> {
+        match self.speaker.load().as_deref()? {
+            Speaker::Legacy(pool) => Some(pool.clone()),
+            Speaker::Modern(..) => self.second.known(),
+            Speaker::Line(_) => None,
+        }
+    }
+
     /// Makes a call in a session of a server that speaks both eras. `None` where it is to go over the bridge: the server has no
-    /// sessions, or holds as many as it may and its client can be asked nothing.
+    /// sessions, or opens none any more, or holds as many as it may and its client can be asked nothing.
     async fn call_in_session(&self, outbound: &Outbound, own: Option<&Http>) -> Option<Result<Reply, Refusal>> {
         let pool = self.second.find(&self.site, &self.http, own, self.sharing).await?;
         let asked = outbound.call.capabilities.class.cut(pool.carries()).without(CapabilityClass::UI);
-        if asked != CapabilityClass::BASE {
-            return self.call_at(&pool, pool.place(outbound), outbound, own).await;
-        }
+        let can_be_asked = asked != CapabilityClass::BASE;
         // To a client that can be asked nothing a session is worth no other one's end.
-        let place = pool.free_place(outbound);
-        if place.is_none() {
+        let place = if can_be_asked { pool.place(outbound) } else { pool.free_place(outbound) };
+        let Some(place) = place else {
+            if can_be_asked {
+                return Some(Err(pool.is_full()));
+            }
             instruments().upstream_bridged.add(1, &[self.site.label()]);
             return None;
-        }
-        self.call_at(&pool, place, outbound, own).await
-    }
-
-    /// Makes a call in the session of this place. `None` where the server opens no sessions any more.
-    async fn call_at(
-        &self,
-        pool: &Arc<Pool>,
-        place: Option<SessionPlace>,
-        outbound: &Outbound,
-        own: Option<&Http>,
-    ) -> Option<Result<Reply, Refusal>> {
-        let Some(place) = place else { return Some(Err(pool.is_full())) };
+        };
         let session = match pool.session_at(&place, own).await {
             Ok(session) => session,
             Err(refusal) => {
@@ -203,22 +191,18 @@ impl HttpServer {
         if matches!(self.speaker.load().as_deref(), Some(Speaker::Modern(..))) {
             self.doubt();
         }
-        let second = self.second.known().filter(|_| self.may_have_sessions(class));
-        match &*self.speaker().await? {
-            Speaker::Modern(modern, about) => {
-                if let Some(pool) = second {
-                    let session = pool.apart(class.cut(pool.carries())).await?;
-                    return Ok(Box::new(HttpWatch::legacy(self.site.clone(), session).await));
-                }
+        let second = self.second_for(class);
+        let pool = match (&*self.speaker().await?, second) {
+            (Speaker::Modern(modern, about), None) => {
                 let class = class.cut(self.site.carries(modern.tongue));
-                Ok(Box::new(HttpWatch::modern(modern.clone(), about.clone(), class).await?))
+                return Ok(Box::new(HttpWatch::modern(modern.clone(), about.clone(), class).await?));
             }
-            Speaker::Legacy(pool) => {
-                let session = pool.apart(class.cut(pool.carries())).await?;
-                Ok(Box::new(HttpWatch::legacy(self.site.clone(), session).await))
-            }
-            Speaker::Line(line) => line.watch(class).await,
-        }
+            (Speaker::Line(line), _) => return line.watch(class).await,
+            (Speaker::Modern(..), Some(pool)) => pool,
+            (Speaker::Legacy(pool), _) => pool.clone(),
+        };
+        let session = pool.apart(class.cut(pool.carries())).await?;
+        Ok(Box::new(HttpWatch::legacy(self.site.clone(), session).await))
     }
 
     /// Opens a line for updates of single resources.
@@ -241,11 +225,7 @@ impl HttpServer {
         };
         match (&*self.speaker().await.ok()?, own) {
             // A server tells nothing of a task in a session.
-            (Speaker::Modern(..), _)
-                if self.may_have_sessions(outbound.call.capabilities.class) && self.second.known().is_some() =>
-            {
-                None
-            }
+            (Speaker::Modern(..), _) if self.second_for(outbound.call.capabilities.class).is_some() => None,
             (Speaker::Modern(modern, _), None) => updates::follow(modern, outbound).await,
             (Speaker::Modern(modern, _), Some(own)) => updates::follow(&modern.by(own), outbound).await,
             (Speaker::Line(line), None) => line.follow(outbound).await,
@@ -285,17 +265,15 @@ impl HttpServer {
 
     pub(crate) fn sessions(&self) -> usize {
         match self.speaker.load().as_deref() {
-            Some(Speaker::Legacy(pool)) => pool.len(),
             Some(Speaker::Line(line)) => line.processes(),
-            Some(Speaker::Modern(..)) => self.second.known().map_or(0, |pool| pool.len()),
-            None => 0,
+            _ => self.pool().map_or(0, |pool| pool.len()),
         }
     }
 
     /// The revision that it is spoken to in for a client of this class, once that is known.
     pub(crate) fn revision_for(&self, class: CapabilityClass) -> Option<&'static str> {
-        let second = self.second_revision().filter(|_| self.may_have_sessions(class));
-        second.or_else(|| self.revision())
+        let second = self.second_for(class).and_then(|pool| pool.revision());
+        second.map(Revision::as_str).or_else(|| self.revision())
     }
 
     /// The revision of its other era, where it is known to speak both.
@@ -305,29 +283,19 @@ impl HttpServer {
 
     /// Something happened to sessions of clients.
     pub(crate) fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
-        match self.speaker.load().as_deref() {
-            Some(Speaker::Legacy(pool)) => pool.tell(sessions, news),
-            Some(Speaker::Line(line)) => line.tell(sessions, news),
-            Some(Speaker::Modern(..)) => {
-                if let Some(pool) = self.second.known() {
-                    pool.tell(sessions, news);
-                }
-            }
-            None => {}
+        if let Some(Speaker::Line(line)) = self.speaker.load().as_deref() {
+            line.tell(sessions, news);
+        } else if let Some(pool) = self.pool() {
+            pool.tell(sessions, news);
         }
     }
 
     /// Ends the sessions.
     pub(crate) async fn close(&self) {
-        match self.speaker.load_full().as_deref() {
-            Some(Speaker::Legacy(pool)) => pool.close().await,
-            Some(Speaker::Line(line)) => line.close().await,
-            Some(Speaker::Modern(..)) => {
-                if let Some(pool) = self.second.take() {
-                    pool.close().await;
-                }
-            }
-            None => {}
+        if let Some(Speaker::Line(line)) = self.speaker.load_full().as_deref() {
+            line.close().await;
+        } else if let Some(pool) = self.pool() {
+            pool.close().await;
         }
     }
 
@@ -340,32 +308,6 @@ impl HttpServer {
         }
     }
 
-    async fn find(&self) -> Result<Arc<Speaker>, Refusal> {
-        let _one = self.probing.lock().await;
-        if let Some(speaker) = self.known() {
-            return Ok(speaker);
-        }
-        let admitted = self.pace().admit(self.site.now());
-        admitted.map_err(|wait| {
-            let text = self.pace().why().map_or("The upstream cannot be reached now".into(), Cow::Owned);
-            Refusal::new(self.site.fail(FailureKind::Unavailable, text).retry_after(wait)).unasked()
-        })?;
-        let found = match self.probe().await {
-            Ok(found) => found,
-            Err(refusal) => {
-                // What was not read says nothing about the server, and is asked again.
-                if refusal.proof.is_none() {
-                    let mut pace = self.pace();
-                    pace.failed(self.site.now(), &*self.site.random);
-                    pace.because(refusal.failure.message());
-                }
-                return Err(refusal);
-            }
-        };
-        self.pace().succeeded();
-        self.settle(found).await
-    }
-
     fn known(&self) -> Option<Arc<Speaker>> {
         if self.doubtful.load(Ordering::Acquire) {
             return None;
@@ -375,165 +317,4 @@ impl HttpServer {
         }
         self.speaker.load_full()
     }
-
-    /// Asks a server for its era that gave no answer before, while calls go on. What it answers is asked for again and taken note of
-    /// by the next call.
-    fn check_guess(&self) {
-        let modern = Modern::new(self.site.clone(), self.http.anew(), Revision::MODERN);
-        let (site, guess, doubtful) = (self.site.clone(), self.guess.clone(), self.doubtful.clone());
-        self.site.background(async move {
-            let asked = modern.ask(CapabilityClass::BASE, Method::Discover, &[]).await;
-            if matches!(judged(asked), Ok(Some(_))) {
-                doubtful.store(true, Ordering::Release);
-            } else {
-                guess.unanswered(site.millis());
-            }
-        });
-    }
-
-    async fn settle(&self, probed: Probed) -> Result<Arc<Speaker>, Refusal> {
-        let before = self.speaker.load_full();
-        match probed {
-            Probed::Nothing => self.guess.unanswered(self.site.millis()),
-            Probed::Era(_) | Probed::Line => self.guess.settled(),
-        }
-        let found = match (probed, before.clone()) {
-            (Probed::Era(found), _) => found,
-            // That it does not answer now does not make it another one, but it may be.
-            (Probed::Nothing, Some(modern))
-                if matches!(*modern, Speaker::Modern(..)) && self.guess.times() <= MOST_SILENCES =>
-            {
-                self.doubtful.store(false, Ordering::Release);
-                return Ok(modern);
-            }
-            (Probed::Nothing, _) => judge_probe(None),
-            (Probed::Line, Some(line)) if matches!(*line, Speaker::Line(_)) => {
-                self.doubtful.store(false, Ordering::Release);
-                return Ok(line);
-            }
-            (Probed::Line, _) => {
-                let origin = Origin::Line(self.http.clone());
-                let line = StdioServer::new(self.site.clone(), origin, Protocol::Legacy, self.sharing);
-                let speaker = Arc::new(Speaker::Line(Box::new(line)));
-                self.speaker.store(Some(speaker.clone()));
-                self.doubtful.store(false, Ordering::Release);
-                return Ok(speaker);
-            }
-        };
-        let speaker = match (found, before.as_deref()) {
-            (Found::Legacy(offered), Some(Speaker::Legacy(pool))) if pool.offered() == offered => {
-                // The same server: its sessions stay.
-                Speaker::Legacy(pool.clone())
-            }
-            (Found::Legacy(offered), _) => {
-                Speaker::Legacy(Pool::new(self.site.clone(), self.http.clone(), offered, self.sharing))
-            }
-            (Found::Modern(found), _) => {
-                let Discovered { revision, about } = *found;
-                // A server that refused the probe tells nothing of itself: its list and its changes are tried.
-                let about = about.unwrap_or(About {
-                    // A server that does not say is asked.
-                    offers: ListKind::ALL.into_iter().collect(),
-                    pushes: ListKind::ALL.into_iter().collect(),
-                    ..About::default()
-                });
-                let modern = Modern::new(self.site.clone(), self.http.clone(), revision).with(&about.extensions);
-                Speaker::Modern(modern, about)
-            }
-            (Found::Foreign(versions), _) => {
-                let list: String = versions.join(", ").chars().take(200).collect();
-                let text = format!("The upstream speaks protocol versions that weir does not have: {list}");
-                return Err(self.site.fail(FailureKind::Unavailable, text).into());
-            }
-        };
-        if let (Some(Speaker::Legacy(old)), Speaker::Modern(..)) = (before.as_deref(), &speaker) {
-            let old = old.clone();
-            self.site.spawn(async move { old.close().await });
-        }
-        match &speaker {
-            Speaker::Modern(..) => self.second.renew(),
-            Speaker::Legacy(_) | Speaker::Line(_) => {
-                if let Some(pool) = self.second.take() {
-                    self.site.spawn(async move { pool.close().await });
-                }
-            }
-        }
-        let speaker = Arc::new(speaker);
-        self.speaker.store(Some(speaker.clone()));
-        self.doubtful.store(false, Ordering::Release);
-        Ok(speaker)
-    }
-
-    /// Asks the server which era it speaks, unless the operator said so.
-    ///
-    /// # Errors
-    /// The server cannot be reached, is too busy, or refuses weir's credentials: that says nothing about its era.
-    async fn probe(&self) -> Result<Probed, Refusal> {
-        match self.protocol {
-            Protocol::Legacy => return Ok(Probed::Era(Found::Legacy(Revision::NEWEST_LEGACY))),
-            Protocol::Sse => return Ok(Probed::Line),
-            Protocol::Auto | Protocol::Modern => {}
-        }
-        let asked = self.discover().await;
-        let no_endpoint = asked.as_ref().is_err_and(|refusal| refusal.answered);
-        let Some(found) = judged(asked)? else {
-            return Ok(match self.protocol {
-                Protocol::Modern => Probed::Era(modern_unasked()),
-                _ => Probed::Nothing,
-            });
-        };
-        Ok(match (self.protocol, found) {
-            (Protocol::Modern, Found::Legacy(_)) => Probed::Era(modern_unasked()),
-            // Nothing takes messages by POST there (400, 404, 405): a server of 2024-11-05 alone answers so.
-            (Protocol::Auto, Found::Legacy(_)) if no_endpoint && sse::is_there(&self.site, &self.http).await => {
-                Probed::Line
-            }
-            (_, found) => Probed::Era(found),
-        })
-    }
-
-    /// Makes the probe. Where its connection is lost it is made again: that says nothing about the server.
-    async fn discover(&self) -> Result<bytes::Bytes, Refusal> {
-        let modern = Modern::new(self.site.clone(), self.http.anew(), Revision::MODERN);
-        let is_lost =
-            |refusal: &Refusal| matches!(refusal.failure.kind(), FailureKind::ResultUnknown) && !refusal.unreached;
-        for _ in 1..PROBES {
-            match modern.ask(CapabilityClass::BASE, Method::Discover, &[]).await {
-                Err(refusal) if is_lost(&refusal) => {}
-                asked => return asked,
-            }
-        }
-        modern.ask(CapabilityClass::BASE, Method::Discover, &[]).await
-    }
-
-    fn pace(&self) -> std::sync::MutexGuard<'_, Pace> {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What the answer to a probe says; `None` where there was none.
-///
-/// # Errors
-/// The request's own, where that says nothing about what the server speaks.
-fn judged(asked: Result<bytes::Bytes, Refusal>) -> Result<Option<Found>, Refusal> {
-    let refusal = match asked {
-        Ok(result) => return Ok(Some(judge_probe(Some(&Ok(result))))),
-        Err(refusal) => refusal,
-    };
-    match refusal.failure.kind() {
-        FailureKind::Upstream(error) => {
-            let error = ErrorObject { code: error.code, message: error.message.clone(), data: error.data.clone() };
-            Ok(Some(judge_probe(Some(&Err(error.to_json())))))
-        }
-        FailureKind::BadAnswer => Ok(Some(judge_probe(None))),
-        FailureKind::Unavailable if refusal.answered => Ok(Some(judge_probe(None))),
-        FailureKind::TimedOut => Ok(None),
-        FailureKind::ResultUnknown if !refusal.unreached => Ok(None),
-        _ => Err(refusal),
-    }
-}
-
-/// A modern server that does not say so.
-fn modern_unasked() -> Found {
-    Found::Modern(Box::new(Discovered { revision: Revision::MODERN, about: None }))
 }

@@ -102,7 +102,6 @@ async fn e17_a_server_without_sessions_is_asked_once_and_one_that_was_lost_again
     let to_both = upstream(&mock.url());
     while to_both.health().second_revision.is_none() {
         ask_in_session(&to_both, "echo", 1, CapabilityClass::BASE).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let calls = calls(&mock);
     assert_eq!((calls.first(), calls.last()), (Some(&false), Some(&true)), "the bridge serves meanwhile");

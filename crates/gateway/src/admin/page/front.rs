@@ -191,12 +191,11 @@ pub(super) fn badge(state: &str) -> String {
 }
 
 pub(super) fn era(upstream: &Upstream) -> String {
-    match (upstream.era, upstream.protocol) {
-        (Some(era), Some(protocol)) if upstream.second_protocol.is_some() => {
-            let second = upstream.second_protocol.unwrap_or_default();
+    match (upstream.era, upstream.protocol, upstream.second_protocol) {
+        (Some(era), Some(protocol), Some(second)) => {
             format!("{era} and legacy<br><small class=\"n\">{protocol}, {second}</small>")
         }
-        (Some(era), Some(protocol)) => format!("{era}<br><small class=\"n\">{protocol}</small>"),
+        (Some(era), Some(protocol), None) => format!("{era}<br><small class=\"n\">{protocol}</small>"),
         _ => "unknown".to_owned(),
     }
 }

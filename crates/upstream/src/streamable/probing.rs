@@ -1,0 +1,222 @@
+//! Which era a server over Streamable HTTP speaks: found out by a probe, once and again after failures.
+
+use std::borrow::Cow;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use weir_core::upstream::{About, ListKind};
+use weir_core::{CapabilityClass, FailureKind};
+use weir_era::hop::{Discovered, Found, judge_probe};
+use weir_wire::method::Method;
+use weir_wire::{ErrorObject, Revision};
+
+use super::modern::Modern;
+use super::pool::Pool;
+use super::{HttpServer, Speaker};
+use crate::pace::Pace;
+use crate::refusal::Refusal;
+use crate::settings::Protocol;
+use crate::stdio::{Origin, StdioServer, sse};
+
+/// How often a probe is made whose connection is lost each time, before the server is spoken to without an answer.
+const PROBES: usize = 3;
+
+/// How often in a row a modern server may give no answer to the probe before it is tried as another one.
+const MOST_SILENCES: u32 = 3;
+
+/// What a probe found.
+enum Probed {
+    Era(Found),
+    Line,
+    /// No answer: it may be a legacy server, which is tried.
+    Nothing,
+}
+
+impl HttpServer {
+    pub(super) async fn find(&self) -> Result<Arc<Speaker>, Refusal> {
+        let _one = self.probing.lock().await;
+        if let Some(speaker) = self.known() {
+            return Ok(speaker);
+        }
+        let admitted = self.pace().admit(self.site.now());
+        admitted.map_err(|wait| {
+            let text = self.pace().why().map_or("The upstream cannot be reached now".into(), Cow::Owned);
+            Refusal::new(self.site.fail(FailureKind::Unavailable, text).retry_after(wait)).unasked()
+        })?;
+        let found = match self.probe().await {
+            Ok(found) => found,
+            Err(refusal) => {
+                // What was not read says nothing about the server, and is asked again.
+                if refusal.proof.is_none() {
+                    let mut pace = self.pace();
+                    pace.failed(self.site.now(), &*self.site.random);
+                    pace.because(refusal.failure.message());
+                }
+                return Err(refusal);
+            }
+        };
+        self.pace().succeeded();
+        self.settle(found).await
+    }
+
+    /// Asks a server for its era that gave no answer before, while calls go on. What it answers is asked for again and taken note of
+    /// by the next call.
+    pub(super) fn check_guess(&self) {
+        let modern = Modern::new(self.site.clone(), self.http.anew(), Revision::MODERN);
+        let (site, guess, doubtful) = (self.site.clone(), self.guess.clone(), self.doubtful.clone());
+        self.site.background(async move {
+            let asked = modern.ask(CapabilityClass::BASE, Method::Discover, &[]).await;
+            if matches!(judged(asked), Ok(Some(_))) {
+                doubtful.store(true, Ordering::Release);
+            } else {
+                guess.unanswered(site.millis());
+            }
+        });
+    }
+
+    async fn settle(&self, probed: Probed) -> Result<Arc<Speaker>, Refusal> {
+        let before = self.speaker.load_full();
+        match probed {
+            Probed::Nothing => self.guess.unanswered(self.site.millis()),
+            Probed::Era(_) | Probed::Line => self.guess.settled(),
+        }
+        let found = match (probed, before.clone()) {
+            (Probed::Era(found), _) => found,
+            // That it does not answer now does not make it another one, but it may be.
+            (Probed::Nothing, Some(modern))
+                if matches!(*modern, Speaker::Modern(..)) && self.guess.times() <= MOST_SILENCES =>
+            {
+                self.doubtful.store(false, Ordering::Release);
+                return Ok(modern);
+            }
+            (Probed::Nothing, _) => judge_probe(None),
+            (Probed::Line, Some(line)) if matches!(*line, Speaker::Line(_)) => {
+                self.doubtful.store(false, Ordering::Release);
+                return Ok(line);
+            }
+            (Probed::Line, _) => {
+                let origin = Origin::Line(self.http.clone());
+                let line = StdioServer::new(self.site.clone(), origin, Protocol::Legacy, self.sharing);
+                let speaker = Arc::new(Speaker::Line(Box::new(line)));
+                self.speaker.store(Some(speaker.clone()));
+                self.doubtful.store(false, Ordering::Release);
+                return Ok(speaker);
+            }
+        };
+        let speaker = match (found, before.as_deref()) {
+            (Found::Legacy(offered), Some(Speaker::Legacy(pool))) if pool.offered() == offered => {
+                // The same server: its sessions stay.
+                Speaker::Legacy(pool.clone())
+            }
+            (Found::Legacy(offered), _) => {
+                Speaker::Legacy(Pool::new(self.site.clone(), self.http.clone(), offered, self.sharing))
+            }
+            (Found::Modern(found), _) => {
+                let Discovered { revision, about } = *found;
+                // A server that refused the probe tells nothing of itself: its list and its changes are tried.
+                let about = about.unwrap_or(About {
+                    // A server that does not say is asked.
+                    offers: ListKind::ALL.into_iter().collect(),
+                    pushes: ListKind::ALL.into_iter().collect(),
+                    ..About::default()
+                });
+                let modern = Modern::new(self.site.clone(), self.http.clone(), revision).with(&about.extensions);
+                Speaker::Modern(modern, about)
+            }
+            (Found::Foreign(versions), _) => {
+                let list: String = versions.join(", ").chars().take(200).collect();
+                let text = format!("The upstream speaks protocol versions that weir does not have: {list}");
+                return Err(self.site.fail(FailureKind::Unavailable, text).into());
+            }
+        };
+        if let (Some(Speaker::Legacy(old)), Speaker::Modern(..)) = (before.as_deref(), &speaker) {
+            let old = old.clone();
+            self.site.spawn(async move { old.close().await });
+        }
+        match &speaker {
+            Speaker::Modern(..) => self.second.renew(),
+            Speaker::Legacy(_) | Speaker::Line(_) => {
+                if let Some(pool) = self.second.take() {
+                    self.site.spawn(async move { pool.close().await });
+                }
+            }
+        }
+        let speaker = Arc::new(speaker);
+        self.speaker.store(Some(speaker.clone()));
+        self.doubtful.store(false, Ordering::Release);
+        Ok(speaker)
+    }
+
+    /// Asks the server which era it speaks, unless the operator said so.
+    ///
+    /// # Errors
+    /// The server cannot be reached, is too busy, or refuses weir's credentials: that says nothing about its era.
+    async fn probe(&self) -> Result<Probed, Refusal> {
+        match self.protocol {
+            Protocol::Legacy => return Ok(Probed::Era(Found::Legacy(Revision::NEWEST_LEGACY))),
+            Protocol::Sse => return Ok(Probed::Line),
+            Protocol::Auto | Protocol::Modern => {}
+        }
+        let asked = self.discover().await;
+        let no_endpoint = asked.as_ref().is_err_and(|refusal| refusal.answered);
+        let Some(found) = judged(asked)? else {
+            return Ok(match self.protocol {
+                Protocol::Modern => Probed::Era(modern_unasked()),
+                _ => Probed::Nothing,
+            });
+        };
+        Ok(match (self.protocol, found) {
+            (Protocol::Modern, Found::Legacy(_)) => Probed::Era(modern_unasked()),
+            // Nothing takes messages by POST there (400, 404, 405): a server of 2024-11-05 alone answers so.
+            (Protocol::Auto, Found::Legacy(_)) if no_endpoint && sse::is_there(&self.site, &self.http).await => {
+                Probed::Line
+            }
+            (_, found) => Probed::Era(found),
+        })
+    }
+
+    /// Makes the probe. Where its connection is lost it is made again: that says nothing about the server.
+    async fn discover(&self) -> Result<bytes::Bytes, Refusal> {
+        let modern = Modern::new(self.site.clone(), self.http.anew(), Revision::MODERN);
+        let is_lost =
+            |refusal: &Refusal| matches!(refusal.failure.kind(), FailureKind::ResultUnknown) && !refusal.unreached;
+        for _ in 1..PROBES {
+            match modern.ask(CapabilityClass::BASE, Method::Discover, &[]).await {
+                Err(refusal) if is_lost(&refusal) => {}
+                asked => return asked,
+            }
+        }
+        modern.ask(CapabilityClass::BASE, Method::Discover, &[]).await
+    }
+
+    fn pace(&self) -> std::sync::MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the answer to a probe says; `None` where there was none.
+///
+/// # Errors
+/// The request's own, where that says nothing about what the server speaks.
+fn judged(asked: Result<bytes::Bytes, Refusal>) -> Result<Option<Found>, Refusal> {
+    let refusal = match asked {
+        Ok(result) => return Ok(Some(judge_probe(Some(&Ok(result))))),
+        Err(refusal) => refusal,
+    };
+    match refusal.failure.kind() {
+        FailureKind::Upstream(error) => {
+            let error = ErrorObject { code: error.code, message: error.message.clone(), data: error.data.clone() };
+            Ok(Some(judge_probe(Some(&Err(error.to_json())))))
+        }
+        FailureKind::BadAnswer => Ok(Some(judge_probe(None))),
+        FailureKind::Unavailable if refusal.answered => Ok(Some(judge_probe(None))),
+        FailureKind::TimedOut => Ok(None),
+        FailureKind::ResultUnknown if !refusal.unreached => Ok(None),
+        _ => Err(refusal),
+    }
+}
+
+/// A modern server that does not say so.
+fn modern_unasked() -> Found {
+    Found::Modern(Box::new(Discovered { revision: Revision::MODERN, about: None }))
+}
