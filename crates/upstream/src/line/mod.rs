@@ -240,7 +240,7 @@ impl Lines {
                 let _still_quiet = Box::pin(tokio::time::timeout(watch, line.disturbed())).await;
                 rest = TRIAL;
             }
-            let is_quiet = line.is_quiet();
+            let is_quiet = line.is_quiet(rest);
             self.idle().found(is_quiet, rest);
             if is_quiet && rest < IDLE {
                 return Some(line);

@@ -3,7 +3,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use hyper_rustls::MaybeHttpsStream;
 use hyper_util::client::legacy::connect::Connection as _;
@@ -44,6 +44,13 @@ impl Stream {
     /// socket itself: the runtime knows of what arrived only once it has polled.
     pub(super) fn is_quiet(&mut self) -> bool {
         self.with_socket(|tcp, tls| would_block(&inspect(tcp, tls)))
+    }
+
+    /// The same as far as the runtime knows, which costs no system call: its last poll is no older than what it was polled for.
+    pub(super) fn is_quiet_since_last_poll(&mut self) -> bool {
+        let is_ready = self.tcp().poll_read_ready(&mut Context::from_waker(Waker::noop())).is_ready();
+        // What arrived may be a record without any data.
+        !is_ready || self.is_quiet()
     }
 
     /// Waits until the connection is not quiet any more. Cancel safe.

@@ -160,7 +160,7 @@ async fn a_dead_connection_is_found_before_a_request_is_written_to_it() {
     for round in 1..=20 {
         assert_eq!(ask(&lines, &uri, &POST, b"{}").await.unwrap().0, 200);
         // The end of the connection is heard of when the runtime looks at its sockets.
-        while lines.idle().lines.last_mut().is_some_and(|(line, _)| line.is_quiet()) {
+        while lines.idle().lines.last_mut().is_some_and(|(line, _)| line.is_quiet(TRIAL)) {
             tokio::task::yield_now().await;
         }
         assert_eq!(counted(&counts), [round, round]);
@@ -202,6 +202,8 @@ async fn what_a_server_says_late_is_seen_though_the_runtime_has_not_looked() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (lines, uri) = lines(listener.local_addr().unwrap());
     let late = |stream: &mut std::net::TcpStream| {
+        #[expect(clippy::disallowed_methods, reason = "a thread without a runtime sleeps")]
+        std::thread::sleep(2 * turn::FRESH);
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil").unwrap();
     };
     let (go, is_done) = blocking(listener, late);

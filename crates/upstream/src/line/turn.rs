@@ -4,6 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use http::Response;
@@ -19,6 +20,9 @@ use super::{Ask, LineError, Lines, Stream};
 const READ: usize = 8 << 10;
 /// How much is read at once where more comes than that.
 const READ_MUCH: usize = 64 << 10;
+/// For how long after an answer the runtime is asked what else has come, and not the socket. The request that is sent next was read in a
+/// poll of the same runtime, so little can have come since; and a server that says more than its answer says it in the same moment or late.
+pub(super) const FRESH: Duration = Duration::from_micros(100);
 
 /// A connection that carries one request at a time.
 #[derive(Debug)]
@@ -38,9 +42,9 @@ impl Line {
         Self { stream, unread: BytesMut::new(), room: READ, is_kept: false, _descriptor: descriptor }
     }
 
-    /// True if the server has neither closed it nor said anything since its last answer.
-    pub(super) fn is_quiet(&mut self) -> bool {
-        self.stream.is_quiet()
+    /// True if the server has neither closed it nor said anything since its last answer, `rest` ago.
+    pub(super) fn is_quiet(&mut self, rest: Duration) -> bool {
+        if rest < FRESH { self.stream.is_quiet_since_last_poll() } else { self.stream.is_quiet() }
     }
 
     /// Waits until the server closes it or says something. Cancel safe.
