@@ -308,7 +308,8 @@ impl Catalog {
         let layout = self.layout.load();
         let source = layout.stands.get(endpoint)?.sources.iter().find(|source| source.id() == upstream)?;
         let tool = Arc::new(Tool::unlisted(upstream, exposed));
-        Some(Item { exposed: exposed.into(), tool, terms: source.rules().of(exposed) })
+        let (terms, listed_without) = (source.rules().of(exposed), CapabilityClass::BASE);
+        Some(Item { exposed: exposed.into(), tool, terms, listed_without })
     }
 
     /// A resource that no list shows, of an upstream that has resources or may have.
@@ -321,6 +322,7 @@ impl Catalog {
             exposed: exposed.into(),
             tool: Arc::new(Tool::unlisted(upstream, native)),
             terms: source.rules().of(native),
+            listed_without: CapabilityClass::BASE,
         })
     }
 

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use crate::admit::{Admitted, Authenticated, Gates, Parts, admit};
 use crate::ask::Ask;
 use crate::call::{AsTask, AskedBy, Call, Resume, SessionKey};
+use crate::capability::CapabilityClass;
 use crate::catalog::{Catalog, Inbox, Item, Subscription, TaskSupport, Tool, View};
 use crate::endpoint::Mode;
 use crate::failure::{Failure, FailureKind};
@@ -85,6 +86,7 @@ impl Router {
             Ok(item) => item,
             Err(failure) => return Reply::ended(self.recorded(&call, failure)),
         };
+        let call = as_listed(call, &item);
         if let Some((span, attribute)) = call.inner().trace.span.as_ref().zip(item.tool.kind.name_attribute()) {
             span.is_about(attribute, &item.exposed);
         }
@@ -317,6 +319,18 @@ fn stay(principal: &Principal, call: &Call, item: &Item) -> Stay {
         exposed: item.exposed.clone(),
         questions: Vec::new(),
     }
+}
+
+/// The call as one of a client for which the item's server lists it.
+fn as_listed(call: Authenticated<Arc<Call>>, item: &Item) -> Authenticated<Arc<Call>> {
+    if item.listed_without == CapabilityClass::BASE {
+        return call;
+    }
+    call.map(|call| {
+        let mut own = Call::clone(&call);
+        own.capabilities.class = own.capabilities.class.without(item.listed_without);
+        Arc::new(own)
+    })
 }
 
 /// Goes on with a parked call.

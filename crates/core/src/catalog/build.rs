@@ -1,7 +1,7 @@
 //! Building a view of one endpoint for one capability class from the feeds of its upstreams. A pure function of what
 //! the feeds hold, so that every replica shows the same list in the same order.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -24,6 +24,8 @@ use crate::upstream::ListKind;
 #[derive(Clone)]
 struct Segment {
     tools: Arc<[Arc<Tool>]>,
+    /// What clients without sessions are shown, where that is another list.
+    sessionless: Option<Arc<[Arc<Tool>]>>,
     rules: Arc<Rules>,
     entries: Arc<[Entry]>,
     digest: Version,
@@ -37,6 +39,7 @@ pub(super) struct Entry {
     otherwise: Option<Arc<str>>,
     tool: Arc<Tool>,
     pub(super) terms: Arc<Terms>,
+    listed_without: CapabilityClass,
 }
 
 /// The segments of one endpoint, by upstream and the class they were listed for.
@@ -52,6 +55,8 @@ struct Part {
     feed: Arc<Feed>,
     /// What is shown of it.
     shown: Arc<Snapshot>,
+    /// What clients without sessions are shown of it, where it lists apart for those with: what only they are shown can be called by all.
+    sessionless: Option<Arc<Snapshot>>,
     reason: Option<&'static str>,
     walked: bool,
 }
@@ -62,13 +67,14 @@ impl Part {
         let own = feed.snapshot();
         let (walked, known) = (own.walked, matches!(own.state, State::Fresh | State::Stale));
         if known || feed.class == CapabilityClass::BASE {
-            return Self { feed, reason: own.reason(kind), shown: own, walked };
+            let sessionless = feed.class.has(CapabilityClass::SESSIONS).then(|| source.base().snapshot());
+            return Self { feed, reason: own.reason(kind), shown: own, sessionless, walked };
         }
         // Until the list for this class is known, the base list is the better half of it.
         let shown = source.base().snapshot();
         let reason = if walked { "stale" } else { "pending" };
         let reason = shown.reason(kind).unwrap_or(reason);
-        Self { feed: source.base().clone(), shown, reason: Some(reason), walked }
+        Self { feed: source.base().clone(), shown, sessionless: None, reason: Some(reason), walked }
     }
 }
 
@@ -137,9 +143,11 @@ impl Status {
         if let Some(reason) = part.reason {
             self.missing.push(Missing { upstream: source.id().clone(), reason, since: shown.since });
         }
-        self.public &= list.public;
         let whole = matches!(part.reason, None | Some("truncated"));
-        self.freshness = self.freshness.narrow(if whole { list.freshness } else { Freshness::NONE });
+        for list in std::iter::once(list).chain(part.sessionless.as_ref().map(|shown| shown.list(kind))) {
+            self.public &= list.public;
+            self.freshness = self.freshness.narrow(if whole { list.freshness } else { Freshness::NONE });
+        }
         if !part.walked {
             self.settled = false;
             self.wait_until = self.wait_until.max(Some(source.feed(works, class).wait_until));
@@ -163,14 +171,22 @@ impl Segments {
 
     fn of(&mut self, endpoint: &Endpoint, source: &Source, kind: ListKind, part: &Part) -> Segment {
         let (tools, rules) = (&part.shown.list(kind).items, source.rules());
+        let sessionless = part.sessionless.as_ref().map(|shown| &shown.list(kind).items);
         let key = (source.id().clone(), part.feed.class, kind);
         if let Some(known) = self.known.get(&key)
             && Arc::ptr_eq(&known.tools, tools)
+            && known.sessionless.as_ref().map(Arc::as_ptr) == sessionless.map(Arc::as_ptr)
             && Arc::ptr_eq(&known.rules, &rules)
         {
             return known.clone();
         }
-        let entries: Arc<[Entry]> = tools.iter().filter_map(|tool| Entry::new(endpoint, tool, &rules)).collect();
+        let own = tools.iter().filter_map(|tool| Entry::new(endpoint, tool, &rules));
+        let only_without_sessions = only_in(sessionless.map_or(&[][..], |tools| tools), tools);
+        let bridged = only_without_sessions.filter_map(|tool| {
+            let entry = Entry::new(endpoint, tool, &rules)?;
+            Some(Entry { listed_without: CapabilityClass::SESSIONS, ..entry })
+        });
+        let entries: Arc<[Entry]> = own.chain(bridged).collect();
         let mut parts: Vec<&[u8]> = Vec::with_capacity(entries.len() * 3);
         for entry in &*entries {
             parts.push(entry.name.as_bytes());
@@ -178,7 +194,8 @@ impl Segments {
             parts.push(&entry.tool.digest.0);
         }
         let digest = Version::of(&parts);
-        let segment = Segment { tools: tools.clone(), rules, entries, digest };
+        let (tools, sessionless) = (tools.clone(), sessionless.cloned());
+        let segment = Segment { tools, sessionless, rules, entries, digest };
         self.known.insert(key, segment.clone());
         segment
     }
@@ -191,18 +208,26 @@ impl Segments {
     }
 }
 
+/// The tools of the one list whose names the other does not have.
+fn only_in<'a>(tools: &'a [Arc<Tool>], others: &'a [Arc<Tool>]) -> impl Iterator<Item = &'a Arc<Tool>> {
+    let others = if tools.is_empty() { &[][..] } else { others };
+    let known: HashSet<&str, FastState> = others.iter().map(|tool| &*tool.native).collect();
+    tools.iter().filter(move |tool| !known.contains(&*tool.native))
+}
+
 impl Entry {
     /// A tool as the endpoint shows it; `None` where it does not.
     pub(super) fn new(endpoint: &Endpoint, tool: &Arc<Tool>, rules: &Rules) -> Option<Self> {
         let believed = if rules.given.trusted { tool.hints } else { Hints::default() };
-        let terms = rules.of(&tool.native);
+        let (terms, listed_without) = (rules.of(&tool.native), CapabilityClass::BASE);
         let (name, otherwise) = names(endpoint, tool);
         let renames = matches!(endpoint.mode, Mode::Aggregate { prefix: Prefix::Always, .. });
         let shown = if renames && tool.kind == ListKind::Tools { linked(tool) } else { None };
         let tool = shown.as_ref().unwrap_or(tool);
         let Some(set) = endpoint.tools.as_ref().filter(|_| tool.kind == ListKind::Tools) else {
             let terms = terms.on(&[], believed);
-            return Some(Self { name, chosen: false, otherwise, tool: tool.clone(), terms });
+            let tool = tool.clone();
+            return Some(Self { name, chosen: false, otherwise, tool, terms, listed_without });
         };
         let known: Vec<&str> = std::iter::once(&*name).chain(otherwise.as_deref()).collect();
         let made = set.make(&Known { names: &known, home: &tool.home() })?;
@@ -210,8 +235,8 @@ impl Entry {
         let same = made.description.is_none() && made.hints == Hints::default();
         let tool = if same { tool.clone() } else { dress(tool, made.description.as_deref(), made.hints) };
         Some(match made.alias {
-            Some(alias) => Self { name: alias, chosen: true, otherwise: None, tool, terms },
-            None => Self { name, chosen: false, otherwise, tool, terms },
+            Some(alias) => Self { name: alias, chosen: true, otherwise: None, tool, terms, listed_without },
+            None => Self { name, chosen: false, otherwise, tool, terms, listed_without },
         })
     }
 }
@@ -253,7 +278,7 @@ fn same_terms(before: &View, used: &[Segment]) -> bool {
     let mut entries = used.iter().flat_map(|segment| segment.entries.iter());
     before.items.iter().all(|item| {
         let known = entries.by_ref().find(|entry| Arc::ptr_eq(&entry.tool, &item.tool));
-        known.is_some_and(|entry| Arc::ptr_eq(&entry.terms, &item.terms))
+        known.is_some_and(|entry| Arc::ptr_eq(&entry.terms, &item.terms) && entry.listed_without == item.listed_without)
     })
 }
 
@@ -284,7 +309,8 @@ fn assemble(used: &[Segment]) -> List {
             continue;
         };
         taken.insert(name.clone(), u32::try_from(items.len()).unwrap_or(u32::MAX));
-        items.push(Item { exposed: name.clone(), tool: entry.tool.clone(), terms: entry.terms.clone() });
+        let (tool, terms, listed_without) = (entry.tool.clone(), entry.terms.clone(), entry.listed_without);
+        items.push(Item { exposed: name.clone(), tool, terms, listed_without });
     }
     let body = Body::index(taken, &items);
     List { items: items.into(), collisions: collisions.into(), body: Arc::new(body) }

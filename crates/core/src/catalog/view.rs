@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::terms::Terms;
 use super::tool::Tool;
+use crate::capability::CapabilityClass;
 use crate::fast::{FastMap, FastState};
 use crate::names::UpstreamId;
 
@@ -34,6 +35,8 @@ pub struct Item {
     pub tool: Arc<Tool>,
     /// What the operator says about its calls.
     pub terms: Arc<Terms>,
+    /// The part of its callers' class for which its server does not list it: calls of it are made without that part.
+    pub listed_without: CapabilityClass,
 }
 
 /// An upstream whose part of the list is not whole and fresh.

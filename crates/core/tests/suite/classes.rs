@@ -5,9 +5,17 @@ use weir_core::upstream::ListKind;
 
 use weir_core::CapabilityClass;
 
-use crate::support::{Fake, World, endpoint, exposed};
+use bytes::Bytes;
+use serde_json::json;
+use weir_core::reply::{End, Payload};
+use weir_core::{Call, Reply};
+use weir_wire::method::Method;
+
+use crate::calls::{Desk, asked, end, failure, raw};
+use crate::support::{Fake, World, endpoint, exposed, tool};
 
 const FORM: CapabilityClass = CapabilityClass::ELICITATION_FORM;
+const SESSIONS: CapabilityClass = CapabilityClass::SESSIONS;
 
 fn asking() -> std::sync::Arc<Fake> {
     let fake = Fake::new("ask", &["a"]);
@@ -68,4 +76,72 @@ async fn at_most_sixteen_classes_of_an_upstream_are_watched() {
     }
     assert_eq!(world.catalog.status()[0].lists.len(), 16);
     assert_eq!(Fake::count(&fake.opened), 16);
+}
+
+/// An upstream that lists `a` to everybody in two definitions, and one more tool to clients with sessions and to those without. A
+/// call's result is the class that it was made with.
+fn listing_apart() -> std::sync::Arc<Fake> {
+    let fake = Fake::new("both", &["a", "without"]);
+    let wants_text = json!({ "name": "a", "inputSchema": { "type": "object", "required": ["text"] } });
+    fake.set(|script| {
+        script.carries = SESSIONS;
+        script.in_sessions = Some(vec![Bytes::from(wants_text.to_string()), tool("with")]);
+        script.answer = Box::new(|outbound| {
+            let class = outbound.call.capabilities.class.to_string();
+            Reply::ended(End::Complete(Payload::Whole(json!({ "content": [], "class": class }).to_string().into())))
+        });
+    });
+    fake
+}
+
+/// Calls a tool for a client of this class. Gives the class that it was made with.
+async fn called(desk: &Desk, class: CapabilityClass, name: &str) -> End {
+    let call = asked(&endpoint(), Method::ToolsCall, raw(&json!({ "name": name, "arguments": {} }))).await;
+    let call = call.map(|mut call: Call| {
+        call.capabilities.class = class;
+        call
+    });
+    end(desk.router.call(call).await).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_listed_without_sessions_only_is_shown_to_clients_with_one_and_called_without() {
+    let fake = listing_apart();
+    let desk = Desk::of(World::of(&[&fake]));
+    assert_eq!(exposed(&desk.world.settled().await), ["both__a", "both__without"]);
+    let view = desk.world.catalog.settled(&endpoint(), ListKind::Tools, SESSIONS).await;
+    assert_eq!(exposed(&view), ["both__a", "both__with", "both__without"]);
+    assert_eq!(exposed(&desk.world.view()), ["both__a", "both__without"], "the others' list is as it was");
+    let class_of = |end: End| match end {
+        End::Complete(Payload::Whole(result)) => {
+            let result: serde_json::Value = serde_json::from_slice(&result).unwrap();
+            result["class"].as_str().unwrap().to_owned()
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(class_of(called(&desk, SESSIONS, "both__with").await), "sessions");
+    assert_eq!(class_of(called(&desk, SESSIONS.with(FORM), "both__without").await), "elicitation.form");
+    assert_eq!(class_of(called(&desk, CapabilityClass::BASE, "both__a").await), "base");
+    let refused = failure(called(&desk, SESSIONS, "both__a").await);
+    assert_eq!(refused.reason(), "bad_arguments", "each is checked by its own definition");
+    assert_eq!(
+        *failure(called(&desk, CapabilityClass::BASE, "both__with").await).kind(),
+        weir_core::FailureKind::InvalidParams
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_for_clients_with_sessions_follows_what_those_without_are_shown() {
+    let fake = listing_apart();
+    let world = World::of(&[&fake]);
+    world.settled().await;
+    let before = world.catalog.settled(&endpoint(), ListKind::Tools, SESSIONS).await;
+    let again = world.catalog.settled(&endpoint(), ListKind::Tools, SESSIONS).await;
+    assert_eq!(before.version, again.version);
+    fake.set_tools(&["a", "new"]);
+    fake.tell();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let after = world.catalog.settled(&endpoint(), ListKind::Tools, SESSIONS).await;
+    assert_eq!(exposed(&after), ["both__a", "both__with", "both__new"]);
+    assert_ne!(before.version, after.version);
 }

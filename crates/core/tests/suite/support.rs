@@ -5,6 +5,6 @@ mod gate;
 mod lines;
 mod world;
 
-pub(crate) use fake::Fake;
+pub(crate) use fake::{Fake, tool};
 pub(crate) use gate::{Gate, Rule};
 pub(crate) use world::{Says, World, aggregate, endpoint, exposed, id, principal, transparent};

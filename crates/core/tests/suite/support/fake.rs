@@ -35,6 +35,8 @@ pub(crate) struct Script {
     pub(crate) tools: Vec<Bytes>,
     /// Further tools for clients of a class.
     pub(crate) for_class: Vec<(CapabilityClass, Bytes)>,
+    /// What clients with sessions are listed, where that is another list.
+    pub(crate) in_sessions: Option<Vec<Bytes>>,
     pub(crate) page: usize,
     pub(crate) pushes: bool,
     pub(crate) has_tools: bool,
@@ -67,6 +69,7 @@ impl Fake {
             script: Mutex::new(Script {
                 tools: tools.iter().map(|name| tool(name)).collect(),
                 for_class: Vec::new(),
+                in_sessions: None,
                 page: 100,
                 pushes: true,
                 has_tools: true,
@@ -198,7 +201,8 @@ impl FakeWatch {
             self.fake.walked_at.lock().unwrap().push(tokio::time::Instant::now());
         }
         let own = script.for_class.iter().filter(|(class, _)| *class == self.class).map(|(_, tool)| tool);
-        let all: Vec<Bytes> = script.tools.iter().chain(own).cloned().collect();
+        let apart = script.in_sessions.as_ref().filter(|_| self.class.has(CapabilityClass::SESSIONS));
+        let all: Vec<Bytes> = apart.unwrap_or(&script.tools).iter().chain(own).cloned().collect();
         let to = (from + script.page).min(all.len());
         let (ttl_ms, public) = script.hint.unwrap_or_default();
         Ok(ListPage {
