@@ -81,7 +81,7 @@ impl Line {
     pub(crate) fn revision_for(&self, class: CapabilityClass) -> Option<&'static str> {
         match self {
             Self::Http(server) => server.revision_for(class),
-            Self::Stdio(server) => server.revision(),
+            Self::Stdio(server) => server.revision_for(class),
         }
     }
 
@@ -89,7 +89,7 @@ impl Line {
     fn second_revision(&self) -> Option<&'static str> {
         match self {
             Self::Http(server) => server.second_revision(),
-            Self::Stdio(_) => None,
+            Self::Stdio(server) => server.second_revision(),
         }
     }
 

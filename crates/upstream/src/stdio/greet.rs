@@ -39,6 +39,8 @@ pub(crate) struct Clients {
 pub(crate) enum Rude {
     /// The process ended on the probe: some legacy servers do, on anything that is not `initialize`.
     EndedOnProbe,
+    /// It answered that it does not begin so.
+    Refused(Failure),
     /// Anything else.
     Failed(Failure),
 }
@@ -137,7 +139,7 @@ async fn discover(pipe: &Arc<Pipe>) -> Result<Ticket, Failure> {
     pipe.request(id, Tongue::new(Revision::MODERN).request(id, Method::Discover, &[], who), Purpose::Handshake).await
 }
 
-async fn initialize(pipe: &Arc<Pipe>, offered: Revision, clients: &Clients) -> Result<Greeted, Failure> {
+async fn initialize(pipe: &Arc<Pipe>, offered: Revision, clients: &Clients) -> Result<Greeted, Rude> {
     let id = pipe.site.next_id();
     let capabilities = carry::to_legacy(clients.class, clients.session.is_some());
     let body = lower::initialize(id, offered, &capabilities, &pipe.site.client_info);
@@ -147,12 +149,12 @@ async fn initialize(pipe: &Arc<Pipe>, offered: Revision, clients: &Clients) -> R
         Err(error) => {
             let refused = hop::failure(&error);
             let text = "The upstream refused to be initialized";
-            return Err(pipe.site.fail(FailureKind::Unavailable, text).because(refused));
+            return Err(Rude::Refused(pipe.site.fail(FailureKind::Unavailable, text).because(refused)));
         }
     };
     let (revision, about) = hop::initialized(&result);
     let Some(revision) = revision else {
-        return Err(foreign(pipe, "another than the one offered"));
+        return Err(Rude::Refused(foreign(pipe, "another than the one offered")));
     };
     pipe.tell(weir_wire::write::notification(Method::Initialized.as_str(), None));
     Ok(Greeted { tongue: Tongue::new(revision), about })

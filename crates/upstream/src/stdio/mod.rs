@@ -7,7 +7,9 @@ mod child;
 mod environment;
 mod greet;
 mod message_memory;
+mod origin;
 mod pipe;
+mod second_era;
 pub(crate) mod sse;
 mod tail;
 mod talk;
@@ -23,24 +25,23 @@ use tokio::time::Instant;
 use weir_core::call::AsTask;
 use weir_core::principal::Principal;
 use weir_core::reply::Reply;
-use weir_core::telemetry::instruments;
-use weir_core::upstream::{Deadlines, Outbound, Rings, SessionNews, Updates, Watch};
+use weir_core::upstream::{Outbound, Rings, SessionNews, Updates, Watch};
 use weir_core::{Call, CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::hop::{Proof, Tongue};
 use weir_era::{asks, lower};
 use weir_wire::LogLevel;
 use weir_wire::method::Method;
 
-use crate::keeper::Keeper;
 use crate::pace::{Pace, least};
 use crate::refusal::Refusal;
-use crate::settings::{Protocol, Sharing, StdioSettings};
+use crate::settings::{Protocol, Sharing};
 use crate::site::Site;
 use crate::slots::{Slot, Slots};
-use crate::streamable::Http;
 use asking_turn::{AskingPermit, AskingTurn};
 use child::Child;
 use greet::{Clients, Greeted, Rude, greet};
+pub(crate) use origin::Origin;
+use second_era::{Era, SecondEra};
 use updates::StdioUpdates;
 use watching::StdioWatch;
 
@@ -56,10 +57,13 @@ pub(crate) struct StdioServer {
     sharing: Sharing,
     slots: Arc<Slots<Key, Running>>,
     /// Children that only watch, for clients that can be asked: a server may list by what it was told of them.
-    watched: Arc<Slots<CapabilityClass, Running>>,
-    pace: Mutex<Pace>,
-    /// What the last child turned out to speak.
-    known: Mutex<Option<Tongue>>,
+    watched: Arc<Slots<Key, Running>>,
+    /// The era that the server was found to speak first.
+    first: Era,
+    /// Its legacy era, where it is a modern server that speaks both.
+    second: SecondEra,
+    /// How long the last process of the first era took until it had answered the first message.
+    took: Mutex<Duration>,
     swept: AtomicBool,
 }
 
@@ -73,10 +77,13 @@ struct Key {
     session: Option<SessionKey>,
     /// One that may be asking takes calls of one client at a time: another's call at the same time has a second child.
     nth: u8,
+    /// True for one in the legacy era of a server whose other children are modern.
+    is_legacy: bool,
 }
 
 impl Key {
-    const SHARED: Self = Self { principal: None, class: CapabilityClass::BASE, session: None, nth: 0 };
+    const SHARED: Self =
+        Self { principal: None, class: CapabilityClass::BASE, session: None, nth: 0, is_legacy: false };
     const NOBODYS: Clients = Clients { class: CapabilityClass::BASE, session: None };
 
     /// The clients behind the call that a child is started for.
@@ -86,67 +93,13 @@ impl Key {
     }
 }
 
+/// A child for a call, and the turn to be asked in it where it takes one.
+type Taken = (Arc<Running>, Option<AskingPermit>);
+
 /// Capability classes that are watched apart; the catalog follows no more.
 const MOST_WATCHED: usize = 16;
 /// Children of one principal and class.
 const MOST_AT_ONCE: u8 = 4;
-
-/// Where lines come from.
-#[derive(Debug)]
-pub(crate) enum Origin {
-    /// A process for each, started by the keeper.
-    Process(StdioSettings, Arc<Keeper>),
-    /// A stream of HTTP+SSE for each, and what is posted.
-    Line(Http),
-}
-
-impl Origin {
-    async fn start(&self, site: &Arc<Site>) -> Result<Child, Failure> {
-        match self {
-            Self::Process(settings, keeper) => Child::start(site, keeper, settings).await,
-            Self::Line(http) => sse::connect(site, http).await,
-        }
-    }
-
-    /// How many there may be where each principal has its own.
-    fn most(&self, site: &Site) -> usize {
-        match self {
-            Self::Process(settings, _) => settings.max_processes,
-            Self::Line(_) => site.bounds.sessions,
-        }
-    }
-
-    /// How long one must be unused before it is ended for another one, in milliseconds.
-    fn idle(&self, site: &Site) -> u64 {
-        match self {
-            // A start is dear, and what the process remembers is lost with it.
-            Self::Process(..) => u64::try_from(site.bounds.session_idle.as_millis()).unwrap_or(u64::MAX),
-            Self::Line(_) => 0,
-        }
-    }
-
-    /// The failure of a call for which there is no place.
-    fn no_place(&self, site: &Site) -> Failure {
-        let text = match self {
-            Self::Process(..) => {
-                instruments().upstream_processes_refused.add(1, &[site.label()]);
-                "The upstream runs as many processes as `limits.max_processes` in its config lets it: try again later"
-            }
-            Self::Line(_) => {
-                "The upstream has as many sessions as `limits.sessions` in its config lets it: try again later"
-            }
-        };
-        site.fail(FailureKind::Busy, text)
-    }
-
-    /// How long one may take until it has answered the first message.
-    fn patience(&self) -> Duration {
-        match self {
-            Self::Process(settings, _) => settings.start,
-            Self::Line(_) => Deadlines::LIST.hard,
-        }
-    }
-}
 
 /// A child that is ready for calls.
 #[derive(Debug)]
@@ -169,7 +122,8 @@ pub(crate) struct Running {
 impl StdioServer {
     pub(crate) fn new(site: Arc<Site>, origin: Origin, protocol: Protocol, sharing: Sharing) -> Self {
         let most = match sharing {
-            Sharing::Shared if site.asks() == CapabilityClass::BASE => 1,
+            // One for each era.
+            Sharing::Shared if site.asks() == CapabilityClass::BASE => origin.most(&site).min(2),
             // One more, for the watch: it belongs to no principal.
             Sharing::Shared | Sharing::Principal => origin.most(&site).saturating_add(1),
         };
@@ -181,56 +135,57 @@ impl StdioServer {
             sharing,
             slots: Arc::new(Slots::new(most, idle)),
             watched: Arc::new(Slots::new(MOST_WATCHED, idle)),
-            pace: Mutex::default(),
-            known: Mutex::default(),
+            first: Era::default(),
+            second: SecondEra::default(),
+            took: Mutex::default(),
             swept: AtomicBool::new(false),
         }
     }
 
     /// Makes one attempt at a call.
     pub(crate) async fn call(&self, outbound: &Outbound) -> Result<Reply, Refusal> {
-        let key = self.key(outbound);
-        let may_be_asked = key.class != CapabilityClass::BASE && asks::may_have_questions(outbound.call.method);
-        let (running, turn) = if !may_be_asked || key.session.is_some() || is_of_task(&outbound.call) {
-            (self.running(&self.slots, &key, key.clients(outbound)).await?, None)
-        } else {
-            self.in_turn(key, outbound).await?
+        let taken = match Box::pin(self.take_legacy(outbound)).await? {
+            Some(taken) => taken,
+            None => self.take(self.key(outbound, false), outbound).await?,
         };
-        talk::call(&self.site, (running, turn), outbound).await
+        talk::call(&self.site, taken, outbound).await
     }
 
-    fn key(&self, outbound: &Outbound) -> Key {
-        // A modern child is told with each call.
-        let class = outbound.call.capabilities.class.cut(self.told());
+    /// A child for a call, with the turn to be asked where it takes one.
+    async fn take(&self, key: Key, outbound: &Outbound) -> Result<Taken, Refusal> {
+        let may_be_asked = key.class != CapabilityClass::BASE && asks::may_have_questions(outbound.call.method);
+        if !may_be_asked || key.session.is_some() || is_of_task(&outbound.call) {
+            return Ok((self.running(&self.slots, &key, key.clients(outbound)).await?, None));
+        }
+        self.in_turn(key, outbound).await
+    }
+
+    fn key(&self, outbound: &Outbound, is_legacy: bool) -> Key {
+        let class = outbound.call.capabilities.class.cut(self.told(is_legacy));
         match self.sharing {
-            Sharing::Shared if class == CapabilityClass::BASE => Key::SHARED,
+            Sharing::Shared if class == CapabilityClass::BASE => Key { is_legacy, ..Key::SHARED },
             Sharing::Shared | Sharing::Principal => {
                 let session = match &self.origin {
                     Origin::Process(..) => None,
                     Origin::Line(_) => outbound.call.session.filter(|_| class != CapabilityClass::BASE),
                 };
-                Key { principal: Some(outbound.principal.clone()), class, session, nth: 0 }
+                Key { principal: Some(outbound.principal.clone()), class, session, nth: 0, is_legacy }
             }
         }
     }
 
-    /// What a child is told at its start that its clients can be asked. Before it is known which era the server speaks it is
-    /// told, since only the answer to it says so.
-    fn told(&self) -> CapabilityClass {
-        let known = *self.lock_known();
-        match known {
-            Some(tongue) if tongue.revision().is_modern() => CapabilityClass::BASE,
+    /// What a child is told at its start that its clients can be asked. A modern one is told with each call. Before it is known which
+    /// era the server speaks it is told, since only the answer to it says so.
+    fn told(&self, is_legacy: bool) -> CapabilityClass {
+        match self.first.tongue() {
+            Some(tongue) if tongue.revision().is_modern() && !is_legacy => CapabilityClass::BASE,
             Some(_) | None => self.site.asks(),
         }
     }
 
     /// A child whose turn it is, with the turn: the first that has nothing to do, one more where there may be one, else the
     /// first to be free.
-    async fn in_turn(
-        &self,
-        mut key: Key,
-        outbound: &Outbound,
-    ) -> Result<(Arc<Running>, Option<AskingPermit>), Refusal> {
+    async fn in_turn(&self, mut key: Key, outbound: &Outbound) -> Result<Taken, Refusal> {
         let (mut first, session) = (None, outbound.call.session);
         for nth in 0..MOST_AT_ONCE {
             key.nth = nth;
@@ -252,14 +207,15 @@ impl StdioServer {
         Ok((running, Some(turn)))
     }
 
-    /// Opens a watch: on the child that everybody shares, or on one that belongs to nobody.
+    /// Opens a watch: on the child that everybody shares, or on one that belongs to nobody. For clients with sessions it is one of the
+    /// legacy era, where the server has that beside its modern one.
     pub(crate) async fn watch(&self, class: CapabilityClass) -> Result<Box<dyn Watch>, Refusal> {
-        let told = class.cut(self.told());
-        let running = if told == CapabilityClass::BASE {
-            self.running(&self.slots, &Key::SHARED, Key::NOBODYS).await?
-        } else {
-            self.running(&self.watched, &told, Clients { class: told, session: None }).await?
-        };
+        let is_legacy = self.second_for(class).is_some();
+        let told = class.cut(self.told(is_legacy));
+        let key = Key { class: told, is_legacy, ..Key::SHARED };
+        let is_for_calls = told == CapabilityClass::BASE && (!is_legacy || self.sharing == Sharing::Shared);
+        let slots = if is_for_calls { &self.slots } else { &self.watched };
+        let running = self.running(slots, &key, Clients { class: told, session: None }).await?;
         let class = class.cut(self.site.carries(running.greeted.tongue));
         Ok(Box::new(StdioWatch::open(self.site.clone(), running, class).await?))
     }
@@ -272,23 +228,28 @@ impl StdioServer {
 
     /// Has a child tell of a task: that in which it is asked after. `None` where it does not.
     pub(crate) async fn follow(&self, outbound: &Outbound) -> Option<Rings> {
-        let key = self.key(outbound);
+        let key = self.key(outbound, self.second_for(outbound.call.capabilities.class).is_some());
         let running = self.running(&self.slots, &key, key.clients(outbound)).await.ok()?;
         updates::follow(&self.site, running, outbound).await
     }
 
     /// What the server is may have changed: the next child is asked again.
     pub(crate) fn doubt(&self) {
-        *self.lock_known() = None;
+        self.first.set(None);
+        self.second.renew();
     }
 
     /// What is carried to the server as it is now known to be.
     pub(crate) fn carries(&self) -> CapabilityClass {
-        self.lock_known().map_or(CapabilityClass::BASE, |tongue| self.site.carries(tongue))
+        let first = self.first.tongue().map_or(CapabilityClass::BASE, |tongue| self.site.carries(tongue));
+        match self.second_for(CapabilityClass::SESSIONS) {
+            Some(tongue) => first.with(self.site.carries(tongue)).with(CapabilityClass::SESSIONS),
+            None => first,
+        }
     }
 
     pub(crate) fn revision(&self) -> Option<&'static str> {
-        self.lock_known().map(|tongue| tongue.revision().as_str())
+        self.first.tongue().map(|tongue| tongue.revision().as_str())
     }
 
     pub(crate) fn processes(&self) -> usize {
@@ -325,15 +286,12 @@ impl StdioServer {
         futures_util::future::join_all(all.iter().map(|running| running.child.stopped())).await;
     }
 
-    async fn running<K>(&self, slots: &Slots<K, Running>, key: &K, clients: Clients) -> Result<Arc<Running>, Refusal>
-    where
-        K: Eq + std::hash::Hash + Clone,
-    {
+    async fn running(&self, slots: &Slots<Key, Running>, key: &Key, clients: Clients) -> Result<Arc<Running>, Refusal> {
         let Some((slot, gone)) = slots.slot(key, self.site.millis()) else {
             return Err(self.origin.no_place(&self.site).into());
         };
         drop(gone);
-        self.sweep();
+        self.sweep(key);
         if let Some(running) = alive(&slot) {
             return Ok(running);
         }
@@ -341,12 +299,12 @@ impl StdioServer {
         if let Some(running) = alive(&slot) {
             return Ok(running);
         }
-        let running = Arc::new(self.restart(&slot, clients).await?);
+        let running = Arc::new(self.restart((&slot, key), clients).await?);
         slot.current.store(Some(running.clone()));
         Ok(running)
     }
 
-    async fn restart(&self, slot: &Slot<Running>, clients: Clients) -> Result<Running, Refusal> {
+    async fn restart(&self, (slot, key): (&Slot<Running>, &Key), clients: Clients) -> Result<Running, Refusal> {
         if let Some(before) = slot.current.swap(None) {
             if before.since.elapsed() >= STEADY {
                 lock(&slot.pace).succeeded();
@@ -358,50 +316,80 @@ impl StdioServer {
             }
         }
         let now = self.site.now();
-        let admitted = lock(&slot.pace).admit(now).and_then(|()| self.pace().admit(now));
+        let admitted = lock(&slot.pace).admit(now).and_then(|()| self.pace(key).admit(now));
         admitted.map_err(|wait| {
             let text = "The upstream ended and is not started again yet: try again shortly";
             Refusal::new(self.site.fail(FailureKind::Unavailable, text).retry_after(wait)).unasked()
         })?;
-        match tokio::time::timeout(self.origin.patience(), self.start(clients)).await {
+        match tokio::time::timeout(self.patience(key), self.start(key, clients)).await {
             Ok(Ok(running)) => Ok(Running { used: slot.last_used(), ..running }),
             // The upstream has no part in that.
             Ok(Err(failure)) if *failure.kind() == FailureKind::Overloaded => Err(Refusal::new(failure).unasked()),
-            Ok(Err(failure)) => Err(self.not_started(failure)),
+            Ok(Err(failure)) => Err(self.not_started(key, failure)),
             Err(_) => {
                 let text = "The upstream's process was started and did not answer in time";
-                Err(self.not_started(self.site.fail(FailureKind::Unavailable, text)))
+                Err(self.not_started(key, self.site.fail(FailureKind::Unavailable, text)))
             }
         }
     }
 
-    fn not_started(&self, failure: Failure) -> Refusal {
-        self.pace().ended(self.site.now(), &*self.site.random);
+    fn not_started(&self, key: &Key, failure: Failure) -> Refusal {
+        self.pace(key).ended(self.site.now(), &*self.site.random);
+        if key.is_legacy {
+            self.second.failed(false);
+        }
         Refusal::new(failure).unreached()
     }
 
-    async fn start(&self, clients: Clients) -> Result<Running, Failure> {
-        let known = self.lock_known().map(|tongue| match tongue.revision().is_modern() {
-            false => Protocol::Legacy,
-            true => Protocol::Modern,
-        });
-        let protocol = if self.protocol == Protocol::Auto { known.unwrap_or_default() } else { self.protocol };
+    async fn start(&self, key: &Key, clients: Clients) -> Result<Running, Failure> {
+        let begun = Instant::now();
         let child = self.origin.start(&self.site).await?;
-        match greet(&child.pipe, protocol, &clients).await {
-            Ok(greeted) => Ok(self.ready(child, greeted, clients)),
+        let (child, greeted) = match greet(&child.pipe, self.protocol_of(key), &clients).await {
             Err(Rude::EndedOnProbe) => {
                 let child = self.origin.start(&self.site).await?;
-                match greet(&child.pipe, Protocol::Legacy, &clients).await {
-                    Ok(greeted) => Ok(self.ready(child, greeted, clients)),
-                    Err(rude) => Err(self.explain(&child, rude)),
-                }
+                let greeted = greet(&child.pipe, Protocol::Legacy, &clients).await;
+                (child, greeted)
             }
-            Err(rude) => Err(self.explain(&child, rude)),
+            greeted => (child, greeted),
+        };
+        match greeted {
+            Ok(greeted) => {
+                self.note(key, greeted.tongue, begun);
+                Ok(self.ready(child, greeted, clients))
+            }
+            Err(rude) => {
+                if key.is_legacy && matches!(rude, Rude::Refused(_)) {
+                    self.second.failed(true);
+                }
+                Err(self.explain(&child, rude))
+            }
+        }
+    }
+
+    /// How a child of this key is greeted.
+    fn protocol_of(&self, key: &Key) -> Protocol {
+        match (self.protocol, self.first.tongue()) {
+            (Protocol::Auto, _) if key.is_legacy => Protocol::Legacy,
+            (Protocol::Auto, Some(tongue)) if tongue.revision().is_modern() => Protocol::Modern,
+            (Protocol::Auto, Some(_)) => Protocol::Legacy,
+            (protocol, _) => protocol,
+        }
+    }
+
+    /// Takes note of what a child speaks that was begun at this time.
+    fn note(&self, key: &Key, tongue: Tongue, begun: Instant) {
+        if key.is_legacy {
+            if self.second.found(tongue) {
+                // Clients with sessions have lists of their own from now on.
+                self.site.list_changed();
+            }
+        } else {
+            self.first.set(Some(tongue));
+            *lock(&self.took) = begun.elapsed();
         }
     }
 
     fn ready(&self, child: Child, greeted: Greeted, clients: Clients) -> Running {
-        *self.lock_known() = Some(greeted.tongue);
         if greeted.tongue.revision().is_modern() {
             child.pipe.set_modern();
         } else if clients.class != CapabilityClass::BASE {
@@ -409,23 +397,15 @@ impl StdioServer {
         }
         let (since, turn, class) = (Instant::now(), Arc::default(), clients.class);
         let (declares_roots_changes, used) = (clients.session.is_some(), Arc::default());
-        Running {
-            child,
-            greeted,
-            since,
-            class,
-            declares_roots_changes,
-            turn,
-            used,
-            level: tokio::sync::Mutex::default(),
-        }
+        let level = tokio::sync::Mutex::default();
+        Running { child, greeted, since, class, declares_roots_changes, turn, used, level }
     }
 
     /// The failure, and for the log what the process said last.
     fn explain(&self, child: &Child, rude: Rude) -> Failure {
         let failure = match rude {
             Rude::EndedOnProbe => self.site.fail(FailureKind::Unavailable, "The upstream ended before it was ready"),
-            Rude::Failed(failure) => failure,
+            Rude::Refused(failure) | Rude::Failed(failure) => failure,
         };
         match child.errors.last_line() {
             Some(line) => failure.because(format!("its last words: {line}")),
@@ -433,10 +413,10 @@ impl StdioServer {
         }
     }
 
-    /// Starts the task that ends unused processes, once; not for a shared one, which the watch always uses.
-    fn sweep(&self) {
-        let alone = self.sharing == Sharing::Shared && self.site.asks() == CapabilityClass::BASE;
-        if alone || self.swept.swap(true, Ordering::AcqRel) {
+    /// Starts the task that ends unused processes, once; not for one that everybody shares, which the watch always uses.
+    fn sweep(&self, key: &Key) {
+        let is_alone = self.sharing == Sharing::Shared && self.site.asks() == CapabilityClass::BASE && !key.is_legacy;
+        if is_alone || self.swept.swap(true, Ordering::AcqRel) {
             return;
         }
         let (slots, watched) = (Arc::downgrade(&self.slots), Arc::downgrade(&self.watched));
@@ -453,12 +433,8 @@ impl StdioServer {
         });
     }
 
-    fn lock_known(&self) -> MutexGuard<'_, Option<Tongue>> {
-        lock(&self.known)
-    }
-
-    fn pace(&self) -> MutexGuard<'_, Pace> {
-        lock(&self.pace)
+    fn pace(&self, key: &Key) -> MutexGuard<'_, Pace> {
+        lock(if key.is_legacy { &self.second.era.pace } else { &self.first.pace })
     }
 }
 

@@ -11,6 +11,8 @@ use weir_upstream::{SecretText, Settings, StdioSettings, Transport};
 use crate::bench::id;
 
 const MANNER: &str = "WEIR_TEST_CHILD";
+/// The file to which each child adds a line when it starts.
+pub(crate) const STARTS: &str = "WEIR_TEST_STARTS";
 
 /// Settings that start a child of this manner.
 pub(crate) fn settings(manner: &str) -> Settings {
@@ -51,6 +53,10 @@ fn keeper_main() {
 fn child_main() {
     let Ok(manner) = std::env::var(MANNER) else { return };
     eprintln!("child of manner {manner}");
+    if let Ok(file) = std::env::var(STARTS) {
+        let starts = std::fs::OpenOptions::new().create(true).append(true).open(file);
+        writeln!(starts.unwrap(), "{}", std::process::id()).unwrap();
+    }
     // The harness has begun a line.
     println!();
     let stubborn = manner == "stubborn";
@@ -82,10 +88,14 @@ impl Child {
     }
 
     fn is_modern(&self) -> bool {
-        self.manner == "modern"
+        self.manner.starts_with("modern")
     }
 
     fn take(&mut self, message: &Value) {
+        if self.manner == "both" {
+            // A process has the era of its first message, as those of servers on current SDKs do.
+            self.manner = if message["method"] == "initialize" { "legacy" } else { "modern" }.to_owned();
+        }
         let (id, params) = (&message["id"], &message["params"]);
         match message["method"].as_str().unwrap_or_default() {
             "server/discover" if self.is_modern() => answer(
@@ -98,6 +108,7 @@ impl Child {
             "server/discover" if self.manner == "silent" => {}
             "server/discover" if self.manner == "exit-on-probe" => std::process::exit(1),
             "server/discover" if self.manner == "crash-at-start" => std::process::exit(3),
+            "initialize" if self.manner == "modern-and-silent" => {}
             "initialize" if self.manner == "crash-at-start" => std::process::exit(3),
             "initialize" if !self.is_modern() => {
                 let version = &params["protocolVersion"];

@@ -15,5 +15,6 @@ mod resending;
 mod secure;
 mod sessions;
 mod stdio;
+mod stdio_eras;
 mod tokens;
 mod watching;

@@ -1,0 +1,159 @@
+//! The legacy era of a server over standard streams that speaks both. A process speaks one era, that of its first message, so clients
+//! with sessions have processes of their own, which can ask them while a call runs.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use weir_core::telemetry::instruments;
+use weir_core::upstream::Outbound;
+use weir_core::{CapabilityClass, FailureKind};
+use weir_era::hop::Tongue;
+
+use super::{Key, StdioServer, Taken, lock};
+use crate::pace::Pace;
+use crate::refusal::Refusal;
+use crate::settings::Protocol;
+
+/// How many processes in a row may fail to begin in the legacy era before the server is taken for one that has no such era.
+const MOST_FAILURES: u32 = 3;
+
+/// How much longer than the first process one may take to begin in the legacy era, when it is not known whether it can.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is known of one era of a server, and how soon one more process is started in it.
+#[derive(Debug, Default)]
+pub(super) struct Era {
+    tongue: Mutex<Option<Tongue>>,
+    pub(super) pace: Mutex<Pace>,
+}
+
+impl Era {
+    /// What the last process turned out to speak.
+    pub(super) fn tongue(&self) -> Option<Tongue> {
+        *lock(&self.tongue)
+    }
+
+    /// Takes note of what a process speaks; gives what was known before.
+    pub(super) fn set(&self, tongue: Option<Tongue>) -> Option<Tongue> {
+        std::mem::replace(&mut *lock(&self.tongue), tongue)
+    }
+}
+
+/// The legacy era of a modern server, looked for when the first client with a session calls.
+#[derive(Debug, Default)]
+pub(super) struct SecondEra {
+    pub(super) era: Era,
+    /// True once the server has refused to be initialized, until it is asked again what it is.
+    is_refused: AtomicBool,
+    failures: AtomicU32,
+    /// Held while it is looked for: other callers wait for the outcome.
+    looking: tokio::sync::Mutex<()>,
+}
+
+impl SecondEra {
+    /// The server may be another one now.
+    pub(super) fn renew(&self) {
+        self.failures.store(0, Ordering::Relaxed);
+        self.is_refused.store(false, Ordering::Release);
+    }
+
+    /// The server was asked to begin in its legacy era and did not.
+    pub(super) fn failed(&self, refuses: bool) {
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
+        if refuses || (failures >= MOST_FAILURES && self.era.tongue().is_none()) {
+            self.era.set(None);
+            self.is_refused.store(true, Ordering::Release);
+        }
+    }
+
+    /// A process began in it. True where none did before.
+    pub(super) fn found(&self, tongue: Tongue) -> bool {
+        self.renew();
+        self.era.set(Some(tongue)).is_none()
+    }
+
+    fn is_refused(&self) -> bool {
+        self.is_refused.load(Ordering::Acquire)
+    }
+}
+
+impl StdioServer {
+    /// True if a client of this class is served by a process in the legacy era, where the server has one beside its modern one.
+    fn may_be_legacy(&self, class: CapabilityClass) -> bool {
+        class.has(CapabilityClass::SESSIONS)
+            && self.protocol == Protocol::Auto
+            && self.first.tongue().is_some_and(|tongue| tongue.revision().is_modern())
+            && !self.second.is_refused()
+    }
+
+    /// What processes of the legacy era speak to clients of this class, where the server is known to have that era beside its modern one.
+    pub(super) fn second_for(&self, class: CapabilityClass) -> Option<Tongue> {
+        self.second.era.tongue().filter(|_| self.may_be_legacy(class))
+    }
+
+    /// The older revision that it speaks beside, where it is known to.
+    pub(crate) fn second_revision(&self) -> Option<&'static str> {
+        self.second_for(CapabilityClass::SESSIONS).map(|tongue| tongue.revision().as_str())
+    }
+
+    /// The revision that it is spoken to in for a client of this class, once that is known.
+    pub(crate) fn revision_for(&self, class: CapabilityClass) -> Option<&'static str> {
+        let tongue = self.second_for(class).or_else(|| self.first.tongue());
+        tongue.map(|tongue| tongue.revision().as_str())
+    }
+
+    /// A process in the legacy era for a call of a client with a session. `None` where the call is to go over the bridge: the client has no
+    /// session, the server has no such era or could not be asked for it now, or runs as many processes as it may and its client can be asked
+    /// nothing.
+    ///
+    /// # Errors
+    /// A server that is known to have that era cannot be called in it now.
+    pub(super) async fn take_legacy(&self, outbound: &Outbound) -> Result<Option<Taken>, Refusal> {
+        if !self.may_be_legacy(outbound.call.capabilities.class) {
+            return Ok(None);
+        }
+        let looking = match self.second.era.tongue() {
+            Some(_) => None,
+            None => Some(self.second.looking.lock().await),
+        };
+        // Whoever looked before knows by now.
+        let is_known = self.second.era.tongue().is_some();
+        let _looking = looking.filter(|_| !is_known);
+        if self.second.is_refused() {
+            return Ok(None);
+        }
+        let key = self.key(outbound, true);
+        // To a client that can be asked nothing a process of its own is worth no other one's end.
+        let is_asked_nothing = key.class == CapabilityClass::BASE;
+        if is_asked_nothing && self.slots.free_slot(&key, self.site.millis()).is_none() {
+            instruments().upstream_bridged.add(1, &[self.site.label()]);
+            return Ok(None);
+        }
+        match self.take(key, outbound).await {
+            Ok(taken) => Ok(Some(taken)),
+            Err(refusal) if is_known || *refusal.failure.kind() == FailureKind::Busy => {
+                match self.second.is_refused() {
+                    true => Ok(None),
+                    false => Err(refusal),
+                }
+            }
+            Err(_) => {
+                // Nothing stands in the place that was made for it.
+                drop(self.slots.take_where(|key| key.is_legacy));
+                Ok(None)
+            }
+        }
+    }
+
+    /// How long a process of this key may take until it has answered the first message.
+    pub(super) fn patience(&self, key: &Key) -> Duration {
+        let patience = self.origin.patience();
+        if key.is_legacy && self.second.era.tongue().is_none() {
+            // A server that has no such era may say nothing at all, and a caller waits.
+            let first = *lock(&self.took);
+            return patience.min(first + PATIENCE);
+        }
+        patience
+    }
+}
