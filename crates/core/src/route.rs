@@ -187,6 +187,7 @@ impl Router {
             tool: Some(item.tool.clone()),
             deadlines,
             whole: way.wants_whole(),
+            carried_in: record.carried_in(),
         };
         live.is(Phase::Sent);
         let reply = match live.unless_stopped(upstream.call(outbound)).await {

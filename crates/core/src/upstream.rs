@@ -3,9 +3,11 @@
 use std::collections::HashSet;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use weir_wire::Revision;
 use weir_wire::method::Method;
 
 use crate::call::{Call, SessionKey};
@@ -35,6 +37,29 @@ pub struct Outbound {
     pub deadlines: Deadlines,
     /// True where its result is wanted whole ([`crate::Payload::Whole`]), or not at all.
     pub whole: bool,
+    /// Where the upstream notes the protocol revision that the call is carried in.
+    pub carried_in: CarriedIn,
+}
+
+/// The protocol revision that a call is carried in to its server: noted by the upstream when it sends the call, read when the call is
+/// recorded. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct CarriedIn(Arc<AtomicU8>);
+
+impl CarriedIn {
+    /// Notes the revision. Of a call that is sent again the last one counts.
+    pub fn note(&self, revision: Revision) {
+        let number = Revision::ALL.iter().position(|known| *known == revision).unwrap_or_default();
+        // None is 0.
+        self.0.store(u8::try_from(number + 1).unwrap_or_default(), Ordering::Relaxed);
+    }
+
+    /// The revision; `None` where the call was not sent.
+    #[must_use]
+    pub fn revision(&self) -> Option<Revision> {
+        let number = usize::from(self.0.load(Ordering::Relaxed));
+        Revision::ALL.get(number.checked_sub(1)?).copied()
+    }
 }
 
 /// The time limits of one call.

@@ -163,6 +163,7 @@ impl Looking {
             tool: None,
             deadlines,
             whole: self.outbound.whole,
+            carried_in: self.outbound.carried_in.clone(),
         }
     }
 

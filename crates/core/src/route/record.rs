@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
+use weir_wire::Revision;
 use weir_wire::method::Method;
 
 use super::check::is_error;
@@ -19,6 +20,7 @@ use crate::principal::Principal;
 use crate::reply::{End, Event, Payload, PayloadSource, Reply};
 use crate::telemetry::is_failed;
 use crate::trace::{self, Asked, ServerSpan};
+use crate::upstream::CarriedIn;
 
 /// A call under way. Dropping it records that the call was cancelled.
 pub(super) struct Record {
@@ -31,6 +33,7 @@ pub(super) struct Record {
     live: Option<Live>,
     /// Where it is timed.
     timings: Option<Arc<Timings>>,
+    carried_in: CarriedIn,
 }
 
 /// Whose call it is, of what, and what it holds until it ends.
@@ -44,12 +47,26 @@ pub(super) struct Begun {
 
 impl Record {
     pub(super) fn begin(audit: Arc<dyn Audit>, begun: Begun) -> Self {
-        Self { audit, begun, began: Instant::now(), bytes: 0, written: false, live: None, timings: None }
+        Self {
+            audit,
+            begun,
+            began: Instant::now(),
+            bytes: 0,
+            written: false,
+            live: None,
+            timings: None,
+            carried_in: CarriedIn::default(),
+        }
     }
 
     /// The call is timed from its beginning.
     pub(super) fn timed(&mut self, timings: Arc<Timings>) {
         self.timings = Some(timings);
+    }
+
+    /// Where the upstream is to note the revision that the call is carried in.
+    pub(super) fn carried_in(&self) -> CarriedIn {
+        self.carried_in.clone()
     }
 
     /// The call was sent.
@@ -90,7 +107,11 @@ impl Record {
         }
         let took = self.began.elapsed();
         let Begun { principal, call, item, verdict, permit } = &mut self.begun;
+        let revision = self.carried_in.revision();
         item.tool.meter.took(call.method, outcome, took, trace::sent(&call.trace));
+        if let Some(revision) = revision {
+            item.tool.meter.carried(revision);
+        }
         if let Some(span) = &call.trace.span {
             told(span, call, item, (outcome, took));
         }
@@ -99,7 +120,13 @@ impl Record {
         }
         self.live = None;
         let attempt = Attempt { principal, call, item: Some(item) };
-        let ended = Ended { outcome, took, bytes: self.bytes, verdict: std::mem::take(verdict) };
+        let ended = Ended {
+            outcome,
+            took,
+            bytes: self.bytes,
+            revision: revision.map(Revision::as_str),
+            verdict: std::mem::take(verdict),
+        };
         self.audit.ended(&attempt, &ended);
         // Its place is free from here on, not only when the client has read the last byte.
         *permit = Permit::free();

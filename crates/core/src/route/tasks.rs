@@ -30,7 +30,7 @@ use crate::port::KeptTask;
 use crate::principal::Principal;
 use crate::reply::{End, Event, Payload, PayloadSource, Reply, ReplySource};
 use crate::task::TaskHome;
-use crate::upstream::{Deadlines, ListKind, Outbound, Rings, Upstream};
+use crate::upstream::{CarriedIn, Deadlines, ListKind, Outbound, Rings, Upstream};
 pub(super) use naming::Naming;
 
 /// The largest state of a task, its result included: it is read whole.
@@ -115,6 +115,7 @@ impl Router {
             tool: None,
             deadlines: Deadlines::LIST,
             whole: way.wants_whole(),
+            carried_in: CarriedIn::default(),
         };
         Some(Whereabouts { upstream, outbound, way })
     }

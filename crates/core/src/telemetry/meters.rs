@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::BoundCounter;
+use weir_wire::Revision;
 use weir_wire::method::Method;
 
 use super::instruments;
@@ -53,6 +54,8 @@ pub struct UpstreamMeter {
     label: Arc<str>,
     sent: BoundCounter<u64>,
     received: BoundCounter<u64>,
+    /// Calls by the revision they were carried in, in the order of [`Revision::ALL`].
+    calls: [OnceLock<BoundCounter<u64>>; Revision::ALL.len()],
     /// Series of what has no name of its own, by attribute, method and outcome.
     unnamed: Shelf,
 }
@@ -74,8 +77,8 @@ impl UpstreamMeter {
             instruments().upstream_io.bind(&labels)
         };
         let (sent, received) = (io("transmit"), io("receive"));
-        let meter =
-            Arc::new(Self { id: id.clone(), label: id.as_str().into(), sent, received, unnamed: Mutex::default() });
+        let (label, calls, unnamed) = (id.as_str().into(), Default::default(), Mutex::default());
+        let meter = Arc::new(Self { id: id.clone(), label, sent, received, calls, unnamed });
         all.insert(id.clone(), Arc::downgrade(&meter));
         meter
     }
@@ -88,6 +91,19 @@ impl UpstreamMeter {
     /// Counts bytes that it sent.
     pub fn received(&self, bytes: usize) {
         self.received.add(bytes as u64);
+    }
+
+    fn carried(&self, revision: Revision) {
+        let mut counters = Revision::ALL.iter().zip(&self.calls);
+        if let Some((_, counter)) = counters.find(|(known, _)| **known == revision) {
+            let labels = || {
+                [
+                    KeyValue::new("upstream", self.id.to_string()),
+                    KeyValue::new("mcp.protocol.version", revision.as_str()),
+                ]
+            };
+            counter.get_or_init(|| instruments().upstream_calls.bind(&labels())).add(1);
+        }
     }
 
     /// The series of what has no name of its own.
@@ -158,6 +174,11 @@ impl ItemMeter {
         } else {
             self.series(method, outcome).record(time, span);
         }
+    }
+
+    /// Counts a call that was carried in this revision.
+    pub fn carried(&self, revision: Revision) {
+        self.upstream.carried(revision);
     }
 
     /// Its name as it stands in labels, and under which attribute.

@@ -132,7 +132,8 @@ fn allowed(auditing: &Auditing, principal: &Principal) -> Result<(), Failure> {
     let call = call();
     let attempt = Attempt { principal, call: &call, item: None };
     auditing.port().decided(&attempt, Decision::Allowed(&Verdict::default()))?;
-    let ended = Ended { outcome: "complete", took: Duration::ZERO, bytes: 0, verdict: Verdict::default() };
+    let ended =
+        Ended { outcome: "complete", took: Duration::ZERO, bytes: 0, revision: None, verdict: Verdict::default() };
     auditing.port().ended(&attempt, &ended);
     Ok(())
 }

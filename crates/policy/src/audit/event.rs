@@ -76,7 +76,7 @@ pub(super) struct Made {
 #[derive(Debug)]
 pub(super) enum Ending {
     Refused { reason: &'static str, because: String },
-    Ended { outcome: &'static str, took: Duration, bytes: u64, verdict: Verdict },
+    Ended { outcome: &'static str, took: Duration, bytes: u64, revision: Option<&'static str>, verdict: Verdict },
 }
 
 /// What happens to the record itself; written by whoever keeps it.
@@ -236,13 +236,14 @@ impl Made {
             Ending::Refused { reason, because } => {
                 record.text("decision", "refused").text("reason", reason).text("because", because);
             }
-            Ending::Ended { outcome, took, bytes, verdict } => {
+            Ending::Ended { outcome, took, bytes, revision, verdict } => {
                 record
                     .text("decision", "allowed")
                     .list("policies", verdict.rules.iter().map(|rule| &**rule))
                     .text("outcome", outcome)
                     .raw("took_ms", &format!("{:.3}", took.as_secs_f64() * 1e3))
-                    .number("bytes", *bytes);
+                    .number("bytes", *bytes)
+                    .maybe("protocol", *revision);
             }
         }
         record.text("request", self.request.as_str());

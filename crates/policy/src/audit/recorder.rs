@@ -143,8 +143,9 @@ impl Audit for Recorder {
     }
 
     fn ended(&self, attempt: &Attempt<'_>, ended: &Ended) {
-        let Ended { outcome, took, bytes, ref verdict } = *ended;
-        self.keeper.fulfil(self.call(attempt, Ending::Ended { outcome, took, bytes, verdict: verdict.clone() }));
+        let Ended { outcome, took, bytes, revision, ref verdict } = *ended;
+        let verdict = verdict.clone();
+        self.keeper.fulfil(self.call(attempt, Ending::Ended { outcome, took, bytes, revision, verdict }));
     }
 
     fn operated(&self, action: &Action<'_>) {

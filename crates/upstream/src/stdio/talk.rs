@@ -44,6 +44,7 @@ pub(crate) async fn call(
     let declared = if tongue.revision().is_modern() { call.capabilities.class } else { running.class };
     let declared = declared.cut(site.carries(tongue));
     let extensions = &running.greeted.about.extensions;
+    outbound.carried_in.note(tongue.revision());
     let body = tongue.call(id, call, &outbound.native, (declared, &site.client_info, extensions));
     let class = if asks::may_have_questions(call.method) { declared } else { CapabilityClass::BASE };
     let ear = tongue.ear(id, call.wants_progress, call.log_level).asking(declared, call.method);

@@ -53,6 +53,7 @@ impl Modern {
         let call = &outbound.call;
         let id = self.site.next_id();
         let class = call.capabilities.class.cut(self.site.carries(self.tongue));
+        outbound.carried_in.note(self.tongue.revision());
         let body = self.tongue.call(id, call, &outbound.native, (class, &self.site.client_info, &self.extensions));
         let mut headers = self.headers(call.method);
         if call.method == OF_EXTENSION {

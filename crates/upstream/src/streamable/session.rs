@@ -196,6 +196,7 @@ impl Session {
             Box::pin(self.want_level(level)).await?;
         }
         let id = self.site.next_id();
+        outbound.carried_in.note(self.tongue.revision());
         let body = self.tongue.call(id, call, &outbound.native, (self.class, &self.site.client_info, &[]));
         let ear = self.tongue.ear(id, call.wants_progress, call.log_level).asking(self.class, call.method);
         let headers = self.headers().into_iter().chain(exchange::traced(&call.trace)).collect();

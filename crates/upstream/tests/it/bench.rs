@@ -89,6 +89,7 @@ pub(crate) async fn outbound(tool: &str, call: Call) -> Outbound {
         tool: None,
         deadlines: Deadlines::CALL,
         whole: false,
+        carried_in: weir_core::upstream::CarriedIn::default(),
     }
 }
 

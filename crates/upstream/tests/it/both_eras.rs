@@ -167,3 +167,20 @@ async fn a_watch_for_clients_with_sessions_lists_in_a_session() {
         Some(json!(Revision::NEWEST_LEGACY.as_str()))
     );
 }
+
+#[tokio::test]
+async fn the_revision_that_a_call_was_carried_in_is_noted() {
+    let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+    let upstream = upstream(&mock.url());
+    for (class, revision) in
+        [(CapabilityClass::BASE, Revision::MODERN), (CapabilityClass::SESSIONS, Revision::NEWEST_LEGACY)]
+    {
+        let mut call = Call { session: Some(SessionKey([1; 16])), ..call("echo", json!({})) };
+        call.capabilities.class = class;
+        let outbound = outbound("echo", call).await;
+        let carried_in = outbound.carried_in.clone();
+        assert_eq!(carried_in.revision(), None);
+        outcome(upstream.clone().call(outbound).await).await.end.unwrap();
+        assert_eq!(carried_in.revision(), Some(revision));
+    }
+}

@@ -23,8 +23,9 @@ pub(crate) struct RawUpstream {
     pub(crate) cwd: Option<String>,
     /// How long it may take to answer for the first time. Default `60s`.
     pub(crate) start: Option<Time>,
-    /// Which protocol it speaks. Default `auto`: weir finds out, and speaks to a server of both eras over HTTP as each client does. `legacy` helps where a
-    /// server asks its clients while a call runs and can do so in sessions alone: then modern clients are served through sessions, too.
+    /// Which protocol it speaks. Default `auto`: weir finds out, and speaks to a server of both eras as each client does; a command has a process for
+    /// each era then. `legacy` helps where a server asks its clients while a call runs and can do so in sessions alone: then modern clients are served
+    /// through sessions, too. `legacy` or `modern` also helps where a command keeps state that clients of both eras are to share: then it has one process.
     pub(crate) protocol: Option<RawProtocol>,
     /// Who shares a session or process. Default: `principal`; for a command without `auth`, where all callers are one, `shared`.
     pub(crate) session: Option<RawSession>,
@@ -169,8 +170,9 @@ pub(crate) struct RawUpstreamLimits {
     pub(crate) sessions: Option<usize>,
     /// How long an unused session or process stays. Default `5m`.
     pub(crate) session_idle: Option<Time>,
-    /// Processes at once, with `session: principal`. Default 64. Beyond it calls are refused as busy: no process that was idle for
-    /// less than `session_idle` is ended to make room.
+    /// Processes at once: those of principals, with `session: principal`, and the one for the second era of a server that speaks both. Default 64.
+    /// Beyond it calls are refused as busy: no process that was idle for less than `session_idle` is ended to make room. Where only the process
+    /// for a client's era is missing and the client can be asked nothing, the call goes to the other era instead.
     pub(crate) max_processes: Option<usize>,
 }
 
