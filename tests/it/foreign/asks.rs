@@ -68,10 +68,23 @@ fn modern(client: Client) {
 /// A server of both eras, each caller in its own: the tool asks by a request while it runs, for which the SDK needs a legacy client.
 #[test]
 fn r182_a_server_of_both_eras_asks_a_legacy_client_while_its_call_runs() {
-    if !needs_peers() {
-        return;
+    if needs_peers() {
+        let (_running, weir) = over(Server::Fixture("both"));
+        both_eras(&weir);
     }
-    let (_running, weir) = over(Server::Fixture("both"));
+}
+
+/// The same server as a child: a process for each era.
+#[test]
+fn r182_a_server_of_both_eras_over_stdio_asks_a_legacy_client_while_its_call_runs() {
+    if needs_peers() {
+        let mut upstream = Server::Fixture("both").as_child();
+        upstream["session"] = json!("principal");
+        both_eras(&Weir::over(json!({ "peer": upstream })));
+    }
+}
+
+fn both_eras(weir: &Weir) {
     weir.until_listed("/mcp/peer", &["test_pushed_elicitation"]);
     let pushed = [("test_pushed_elicitation", json!({}), "elicitation/create", "action=accept")];
     for client in [Client::TypeScript1, Client::TypeScript2("legacy"), Client::Python1] {

@@ -77,12 +77,13 @@ impl Server {
             Self::Asking => python(".venv2", &[&script("asking_server.py")]),
             Self::TypeScript1 => node("mcpserver.mjs"),
             Self::RmcpLegacy | Self::RmcpModern => vec![env!("CARGO_BIN_EXE_rmcp-peer").into(), "serve".into()],
-            Self::Fixture(_) => panic!("the fixture speaks HTTP"),
+            Self::Fixture(_) => node("fixture/main.mjs"),
         };
         match self {
             Self::Filesystem => words.push(std::env::temp_dir().display().to_string()),
             Self::RmcpLegacy => words.extend(["--era".into(), "legacy".into(), "--stdio".into()]),
             Self::RmcpModern => words.extend(["--era".into(), "modern".into(), "--stdio".into()]),
+            Self::Fixture(era) => words.extend(["--era".into(), era.into(), "--stdio".into()]),
             _ => {}
         }
         words
