@@ -1,14 +1,17 @@
 //! The client driver on `rmcp`.
 
+mod answers;
+
 use anyhow::{Context as _, bail};
 use rmcp::model::{
-    CallToolRequestParams, ClientRequest, LoggingLevel, LoggingMessageNotificationParam, NumberOrString,
+    CallToolRequestParams, ClientConfig, ClientRequest, CreateMessageRequestParams, CreateMessageResult,
+    ElicitRequestParams, ElicitResult, ListRootsResult, LoggingLevel, LoggingMessageNotificationParam, NumberOrString,
     PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion, Request, RequestMetaObject, SubscriptionFilter,
 };
-use rmcp::service::{NotificationContext, PeerRequestOptions, RunningService};
+use rmcp::service::{NotificationContext, PeerRequestOptions, RequestContext, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, RoleClient};
+use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, ErrorData, RoleClient};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -65,7 +68,8 @@ async fn connect(url: &str, flags: &Flags, told: mpsc::Sender<Value>) -> anyhow:
         None => config,
     };
     let transport = StreamableHttpClientTransport::from_config(config);
-    let client = Listener(told).serve_with_lifecycle(transport, lifecycle).await.context("connect")?;
+    let listener = Listener { told, asks: flags.maybe("asks").is_some() };
+    let client = listener.serve_with_lifecycle(transport, lifecycle).await.context("connect")?;
     let about = client.peer_info();
     print(json!({
         "event": "connected",
@@ -94,6 +98,10 @@ async fn list(client: &Connected) -> anyhow::Result<()> {
 async fn call(client: &Connected, tool: &str, arguments: &Value, flags: &Flags) -> anyhow::Result<Value> {
     let mut params = CallToolRequestParams::new(tool.to_owned());
     params.arguments = arguments.as_object().cloned();
+    if flags.maybe("asks").is_some() {
+        // This form of the call answers what a modern server ends it with, and calls again.
+        return Ok(serde_json::to_value(client.call_tool(params).await?)?);
+    }
     let mut options = PeerRequestOptions::no_options();
     if let Some(level) = flags.maybe("level") {
         let level: LoggingLevel = serde_json::from_value(json!(level)).context("--level")?;
@@ -130,16 +138,48 @@ async fn watch(client: &Connected, heard: &mut mpsc::Receiver<Value>, flags: &Fl
     list(client).await
 }
 
-struct Listener(mpsc::Sender<Value>);
+struct Listener {
+    told: mpsc::Sender<Value>,
+    /// Whether the server may ask this client.
+    asks: bool,
+}
 
 impl ClientHandler for Listener {
+    fn get_info(&self) -> ClientConfig {
+        let mut info = ClientConfig::default();
+        if self.asks {
+            info.capabilities = answers::capabilities();
+        }
+        info
+    }
+
+    async fn create_message(
+        &self,
+        params: CreateMessageRequestParams,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<CreateMessageResult, ErrorData> {
+        answers::sample(&params)
+    }
+
+    async fn create_elicitation(
+        &self,
+        params: ElicitRequestParams,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        answers::elicit(&params)
+    }
+
+    async fn list_roots(&self, _context: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
+        answers::roots()
+    }
+
     async fn on_progress(&self, note: ProgressNotificationParam, _context: NotificationContext<RoleClient>) {
         let token = match note.progress_token.0 {
             NumberOrString::Number(number) => json!(number),
             NumberOrString::String(text) => json!(text),
         };
         let seen = json!({ "event": "progress", "progress": note.progress, "total": note.total, "token": token });
-        let _ = self.0.try_send(seen);
+        let _ = self.told.try_send(seen);
     }
 
     async fn on_logging_message(
@@ -147,11 +187,11 @@ impl ClientHandler for Listener {
         note: LoggingMessageNotificationParam,
         _context: NotificationContext<RoleClient>,
     ) {
-        let _ = self.0.try_send(json!({ "event": "log", "level": note.level, "data": note.data }));
+        let _ = self.told.try_send(json!({ "event": "log", "level": note.level, "data": note.data }));
     }
 
     async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        let _ = self.0.try_send(json!({ "event": "list_changed" }));
+        let _ = self.told.try_send(json!({ "event": "list_changed" }));
     }
 }
 

@@ -1,12 +1,14 @@
 //! A server and a client on the official Rust SDK (`rmcp`), as a foreign peer of weir.
 //!
-//! `rmcp-peer serve --era modern|legacy [--stdio]` prints `listening <url>` once it serves over HTTP.
+//! `rmcp-peer serve --era modern|legacy [--stdio]` prints `listening <url>` once it serves over HTTP, and so does
+//! `rmcp-peer conformance`, which speaks both eras.
 //! `rmcp-peer client URL SCENARIO [TOOL] [JSON] [--era modern|legacy|auto] [--trigger TOOL] [--level L]
-//! [--bearer TOKEN]` prints one JSON object a line of what was seen, like the drivers of the other SDKs.
+//! [--bearer TOKEN] [--asks]` prints one JSON object a line of what was seen, like the drivers of the other SDKs.
 
 #![expect(deprecated, reason = "log messages are deprecated in the newest revision, and still part of it")]
 
 mod client;
+mod conformance;
 mod server;
 
 use std::process::ExitCode;
@@ -17,9 +19,10 @@ async fn main() -> ExitCode {
     let (flags, words) = split(words);
     let done = match words.first().map(String::as_str) {
         Some("serve") => server::serve(&flags).await,
+        Some("conformance") => conformance::serve(&flags).await,
         Some("client") => client::run(&words[1..], &flags).await,
         _ => {
-            eprintln!("usage: rmcp-peer serve | client URL SCENARIO [TOOL] [JSON]");
+            eprintln!("usage: rmcp-peer serve | conformance | client URL SCENARIO [TOOL] [JSON]");
             return ExitCode::from(2);
         }
     };
@@ -32,7 +35,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// `--name value` pairs; a `--stdio` stands alone.
+/// `--name value` pairs; `--stdio` and `--asks` stand alone.
 #[derive(Default)]
 struct Flags(Vec<(String, String)>);
 
@@ -52,7 +55,7 @@ fn split(words: Vec<String>) -> (Flags, Vec<String>) {
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
         match word.strip_prefix("--") {
-            Some("stdio") => flags.0.push(("stdio".into(), String::new())),
+            Some(alone @ ("stdio" | "asks")) => flags.0.push((alone.to_owned(), String::new())),
             Some(name) => flags.0.push((name.to_owned(), words.next().unwrap_or_default())),
             None => rest.push(word),
         }

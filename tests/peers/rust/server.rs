@@ -46,8 +46,13 @@ pub(crate) async fn serve(flags: &Flags) -> anyhow::Result<()> {
         workshop.serve(rmcp::transport::stdio()).await?.waiting().await?;
         return Ok(());
     }
+    over_http(move || workshop.clone()).await
+}
+
+/// Serves what `handler` makes for each session, or each request of a modern client, until the process is ended.
+pub(crate) async fn over_http<H: ServerHandler>(handler: impl Fn() -> H + Send + Sync + 'static) -> anyhow::Result<()> {
     let service = TowerToHyperService::new(StreamableHttpService::new(
-        move || Ok(workshop.clone()),
+        move || Ok(handler()),
         Arc::new(LocalSessionManager::default()),
         StreamableHttpServerConfig::default().with_legacy_session_mode(true),
     ));

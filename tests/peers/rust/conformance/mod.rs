@@ -1,0 +1,277 @@
+//! A conformance server on the Rust SDK: both eras on one URL, with every tool, prompt and resource that the official suite
+//! calls by name.
+//!
+//! Four tools ask their client by requests of their own while the call runs, which the SDK does in legacy sessions alone;
+//! those of the modern era end a call with their questions. As in the SDK's own server for the suite, `completion/complete`
+//! is answered without being declared, and `list_changed` may come without a change.
+
+mod asking;
+mod content;
+mod tasks;
+mod tools;
+
+use anyhow::ensure;
+use rmcp::model::{
+    CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams, CompleteResult,
+    GetPromptRequestParams, GetPromptResponse, GetTaskParams, GetTaskResult, Implementation, JsonObject,
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    LoggingMessageNotificationParam, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
+    ReadResourceResponse, ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams,
+    SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams,
+};
+use rmcp::service::{RequestContext, SubscriptionContext};
+use rmcp::task_manager::TaskManager;
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::broadcast;
+
+use crate::{Flags, server};
+
+/// How long a client may keep what it was given, in milliseconds.
+const TTL_MS: u64 = 60_000;
+
+/// Changes that a slow subscription may be behind before it misses some.
+const CHANGES_KEPT: usize = 16;
+
+/// Serves over HTTP until the process is ended.
+pub(crate) async fn serve(flags: &Flags) -> anyhow::Result<()> {
+    ensure!(flags.maybe("stdio").is_none(), "the conformance server speaks HTTP alone");
+    let shared = ConformanceServer {
+        tasks: TaskManager::new(),
+        states: asking::States::default(),
+        changes: broadcast::Sender::new(CHANGES_KEPT),
+    };
+    server::over_http(move || shared.clone()).await
+}
+
+#[derive(Clone)]
+struct ConformanceServer {
+    tasks: TaskManager,
+    states: asking::States,
+    changes: broadcast::Sender<Change>,
+}
+
+/// A list that subscriptions hear of.
+#[derive(Clone, Copy)]
+enum Change {
+    Tools,
+    Prompts,
+}
+
+/// A value of the SDK's, from JSON that this program wrote itself.
+fn typed<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
+    serde_json::from_value(value).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+}
+
+/// The value as an object; anything else becomes an empty one.
+fn object(value: Value) -> JsonObject {
+    match value {
+        Value::Object(object) => object,
+        _ => JsonObject::new(),
+    }
+}
+
+fn is_modern(context: &RequestContext<RoleServer>) -> bool {
+    context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
+}
+
+/// Sends a log message to the caller. A modern one gets it only where its request names a level.
+async fn log(context: &RequestContext<RoleServer>, text: &str) {
+    let level = context.meta.log_level();
+    if is_modern(context) && level.is_none() {
+        return;
+    }
+    let note = LoggingMessageNotificationParam::new(level.unwrap_or(rmcp::model::LoggingLevel::Info), json!(text));
+    // A client that is gone needs no log.
+    let _ = context.peer.notify_logging_message(note).await;
+}
+
+impl ConformanceServer {
+    /// Tells modern subscriptions, and the legacy session of the caller.
+    async fn announce(&self, change: Change, context: &RequestContext<RoleServer>) {
+        // Without subscriptions nobody is told, which is no error.
+        let _ = self.changes.send(change);
+        if !is_modern(context) {
+            let _ = match change {
+                Change::Tools => context.peer.notify_tool_list_changed().await,
+                Change::Prompts => context.peer.notify_prompt_list_changed().await,
+            };
+        }
+    }
+}
+
+impl ServerHandler for ConformanceServer {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_tool_list_changed()
+            .enable_prompts()
+            .enable_prompts_list_changed()
+            .enable_resources()
+            .enable_resources_subscribe()
+            .enable_resources_list_changed()
+            .enable_logging()
+            .enable_tasks()
+            .build();
+        ServerConfig::new(capabilities).with_server_info(Implementation::new("rust-conformance", "1.0.0"))
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(requested.supported_by(&self.get_info().capabilities))
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let mut changes = self.changes.subscribe();
+        loop {
+            let change = tokio::select! {
+                () = context.cancelled() => return Ok(()),
+                change = changes.recv() => change,
+            };
+            // Both fail for a kind that this subscription did not ask for.
+            let _ = match change {
+                Ok(Change::Tools) => context.sink().notify_tool_list_changed().await,
+                Ok(Change::Prompts) => context.sink().notify_prompt_list_changed().await,
+                Err(broadcast::error::RecvError::Lagged(_)) => continue,
+                Err(broadcast::error::RecvError::Closed) => return Ok(()),
+            };
+        }
+    }
+
+    /// The transport checks headers that repeat arguments of this tool.
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        (name == tools::WITH_HEADER).then(tools::with_header)
+    }
+
+    async fn list_tools(
+        &self,
+        _page: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let listed = ListToolsResult::with_all_items(tools::all());
+        Ok(listed.with_ttl_ms(TTL_MS).with_cache_scope(CacheScope::Public))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let name = request.name.clone();
+        match &*name {
+            "test_sampling" => asking::pushed_sampling(&request, &context).await,
+            "test_elicitation" | "test_elicitation_sep1034_defaults" | "test_elicitation_sep1330_enums" => {
+                asking::pushed_elicitation(&request, &context).await
+            }
+            "test_missing_capability" | "test_streaming_elicitation" => asking::needing(&request, &context),
+            name if name.starts_with(asking::PREFIX) => self.states.ask(&request, &context),
+            name if tasks::NAMES.contains(&name) => tasks::call(&self.tasks, request, &context).await,
+            _ => tools::call(self, &request, &context).await,
+        }
+    }
+
+    async fn list_resources(
+        &self,
+        _page: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let listed = ListResourcesResult::with_all_items(content::resources()?);
+        Ok(listed.with_ttl_ms(TTL_MS).with_cache_scope(CacheScope::Public))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _page: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        let listed = ListResourceTemplatesResult::with_all_items(content::templates()?);
+        Ok(listed.with_ttl_ms(TTL_MS).with_cache_scope(CacheScope::Public))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let read = content::read(&request.uri)?;
+        Ok(read.with_ttl_ms(TTL_MS).with_cache_scope(CacheScope::Public).into())
+    }
+
+    async fn subscribe(
+        &self,
+        _request: SubscribeRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        // No resource here ever changes.
+        Ok(())
+    }
+
+    async fn unsubscribe(
+        &self,
+        _request: UnsubscribeRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        Ok(())
+    }
+
+    async fn list_prompts(
+        &self,
+        _page: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        let listed = ListPromptsResult::with_all_items(content::prompts()?);
+        Ok(listed.with_ttl_ms(TTL_MS).with_cache_scope(CacheScope::Public))
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        if request.name == asking::PROMPT {
+            return asking::prompt(&request);
+        }
+        content::prompt(&request).map(Into::into)
+    }
+
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        content::complete(&request)
+    }
+
+    async fn set_level(
+        &self,
+        _request: SetLevelRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        // All that is logged here is of one level.
+        Ok(())
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        Ok(GetTaskResult::new(self.tasks.get_task(&request.task_id)?))
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.tasks.update_task(&request.task_id, request.input_responses)
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.tasks.cancel_task(&request.task_id)
+    }
+}
