@@ -44,6 +44,8 @@ pub(crate) fn install() -> anyhow::Result<Peers> {
     // Two major versions of the SDK cannot live in one environment.
     python(&dir.join("python"), ".venv1", "requirements-v1.txt")?;
     python(&dir.join("python"), ".venv2", "requirements-v2.txt")?;
+    // FastMCP brings a hundred packages that no other peer should see.
+    python(&dir.join("python"), ".venv-fastmcp", "requirements-fastmcp.txt")?;
     // What judges the files under `deploy/`.
     python(&dir.join("python"), ".venv-deploy", "requirements-deploy.txt")?;
     // A collector of telemetry.
