@@ -66,17 +66,31 @@ pub(crate) fn has_cargo_command(name: &str) -> anyhow::Result<bool> {
 pub(crate) fn build_weir(flags: &[&str]) -> anyhow::Result<PathBuf> {
     let mut build = cargo()?;
     build.args(["build", "--locked", "--package", "weir-gateway", "--bin", "weir"]).args(flags);
+    built(&mut build, "weir")
+}
+
+/// Builds the server and client on the official Rust SDK and says where they are.
+pub(crate) fn build_rust_peer() -> anyhow::Result<PathBuf> {
+    let mut build = cargo()?;
+    // Built as the tests build it: for its package alone the SDK and what is beneath it would be compiled once more.
+    build.args(["test", "--workspace", "--locked", "--test", "it", "--no-run"]);
+    built(&mut build, "rmcp-peer")
+}
+
+/// Runs a command of cargo's that builds, and says where `binary` is.
+fn built(build: &mut Command, binary: &str) -> anyhow::Result<PathBuf> {
     build.arg("--message-format=json-render-diagnostics");
-    eprintln!("$ {}", shown(&build));
+    eprintln!("$ {}", shown(build));
     let output = build.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot start cargo")?;
     if !output.status.success() {
-        bail!("weir does not build");
+        bail!("{binary} does not build");
     }
     String::from_utf8_lossy(&output.stdout)
         .lines()
         .filter_map(|line| serde_json::from_str::<Artifact>(line).ok())
-        .find_map(|artifact| artifact.executable)
-        .context("cargo built no binary `weir`")
+        .filter_map(|artifact| artifact.executable)
+        .find(|executable| executable.file_stem().is_some_and(|name| name == binary))
+        .with_context(|| format!("cargo built no binary `{binary}`"))
 }
 
 /// The part of a cargo message that names a finished program.

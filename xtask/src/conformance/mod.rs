@@ -1,10 +1,13 @@
 //! `cargo xtask conformance`: the official suite's server scenarios against the fixture, directly and through weir, and its
 //! client scenarios against weir's upstream side.
 //!
+//! The same server scenarios against servers of both eras on three SDKs are in `dual`.
+//!
 //! The direct run shows what a good server reaches; through weir nothing that passed directly may fail, but for what
 //! the file of expected failures hands to later work. The suite's own exit code is not used: it counts a scenario whose
 //! checks were all skipped as passed.
 
+mod dual;
 mod expected;
 mod servers;
 mod suite;
@@ -109,6 +112,9 @@ pub(crate) struct Options {
     /// Run the client scenarios instead, with weir as the client
     #[arg(long, conflicts_with_all = ["direct", "auth", "upstream_era", "cross"])]
     client: bool,
+    /// Run the sets against servers of both eras on three SDKs instead, each directly and through weir
+    #[arg(long, conflicts_with_all = ["direct", "auth", "upstream_era", "cross", "client"])]
+    servers: bool,
 }
 
 /// The eras of the fixture.
@@ -145,6 +151,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if let Some(weir) = weir.as_ref().filter(|_| options.client) {
         return report(&as_client(weir, &peers, &output)?, &output);
     }
+    if let Some(weir) = weir.as_ref().filter(|_| options.servers) {
+        return report(&dual::judged(weir, &peers, &output)?, &output);
+    }
     let rig = Rig::new(&peers, era, &output)?;
     let way = match options {
         Options { cross: true, .. } => Way::Cross,
@@ -156,11 +165,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 /// Runs the suite directly and through the given binary, which asks for no credentials, then for tokens, and then stands in
-/// front of servers of the other era; at last the suite is the server.
+/// front of servers of the other era and of servers of both; at last the suite is the server.
 ///
 /// # Errors
-/// When a required scenario fails directly, when one fails through weir and nothing says that it may, or when what the
-/// file of expected failures says is no longer so.
+/// When a scenario that the fixture is required to pass fails directly, when one fails through weir that passes directly and
+/// nothing says that it may, or when what the file of expected failures says is no longer so.
 pub(crate) fn through(weir: &Path, peers: &Peers) -> anyhow::Result<()> {
     let output = empty_folder("conformance")?;
     let rig = Rig::new(peers, Era::Both, &output)?;
@@ -168,6 +177,7 @@ pub(crate) fn through(weir: &Path, peers: &Peers) -> anyhow::Result<()> {
     for way in [Way::Open, Way::Auth, Way::Cross] {
         judgements.extend(rig.through(weir, way)?);
     }
+    judgements.extend(dual::judged(weir, peers, &output)?);
     judgements.extend(as_client(weir, peers, &output)?);
     report(&judgements, &output)
 }

@@ -1,5 +1,5 @@
-//! The servers of a run, on free loopback ports: the fixture, weir in front of it, and who issues tokens. Each ends with
-//! its handle.
+//! The servers of a run, on free loopback ports: the fixture and those of the SDKs, weir in front of one, and who issues tokens.
+//! Each ends with its handle.
 
 #![allow(clippy::disallowed_methods, reason = "there is no runtime here that a sleep could block")]
 
@@ -48,12 +48,12 @@ impl Server {
 
     /// Starts a Node program that says where it listens.
     fn node(peers: &Peers, words: &[&OsStr], log: &Path) -> anyhow::Result<Self> {
-        let mut child = Command::new(&peers.node)
-            .args(words)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(File::create(log)?)
-            .spawn()?;
+        Self::program(Command::new(&peers.node).args(words), log)
+    }
+
+    /// Starts a program that says where it listens; what else it says goes to `log`.
+    pub(super) fn program(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(log)?).spawn()?;
         let lines = BufReader::new(child.stdout.take().context("it has no standard output")?).lines();
         let process = Bounded::new(child);
         let (tell, told) = mpsc::channel();

@@ -32,6 +32,23 @@ pub(super) fn render(judgement: &Judgement) -> String {
     text
 }
 
+/// The scores of servers, one requirement set a line: what passes of what is scored.
+pub(super) fn scores(judgements: &[Judgement]) -> String {
+    let width = judgements.iter().map(|judgement| judgement.revision.len()).max().unwrap_or(0);
+    let mut text = format!("\n{:width$}  {:>8}  {:>12}\n", "", "directly", "through weir");
+    for judgement in judgements {
+        let rows: Vec<&Row> = judgement.rows.iter().filter(|row| row.scored).collect();
+        let score = |outcome: fn(&Row) -> &Option<Outcome>| {
+            let good = rows.iter().filter(|row| passed(outcome(row).as_ref())).count();
+            format!("{good}/{}", rows.len())
+        };
+        let (directly, through) = (score(|row| &row.direct), score(|row| &row.weir));
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{:width$}  {directly:>8}  {through:>12}", judgement.revision);
+    }
+    text
+}
+
 /// The last line: how many scenarios of all runs passed, what is wrong, and how many nobody expects to pass.
 pub(super) fn closing(judgements: &[Judgement], wrong: usize) -> String {
     let rows = || judgements.iter().flat_map(|judgement| &judgement.rows);
@@ -48,9 +65,9 @@ pub(super) fn closing(judgements: &[Judgement], wrong: usize) -> String {
     format!("conformance: {good} passed, {wrong} failed, {} skipped", later + not_provided)
 }
 
-/// Whether the fixture itself does not have what nobody requires.
+/// Whether the server itself does not have what nobody requires.
 fn not_provided(row: &Row) -> bool {
-    !row.scored && row.direct.is_some() && !passed(row.direct.as_ref())
+    !row.required && row.direct.is_some() && !passed(row.direct.as_ref())
 }
 
 /// Whether a failure through weir is accounted for.

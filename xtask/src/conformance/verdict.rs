@@ -22,6 +22,15 @@ pub(super) struct Judgement {
     stale: Vec<Wrong>,
 }
 
+/// What a run asks of its server and of weir.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Demand {
+    /// Every scored scenario of both: the fixture is written to pass them.
+    Scored,
+    /// Of weir what the server passes; what it fails by itself is its own.
+    AsDirectly,
+}
+
 /// One scenario in all its runs.
 pub(super) struct Row {
     pub(super) scenario: String,
@@ -30,6 +39,10 @@ pub(super) struct Row {
     pub(super) direct: Option<Outcome>,
     pub(super) weir: Option<Outcome>,
     pub(super) waits_for: Option<Work>,
+    /// Whether it must pass through weir.
+    pub(super) required: bool,
+    /// Whether it must pass directly.
+    required_directly: bool,
 }
 
 /// How a scenario ended.
@@ -60,12 +73,17 @@ pub(super) enum Wrong {
 
 /// Judges the run through weir, where there was one, by the direct run and the expected failures.
 pub(super) fn judge(requirements: Requirements, direct: &Run, weir: Option<&Checks>, lines: Lines) -> Judgement {
-    judge_checks(requirements, Some(direct.view()), weir, &lines)
+    judge_checks(requirements, Some(direct.view()), weir, &lines, Demand::Scored)
+}
+
+/// Judges the run through weir by the direct run alone: the server is somebody else's, and what it fails is shown.
+pub(super) fn judge_by_direct(requirements: Requirements, direct: &Run, weir: &Run) -> Judgement {
+    judge_checks(requirements, Some(direct.view()), Some(weir.view()), &Lines::default(), Demand::AsDirectly)
 }
 
 /// Judges a run in which weir itself is what the suite tests: all of it is required.
 pub(super) fn judge_alone(requirements: Requirements, weir: &Run, lines: &Lines) -> Judgement {
-    judge_checks(requirements, None, Some(weir.view()), lines)
+    judge_checks(requirements, None, Some(weir.view()), lines, Demand::Scored)
 }
 
 fn judge_checks(
@@ -73,18 +91,25 @@ fn judge_checks(
     direct: Option<&Checks>,
     weir: Option<&Checks>,
     lines: &Lines,
+    demand: Demand,
 ) -> Judgement {
     let revision = requirements.revision;
     let scored = requirements.scored.into_iter().map(|scenario| (scenario, true));
     let not_scored = requirements.not_scored.into_iter().map(|scenario| (scenario, false));
     let rows: Vec<Row> = scored
         .chain(not_scored)
-        .map(|(scenario, scored)| Row {
-            direct: direct.map(|direct| outcome(direct.get(&scenario), &[])),
-            weir: weir.map(|weir| through(&scenario, direct, weir, lines)),
-            waits_for: lines.scenario(&scenario),
-            scored,
-            scenario,
+        .map(|(scenario, scored)| {
+            let found = direct.map(|direct| outcome(direct.get(&scenario), &[]));
+            let required_directly = scored && demand == Demand::Scored;
+            Row {
+                required: required_directly || found.as_ref().is_none_or(|found| found.problem().is_none()),
+                required_directly,
+                direct: found,
+                weir: weir.map(|weir| through(&scenario, direct, weir, lines)),
+                waits_for: lines.scenario(&scenario),
+                scored,
+                scenario,
+            }
         })
         .collect();
     let stale = weir.map_or_else(Vec::new, |weir| stale(revision, &rows, weir, lines));
@@ -165,13 +190,12 @@ impl Judgement {
     }
 
     fn fixture(&self, row: &Row) -> Option<Wrong> {
-        let why = row.direct.as_ref().filter(|_| row.scored)?.problem()?;
+        let why = row.direct.as_ref().filter(|_| row.required_directly)?.problem()?;
         Some(Wrong::Fixture { revision: self.revision, scenario: row.scenario.clone(), why })
     }
 
     fn weir(&self, row: &Row) -> Option<Wrong> {
-        let required = row.scored || row.direct.as_ref().is_none_or(|direct| direct.problem().is_none());
-        let why = row.weir.as_ref().filter(|_| required && row.waits_for.is_none())?.problem()?;
+        let why = row.weir.as_ref().filter(|_| row.required && row.waits_for.is_none())?.problem()?;
         Some(Wrong::Weir { revision: self.revision, scenario: row.scenario.clone(), why })
     }
 }

@@ -20,7 +20,7 @@ fn judged(direct: &Checks, weir: &Checks, lines: &str) -> Vec<Wrong> {
     let requirements =
         Requirements { revision: REVISION, scored: vec!["ping".to_owned()], not_scored: vec!["extra".to_owned()] };
     let lines = if lines.is_empty() { Lines::default() } else { Lines::from_yaml(lines) };
-    judge_checks(requirements, Some(direct), Some(weir), &lines).wrong()
+    judge_checks(requirements, Some(direct), Some(weir), &lines, Demand::Scored).wrong()
 }
 
 #[test]
@@ -99,9 +99,22 @@ fn where_weir_itself_is_tested_everything_is_required() {
     let found = |weir: Checks| {
         let requirements =
             Requirements { revision: REVISION, scored: vec!["ping".to_owned()], not_scored: vec!["extra".to_owned()] };
-        judge_checks(requirements, None, Some(&weir), &Lines::default()).wrong()
+        judge_checks(requirements, None, Some(&weir), &Lines::default(), Demand::Scored).wrong()
     };
     assert_eq!(found(run([("ping", good("ping")), ("extra", good("extra"))])), []);
     let bad = || vec![check("x", Status::Failure)];
     assert!(matches!(&found(run([("ping", bad()), ("extra", bad())]))[..], [Wrong::Weir { .. }, Wrong::Weir { .. }]));
+}
+
+#[test]
+fn a_server_of_others_is_asked_for_nothing_and_weir_for_what_it_passes() {
+    let wrong = |direct: &Checks, weir: &Checks| {
+        let requirements = Requirements { revision: REVISION, scored: vec!["ping".to_owned()], not_scored: Vec::new() };
+        judge_checks(requirements, Some(direct), Some(weir), &Lines::default(), Demand::AsDirectly).wrong()
+    };
+    let passing = run([("ping", good("ping"))]);
+    let failing = run([("ping", vec![check("ping", Status::Failure)])]);
+    assert_eq!(wrong(&failing, &failing), [], "the server cannot do it");
+    assert_eq!(wrong(&failing, &passing), [], "weir mends what the server does");
+    assert!(matches!(&wrong(&passing, &failing)[..], [Wrong::Weir { .. }]));
 }
