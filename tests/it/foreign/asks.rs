@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use crate::harness::{Client, Process, Server, Weir, needs_peers};
 
 /// A tool that asks, what it asks for, and what its answer then says.
-type Try = (&'static str, Value, &'static str, &'static str);
+pub(super) type Try = (&'static str, Value, &'static str, &'static str);
 
 /// Runs all tools with one client.
-fn asked(client: Client, url: &str, tries: &[Try]) {
+pub(super) fn asked(client: Client, url: &str, tries: &[Try]) {
     for (tool, arguments, method, says) in tries {
         let seen = client.run(url, &["call", tool, &arguments.to_string(), "--asks"]);
         let methods: Vec<&str> = seen.all("asked").iter().filter_map(|line| line["method"].as_str()).collect();
@@ -21,7 +21,7 @@ fn asked(client: Client, url: &str, tries: &[Try]) {
     }
 }
 
-fn over(server: Server) -> (Process, Weir) {
+pub(super) fn over(server: Server) -> (Process, Weir) {
     let (process, url) = server.over_http();
     (process, Weir::over(json!({ "peer": { "url": url } })))
 }

@@ -2,6 +2,7 @@
 
 mod asks;
 mod clients;
+mod dual;
 mod old;
 mod servers;
 mod tasks;

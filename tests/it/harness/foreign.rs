@@ -38,6 +38,10 @@ pub enum Server {
     RmcpModern,
     /// The conformance fixture, on the TypeScript SDK 2.x, in one era.
     Fixture(&'static str),
+    /// The conformance servers of both eras, whose questions of the legacy era are put while their call runs.
+    DualTypeScript,
+    DualRust,
+    DualFastMcp,
 }
 
 fn node(module: &str) -> Vec<String> {
@@ -78,6 +82,9 @@ impl Server {
             Self::TypeScript1 => node("mcpserver.mjs"),
             Self::RmcpLegacy | Self::RmcpModern => vec![env!("CARGO_BIN_EXE_rmcp-peer").into(), "serve".into()],
             Self::Fixture(_) => node("fixture/main.mjs"),
+            Self::DualTypeScript | Self::DualRust | Self::DualFastMcp => {
+                panic!("{self:?} speaks HTTP")
+            }
         };
         match self {
             Self::Filesystem => words.push(std::env::temp_dir().display().to_string()),
@@ -118,6 +125,9 @@ impl Server {
                 words.extend(["--port", "0", "--era", era].map(String::from));
                 words
             }
+            Self::DualTypeScript => node("dual.mjs"),
+            Self::DualRust => vec![env!("CARGO_BIN_EXE_rmcp-peer").into(), "conformance".into()],
+            Self::DualFastMcp => python(".venv-fastmcp", &[&script("fastmcp_dual.py"), "--transport", "http"]),
             other => panic!("{other:?} has no HTTP form"),
         };
         let mut process = Process::start(command(&words));
