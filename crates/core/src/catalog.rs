@@ -58,7 +58,7 @@ use crate::endpoint::{Endpoint, Mode, UpstreamRules};
 use crate::fast::{FastMap, FastState};
 use crate::names::{EndpointId, UpstreamId};
 use crate::seal::Sealer;
-use crate::upstream::{About, Extension, ListKind, Upstream};
+use crate::upstream::{About, Extension, Kinds, ListKind, Upstream};
 use changes::Board;
 use source::Source;
 use stand::{Desk, Desks, Stand};
@@ -254,6 +254,23 @@ impl Catalog {
             let snapshot = source.base().snapshot();
             snapshot.list(kind).offers || snapshot.about.is_none()
         })
+    }
+
+    /// The lists of which nobody is told when they change: those of which the server of a transparent endpoint does not tell. An
+    /// aggregating endpoint tells of all, since weir looks for changes itself.
+    #[must_use]
+    pub fn silent(&self, endpoint: &EndpointId) -> Kinds {
+        let layout = self.layout.load();
+        let about = layout.stands.get(endpoint).filter(|stand| matches!(stand.endpoint.mode, Mode::Transparent(_)));
+        let about = about.and_then(|stand| stand.sources.first()?.base().snapshot().about.clone());
+        about.map_or_else(Kinds::default, |about| about.pushes.others())
+    }
+
+    /// Whether an endpoint shows one server as it is.
+    #[must_use]
+    pub fn is_transparent(&self, endpoint: &EndpointId) -> bool {
+        let layout = self.layout.load();
+        layout.stands.get(endpoint).is_some_and(|stand| matches!(stand.endpoint.mode, Mode::Transparent(_)))
     }
 
     /// Whether an upstream of the endpoint completes arguments, or is still unknown.

@@ -323,6 +323,12 @@ impl Kinds {
         self.0 & (1 << kind as u8) != 0
     }
 
+    /// The lists that are not in the set.
+    #[must_use]
+    pub fn others(self) -> Self {
+        ListKind::ALL.into_iter().filter(|kind| !self.has(*kind)).collect()
+    }
+
     /// What is in both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {

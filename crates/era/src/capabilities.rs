@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use weir_core::CapabilityClass;
-use weir_core::upstream::Extension;
+use weir_core::upstream::{Extension, Kinds, ListKind};
 use weir_wire::write::ObjectWriter;
 use weir_wire::{Revision, scan};
 
@@ -91,6 +91,8 @@ pub struct Offer {
     pub subscribe: bool,
     /// Completion of arguments; revisions before 2025-03-26 have no word for it.
     pub completions: bool,
+    /// Of the lists, those of which no news are told.
+    pub silent: Kinds,
     /// Log messages with calls.
     pub logging: bool,
     /// Calls of tools that become tasks; revisions that have no word for it are not told.
@@ -128,11 +130,11 @@ impl Offer {
             object.raw("logging", b"{}");
         }
         if self.prompts {
-            object.raw("prompts", br#"{"listChanged":true}"#);
+            object.raw("prompts", self.news(ListKind::Prompts));
         }
         if self.resources {
-            let both = br#"{"listChanged":true,"subscribe":true}"#;
-            object.raw("resources", if self.subscribe { both } else { br#"{"listChanged":true}"# });
+            let news = self.news(ListKind::Resources);
+            object.raw("resources", if self.subscribe { with_subscribe(news) } else { news });
         }
         if self.tasks && revision.has_task_param() {
             let calls = br#"{"cancel":{},"requests":{"tools":{"call":{}}}}"#;
@@ -140,9 +142,26 @@ impl Offer {
             object.raw("tasks", if self.task_list { &lists[..] } else { calls });
         }
         if self.tools {
-            object.raw("tools", br#"{"listChanged":true}"#);
+            object.raw("tools", self.news(ListKind::Tools));
         }
         object.end();
+    }
+
+    /// What is said of a list.
+    fn news(&self, kind: ListKind) -> &'static [u8] {
+        if self.silent.has(kind) { NO_NEWS } else { NEWS }
+    }
+}
+
+const NEWS: &[u8] = br#"{"listChanged":true}"#;
+const NO_NEWS: &[u8] = br#"{"listChanged":false}"#;
+
+/// The same, with news of updates of single resources.
+fn with_subscribe(news: &'static [u8]) -> &'static [u8] {
+    if news == NEWS {
+        br#"{"listChanged":true,"subscribe":true}"#
+    } else {
+        br#"{"listChanged":false,"subscribe":true}"#
     }
 }
 
@@ -194,6 +213,10 @@ mod tests {
         assert_eq!(written(rest.clone()), all);
         let told = Offer { resources: true, subscribe: true, ..Offer::default() };
         assert_eq!(written(told), r#"{"resources":{"listChanged":true,"subscribe":true}}"#);
+        let silent = Kinds::default().with(ListKind::Tools).with(ListKind::Resources);
+        let silent = Offer { tools: true, prompts: true, resources: true, subscribe: true, silent, ..Offer::default() };
+        let said = r#"{"prompts":{"listChanged":true},"resources":{"listChanged":false,"subscribe":true},"tools":{"listChanged":false}}"#;
+        assert_eq!(written(silent), said);
         let tasks = Offer { tasks: true, task_list: true, ..Offer::default() };
         assert_eq!(written(tasks.clone()), r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#, "R228");
         let older = |offer: Offer, revision| {

@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use weir_core::budget::ByteBudget;
 use weir_core::catalog::{Page, PageAsk, Version};
-use weir_core::upstream::ListKind;
+use weir_core::upstream::{Kinds, ListKind};
 use weir_core::{Authenticated, CapabilityClass, Failure, FailureKind};
 use weir_era::capabilities::Offer;
 use weir_era::render::{self, PageFacts};
@@ -151,6 +151,7 @@ fn offer(context: &Context) -> Offer {
         resources: catalog.offers(endpoint, ListKind::Resources),
         subscribe: catalog.subscribes(endpoint),
         completions: catalog.completes(endpoint),
+        silent: Kinds::default(),
         logging: true,
         tasks: catalog.has_tasks(endpoint),
         apps: catalog.has_apps(endpoint),
@@ -176,7 +177,8 @@ fn instructions(context: &Context) -> Option<String> {
 /// The result of `server/discover`. It never fails because an upstream is down; it waits for first walks, boundedly.
 pub(crate) async fn discover(context: &Context, class: CapabilityClass) -> Bytes {
     context.shared.catalog.settled(&context.endpoint, ListKind::Tools, class).await;
-    render::discovered(&context.about, &offer(context), instructions(context).as_deref())
+    let offer = Offer { silent: context.shared.catalog.silent(&context.endpoint), ..offer(context) };
+    render::discovered(&context.about, &offer, instructions(context).as_deref())
 }
 
 /// The result of `initialize`. `has_owners` says whether clients can be told apart here.

@@ -136,7 +136,8 @@ pub(crate) fn offered(context: &Context, method: Method) -> Result<(), Failure> 
     let has = match method {
         Method::ToolsList | Method::ToolsCall => catalog.offers(endpoint, ListKind::Tools),
         Method::PromptsList | Method::PromptsGet => catalog.offers(endpoint, ListKind::Prompts),
-        Method::CompletionComplete => catalog.completes(endpoint),
+        // Whether it does, a server that is shown as it is says itself.
+        Method::CompletionComplete => catalog.completes(endpoint) || catalog.is_transparent(endpoint),
         Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => catalog.subscribes(endpoint),
         Method::TasksGet | Method::TasksUpdate | Method::TasksCancel | Method::TasksResult | Method::TasksList => {
             catalog.has_tasks(endpoint)

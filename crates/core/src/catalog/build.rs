@@ -11,7 +11,7 @@ use super::feed::{Feed, Snapshot, State};
 use super::source::Source;
 use super::terms::{Rules, Terms};
 use super::tool::Tool;
-use super::view::{Body, Collision, Freshness, Item, Missing, Version, View};
+use super::view::{Body, Collision, Freshness, Item, Missing, Said, Version, View};
 use super::works::Works;
 use crate::capability::CapabilityClass;
 use crate::endpoint::{Endpoint, Mode, Prefix};
@@ -89,6 +89,8 @@ pub(super) fn build(
     segments.follow(endpoint);
     let mut status = Status::new(!sources.is_empty());
     let mut used = Vec::with_capacity(sources.len());
+    let mut said = None;
+    let is_as_it_is = matches!(endpoint.mode, Mode::Transparent(_)) && endpoint.tools.is_none();
     for source in sources {
         if let Some(closed) = works.closed.find(source.id()) {
             status.closed(source, closed);
@@ -96,6 +98,9 @@ pub(super) fn build(
         }
         let part = Part::of(works, source, (kind, class));
         status.add(source, &part, (kind, class), works);
+        if is_as_it_is {
+            said = Some(Said { class: part.feed.class, times: part.shown.said[kind as usize] });
+        }
         used.push(segments.of(endpoint, source, kind, &part));
     }
     let version = version(endpoint, kind, &used);
@@ -115,6 +120,7 @@ pub(super) fn build(
         wait_until: status.wait_until,
         promised: AtomicBool::new(before.is_some_and(|before| before.version == version && before.is_promised())),
         content: std::sync::OnceLock::new(),
+        said,
     }
 }
 

@@ -33,6 +33,8 @@ pub(super) struct Snapshot {
     pub(super) since: SystemTime,
     /// By [`ListKind`].
     pub(super) lists: [Listing; 4],
+    /// How often the server has said so far that a list changed. By [`ListKind`].
+    pub(super) said: [u64; 4],
     pub(super) about: Option<Arc<About>>,
     /// True once the first walk has ended, whether well or badly.
     pub(super) walked: bool,
@@ -93,6 +95,7 @@ impl Snapshot {
             state: State::Pending,
             since,
             lists: Default::default(),
+            said: [0; 4],
             about: None,
             walked: false,
             error: None,

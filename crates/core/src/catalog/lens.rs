@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use quick_cache::sync::Cache;
 
 use super::changes::{Change, Changes};
-use super::view::{Body, Item, Version, View, content};
+use super::view::{Body, Item, Said, Version, View, content};
 use super::{Catalog, NOTHING};
 use crate::capability::CapabilityClass;
 use crate::fast::FastMap;
@@ -74,9 +74,10 @@ impl Catalog {
             of: (kind, class),
             principal: principal.clone(),
             last: Version::default(),
+            said: None,
             behind: false,
         };
-        watching.last = watching.version();
+        (watching.last, watching.said) = watching.now();
         watching
     }
 
@@ -121,6 +122,8 @@ impl Catalog {
 fn restated(whole: &Arc<View>, (version, items, body): (Version, Arc<[Item]>, Arc<Body>)) -> View {
     // Upstreams of which nothing is seen are nobody's business.
     let upstreams: HashSet<_> = items.iter().map(|item| &item.tool.upstream).collect();
+    // Whoever sees a part of a server's list is told of changes of that part alone.
+    let said = whole.said.filter(|_| items.len() == whole.items.len());
     let missing = whole.missing.iter().filter(|missing| upstreams.contains(&missing.upstream)).cloned().collect();
     View {
         version,
@@ -132,6 +135,7 @@ fn restated(whole: &Arc<View>, (version, items, body): (Version, Arc<[Item]>, Ar
         wait_until: whole.wait_until,
         promised: AtomicBool::new(false),
         content: version.into(),
+        said,
         items,
         body,
     }
@@ -146,6 +150,8 @@ pub struct Watching {
     principal: Principal,
     /// What was seen when the client was last told.
     last: Version,
+    /// What the server had said by then.
+    said: Option<Said>,
     /// The client was last told of something else, before this watch began.
     behind: bool,
 }
@@ -159,8 +165,9 @@ impl Watching {
         loop {
             match self.changes.poll_changed(cx) {
                 Poll::Ready(Change::Moved) => {
-                    let now = self.version();
-                    if std::mem::replace(&mut self.last, now) != now {
+                    let (version, said) = self.now();
+                    let is_news = Said::is_news_after(said, std::mem::replace(&mut self.said, said));
+                    if std::mem::replace(&mut self.last, version) != version || is_news {
                         return Poll::Ready(Change::Moved);
                     }
                 }
@@ -180,9 +187,10 @@ impl Watching {
         self.behind = told != self.last;
     }
 
-    fn version(&self) -> Version {
+    fn now(&self) -> (Version, Option<Said>) {
         let seen = self.catalog.seen(&self.endpoint, self.of, &self.principal);
-        seen.unwrap_or_else(|| NOTHING.clone()).content()
+        let seen = seen.unwrap_or_else(|| NOTHING.clone());
+        (seen.content(), seen.said)
     }
 }
 

@@ -11,7 +11,7 @@ use super::build::{Segments, build};
 use super::changes::Board;
 use super::shelf::Shelf;
 use super::source::Source;
-use super::view::{Version, View};
+use super::view::{Said, Version, View};
 use super::works::Works;
 use crate::capability::CapabilityClass;
 use crate::endpoint::Endpoint;
@@ -163,7 +163,7 @@ impl Desk {
     }
 
     fn show(&self, view: View, before: &Arc<View>, works: &Works, now: Instant) {
-        let moved = view.version != before.version;
+        let (moved, view_said) = (view.version != before.version, view.said);
         if moved {
             let bounds = (works.settings.pinned, works.settings.pinned_for);
             self.shelf.lock().unwrap_or_else(PoisonError::into_inner).put(before.clone(), now, bounds);
@@ -172,7 +172,8 @@ impl Desk {
         self.current.store(Arc::new(view));
         self.built.announce();
         // Whoever comes later sees the new list anyway.
-        if moved && self.told.watchers() > 0 {
+        let is_news = moved || Said::is_news_after(view_said, before.said);
+        if is_news && self.told.watchers() > 0 {
             self.announcer.lock().unwrap_or_else(PoisonError::into_inner).dirty = true;
         }
     }

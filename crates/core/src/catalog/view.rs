@@ -87,6 +87,22 @@ pub struct View {
     pub(super) promised: AtomicBool,
     /// See [`Self::content`]; made when somebody asks.
     pub(super) content: OnceLock<Version>,
+    /// What the server of a transparent endpoint has said of changes, to whoever sees all of it.
+    pub(super) said: Option<Said>,
+}
+
+/// How often a server has said that a list changed, to clients of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) class: CapabilityClass,
+    pub(super) times: u64,
+}
+
+impl Said {
+    /// Whether the server has said so since `before`. What it says to clients of another class is no news.
+    pub(super) fn is_news_after(said: Option<Self>, before: Option<Self>) -> bool {
+        said.zip(before).is_some_and(|(now, before)| now.class == before.class && now.times > before.times)
+    }
 }
 
 /// What a name stands for.
@@ -218,6 +234,7 @@ impl View {
             wait_until: None,
             promised: AtomicBool::new(false),
             content: OnceLock::new(),
+            said: None,
         }
     }
 

@@ -33,6 +33,8 @@ pub(super) struct Watcher {
     backoff: Backoff,
     /// When the last good items go, while the upstream cannot be asked.
     expiry: Option<Instant>,
+    /// The list that the upstream said had changed, until it was walked.
+    said: Option<ListKind>,
 }
 
 impl Watcher {
@@ -40,7 +42,7 @@ impl Watcher {
         let settings = &works.settings;
         let pace = Pace::new(settings.refresh);
         let backoff = Backoff::new(settings.reopen_first, settings.reopen_most);
-        let mut watcher = Self { works: works.clone(), source, feed, pace, backoff, expiry: None };
+        let mut watcher = Self { works: works.clone(), source, feed, pace, backoff, expiry: None, said: None };
         if watcher.feed.snapshot().state == State::Stale {
             watcher.start_grace();
         }
@@ -91,8 +93,9 @@ impl Watcher {
             if let Err(failure) = self.refresh(watch).await {
                 return failure;
             }
-            if let Err(failure) = self.cause(watch).await {
-                return failure;
+            match self.cause(watch).await {
+                Ok(said) => self.said = said,
+                Err(failure) => return failure,
             }
         }
     }
@@ -117,7 +120,11 @@ impl Watcher {
         }
         let since = self.works.wall();
         self.expiry = None;
+        let said = self.said.take();
         self.feed.publish(|snapshot| {
+            if let Some(kind) = said {
+                snapshot.said[kind as usize] += 1;
+            }
             let truncated = |lists: &[Listing; 4]| lists.each_ref().map(|list| list.truncated);
             if snapshot.state != State::Fresh || truncated(&snapshot.lists) != truncated(&lists) {
                 snapshot.since = since;
@@ -162,8 +169,8 @@ impl Watcher {
         Ok((listing, ingested.redefined))
     }
 
-    /// Waits for a reason to walk again: the upstream says so, or it is time to look.
-    async fn cause(&self, watch: &mut dyn Watch) -> Result<(), Failure> {
+    /// Waits for a reason to walk again: the upstream says so, of the list that is given, or it is time to look.
+    async fn cause(&self, watch: &mut dyn Watch) -> Result<Option<ListKind>, Failure> {
         let about = watch.about();
         let poll = self.source.rules().given.poll;
         let told = about.offers.and(about.pushes) == about.offers && !about.pushes.is_empty();
@@ -185,12 +192,12 @@ impl Watcher {
         };
         tokio::select! {
             changed = watch.changed() => {
-                changed?;
+                let said = changed?;
                 instruments().list_changed_in.add(1, &[self.label()]);
-                Ok(())
+                Ok(Some(said))
             }
-            () = timer => Ok(()),
-            () = self.feed.again.notified() => Ok(()),
+            () = timer => Ok(None),
+            () = self.feed.again.notified() => Ok(None),
         }
     }
 

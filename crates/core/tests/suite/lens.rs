@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use serde_json::json;
 use weir_core::CapabilityClass;
@@ -13,7 +14,7 @@ use weir_core::upstream::ListKind;
 use weir_core::{End, Principal};
 
 use crate::calls::{Desk, failure};
-use crate::support::{Fake, Rule, World, endpoint, exposed, principal};
+use crate::support::{Fake, Rule, World, aggregate, endpoint, exposed, principal, transparent};
 
 fn three() -> (Arc<Fake>, World) {
     let fake = Fake::new("up", &["a", "b", "c"]);
@@ -156,4 +157,41 @@ async fn f12_a_call_waits_its_turn_and_gives_its_place_back() {
     queue.add_permits(1);
     assert!(matches!(waiting.await.unwrap(), End::Complete(_)));
     assert_eq!(queue.available_permits(), 1, "the place is free again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_transparent_server_says_without_a_change_reaches_those_who_see_all_of_it() {
+    let fake = Fake::new("up", &["a", "b"]);
+    let world = World::empty(weir_core::catalog::CatalogSettings::default());
+    let own = transparent("up");
+    world.apply(vec![own.clone(), aggregate(&["up"], Prefix::Always, 1000)], &[&fake]);
+    world.gate.rule("bob", "b", Rule::Hidden);
+    world.catalog.settled(&own.id, ListKind::Tools, CapabilityClass::BASE).await;
+    world.settled().await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let watch = async |endpoint, name| {
+        world.catalog.watch(endpoint, CapabilityClass::BASE, ListKind::Tools, &principal(name).await)
+    };
+    let (aggregating, transparent) = (endpoint(), own.id.clone());
+    let mut watches =
+        [watch(&transparent, "alice").await, watch(&transparent, "bob").await, watch(&aggregating, "alice").await];
+    let walks = Fake::count(&fake.walks);
+    for round in 1..=2 {
+        fake.tell();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(Fake::count(&fake.walks) > walks, "the list is read first");
+        let [all, part, aggregate] = &mut watches;
+        assert_eq!(told(all).await, Some(Change::Moved), "{round}");
+        assert_eq!((told(all).await, told(part).await, told(aggregate).await), (None, None, None), "{round}");
+    }
+    for _ in 0..1000 {
+        fake.tell();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let mut heard = 0;
+    for _ in 0..300 {
+        heard += usize::from(told(&mut watches[0]).await.is_some());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!((1..=5).contains(&heard), "one in a window: {heard}");
 }
