@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use weir_clean::fuzzing as clean;
 use weir_core::fuzzing as core;
 use weir_gateway::fuzzing as gateway;
 use weir_wire::fuzzing as wire;
@@ -37,6 +38,43 @@ const CORE: &[&str] = &[
     "#/$defs/d1",
     "\"unevaluatedProperties\":false,",
     "\"properties\":",
+];
+
+/// Pieces that are removed, or end what is.
+const CLEAN: &[&str] = &[
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"",
+    "\\",
+    "\\u",
+    "\\b",
+    "\"text\":\"",
+    "\"structuredContent\":",
+    "\u{1b}",
+    "\\u001b[",
+    "\\u001b]",
+    "\\u009b",
+    "\\u0007",
+    "\u{9c}",
+    "m",
+    "\u{1f3f4}",
+    "\u{e0067}\u{e0062}",
+    "\\udb40",
+    "\\udc65",
+    "\u{e007f}",
+    "\u{e0100}",
+    "\u{202a}",
+    "\\u202c",
+    "\u{202e}",
+    "\u{2067}",
+    "\\u2069",
+    "\u{e000}",
+    "\\ue000\\ue000",
+    "\u{10ffff}",
 ];
 
 /// Pieces that change what YAML means.
@@ -148,6 +186,11 @@ fn sse_decode_corpus() {
 #[test]
 fn d20_sse_reencode_corpus() {
     run("sse_reencode", (400, WIRE), wire::sse_reencode);
+}
+
+#[test]
+fn clean_corpus() {
+    run("clean", (300, CLEAN), clean::clean_any);
 }
 
 #[test]

@@ -1,0 +1,143 @@
+//! The streaming form, which is the only engine: the whole form is one chunk.
+
+use bytes::Bytes;
+use weir_wire::splice::Sink;
+
+use crate::bidi::WINDOW;
+use crate::document::Document;
+use crate::filter::Filter;
+use crate::kind::Counts;
+use crate::port::{Copied, Port, Raw, Shared, Target};
+use crate::stops::plain_run;
+use crate::unit::{NOT_A_CHARACTER, Progress, Unit};
+use crate::walker::Walker;
+
+/// The most bytes of its input that a [`Cleaner`] holds back: the longest stretch between an opening bidirectional control and its partner,
+/// of characters in their longest spelling (twelve bytes, two escapes), and a few that are not decided for other reasons.
+///
+/// That much is held behind an opening bidirectional control only; otherwise at most 72 bytes are.
+pub const HELD_MAX: usize = (WINDOW as usize + 16) * 12;
+
+/// Cleans one JSON text that comes in chunks.
+///
+/// The output is the same for every division into chunks, and that of [`clean`](crate::clean). Nothing of it fails: bytes that are no JSON
+/// pass, or lose what looks like a string of the document. Chunks may end anywhere, within characters and escapes too.
+#[derive(Debug)]
+pub struct Cleaner {
+    walker: Walker,
+    /// The character that is being read.
+    unit: Unit,
+    /// Where it began, if in this chunk.
+    unit_start: Option<usize>,
+    filter: Filter,
+}
+
+impl Cleaner {
+    /// A cleaner for one text of this kind.
+    #[must_use]
+    pub fn new(document: Document) -> Self {
+        Self { walker: Walker::new(document), unit: Unit::default(), unit_start: None, filter: Filter::default() }
+    }
+
+    /// Takes the next chunk, and emits what is decided. Bytes that stay pass as ranges of the chunk.
+    pub fn feed(&mut self, chunk: &Bytes, out: &mut impl Sink) {
+        self.chunk(chunk, Shared { chunk, sink: out });
+    }
+
+    /// [`Cleaner::feed`] with a borrowed chunk.
+    pub(crate) fn feed_slice(&mut self, chunk: &[u8], buffer: &mut Vec<u8>) {
+        self.chunk(chunk, Copied { chunk, buffer });
+    }
+
+    /// What was removed so far. What is held is not counted yet.
+    #[must_use]
+    pub const fn removed(&self) -> Counts {
+        self.filter.counts()
+    }
+
+    /// Ends the text, and emits what is still held: nothing, if it was JSON. Returns what was removed.
+    pub fn finish(self, out: &mut impl Sink) -> Counts {
+        self.end(Shared { chunk: &Bytes::new(), sink: out })
+    }
+
+    /// [`Cleaner::finish`] into a buffer.
+    pub(crate) fn finish_slice(self, buffer: &mut Vec<u8>) -> Counts {
+        self.end(Copied { chunk: &[], buffer })
+    }
+
+    fn chunk(&mut self, bytes: &[u8], target: impl Target) {
+        let mut port = Port::new(target);
+        let mut pos = 0;
+        while pos < bytes.len() {
+            if self.walker.is_in_text() {
+                pos = self.text(bytes, pos, &mut port);
+            } else {
+                let len = self.walker.advance(&bytes[pos..]);
+                port.emit(Raw { bytes: &bytes[pos..pos + len], start: Some(pos) });
+                pos += len;
+            }
+        }
+        self.unit_start = None;
+        self.filter.end_chunk();
+        port.flush();
+    }
+
+    fn end(mut self, target: impl Target) -> Counts {
+        let mut port = Port::new(target);
+        if !self.unit.is_empty() {
+            self.filter.unit(NOT_A_CHARACTER, Raw::copy(self.unit.bytes()), &mut port);
+        }
+        self.filter.end(&mut port);
+        port.flush();
+        self.filter.counts()
+    }
+
+    /// Reads a string from `pos` to its end or to that of the chunk: where the reading stopped.
+    fn text<T: Target>(&mut self, bytes: &[u8], mut pos: usize, port: &mut Port<T>) -> usize {
+        while pos < bytes.len() {
+            if self.unit.is_empty() && !self.filter.reads_all() {
+                let len = plain(&bytes[pos..], self.filter.is_idle());
+                if len > 0 {
+                    self.filter.run(Raw { bytes: &bytes[pos..pos + len], start: Some(pos) }, port);
+                    pos += len;
+                    continue;
+                }
+            }
+            if self.unit.is_empty() {
+                if bytes[pos] == b'"' {
+                    self.filter.end(port);
+                    self.walker.end_text();
+                    port.emit(Raw { bytes: b"\"", start: Some(pos) });
+                    return pos + 1;
+                }
+                self.unit_start = Some(pos);
+            }
+            pos += self.byte(bytes[pos], port);
+        }
+        pos
+    }
+
+    /// Takes a byte into the character that is being read. Returns 0 for one that does not belong to it.
+    fn byte<T: Target>(&mut self, byte: u8, port: &mut Port<T>) -> usize {
+        let progress = self.unit.push(byte);
+        let code = match progress {
+            Progress::More => return 1,
+            Progress::Complete(code) => code,
+            Progress::Broken => NOT_A_CHARACTER,
+        };
+        let raw = Raw { bytes: self.unit.bytes(), start: self.unit_start };
+        self.filter.unit(code, raw, port);
+        self.unit.clear();
+        usize::from(progress != Progress::Broken)
+    }
+}
+
+/// The length of plain characters at the beginning. Common escapes count as such where nothing is undecided.
+fn plain(bytes: &[u8], is_idle: bool) -> usize {
+    let mut pos = plain_run(bytes);
+    while is_idle && let [b'\\', b'"' | b'\\' | b'/' | b'n' | b'r' | b't', ..] = bytes[pos..] {
+        pos += 2;
+        pos += plain_run(&bytes[pos..]);
+    }
+    pos
+}

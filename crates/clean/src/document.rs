@@ -1,0 +1,270 @@
+//! The strings that are cleaned, by kind of document: a table of members.
+//!
+//! Where a string stands decides, never a member beside it, whose place in the text is arbitrary. A content block is cleaned in its `text`
+//! whatever its `type`: only text blocks have such a member (images and audio have `data`, embedded resources `resource`).
+//!
+//! Keys are compared without regard to ASCII case, since some readers do.
+
+/// The kinds of JSON texts that can be cleaned. Each is one object, without the envelope of JSON-RPC around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Document {
+    /// The result of `tools/call` or `tasks/result`: also one that asks for input or says a task.
+    ToolResult,
+    /// The result of `prompts/get`.
+    PromptResult,
+    /// The result of `tools/list`, `prompts/list`, `resources/list` or `resources/templates/list`.
+    Definitions,
+    /// One tool, prompt, resource or resource template.
+    Definition,
+    /// The result of `initialize` or `server/discover`.
+    Instructions,
+    /// The `error` of an answer.
+    Error,
+    /// The `params` of `elicitation/create` or `sampling/createMessage`.
+    Question,
+    /// The `params` of `notifications/message`, `notifications/progress` or `notifications/tasks/status`.
+    Notification,
+    /// The result of `tasks/get`, `tasks/list` or `tasks/cancel`.
+    Task,
+    /// The `arguments` of a tool. They come from the client and are not cleaned: for [`Patterns`](crate::Patterns).
+    Arguments,
+}
+
+impl Document {
+    pub(crate) const fn root(self) -> Node {
+        match self {
+            Self::ToolResult => Node::ToolResult,
+            Self::PromptResult => Node::PromptResult,
+            Self::Definitions => Node::Definitions,
+            Self::Definition => Node::Definition,
+            Self::Instructions => Node::Instructions,
+            Self::Error => Node::Error,
+            Self::Question => Node::Question,
+            Self::Notification => Node::Notification,
+            Self::Task => Node::Task,
+            Self::Arguments => Node::Values,
+        }
+    }
+}
+
+/// A place in a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Node {
+    /// Nothing here and below is touched.
+    Untouched,
+    /// A string that is cleaned.
+    Text,
+    /// A value whose strings are cleaned at every depth.
+    Values,
+    ToolResult,
+    /// A content block, or an array of them.
+    Block,
+    PromptResult,
+    /// A message of a prompt or of sampling, or an array of them.
+    Message,
+    Definitions,
+    /// A tool, prompt, prompt's argument, resource or template, or an array of them.
+    Definition,
+    Annotations,
+    /// A JSON Schema, or an array of them.
+    Schema,
+    /// JSON Schemas by name.
+    Schemas,
+    Instructions,
+    Implementation,
+    Error,
+    ErrorData,
+    Question,
+    /// Questions by key, as `inputRequests` has them.
+    Questions,
+    /// One of them, with `method` and `params`.
+    KeyedQuestion,
+    Notification,
+    /// A task, or an array of them.
+    Task,
+}
+
+/// The members of an object at a node; others are [`Node::others`].
+type Members = &'static [(&'static str, Node)];
+
+const TOOL_RESULT: Members = &[
+    ("content", Node::Block),
+    ("structuredContent", Node::Values),
+    ("inputRequests", Node::Questions),
+    ("statusMessage", Node::Text),
+    ("task", Node::Task),
+];
+// Title and description are those of links to resources; content and structuredContent those of tool results in sampling.
+const BLOCK: Members = &[
+    ("text", Node::Text),
+    ("title", Node::Text),
+    ("description", Node::Text),
+    ("content", Node::Block),
+    ("structuredContent", Node::Values),
+];
+const PROMPT_RESULT: Members =
+    &[("description", Node::Text), ("messages", Node::Message), ("inputRequests", Node::Questions)];
+const MESSAGE: Members = &[("content", Node::Block)];
+const DEFINITIONS: Members = &[
+    ("tools", Node::Definition),
+    ("prompts", Node::Definition),
+    ("resources", Node::Definition),
+    ("resourceTemplates", Node::Definition),
+];
+const DEFINITION: Members = &[
+    ("title", Node::Text),
+    ("description", Node::Text),
+    ("annotations", Node::Annotations),
+    ("arguments", Node::Definition),
+    ("inputSchema", Node::Schema),
+    ("outputSchema", Node::Schema),
+];
+const ANNOTATIONS: Members = &[("title", Node::Text)];
+/// The keywords that hold texts for readers, and those that hold schemas. Not `enum`, `const`, `default`, `examples` and `pattern`: they are
+/// values that arguments are compared with.
+const SCHEMA: Members = &[
+    ("title", Node::Text),
+    ("description", Node::Text),
+    ("$comment", Node::Text),
+    ("properties", Node::Schemas),
+    ("patternProperties", Node::Schemas),
+    ("dependentSchemas", Node::Schemas),
+    ("dependencies", Node::Schemas),
+    ("$defs", Node::Schemas),
+    ("definitions", Node::Schemas),
+    ("items", Node::Schema),
+    ("prefixItems", Node::Schema),
+    ("additionalItems", Node::Schema),
+    ("unevaluatedItems", Node::Schema),
+    ("contains", Node::Schema),
+    ("additionalProperties", Node::Schema),
+    ("unevaluatedProperties", Node::Schema),
+    ("propertyNames", Node::Schema),
+    ("contentSchema", Node::Schema),
+    ("allOf", Node::Schema),
+    ("anyOf", Node::Schema),
+    ("oneOf", Node::Schema),
+    ("not", Node::Schema),
+    ("if", Node::Schema),
+    ("then", Node::Schema),
+    ("else", Node::Schema),
+];
+const INSTRUCTIONS: Members = &[("instructions", Node::Text), ("serverInfo", Node::Implementation)];
+const IMPLEMENTATION: Members = &[("title", Node::Text), ("description", Node::Text)];
+const ERROR: Members = &[("message", Node::Text), ("data", Node::ErrorData)];
+/// Members of `data` that clients use as they are, at any depth of it.
+const ERROR_DATA: Members = &[
+    ("_meta", Node::Untouched),
+    ("uri", Node::Untouched),
+    ("url", Node::Untouched),
+    ("elicitationId", Node::Untouched),
+    ("taskId", Node::Untouched),
+    ("requestState", Node::Untouched),
+];
+const QUESTION: Members = &[
+    ("message", Node::Text),
+    ("requestedSchema", Node::Schema),
+    ("systemPrompt", Node::Text),
+    ("messages", Node::Message),
+    ("tools", Node::Definition),
+];
+const KEYED_QUESTION: Members = &[("params", Node::Question)];
+const NOTIFICATION: Members = &[("message", Node::Text), ("data", Node::Values), ("statusMessage", Node::Text)];
+const TASK: Members = &[
+    ("statusMessage", Node::Text),
+    ("tasks", Node::Task),
+    ("result", Node::ToolResult),
+    ("error", Node::Error),
+    ("inputRequests", Node::Questions),
+];
+
+/// The length of the longest key in the tables above.
+pub(crate) const LONGEST_KEY: usize = 21;
+
+impl Node {
+    /// Whether a string at this node is cleaned.
+    pub(crate) const fn is_cleaned(self) -> bool {
+        matches!(self, Self::Text | Self::Values | Self::ErrorData)
+    }
+
+    /// Whether the keys of an object at this node decide anything.
+    pub(crate) const fn reads_keys(self) -> bool {
+        !self.members().is_empty()
+    }
+
+    /// The node of what a bracket opens at this node: an array's elements are what it is itself.
+    pub(crate) const fn container(self) -> Self {
+        match self {
+            Self::Text => Self::Untouched,
+            other => other,
+        }
+    }
+
+    /// The node of a member of an object at this node, by its decoded key; `None` for a key that is too long for the tables.
+    pub(crate) fn member(self, key: Option<&[u8]>) -> Self {
+        let named =
+            key.and_then(|key| self.members().iter().find(|(name, _)| name.as_bytes().eq_ignore_ascii_case(key)));
+        named.map_or(self.others(), |(_, node)| *node)
+    }
+
+    const fn others(self) -> Self {
+        match self {
+            Self::Values => Self::Values,
+            Self::ErrorData => Self::ErrorData,
+            Self::Schemas => Self::Schema,
+            Self::Questions => Self::KeyedQuestion,
+            _ => Self::Untouched,
+        }
+    }
+
+    const fn members(self) -> Members {
+        match self {
+            Self::Untouched | Self::Text | Self::Values | Self::Schemas | Self::Questions => &[],
+            Self::ToolResult => TOOL_RESULT,
+            Self::Block => BLOCK,
+            Self::PromptResult => PROMPT_RESULT,
+            Self::Message => MESSAGE,
+            Self::Definitions => DEFINITIONS,
+            Self::Definition => DEFINITION,
+            Self::Annotations => ANNOTATIONS,
+            Self::Schema => SCHEMA,
+            Self::Instructions => INSTRUCTIONS,
+            Self::Implementation => IMPLEMENTATION,
+            Self::Error => ERROR,
+            Self::ErrorData => ERROR_DATA,
+            Self::Question => QUESTION,
+            Self::KeyedQuestion => KEYED_QUESTION,
+            Self::Notification => NOTIFICATION,
+            Self::Task => TASK,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_key_is_the_longest() {
+        let tables = [
+            TOOL_RESULT,
+            BLOCK,
+            PROMPT_RESULT,
+            MESSAGE,
+            DEFINITIONS,
+            DEFINITION,
+            ANNOTATIONS,
+            SCHEMA,
+            INSTRUCTIONS,
+            IMPLEMENTATION,
+            ERROR,
+            ERROR_DATA,
+            QUESTION,
+            KEYED_QUESTION,
+            NOTIFICATION,
+            TASK,
+        ];
+        let longest = tables.iter().flat_map(|table| table.iter()).map(|(key, _)| key.len()).max();
+        assert_eq!(longest, Some(LONGEST_KEY));
+    }
+}

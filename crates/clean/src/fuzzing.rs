@@ -1,0 +1,53 @@
+//! The body of the fuzz target, as a plain function: see `weir_wire::fuzzing`. Not part of the API.
+#![doc(hidden)]
+#![allow(clippy::missing_panics_doc, reason = "panicking is what a fuzz target is for")]
+
+use bytes::{Bytes, BytesMut};
+use weir_wire::{Limits, scan};
+
+use crate::{Cleaned, Cleaner, Counts, Document, clean, cut};
+
+/// Any bytes: no panic, the same for every division into chunks; of JSON always JSON, and nothing to remove a second time.
+pub fn clean_any(data: &[u8]) {
+    let (first, data) = data.split_first().map_or((0, data), |(first, rest)| (*first, rest));
+    let documents = [
+        Document::ToolResult,
+        Document::PromptResult,
+        Document::Definitions,
+        Document::Definition,
+        Document::Instructions,
+        Document::Error,
+        Document::Question,
+        Document::Notification,
+        Document::Task,
+        Document::Arguments,
+    ];
+    let document = documents[usize::from(first) % documents.len()];
+    let cleaned = clean(document, data);
+    let (whole, removed) = match &cleaned {
+        Some(Cleaned { bytes, removed }) => (bytes.as_slice(), *removed),
+        None => (data, Counts::default()),
+    };
+    for step in [1, 2, 3, 7, 64] {
+        let (in_chunks, counts) = streamed(document, data, step);
+        assert_eq!(in_chunks, whole, "in chunks of {step}");
+        assert_eq!(counts, removed, "in chunks of {step}");
+    }
+    let limits = Limits { max_depth: 200, ..Limits::upstream() };
+    if scan::check(data, &limits).is_ok() {
+        assert!(scan::check(whole, &limits).is_ok(), "broken by cleaning");
+        assert!(clean(document, whole).is_none(), "something was left");
+        if let Some(cut) = cut(data, data.len() / 4, "\"cut\"") {
+            assert!(scan::check(&cut.bytes, &limits).is_ok(), "broken by cutting");
+        }
+    }
+}
+
+fn streamed(document: Document, data: &[u8], step: usize) -> (BytesMut, Counts) {
+    let (mut cleaner, mut out) = (Cleaner::new(document), BytesMut::new());
+    for chunk in data.chunks(step) {
+        cleaner.feed(&Bytes::copy_from_slice(chunk), &mut out);
+    }
+    let counts = cleaner.finish(&mut out);
+    (out, counts)
+}

@@ -1,0 +1,60 @@
+//! Hidden characters removed from what servers say.
+//!
+//! A tool's result is read by a model and often shown in a terminal. Characters that a reader does not see, or that steer what shows
+//! them, are removed from the strings that are for readers; names, addresses, data and everything else pass as bytes. [`REMOVALS`] is the
+//! table of characters, [`Document`] the one of strings.
+//!
+//! [`clean`] takes a whole text and [`Cleaner`] one in chunks; they do the same. Cleaning is total (any bytes are taken), idempotent, leaves a text
+//! alone that has nothing to remove, and makes of JSON always JSON. [`is_quiet`] finds out cheaply that a text has none of the characters,
+//! without a look at its structure.
+//!
+//! [`cut`] bounds the size of a result's text, and [`Patterns`] find secrets in the same strings. This crate does no IO and holds no clock.
+
+mod bidi;
+mod cleaner;
+mod cut;
+mod document;
+mod escape;
+mod filter;
+mod flag;
+pub mod fuzzing;
+mod kind;
+mod outlet;
+mod patterns;
+mod port;
+mod spelled;
+mod stops;
+mod unit;
+mod walker;
+
+pub use bidi::WINDOW;
+pub use cleaner::{Cleaner, HELD_MAX};
+pub use cut::{Cut, cut};
+pub use document::Document;
+pub use escape::LONGEST_SEQUENCE;
+pub use kind::{Counts, Kind, REMOVALS, Removal};
+pub use patterns::{Masked, Pattern, PatternError, Patterns};
+pub use stops::is_quiet;
+pub use walker::DEPTH;
+
+/// A text without what was removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cleaned {
+    /// The text.
+    pub bytes: Vec<u8>,
+    /// What was removed: at least one.
+    pub removed: Counts,
+}
+
+/// Cleans a whole JSON text. `None` where nothing is removed: the text is to be used as it is.
+#[must_use]
+pub fn clean(document: Document, bytes: &[u8]) -> Option<Cleaned> {
+    if is_quiet(bytes) {
+        return None;
+    }
+    let mut cleaner = Cleaner::new(document);
+    let mut cleaned = Vec::with_capacity(bytes.len());
+    cleaner.feed_slice(bytes, &mut cleaned);
+    let removed = cleaner.finish_slice(&mut cleaned);
+    (removed.total() > 0).then_some(Cleaned { bytes: cleaned, removed })
+}

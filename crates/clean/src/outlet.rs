@@ -1,0 +1,81 @@
+//! The last step before the way out: runs of private-use characters, and halves of surrogate pairs.
+
+use crate::kind::{Counts, PRIVATE_RUN};
+use crate::port::{Port, Raw, Target};
+
+/// The parts of a string that the last step tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Plain,
+    /// A private-use character.
+    Private,
+    /// The first half of a surrogate pair, without its second. JSON allows that.
+    HighHalf,
+    /// The second half of a surrogate pair, without its first.
+    LowHalf,
+}
+
+/// The state between parts.
+#[derive(Debug, Default)]
+pub(crate) struct OutletState {
+    /// The private-use characters of the run so far.
+    run: u64,
+    /// The first ones, as they are spelled.
+    held: Vec<u8>,
+    /// The last that went out was the first half of a surrogate pair.
+    after_half: bool,
+}
+
+impl OutletState {
+    /// Whether what comes next matters.
+    pub(crate) const fn is_open(&self) -> bool {
+        self.run > 0 || self.after_half
+    }
+}
+
+/// The last step with what it needs: all that is not removed goes through it.
+pub(crate) struct Outlet<'a, T> {
+    pub(crate) state: &'a mut OutletState,
+    pub(crate) counts: &'a mut Counts,
+    pub(crate) port: &'a mut Port<T>,
+}
+
+impl<T: Target> Outlet<'_, T> {
+    pub(crate) fn emit(&mut self, part: Part, raw: Raw<'_>) {
+        match part {
+            Part::Private => return self.private(raw.bytes),
+            // Two halves that were apart would be one character, perhaps one of the table.
+            Part::LowHalf if self.state.after_half && self.state.held.is_empty() => return self.counts.controls += 1,
+            Part::Plain | Part::HighHalf | Part::LowHalf => {}
+        }
+        self.end_run();
+        self.port.emit(raw);
+        self.state.after_half = part == Part::HighHalf;
+    }
+
+    /// The string ends.
+    pub(crate) fn end(&mut self) {
+        self.end_run();
+        self.state.after_half = false;
+    }
+
+    fn private(&mut self, bytes: &[u8]) {
+        self.state.run += 1;
+        if self.state.run < PRIVATE_RUN {
+            self.state.held.extend_from_slice(bytes);
+        } else {
+            self.counts.private += if self.state.run == PRIVATE_RUN { PRIVATE_RUN } else { 1 };
+            self.state.held.clear();
+        }
+    }
+
+    /// Ends a run: one that is short goes out.
+    fn end_run(&mut self) {
+        self.state.run = 0;
+        if !self.state.held.is_empty() {
+            self.port.emit(Raw::copy(&self.state.held));
+            self.state.held.clear();
+            self.state.after_half = false;
+        }
+    }
+}

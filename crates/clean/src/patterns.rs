@@ -1,0 +1,241 @@
+//! Secrets found by regular expressions, in the strings that are cleaned.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+
+use crate::document::Document;
+use crate::spelled::{Characters, Texts, decode};
+
+/// The group of an expression that is the secret itself. Without one the whole match is.
+const SECRET: &str = "secret";
+
+/// The most memory of one compiled expression in bytes, and that of all together as a set.
+const SIZE_LIMIT: usize = 1 << 20;
+const SET_SIZE_LIMIT: usize = 16 << 20;
+
+/// The longest name of a pattern.
+const LONGEST_NAME: usize = 64;
+
+/// One pattern as an operator writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// The name in the mask, in metrics and in the audit: 1 to 64 ASCII letters, digits, `-`, `_` and `.`.
+    pub name: String,
+    /// The expression, in the syntax of the crate `regex`. Of one with a group named `secret` that group alone is masked.
+    pub regex: String,
+}
+
+/// Why patterns were refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// The name has other characters, none, or too many.
+    #[error("the name of pattern '{0}' must have 1 to 64 letters, digits, '-', '_' and '.'")]
+    Name(String),
+    /// Two patterns have this name.
+    #[error("the name '{0}' is that of two patterns")]
+    Twice(String),
+    /// The expression is malformed or too large.
+    #[error("pattern '{name}': {reason}")]
+    Regex {
+        /// The pattern's name.
+        name: String,
+        /// The report of the crate `regex`.
+        reason: String,
+    },
+    /// The expression matches the empty text, so everything would be a secret.
+    #[error("pattern '{0}' matches the empty text")]
+    Empty(String),
+    /// All expressions together are too large.
+    #[error("the patterns together need more than 16 MiB: use fewer or simpler ones")]
+    TooLarge,
+}
+
+/// Compiled patterns. Matching takes linear time, whatever the expressions.
+#[derive(Clone, Debug)]
+pub struct Patterns {
+    /// Answers for most strings that there is nothing to find.
+    set: RegexSet,
+    each: Vec<(String, Regex)>,
+}
+
+/// A text with its secrets masked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Masked<'a> {
+    /// The text.
+    pub bytes: Vec<u8>,
+    /// Secrets by name of their pattern. Of those that overlap, the one that begins first counts.
+    pub found: BTreeMap<&'a str, u64>,
+}
+
+impl Patterns {
+    /// Compiles patterns.
+    ///
+    /// # Errors
+    /// The first fault of a pattern.
+    pub fn new(patterns: &[Pattern]) -> Result<Self, PatternError> {
+        let mut each: Vec<(String, Regex)> = Vec::with_capacity(patterns.len());
+        for Pattern { name, regex } in patterns {
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+            if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(is_plain) {
+                return Err(PatternError::Name(name.clone()));
+            }
+            if each.iter().any(|(other, _)| other == name) {
+                return Err(PatternError::Twice(name.clone()));
+            }
+            let compiled = RegexBuilder::new(regex).size_limit(SIZE_LIMIT).build();
+            let compiled =
+                compiled.map_err(|error| PatternError::Regex { name: name.clone(), reason: error.to_string() })?;
+            if compiled.is_match("") {
+                return Err(PatternError::Empty(name.clone()));
+            }
+            each.push((name.clone(), compiled));
+        }
+        let expressions = patterns.iter().map(|pattern| &pattern.regex);
+        let set = RegexSetBuilder::new(expressions).size_limit(SET_SIZE_LIMIT).build();
+        Ok(Self { set: set.map_err(|_too_large| PatternError::TooLarge)?, each })
+    }
+
+    /// The name of the pattern of the first secret in the strings of the document, if there is one.
+    #[must_use]
+    pub fn find(&self, document: Document, bytes: &[u8]) -> Option<&str> {
+        let mut texts = Texts::new(document, bytes);
+        texts.find_map(|place| {
+            let secrets = self.secrets(&decode(&bytes[place]));
+            secrets.first().map(|(_, name)| *name)
+        })
+    }
+
+    /// Puts `[masked: NAME]` in the place of every secret in the strings of the document. `None` where there is none.
+    ///
+    /// Strings are matched as they are decoded, so no spelling hides a secret; one that is spread over several strings is not found.
+    #[must_use]
+    pub fn mask(&self, document: Document, bytes: &[u8]) -> Option<Masked<'_>> {
+        let mut masked = Masked { bytes: Vec::new(), found: BTreeMap::new() };
+        let mut copied = 0;
+        for place in Texts::new(document, bytes) {
+            let spelled = &bytes[place.clone()];
+            let secrets = self.secrets(&decode(spelled));
+            let mut spelling = Spelling { rest: Characters(spelled), decoded: 0, at: place.start };
+            for (secret, name) in secrets {
+                masked.bytes.extend_from_slice(&bytes[copied..spelling.seek(secret.start)]);
+                masked.bytes.extend_from_slice(format!("[masked: {name}]").as_bytes());
+                copied = spelling.seek(secret.end);
+                *masked.found.entry(name).or_default() += 1;
+            }
+        }
+        if masked.found.is_empty() {
+            return None;
+        }
+        masked.bytes.extend_from_slice(&bytes[copied..]);
+        Some(masked)
+    }
+
+    /// The places of secrets in a decoded string, in order and apart.
+    fn secrets(&self, text: &str) -> Vec<(Range<usize>, &str)> {
+        let mut found = Vec::new();
+        for which in &self.set.matches(text) {
+            let Some((name, regex)) = self.each.get(which) else { continue };
+            let matches = regex.captures_iter(text);
+            let secrets = matches.filter_map(|groups| groups.name(SECRET).or_else(|| groups.get(0)));
+            found.extend(secrets.map(|secret| (secret.range(), name.as_str())));
+        }
+        found.retain(|(place, _)| !place.is_empty());
+        found.sort_by_key(|(place, _)| (place.start, std::cmp::Reverse(place.end)));
+        let mut apart: Vec<(Range<usize>, &str)> = Vec::with_capacity(found.len());
+        for (place, name) in found {
+            match apart.last_mut() {
+                Some((last, _)) if place.start < last.end => last.end = last.end.max(place.end),
+                _ => apart.push((place, name)),
+            }
+        }
+        apart
+    }
+}
+
+/// The way through a spelled string by places in the decoded one.
+struct Spelling<'a> {
+    rest: Characters<'a>,
+    decoded: usize,
+    at: usize,
+}
+
+impl Spelling<'_> {
+    /// The place of a later one.
+    fn seek(&mut self, decoded: usize) -> usize {
+        while self.decoded < decoded {
+            let Some(character) = self.rest.next() else { break };
+            self.decoded += character.decoded_len();
+            self.at += character.raw.len();
+        }
+        self.at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    fn pattern(name: &str, regex: &str) -> Pattern {
+        Pattern { name: name.to_owned(), regex: regex.to_owned() }
+    }
+
+    fn patterns() -> Patterns {
+        let key = pattern("key", "AKIA[0-9A-Z]{4}");
+        let password = pattern("password", r#"(?i)password["']?\s*[:=]\s*["']?(?<secret>[^\s"']+)"#);
+        Patterns::new(&[key, password, pattern("umlaut", "gehe[iî]m-ü+")]).unwrap()
+    }
+
+    fn masked(json: &str) -> Option<(String, Vec<(String, u64)>)> {
+        let patterns = patterns();
+        let masked = patterns.mask(Document::ToolResult, json.as_bytes())?;
+        let found = masked.found.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
+        Some((String::from_utf8(masked.bytes).unwrap(), found))
+    }
+
+    #[test]
+    fn secrets_are_masked_in_every_spelling() {
+        for (text, expected) in [
+            ("a AKIA12AB b", "a [masked: key] b"),
+            (r"\u0041KIA12A\u0042\n", r"[masked: key]\n"),
+            (r#"{\"password\": \"hunter2\"}"#, r#"{\"password\": \"[masked: password]\"}"#),
+            ("PASSWORD=AKIA12ABcd é", "PASSWORD=[masked: password] é"),
+            (r"x geheim-\u00fcü\u00FC.", "x [masked: umlaut]."),
+            ("AKIA12ABAKIA12AB", "[masked: key][masked: key]"),
+        ] {
+            let json = format!(r#"{{"content":[{{"text":"{text}","type":"text"}}],"_meta":{{"k":"AKIA12AB"}}}}"#);
+            let expected = json.replace(text, expected);
+            assert_eq!(masked(&json).map(|(json, _)| json), Some(expected), "{text}");
+            assert!(patterns().find(Document::ToolResult, json.as_bytes()).is_some());
+        }
+    }
+
+    #[test]
+    fn secrets_are_counted_by_name_and_elsewhere_left() {
+        let json = r#"{"structuredContent":{"AKIA00AA":["AKIA12AB","AKIA12AC",7]},"content":[{"text":"password: x"},{"data":"AKIA12AB"}]}"#;
+        let (cleaned, found) = masked(json).unwrap();
+        assert_eq!(found, [("key".to_owned(), 2), ("password".to_owned(), 1)]);
+        let expected = r#"{"structuredContent":{"AKIA00AA":["[masked: key]","[masked: key]",7]},"content":[{"text":"password: [masked: password]"},{"data":"AKIA12AB"}]}"#;
+        assert_eq!(cleaned, expected);
+        for json in
+            ["{}", r#"{"content":[{"text":"nothing"},{"data":"AKIA12AB"}]}"#, r#"{"content":[{"text":"AKIA12AB"#]
+        {
+            assert_eq!(masked(json), None);
+            assert_eq!(patterns().find(Document::ToolResult, json.as_bytes()), None);
+        }
+        assert_eq!(patterns().find(Document::Arguments, br#"{"a":{"b":["AKIA12AB"]}}"#), Some("key"));
+    }
+
+    #[test]
+    fn faults_are_told_by_name() {
+        let error = |patterns: &[Pattern]| Patterns::new(patterns).unwrap_err().to_string();
+        assert!(error(&[pattern("a b", "x")]).contains("'a b' must have"));
+        assert!(error(&[pattern("a", "x"), pattern("a", "y")]).contains("two patterns"));
+        assert!(error(&[pattern("a", "(")]).starts_with("pattern 'a': regex parse error"));
+        assert!(error(&[pattern("a", "x*")]).contains("empty text"));
+        assert!(error(&[pattern("a", r"\w{1000}{1000}")]).starts_with("pattern 'a'"));
+        assert!(Patterns::new(&[]).unwrap().mask(Document::ToolResult, b"{}").is_none());
+    }
+}

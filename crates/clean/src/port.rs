@@ -1,0 +1,99 @@
+//! The way out: joins neighbouring runs of a chunk into one piece.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use weir_wire::splice::Sink;
+
+/// Where pieces of a chunk and other bytes go.
+pub(crate) trait Target {
+    /// A range of the chunk.
+    fn pass(&mut self, range: Range<usize>);
+    /// Other bytes, or copies of earlier ones.
+    fn put(&mut self, bytes: &[u8]);
+}
+
+/// A chunk that is shared, and the sink that takes slices of it.
+pub(crate) struct Shared<'a, S> {
+    pub(crate) chunk: &'a Bytes,
+    pub(crate) sink: &'a mut S,
+}
+
+impl<S: Sink> Target for Shared<'_, S> {
+    fn pass(&mut self, range: Range<usize>) {
+        self.sink.pass(self.chunk, range);
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.sink.put(bytes);
+    }
+}
+
+/// A chunk that is borrowed, and the buffer it is copied to.
+pub(crate) struct Copied<'a> {
+    pub(crate) chunk: &'a [u8],
+    pub(crate) buffer: &'a mut Vec<u8>,
+}
+
+impl Target for Copied<'_> {
+    fn pass(&mut self, range: Range<usize>) {
+        self.buffer.extend_from_slice(&self.chunk[range]);
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+}
+
+/// Bytes on the way through, and their place in the current chunk if all of them are in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Raw<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) start: Option<usize>,
+}
+
+impl<'a> Raw<'a> {
+    /// Bytes that are a copy.
+    pub(crate) const fn copy(bytes: &'a [u8]) -> Self {
+        Self { bytes, start: None }
+    }
+
+    pub(crate) fn split_at(self, middle: usize) -> (Self, Self) {
+        let (bytes, rest) = self.bytes.split_at(middle);
+        (Self { bytes, start: self.start }, Self { bytes: rest, start: self.start.map(|start| start + middle) })
+    }
+}
+
+/// The way out of one chunk. Must be flushed at its end.
+pub(crate) struct Port<T> {
+    passed: Range<usize>,
+    target: T,
+}
+
+impl<T: Target> Port<T> {
+    pub(crate) const fn new(target: T) -> Self {
+        Self { passed: 0..0, target }
+    }
+
+    pub(crate) fn emit(&mut self, raw: Raw<'_>) {
+        match raw.start {
+            Some(start) if start == self.passed.end => self.passed.end += raw.bytes.len(),
+            Some(start) => {
+                self.flush();
+                self.passed = start..start + raw.bytes.len();
+            }
+            None if raw.bytes.is_empty() => {}
+            None => {
+                self.flush();
+                self.target.put(raw.bytes);
+            }
+        }
+    }
+
+    pub(crate) fn flush(&mut self) {
+        let passed = std::mem::replace(&mut self.passed, 0..0);
+        if !passed.is_empty() {
+            self.target.pass(passed);
+        }
+    }
+}
