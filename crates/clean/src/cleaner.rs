@@ -8,7 +8,7 @@ use crate::document::Document;
 use crate::filter::Filter;
 use crate::kind::Counts;
 use crate::port::{Copied, Port, Raw, Shared, Target};
-use crate::stops::plain_run;
+use crate::stops::{plain_run, text_run};
 use crate::unit::{NOT_A_CHARACTER, Progress, Unit};
 use crate::walker::Walker;
 
@@ -96,7 +96,8 @@ impl Cleaner {
     fn text<T: Target>(&mut self, bytes: &[u8], mut pos: usize, port: &mut Port<T>) -> usize {
         while pos < bytes.len() {
             if self.unit.is_empty() && !self.filter.reads_all() {
-                let len = plain(&bytes[pos..], self.filter.is_idle());
+                let run = if self.filter.is_idle() { text_run } else { plain_run };
+                let len = run(&bytes[pos..]);
                 if len > 0 {
                     self.filter.run(Raw { bytes: &bytes[pos..pos + len], start: Some(pos) }, port);
                     pos += len;
@@ -130,14 +131,4 @@ impl Cleaner {
         self.unit.clear();
         usize::from(progress != Progress::Broken)
     }
-}
-
-/// The length of plain characters at the beginning. Common escapes count as such where nothing is undecided.
-fn plain(bytes: &[u8], is_idle: bool) -> usize {
-    let mut pos = plain_run(bytes);
-    while is_idle && let [b'\\', b'"' | b'\\' | b'/' | b'n' | b'r' | b't', ..] = bytes[pos..] {
-        pos += 2;
-        pos += plain_run(&bytes[pos..]);
-    }
-    pos
 }

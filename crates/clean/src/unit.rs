@@ -81,7 +81,7 @@ impl Unit {
     /// The code of a complete spelling of several bytes.
     fn code(&self) -> u32 {
         match self.bytes() {
-            [b'\\', b'u', hex @ ..] => hex4(hex),
+            [b'\\', b'u', a, b, c, d] => hex4([*a, *b, *c, *d]).unwrap_or(NOT_A_CHARACTER),
             [first, rest @ ..] => {
                 let kept = 0x7f_u32 >> (rest.len() + 1);
                 rest.iter().fold(u32::from(*first) & kept, |code, byte| code << 6 | u32::from(byte & 0x3f))
@@ -104,10 +104,26 @@ const fn escaped(byte: u8) -> u32 {
     }
 }
 
-/// The number of hexadecimal digits; others count as zero.
-pub(crate) fn hex4(digits: &[u8]) -> u32 {
-    digits.iter().fold(0, |code, digit| code << 4 | char::from(*digit).to_digit(16).unwrap_or(0))
+/// The number of four hexadecimal digits.
+#[inline]
+pub(crate) fn hex4(digits: [u8; 4]) -> Option<u32> {
+    let value = |digit: u8| HEX[usize::from(digit)];
+    let [a, b, c, d] = digits.map(value);
+    let code = a << 12 | b << 8 | c << 4 | d;
+    (code <= 0xffff).then_some(code)
 }
+
+/// The value of each digit; for other bytes one that is too large in any place.
+const HEX: [u32; 256] = {
+    let mut table = [1 << 16; 256];
+    let mut digit = 0;
+    while digit < 16 {
+        table[b"0123456789abcdef"[digit] as usize] = digit as u32;
+        table[b"0123456789ABCDEF"[digit] as usize] = digit as u32;
+        digit += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {

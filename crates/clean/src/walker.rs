@@ -339,6 +339,9 @@ mod tests {
         let found =
             texts(Document::ToolResult, &format!(r#"{{"structuredContent":{inner},"content":[{{"text":"yes"}}]}}"#));
         assert_eq!(found.iter().filter(|text| *text == "yes").count(), 2, "and keys beyond the depth: {}", found.len());
+        let inner = deep(r#"{"a":"#, r#"["yes",{},"yes"]"#, "}", 300);
+        let found = texts(Document::ToolResult, &format!(r#"{{"structuredContent":{inner}}}"#));
+        assert_eq!(found.iter().filter(|text| *text == "yes").count(), 2, "behind a comma, too");
         let inner = deep("[", r#""no""#, "]", 400);
         assert_eq!(
             texts(Document::ToolResult, &format!(r#"{{"_meta":{inner},"content":[{{"text":"yes"}}]}}"#)),

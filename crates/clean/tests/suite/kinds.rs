@@ -161,8 +161,14 @@ fn halves_of_surrogate_pairs() {
     for kept in [r"\ud800", r"\udc00", r"\udb40", r"\udb40x\udc41", r"\udc41\udb40", r"\ud83d\ud83d\ude00"] {
         let json = result(kept);
         assert_eq!(cleaned(Document::ToolResult, json.as_bytes()), (json.clone().into_bytes(), NONE), "{kept}");
-        assert_eq!(streamed(Document::ToolResult, json.as_bytes(), &[1]).0, json.as_bytes());
+        for at in 1..json.len() {
+            let halves = streamed(Document::ToolResult, json.as_bytes(), &[at, json.len()]);
+            assert_eq!(String::from_utf8_lossy(&halves.0), json, "cut at {at}");
+        }
     }
+    // Of two strings, which nothing joins.
+    let apart = r#"{"content":[{"text":"a\u0000\ud83d"},{"text":"\ude00"}]}"#;
+    assert_eq!(cleaned(Document::ToolResult, apart.as_bytes()).0, apart.replace(r"\u0000", "").as_bytes());
     // Two halves that a removal would join.
     for (text, kept, counts) in [
         (r"\udb40\u0000\udc41", r"\udb40", Counts { controls: 2, ..NONE }),
