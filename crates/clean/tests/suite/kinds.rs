@@ -1,6 +1,6 @@
 //! Each kind in each spelling.
 
-use weir_clean::{Counts, Document, LONGEST_SEQUENCE, WINDOW};
+use weir_clean::{Counts, Document, LONGEST_SEQUENCE, REMOVALS, WINDOW};
 
 use crate::{cleaned, escaped, raw, result, streamed};
 
@@ -190,4 +190,19 @@ fn other_escapes_of_json_stay() {
     let kept = r#"\"\\\/\n\r\t\u0041\u00e9\u2028\\u001b\\\\u202e"#;
     let json = result(&format!("{kept}\\b"));
     assert_eq!(cleaned(Document::ToolResult, json.as_bytes()).0, result(kept).as_bytes());
+}
+
+#[test]
+fn the_documentation_has_the_table() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/outputs.md")).unwrap();
+    for row in REMOVALS {
+        let line = format!("| `{}` | {} | {} |", row.name, row.removed, row.kept);
+        assert!(page.lines().any(|other| other == line), "docs/outputs.md lacks: {line}");
+        let range = |range: &std::ops::RangeInclusive<u32>| match (range.start(), range.end()) {
+            (start, end) if start == end => format!("U+{start:04X}"),
+            (start, end) => format!("U+{start:04X} to U+{end:04X}"),
+        };
+        let line = format!("| `{}` | {} |", row.name, row.characters.iter().map(range).collect::<Vec<_>>().join(", "));
+        assert!(page.lines().any(|other| other == line), "docs/outputs.md lacks: {line}");
+    }
 }
