@@ -161,11 +161,18 @@ impl Walker {
     }
 
     fn read_key(&mut self, bytes: &[u8]) -> usize {
+        // Most keys are plain, and whole.
+        if self.key.is_new()
+            && let Some(len) = bytes.iter().position(|byte| matches!(byte, b'"' | b'\\'))
+            && bytes[len] == b'"'
+        {
+            self.end_key(Some(&bytes[..len]));
+            return len + 1;
+        }
         for (pos, &byte) in bytes.iter().enumerate() {
             if byte == b'"' && self.key.unit.is_empty() {
-                let node = self.levels.last().map_or(Node::Untouched, |level| level.node.member(self.key.get()));
-                self.value = node;
-                self.state = State::Between { before_key: false };
+                let key = std::mem::take(&mut self.key);
+                self.end_key(key.get());
                 return pos + 1;
             }
             if self.key.push(byte) {
@@ -175,6 +182,11 @@ impl Walker {
             return pos;
         }
         bytes.len()
+    }
+
+    fn end_key(&mut self, key: Option<&[u8]>) {
+        self.value = self.levels.last().map_or(Node::Untouched, |level| level.node.member(key));
+        self.state = State::Between { before_key: false };
     }
 }
 
@@ -188,6 +200,10 @@ struct Key {
 }
 
 impl Key {
+    const fn is_new(&self) -> bool {
+        self.len == 0 && !self.is_other && self.unit.is_empty()
+    }
+
     /// The key, unless it is longer than any that is known, or not ASCII.
     fn get(&self) -> Option<&[u8]> {
         if self.is_other { None } else { self.text.get(..self.len) }
