@@ -8,7 +8,7 @@
 //! alone that has nothing to remove, and makes of JSON always JSON. [`is_quiet`] finds out cheaply that a text has none of the characters,
 //! without a look at its structure.
 //!
-//! [`cut`] bounds the size of a result's text, and [`Patterns`] find secrets in the same strings. This crate does no IO and holds no clock.
+//! [`cut()`] bounds the size of a result's text, and [`Patterns`] find secrets in the same strings. This crate does no IO and holds no clock.
 
 mod bidi;
 mod cleaner;
