@@ -21,6 +21,8 @@ pub struct Endpoint {
     pub deadlines: Option<Deadlines>,
     /// Which of the upstreams' tools, and how they are shown; `None`: all, as they are.
     pub tools: Option<Arc<Toolset>>,
+    /// Whether hidden characters are removed from results, where nothing else is said of the tool.
+    pub clean: bool,
 }
 
 /// Aggregating or transparent.
@@ -93,6 +95,8 @@ pub struct ToolRules {
     pub validation: Option<Validation>,
     /// Scopes a caller has to have.
     pub scopes: Vec<Arc<str>>,
+    /// Whether hidden characters are removed from its results, on every endpoint.
+    pub clean: Option<bool>,
 }
 
 /// Guards against endless and giant lists (faults B18, B25).

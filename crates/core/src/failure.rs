@@ -119,6 +119,15 @@ impl Failure {
         }))
     }
 
+    /// The same, with the upstream's own error changed, where it is one.
+    #[must_use]
+    pub(crate) fn with_upstream_error(mut self, change: impl FnOnce(&mut UpstreamError)) -> Self {
+        if let FailureKind::Upstream(error) = &mut self.0.kind {
+            change(error);
+        }
+        self
+    }
+
     /// A bug of weir's. The text goes to the log; the client sees only that it is weir's fault.
     #[must_use]
     pub fn internal(message: impl Into<Cow<'static, str>>) -> Self {

@@ -5,6 +5,7 @@
 
 mod asks;
 mod check;
+mod clean;
 mod record;
 mod target;
 mod tasks;
@@ -33,6 +34,7 @@ use crate::principal::Principal;
 use crate::reply::{End, Event, Reply, ReplySource};
 use crate::task::TaskDesk;
 use crate::upstream::{ListKind, Outbound, SessionNews};
+pub(crate) use clean::{definition, instructions};
 use record::{Begun, Record};
 use way::Way;
 
@@ -130,7 +132,8 @@ impl Router {
     /// Dresses a question that came outside of any call as those of calls are, for a client of this endpoint.
     pub fn dress(&self, endpoint: &EndpointId, ask: &mut Ask) {
         let dress = asks::Dress::of(self.catalog.endpoint(endpoint).as_deref(), &ask.upstream);
-        ask.question.params = dress.question(ask.question.method, &ask.question.params);
+        let asked = clean::question(&ask.upstream, ask.question.params.clone());
+        ask.question.params = dress.question(ask.question.method, &asked);
     }
 
     /// Drops parked calls whose clients did not come back in time.

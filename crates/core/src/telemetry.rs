@@ -21,7 +21,10 @@ pub use timing::{BOUNDS, CLIENT, Counted, Exemplar, Label, SERVER, Series, TIMIN
 use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, UpDownCounter};
+
+use crate::names::UpstreamId;
 
 macro_rules! instruments {
     ($($name:ident: $kind:ident<$unit_type:ty> = $make:ident($wire:literal, $unit:literal, [$($attribute:literal),*], $about:literal)),* $(,)?) => {
@@ -63,6 +66,14 @@ pub struct Row {
     pub about: &'static str,
 }
 
+/// Counts hidden characters of one kind that were removed from what an upstream said.
+pub(crate) fn cleaned(upstream: &UpstreamId, kind: &'static str, characters: u64) {
+    if characters > 0 {
+        let labels = [KeyValue::new("upstream", upstream.to_string()), KeyValue::new("kind", kind)];
+        instruments().outputs_cleaned.add(characters, &labels);
+    }
+}
+
 /// The kinds of instruments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -90,6 +101,7 @@ instruments! {
     upstream_retries: Counter<u64> = u64_counter("weir.upstream.retries", "{retry}", ["upstream", "proof"], "Requests sent again, by proof of non-execution"),
     upstream_calls: Counter<u64> = u64_counter("weir.upstream.calls", "{call}", ["upstream", "mcp.protocol.version"], "Calls that ended, by the protocol revision they were carried in: a server of both eras has two"),
     upstream_bridged: Counter<u64> = u64_counter("weir.upstream.bridged", "{call}", ["upstream"], "Calls of clients with sessions that went to an upstream of both eras without one, since it holds as many sessions or processes as it may"),
+    outputs_cleaned: Counter<u64> = u64_counter("weir.outputs.cleaned", "{character}", ["upstream", "kind"], "Hidden characters removed from what an upstream said, by kind (docs/outputs.md); an escape sequence counts once"),
     upstream_processes_refused: Counter<u64> = u64_counter("weir.upstream.processes.refused", "{call}", ["upstream"], "Calls refused since their upstream runs as many child processes as `max_processes` lets it"),
     upstream_protocol_errors: Counter<u64> = u64_counter("weir.upstream.protocol_errors", "{message}", ["upstream", "reason"], "Messages of an upstream that were dropped as invalid"),
     hold_bytes: UpDownCounter<i64> = i64_up_down_counter("weir.hold.bytes", "By", [], "Memory reserved for large results that are held until it is known whose answer they are and of which type (`limits.hold`)"),

@@ -11,7 +11,7 @@ use serde_json::Value;
 const MAY_USE: [(&str, &[&str]); 11] = [
     ("weir-wire", &[]),
     ("weir-clean", &["weir-wire"]),
-    ("weir-core", &["weir-wire"]),
+    ("weir-core", &["weir-clean", "weir-wire"]),
     ("weir-era", &["weir-core", "weir-wire"]),
     ("weir-policy", &["weir-core"]),
     ("weir-store", &["weir-core"]),

@@ -10,6 +10,7 @@ use super::tool::{Draft, Tool, plain};
 use super::works::Works;
 use crate::failure::Failure;
 use crate::names::UpstreamId;
+use crate::route::definition;
 use crate::schema::Contract;
 use crate::telemetry::instruments;
 use crate::upstream::ListKind;
@@ -51,6 +52,7 @@ fn make(
     let mut tools = Vec::with_capacity(items.len());
     let (mut redefined, mut rejected) = (0, 0);
     for item in items {
+        let item = definition(upstream, item);
         let draft = match Draft::read(kind, item) {
             Ok(draft) => draft,
             Err(error) => {

@@ -19,6 +19,8 @@ pub struct Terms {
     pub scopes: Arc<[Arc<str>]>,
     /// What rules may believe of what the tool does: the operator's own word, and of a trusted upstream the tool's.
     pub hints: Hints,
+    /// Whether hidden characters are removed from its results; `None`: as the endpoint says.
+    pub clean: Option<bool>,
 }
 
 /// The rules of one upstream, ready for looking up.
@@ -32,14 +34,19 @@ pub(super) struct Rules {
 impl Rules {
     pub(super) fn new(given: UpstreamRules) -> Self {
         let (deadlines, validation) = (given.deadlines, given.validation);
-        let common = Terms { deadlines, validation, scopes: Arc::new([]), hints: Hints::default() };
+        let common = Terms { deadlines, validation, scopes: Arc::new([]), hints: Hints::default(), clean: None };
         let exceptions = given
             .tools
             .iter()
             .map(|(native, rules)| {
                 let deadlines = rules.deadlines.unwrap_or(common.deadlines);
                 let validation = rules.validation.unwrap_or(common.validation);
-                (native.clone(), Arc::new(Terms { deadlines, validation, ..common.clone() }.taking(&rules.scopes)))
+                (
+                    native.clone(),
+                    Arc::new(
+                        Terms { deadlines, validation, clean: rules.clean, ..common.clone() }.taking(&rules.scopes),
+                    ),
+                )
             })
             .collect();
         Self { given, common: Arc::new(common), exceptions }

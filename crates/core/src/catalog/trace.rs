@@ -192,6 +192,7 @@ mod tests {
             mode: Mode::Aggregate { upstreams, naming: Naming::default(), prefix },
             page: PageSize::default(),
             deadlines: None,
+            clean: true,
             tools: Some(Arc::new(tools)),
         }
     }

@@ -21,6 +21,7 @@ use super::view::Freshness;
 use super::walk::{Walked, or_none, walk};
 use super::works::Works;
 use crate::failure::{Failure, FailureKind};
+use crate::route::instructions;
 use crate::telemetry::{instruments, unix_seconds};
 use crate::upstream::{About, ListKind, Watch};
 
@@ -109,7 +110,9 @@ impl Watcher {
     }
 
     async fn walk(&mut self, watch: &mut dyn Watch) -> Result<(), Failure> {
-        let about = Arc::new(watch.about().clone());
+        let mut about = watch.about().clone();
+        about.instructions = about.instructions.map(|text| instructions(&self.feed.upstream, text));
+        let about = Arc::new(about);
         let mut lists: [Listing; 4] = Default::default();
         let mut redefined = 0;
         for kind in ListKind::ALL {

@@ -244,6 +244,8 @@ pub struct Ended {
     pub took: Duration,
     /// Bytes of results that went back, where they were counted.
     pub bytes: u64,
+    /// Hidden characters that were removed from what it ended with.
+    pub cleaned: u64,
     /// The protocol revision that it was carried in to its server, where it was sent.
     pub revision: Option<&'static str>,
     /// What allowed it.

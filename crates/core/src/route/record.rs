@@ -10,6 +10,7 @@ use weir_wire::Revision;
 use weir_wire::method::Method;
 
 use super::check::is_error;
+use super::clean::Removed;
 use super::way::Way;
 use crate::call::Call;
 use crate::catalog::{Item, Timings};
@@ -34,6 +35,8 @@ pub(super) struct Record {
     /// Where it is timed.
     timings: Option<Arc<Timings>>,
     carried_in: CarriedIn,
+    /// What was removed from what it ended with.
+    removed: Removed,
 }
 
 /// Whose call it is, of what, and what it holds until it ends.
@@ -56,6 +59,7 @@ impl Record {
             live: None,
             timings: None,
             carried_in: CarriedIn::default(),
+            removed: Removed::default(),
         }
     }
 
@@ -84,7 +88,13 @@ impl Record {
     pub(super) fn on(self, reply: Reply, way: Way) -> Reply {
         let mut record = Some(self);
         reply.map(move |event| match event {
-            Event::End(end) => Event::End(finish(way.pass(end), record.take())),
+            Event::End(end) => {
+                let (end, removed) = way.clean(end);
+                if let Some(record) = &mut record {
+                    record.removed = removed;
+                }
+                Event::End(finish(way.pass(end), record.take()))
+            }
             Event::Ask(ask) => {
                 record.iter().for_each(|record| record.is(Phase::Asking));
                 way.ask(ask)
@@ -120,13 +130,9 @@ impl Record {
         }
         self.live = None;
         let attempt = Attempt { principal, call, item: Some(item) };
-        let ended = Ended {
-            outcome,
-            took,
-            bytes: self.bytes,
-            revision: revision.map(Revision::as_str),
-            verdict: std::mem::take(verdict),
-        };
+        let (cleaned, revision) = (self.removed.total(), revision.map(Revision::as_str));
+        let verdict = std::mem::take(verdict);
+        let ended = Ended { outcome, took, bytes: self.bytes, cleaned, revision, verdict };
         self.audit.ended(&attempt, &ended);
         // Its place is free from here on, not only when the client has read the last byte.
         *permit = Permit::free();

@@ -213,7 +213,8 @@ fn detailed(state: &Bytes, name: &str, way: &Way) -> Result<Bytes, Failure> {
     let bare =
         Edits::new().without_variants_of(&WITHHELD).meta(MetaEdits::new().drop_owned()).apply_checked(&state.slice(at));
     let bare = bare.map_err(|error| bad().because(error))?.0;
-    let edits = match way.pass(End::Complete(Payload::Whole(bare))) {
+    let (bare, _removed) = way.clean(End::Complete(Payload::Whole(bare)));
+    let edits = match way.pass(bare) {
         End::Complete(Payload::Whole(result)) => Edits::new().replace("result", result),
         End::Failed(failure) => {
             let failed = failed(&failure);

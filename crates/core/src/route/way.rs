@@ -7,6 +7,7 @@ use serde_json::Value;
 use weir_wire::method::Method;
 use weir_wire::{code, scan};
 
+use super::clean::{Cleaning, Removed};
 use super::tasks::Naming;
 use super::{asks, check, uris};
 use crate::ask::Ask;
@@ -25,6 +26,7 @@ const NO_VALUES: &[u8] = br#"{"completion":{"values":[]}}"#;
 /// What an end goes through.
 #[derive(Default)]
 pub(super) struct Way {
+    cleaning: Cleaning,
     results: Option<check::Results>,
     renaming: Option<uris::Renaming>,
     asks: asks::Dress,
@@ -42,6 +44,7 @@ pub(super) struct Way {
 impl Way {
     pub(super) fn of(endpoint: Option<&Endpoint>, item: &Item, call: &Call) -> Self {
         Self {
+            cleaning: Cleaning::of(endpoint, item, call),
             results: check::Results::of(item),
             renaming: endpoint.and_then(|endpoint| uris::Renaming::of(endpoint, item)),
             asks: asks::Dress::of(endpoint, &item.tool.upstream),
@@ -67,6 +70,11 @@ impl Way {
         self.results.as_ref().is_some_and(check::Results::is_enforced)
     }
 
+    /// Removes hidden characters from an end, and tells how many. Before all else that is done to it.
+    pub(super) fn clean(&self, end: End) -> (End, Removed) {
+        self.cleaning.end(end)
+    }
+
     /// Passes the questions of an object on.
     pub(super) fn questions(&self, result: &Bytes) -> Bytes {
         self.asks.questions(result)
@@ -74,6 +82,7 @@ impl Way {
 
     /// Passes a note on.
     pub(super) fn note(&self, mut note: Note) -> Note {
+        note.params = self.cleaning.notification(note.params);
         if let NoteKind::Log(_) = note.kind {
             note.params = self.asks.log(&note.params);
         }
@@ -82,7 +91,8 @@ impl Way {
 
     /// Passes a question on.
     pub(super) fn ask(&self, mut ask: Box<Ask>) -> Event {
-        ask.question.params = self.asks.question(ask.question.method, &ask.question.params);
+        let asked = self.cleaning.question(ask.question.params.clone());
+        ask.question.params = self.asks.question(ask.question.method, &asked);
         Event::Ask(ask)
     }
 

@@ -10,6 +10,7 @@ mod freshness;
 mod lens;
 mod names;
 mod outages;
+mod outputs;
 mod reloads;
 mod results;
 mod support;

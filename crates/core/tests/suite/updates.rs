@@ -57,6 +57,7 @@ async fn desk() -> (Arc<Fake>, Arc<Desk>) {
         mode: Mode::Aggregate { upstreams: vec![id("up")], naming: Naming::default(), prefix: Prefix::Always },
         page: PageSize::default(),
         deadlines: None,
+        clean: true,
         tools: None,
     };
     world.apply(vec![Arc::new(many), transparent("up")], &[&fake]);

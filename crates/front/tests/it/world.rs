@@ -75,6 +75,7 @@ impl World {
             mode: Mode::Transparent(UpstreamId::new("script").unwrap()),
             page,
             deadlines: None,
+            clean: true,
             tools: None,
         };
         let upstreams: Vec<(Arc<dyn weir_core::upstream::Upstream>, _)> =

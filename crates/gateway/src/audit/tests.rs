@@ -132,8 +132,14 @@ fn allowed(auditing: &Auditing, principal: &Principal) -> Result<(), Failure> {
     let call = call();
     let attempt = Attempt { principal, call: &call, item: None };
     auditing.port().decided(&attempt, Decision::Allowed(&Verdict::default()))?;
-    let ended =
-        Ended { outcome: "complete", took: Duration::ZERO, bytes: 0, revision: None, verdict: Verdict::default() };
+    let ended = Ended {
+        outcome: "complete",
+        took: Duration::ZERO,
+        bytes: 0,
+        cleaned: 0,
+        revision: None,
+        verdict: Verdict::default(),
+    };
     auditing.port().ended(&attempt, &ended);
     Ok(())
 }

@@ -189,7 +189,8 @@ pub(crate) fn default_endpoints(upstreams: &[UpstreamPlan], defaults: &Defaults)
 }
 
 fn default_endpoint(path: &str, mode: Mode, defaults: &Defaults) -> Endpoint {
-    Endpoint { id: EndpointId::new(path), mode, page: defaults.page, deadlines: None, tools: None }
+    let clean = matches!(mode, Mode::Aggregate { .. });
+    Endpoint { id: EndpointId::new(path), mode, page: defaults.page, deadlines: None, tools: None, clean }
 }
 
 /// What only the whole shows.

@@ -75,8 +75,18 @@ pub(super) struct Made {
 
 #[derive(Debug)]
 pub(super) enum Ending {
-    Refused { reason: &'static str, because: String },
-    Ended { outcome: &'static str, took: Duration, bytes: u64, revision: Option<&'static str>, verdict: Verdict },
+    Refused {
+        reason: &'static str,
+        because: String,
+    },
+    Ended {
+        outcome: &'static str,
+        took: Duration,
+        bytes: u64,
+        cleaned: u64,
+        revision: Option<&'static str>,
+        verdict: Verdict,
+    },
 }
 
 /// What happens to the record itself; written by whoever keeps it.
@@ -236,7 +246,7 @@ impl Made {
             Ending::Refused { reason, because } => {
                 record.text("decision", "refused").text("reason", reason).text("because", because);
             }
-            Ending::Ended { outcome, took, bytes, revision, verdict } => {
+            Ending::Ended { outcome, took, bytes, cleaned, revision, verdict } => {
                 record
                     .text("decision", "allowed")
                     .list("policies", verdict.rules.iter().map(|rule| &**rule))
@@ -244,6 +254,9 @@ impl Made {
                     .raw("took_ms", &format!("{:.3}", took.as_secs_f64() * 1e3))
                     .number("bytes", *bytes)
                     .maybe("protocol", *revision);
+                if *cleaned > 0 {
+                    record.number("cleaned", *cleaned);
+                }
             }
         }
         record.text("request", self.request.as_str());

@@ -83,6 +83,7 @@ pub(crate) fn aggregate(upstreams: &[&str], prefix: Prefix, items: usize) -> Arc
         mode: Mode::Aggregate { upstreams, naming: Naming::default(), prefix },
         page: PageSize { items, ..PageSize::default() },
         deadlines: None,
+        clean: true,
         tools: None,
     })
 }
@@ -94,6 +95,7 @@ pub(crate) fn transparent(upstream: &str) -> Arc<Endpoint> {
         mode: Mode::Transparent(id(upstream)),
         page: PageSize::default(),
         deadlines: None,
+        clean: true,
         tools: None,
     })
 }

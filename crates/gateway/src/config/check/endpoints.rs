@@ -70,7 +70,9 @@ fn one(
         _ => &defaults.naming,
     };
     let tools = toolsets::check(raw.tools.as_ref(), naming, &path, report);
-    Some(Endpoint { id: EndpointId::new(text), mode: mode?, page, deadlines, tools })
+    let mode = mode?;
+    let clean = raw.clean.unwrap_or(matches!(mode, Mode::Aggregate { .. }));
+    Some(Endpoint { id: EndpointId::new(text), mode, page, deadlines, tools, clean })
 }
 
 fn mode(

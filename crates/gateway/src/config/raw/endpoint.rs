@@ -21,6 +21,8 @@ pub(crate) struct RawEndpoint {
     pub(crate) deadlines: Option<super::RawDeadlines>,
     /// Which tools it has, and how it shows them.
     pub(crate) tools: Option<super::RawToolset>,
+    /// Whether hidden characters are removed from results (docs/outputs.md). Default: `true` with `upstreams`, `false` with `upstream`.
+    pub(crate) clean: Option<bool>,
     /// Scopes everybody who comes here has to have. A reload takes all of them away only where the file says `[]`.
     pub(crate) scopes: Option<Vec<String>>,
     /// Rules for this path, beside the common ones. A reload takes them away only where the file says `off`.

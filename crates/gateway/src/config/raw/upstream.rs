@@ -144,6 +144,8 @@ pub(crate) struct RawTool {
     pub(crate) validation: Option<RawValidation>,
     /// Scopes a caller has to have, on every endpoint.
     pub(crate) scopes: Option<Vec<String>>,
+    /// Whether hidden characters are removed from its results (docs/outputs.md), on every endpoint. Default: as the endpoint says.
+    pub(crate) clean: Option<bool>,
 }
 
 /// Guards against endless lists.

@@ -124,6 +124,9 @@ const NO_PROTECTION: &[&str] = &[
     "endpoints.*.naming.**",
     "endpoints.*.tools.alias.**",
     "endpoints.*.tools.describe.**",
+    // What is shown of an answer lets nobody in.
+    "endpoints.*.clean",
+    "upstreams.*.tools.*.clean",
     // The hints of a pattern count together.
     "endpoints.*.tools.annotations.*.readOnlyHint",
     "endpoints.*.tools.annotations.*.destructiveHint",

@@ -139,6 +139,7 @@ async fn f18_a_call_leaves_one_record_with_who_what_and_how_it_went() {
         outcome: "complete",
         took: Duration::from_micros(1500),
         bytes: 42,
+        cleaned: 7,
         revision: Some("2026-07-28"),
         verdict,
     };
@@ -153,7 +154,7 @@ async fn f18_a_call_leaves_one_record_with_who_what_and_how_it_went() {
         "software": { "name": "IDE", "version": "2.1" },
         "endpoint": "/mcp", "method": "tools/call", "tool": "files__read",
         "arguments": { "sha256": super::super::canonical::digest(br#"{"path":"/a"}"#) },
-        "decision": "allowed", "policies": ["team-a"], "outcome": "complete", "took_ms": 1.5, "bytes": 42, "protocol": "2026-07-28",
+        "decision": "allowed", "policies": ["team-a"], "outcome": "complete", "took_ms": 1.5, "bytes": 42, "protocol": "2026-07-28", "cleaned": 7,
         "request": "0000000000000abc", "trace": "0af7651916cd43dd8448eb211c80319c",
     });
     assert_eq!(record, expected);
@@ -274,8 +275,14 @@ async fn f18_denials_of_a_principal_have_a_record_each_up_to_600_a_minute() {
     world.clock.advance(Duration::from_secs(60));
     world.decided(&call, &ada, Decision::Refused(&denied())).unwrap();
     assert_eq!(world.lines().len(), 602);
-    let allowed =
-        Ended { outcome: "complete", took: Duration::ZERO, bytes: 0, revision: None, verdict: Verdict::default() };
+    let allowed = Ended {
+        outcome: "complete",
+        took: Duration::ZERO,
+        bytes: 0,
+        cleaned: 0,
+        revision: None,
+        verdict: Verdict::default(),
+    };
     for _ in 0..1000 {
         world.recorder.ended(&Attempt { principal: &ada, call: &call, item: None }, &allowed);
     }

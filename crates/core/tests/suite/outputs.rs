@@ -1,0 +1,147 @@
+//! Hidden characters in what servers say.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use weir_core::catalog::CatalogSettings;
+use weir_core::endpoint::{Endpoint, Prefix, ToolRules};
+use weir_core::failure::UpstreamError;
+use weir_core::reply::{Payload, PayloadSource};
+use weir_core::schema::{Check, Validation};
+use weir_core::upstream::ListKind;
+use weir_core::{CapabilityClass, End, Failure, FailureKind, Reply};
+use weir_wire::method::Method;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::calls::{Desk, asked, end, raw};
+use crate::support::{Fake, World, aggregate, endpoint, exposed, transparent};
+
+/// Text that hides an instruction in tags and a sequence that clears a terminal.
+const POISONED: &str = "fine\u{1b}[2J\u{e0049}\u{e0067}";
+
+fn result() -> Value {
+    json!({
+        "content": [{ "type": "text", "text": POISONED }, { "type": "image", "data": "AAAA", "mimeType": POISONED }],
+        "structuredContent": { "note": POISONED, "\u{202e}key": 1 },
+        "_meta": { "x/y": POISONED },
+    })
+}
+
+fn answering(answer: impl Fn() -> End + Send + 'static) -> Arc<Fake> {
+    let fake = Fake::new("up", &["a"]);
+    fake.set(|script| script.answer = Box::new(move |_| Reply::ended(answer())));
+    fake
+}
+
+/// A desk with an aggregating and a transparent endpoint over an upstream, and what the operator says of its tool.
+fn desk(fake: &Arc<Fake>, rules: ToolRules, clean: (bool, bool)) -> Desk {
+    let mut world = World::empty(CatalogSettings::default());
+    world.rules.tools = vec![("a".to_owned(), rules)];
+    let of = |endpoint: Arc<Endpoint>, clean| Arc::new(Endpoint { clean, ..Endpoint::clone(&endpoint) });
+    let endpoints = vec![of(aggregate(&["up"], Prefix::None, 100), clean.0), of(transparent("up"), clean.1)];
+    world.apply(endpoints, &[fake]);
+    Desk::of(world)
+}
+
+async fn called(desk: &Desk, to: &weir_core::names::EndpointId) -> End {
+    let params = raw(&json!({ "name": "a", "arguments": {} }));
+    end(desk.router.call(asked(to, Method::ToolsCall, params).await).await).await
+}
+
+fn whole(end: End) -> Value {
+    match end {
+        End::Complete(Payload::Whole(result)) => serde_json::from_slice(&result).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn results_are_cleaned_where_the_endpoint_or_the_tool_says_so() {
+    let fake = answering(|| End::Complete(Payload::Whole(result().to_string().into())));
+    let aggregating = endpoint();
+    let own = transparent("up").id.clone();
+    let cleaned = json!({
+        "content": [{ "type": "text", "text": "fine" }, { "type": "image", "data": "AAAA", "mimeType": POISONED }],
+        "structuredContent": { "note": "fine", "\u{202e}key": 1 },
+        "_meta": { "x/y": POISONED },
+    });
+    let usual = desk(&fake, ToolRules::default(), (true, false));
+    assert_eq!(whole(called(&usual, &aggregating).await), cleaned);
+    assert_eq!(whole(called(&usual, &own).await), result(), "nothing is changed");
+    for (says, expected) in [(true, &cleaned), (false, &result())] {
+        let rules = ToolRules { clean: Some(says), ..ToolRules::default() };
+        let other = desk(&fake, rules, (!says, !says));
+        assert_eq!(&whole(called(&other, &aggregating).await), expected);
+        assert_eq!(&whole(called(&other, &own).await), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_is_held_against_its_schema_after_it_was_cleaned() {
+    let fake = answering(|| End::Complete(Payload::Whole(result().to_string().into())));
+    let schema = json!({ "type": "object", "properties": { "note": { "maxLength": 4 } } });
+    let tool = json!({ "name": "a", "inputSchema": { "type": "object" }, "outputSchema": schema });
+    fake.set(|script| script.tools = vec![Bytes::from(tool.to_string())]);
+    let enforced = Validation { output: Check::Enforce, ..Validation::default() };
+    let of = |clean| ToolRules { clean: Some(clean), validation: Some(enforced), ..ToolRules::default() };
+    let cleaned = desk(&fake, of(true), (true, true));
+    assert_eq!(whole(called(&cleaned, &endpoint()).await)["structuredContent"]["note"], "fine");
+    let as_it_is = desk(&fake, of(false), (true, true));
+    assert!(matches!(called(&as_it_is, &endpoint()).await, End::Failed(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_and_definitions_are_always_cleaned() {
+    let fake = answering(|| {
+        let data = json!({ "why": POISONED, "uri": POISONED }).to_string();
+        let error = UpstreamError { code: -32000, message: POISONED.to_owned(), data: Some(data.into()) };
+        Failure::new(FailureKind::Upstream(error), "an error of the upstream").into()
+    });
+    let tool =
+        json!({ "name": "a", "description": POISONED, "inputSchema": { "type": "object", "default": POISONED } });
+    fake.set(|script| script.tools = vec![Bytes::from(tool.to_string())]);
+    let desk = desk(&fake, ToolRules { clean: Some(false), ..ToolRules::default() }, (false, false));
+    let own = transparent("up").id.clone();
+    let view = desk.world.catalog.settled(&own, ListKind::Tools, CapabilityClass::BASE).await;
+    assert_eq!(exposed(&view), ["a"]);
+    let listed: Value = serde_json::from_slice(&view.items[0].tool.raw).unwrap();
+    assert_eq!(
+        listed,
+        json!({ "name": "a", "description": "fine", "inputSchema": { "type": "object", "default": POISONED } })
+    );
+    let End::Failed(failure) = called(&desk, &own).await else { panic!("it failed") };
+    let FailureKind::Upstream(error) = failure.kind() else { panic!("{failure:?}") };
+    assert_eq!(error.message, "fine");
+    let data: Value = serde_json::from_slice(error.data.as_ref().unwrap()).unwrap();
+    assert_eq!(data, json!({ "why": "fine", "uri": POISONED }));
+}
+
+/// A result in chunks.
+struct Chunks(VecDeque<Bytes>);
+
+impl PayloadSource for Chunks {
+    fn poll_chunk(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+        Poll::Ready(self.0.pop_front().map(Ok))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_streams_is_cleaned_as_a_whole_one_wherever_it_is_cut() {
+    let text = result().to_string();
+    let fake = answering(|| End::Complete(Payload::Whole(result().to_string().into())));
+    let desk_of_whole = desk(&fake, ToolRules::default(), (true, true));
+    let expected = whole(called(&desk_of_whole, &endpoint()).await);
+    for size in [1, 2, 3, 7, 64, 4096] {
+        let chunks: VecDeque<Bytes> = text.as_bytes().chunks(size).map(Bytes::copy_from_slice).collect();
+        let streaming = answering(move || End::Complete(Payload::Stream(Box::new(Chunks(chunks.clone())))));
+        let desk = desk(&streaming, ToolRules::default(), (true, true));
+        let End::Complete(Payload::Stream(mut source)) = called(&desk, &endpoint()).await else { panic!("a stream") };
+        let mut got = Vec::new();
+        while let Some(chunk) = std::future::poll_fn(|cx| source.poll_chunk(cx)).await {
+            got.extend_from_slice(&chunk.unwrap());
+        }
+        assert_eq!(serde_json::from_slice::<Value>(&got).unwrap(), expected, "chunks of {size}");
+    }
+}
