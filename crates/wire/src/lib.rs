@@ -5,6 +5,7 @@
 //! numbers and knows nothing about who sends what to whom.
 
 pub mod code;
+mod digest;
 pub mod error_object;
 pub mod fold;
 pub mod fuzzing;

@@ -12,6 +12,7 @@ use std::ops::Range;
 
 use crate::lexer::{Event, Lexer};
 use keys::KeySet;
+pub(crate) use view::lone_surrogate;
 
 pub use view::{
     Elements, Key, Member, Members, contains, elements, find, integer, is_object, members, skip_value, string, trim,

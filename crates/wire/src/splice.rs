@@ -2,13 +2,14 @@
 //!
 //! A gateway changes a few members of a message and must leave the rest alone, byte for byte, whatever its size. [`Edits`] says what to
 //! change at the top level and inside `_meta`; [`Rewriter`] does it in bounded memory over chunks of any size; [`Edits::apply`] does it
-//! to a whole object at once. Nothing deeper is touched, and values are replaced, never interpreted; [`Blocks`] looks one level deeper, and
-//! [`Texts`] changes single strings wherever they stand.
+//! to a whole object at once. Nothing deeper is touched, and values are replaced, never interpreted; [`Blocks`] and
+//! [`StructuredAsText`] look one level deeper, and [`Texts`] changes single strings wherever they stand.
 
 mod blocks;
 mod edits;
 mod passage;
 mod rewriter;
+mod structured;
 mod texts;
 
 use std::ops::Range;
@@ -19,6 +20,7 @@ pub use blocks::{Block, Blocks};
 pub use edits::{Edits, MetaEdits};
 pub(crate) use passage::Held;
 pub use rewriter::{Observed, Rewriter, SpliceError};
+pub use structured::{Carried, LeftOut, StructuredAsText};
 pub use texts::{Retext, Step, Texts};
 
 /// Where rewritten bytes go.

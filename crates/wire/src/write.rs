@@ -8,13 +8,20 @@ use crate::{ErrorObject, RequestId, run};
 
 /// Appends `text` as a JSON string.
 pub fn string(out: &mut BytesMut, text: &str) {
-    let mut rest = text.as_bytes();
-    let mut at = run::plain(rest);
-    if at == rest.len() {
-        return quoted(out, false, rest, false);
+    let bytes = text.as_bytes();
+    if run::plain(bytes) == bytes.len() {
+        return quoted(out, false, bytes, false);
     }
     out.reserve(text.len() + 8);
     out.put_u8(b'"');
+    escaped(out, text);
+    out.put_u8(b'"');
+}
+
+/// Appends `text` as it stands between the quotes of a JSON string.
+pub fn escaped(out: &mut BytesMut, text: &str) {
+    let mut rest = text.as_bytes();
+    let mut at = run::plain(rest);
     while at < rest.len() {
         out.put_slice(&rest[..at]);
         escape(out, rest[at]);
@@ -22,7 +29,6 @@ pub fn string(out: &mut BytesMut, text: &str) {
         at = run::plain(rest);
     }
     out.put_slice(rest);
-    out.put_u8(b'"');
 }
 
 /// Appends a string that needs no escapes, with what stands around it, in one step: an object is made of many such.

@@ -263,7 +263,7 @@ fn push_unicode(raw: &[u8], at: usize, out: &mut Vec<u8>) -> usize {
 }
 
 /// The three bytes a surrogate would have if UTF-8 allowed it; never valid UTF-8, so never equal to any text.
-fn lone_surrogate(unit: u32) -> [u8; 3] {
+pub(crate) fn lone_surrogate(unit: u32) -> [u8; 3] {
     let [_, _, high, low] = unit.to_be_bytes();
     [0xe0 | high >> 4, 0x80 | (high & 0x0f) << 2 | low >> 6, 0x80 | low & 0x3f]
 }
