@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 pub use self::descriptors::{Descriptor, Descriptors, Side};
 use crate::fast::FastMap;
+use crate::hold::{HoldLimits, HoldRoom};
 use crate::network::SenderNetwork;
 use crate::principal::Principal;
 use crate::telemetry::instruments;
@@ -37,6 +38,8 @@ pub struct Budgets {
     pub connections: ByteBudget,
     /// Receive windows of HTTP/2 connections beyond the first 64 KiB of each.
     pub windows: ByteBudget,
+    /// Parts of large results that are held while the results pass.
+    pub hold: Arc<HoldRoom>,
     /// File descriptors.
     pub descriptors: Descriptors,
 }
@@ -70,7 +73,7 @@ impl Budgets {
 }
 
 impl Default for Budgets {
-    /// Budgets without end.
+    /// Budgets without end; what is held of results has its usual limits.
     fn default() -> Self {
         Self {
             bodies: ByteBudget::new("bodies"),
@@ -79,6 +82,7 @@ impl Default for Budgets {
             subscriptions: ByteBudget::new("subscriptions"),
             connections: ByteBudget::new("connections"),
             windows: ByteBudget::new("windows"),
+            hold: HoldRoom::new(HoldLimits::default()),
             descriptors: Descriptors::default(),
         }
     }

@@ -17,6 +17,7 @@ pub mod failure;
 mod fakes;
 pub mod fast;
 pub mod fuzzing;
+pub mod hold;
 pub mod instant;
 pub mod live;
 pub mod names;

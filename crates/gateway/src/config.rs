@@ -24,9 +24,9 @@ use std::time::Duration;
 
 use weir_core::Endpoint;
 use weir_core::endpoint::UpstreamRules;
+use weir_core::hold::HoldLimits;
 use weir_policy::rules::Book;
 use weir_store::{ParkingCaps, RecordCaps, ReplayCaps};
-use weir_upstream::HoldLimits;
 
 pub use admin::{AdminPlan, OperatorKey};
 pub use audit::{AuditPlan, FilePlan};

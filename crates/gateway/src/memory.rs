@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use weir_core::Budgets;
+use weir_core::hold::HoldLimits;
 use weir_core::telemetry::instruments;
 use weir_front::{Pressure, Shortage};
 use weir_store::ReplayCaps;
-use weir_upstream::HoldLimits;
 
 use crate::config::Config;
 use allocator::HeapTrimmer;
@@ -45,6 +45,7 @@ impl Watch {
         let budget = Arc::new(AtomicU64::new(budget(config)));
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         budgets.divide(divided(config));
+        budgets.hold.set_limits(hold(config));
         count_descriptors(&budgets);
         let counting = count(budgets.clone());
         tasks.spawn(stop.clone().run_until_cancelled_owned(counting));
@@ -57,6 +58,7 @@ impl Watch {
     pub(crate) fn replace(&self, config: &Config) {
         self.budget.store(budget(config), Ordering::Relaxed);
         self.budgets.divide(divided(config));
+        self.budgets.hold.set_limits(hold(config));
     }
 
     pub(crate) async fn shutdown(self) {
@@ -160,7 +162,7 @@ pub(crate) fn replays(config: &Config) -> ReplayCaps {
 }
 
 /// Bounds of results that are held: in all no more than a sixteenth of the memory, and of one call no more than half of that.
-pub(crate) fn hold(config: &Config) -> HoldLimits {
+fn hold(config: &Config) -> HoldLimits {
     let total = config.hold.total.min(divided(config) / 16);
     HoldLimits { total, per_call: config.hold.per_call.min(total / 2) }
 }

@@ -14,7 +14,6 @@ use weir_wire::write::ObjectWriter;
 
 use crate::credential::Credentials;
 use crate::fetch::Fetcher;
-use crate::hold::{HoldLimits, HoldRoom, HoldShare};
 use crate::keeper::Keeper;
 use crate::post::Poster;
 use crate::server::{Line, Server};
@@ -71,8 +70,6 @@ pub struct Factory {
     identity: Identity,
     roots: Roots,
     fetcher: Arc<Fetcher>,
-    /// Where results of all upstreams are held.
-    room: Arc<HoldRoom>,
 }
 
 impl Factory {
@@ -81,19 +78,7 @@ impl Factory {
     pub fn new(ports: Ports, identity: Identity) -> Self {
         let roots = Roots::native();
         let fetcher = Arc::new(Fetcher::new(identity.agent.clone(), &roots));
-        let room = HoldRoom::new(HoldLimits::default());
-        Self { ports, identity, roots, fetcher, room }
-    }
-
-    /// The same, whose upstreams hold no more than this of results.
-    #[must_use]
-    pub fn holding(self, limits: HoldLimits) -> Self {
-        Self { room: HoldRoom::new(limits), ..self }
-    }
-
-    /// Has the upstreams hold no more than this of results from the next one on.
-    pub fn set_hold_limits(&self, limits: HoldLimits) {
-        self.room.set_limits(limits);
+        Self { ports, identity, roots, fetcher }
     }
 
     /// Makes one upstream. Opens and starts nothing: that happens with the first call or watch.
@@ -102,8 +87,8 @@ impl Factory {
     /// The certificate file in the settings is not usable.
     pub fn build(&self, settings: Settings) -> Result<Arc<dyn Upstream>, BuildError> {
         let Settings { id, transport, protocol, session, asks, visits, baggage, bounds, connect } = settings;
-        let (client_info, hold) = (self.identity.client_info.clone(), HoldShare::new(self.room.clone()));
-        let site = Arc::new(Site::new(id.clone(), (bounds, asks, visits), &self.ports, client_info, hold));
+        let client_info = self.identity.client_info.clone();
+        let site = Arc::new(Site::new(id.clone(), (bounds, asks, visits), &self.ports, client_info));
         let line = match transport {
             Transport::Http(settings) => {
                 let http = self.http(&settings, connect).map_err(|why| BuildError { id, why })?;

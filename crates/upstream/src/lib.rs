@@ -39,7 +39,6 @@ mod tracks;
 
 pub use credential::{Authority, ClientAuth, Exchange, OAuth};
 pub use factory::{BuildError, Factory, Identity, Ports};
-pub use hold::HoldLimits;
 pub use settings::{
     Bounds, HttpSettings, Protocol, SecretHeader, SecretText, Settings, Sharing, StdioSettings, Transport,
 };

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_core::bell::Bells;
 use weir_core::failure::UpstreamError;
+use weir_core::hold::HoldShare;
 use weir_core::names::UpstreamId;
 use weir_core::port::{Clock, Random};
 use weir_core::telemetry::{UpstreamMeter, instruments};
@@ -23,7 +24,6 @@ use weir_era::{capabilities, carry};
 use weir_wire::{code, scan};
 
 use crate::factory::Ports;
-use crate::hold::HoldShare;
 use crate::settings::Bounds;
 use crate::tracks::Tracks;
 
@@ -76,7 +76,6 @@ impl Site {
         (bounds, asks, visits): (Bounds, CapabilityClass, bool),
         ports: &Ports,
         client_info: Bytes,
-        hold: HoldShare,
     ) -> Self {
         let meter = UpstreamMeter::of(&id);
         let no_visits = if visits { CapabilityClass::BASE } else { CapabilityClass::ELICITATION_URL };
@@ -100,7 +99,7 @@ impl Site {
             budgets: ports.budgets.clone(),
             farewells: Semaphore::new(MOST_FAREWELLS),
             draining: Arc::new(Semaphore::new(MOST_DRAINING)),
-            hold: Arc::new(hold),
+            hold: Arc::new(HoldShare::new(ports.budgets.hold.clone())),
         }
     }
 

@@ -60,8 +60,7 @@ impl Base {
             keeper: keeper.clone(),
             budgets: budgets.clone(),
         };
-        let factory = Factory::new(ports, Identity::new("weir", env!("CARGO_PKG_VERSION")));
-        let factory = Arc::new(factory.holding(crate::memory::hold(config)));
+        let factory = Arc::new(Factory::new(ports, Identity::new("weir", env!("CARGO_PKG_VERSION"))));
         Self { metrics, clock, random, sealing, sealer, bells, budgets, factory, keeper }
     }
 }
@@ -167,7 +166,6 @@ impl Inside {
     pub(super) fn replace(&self, config: &Arc<Config>) {
         let Deciders { clients, limits, .. } = &self.deciders;
         clients.replace(config.auth.clone());
-        self.base.factory.set_hold_limits(crate::memory::hold(config));
         self.kept.limit(config);
         limits.replace(crate::limits::rates(config));
         self.explainer.replace(config.clone());

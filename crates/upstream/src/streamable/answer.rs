@@ -10,13 +10,13 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::Body as _;
+use weir_core::hold::HoldShare;
 use weir_core::telemetry::UpstreamMeter;
 use weir_wire::Limits;
 use weir_wire::splitter::ResponseEnd;
 use weir_wire::sse::{self, SseItem};
 
 use super::collector::{Bound, Collector, HeldResult, Release};
-use crate::hold::HoldShare;
 use crate::line::{Body, LineError};
 use crate::site::Site;
 

@@ -5,13 +5,14 @@ use std::collections::VecDeque;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
+use weir_core::hold::{HoldReservation, HoldShare};
 use weir_core::port::Fut;
 use weir_era::hop::{Ending, Tongue};
 use weir_wire::RequestId;
 use weir_wire::splitter::{ReplySplitter, ResponseEnd, Split, SplitCaps, SplitError};
 
 use super::answer::{AnswerError, Part};
-use crate::hold::{Blocks, HoldShare, Reservation};
+use crate::hold::Blocks;
 
 /// A message up to this size is kept whole.
 const WHOLE: usize = 64 << 10;
@@ -59,7 +60,7 @@ pub(crate) struct HeldResult {
     pub(crate) end: Box<ResponseEnd>,
     /// Kept until the last byte has gone on.
     #[expect(dead_code, reason = "its drop is what it is kept for")]
-    pub(crate) reservation: Option<Reservation>,
+    pub(crate) reservation: Option<HoldReservation>,
 }
 
 /// Collects one message after the other.
@@ -75,8 +76,8 @@ struct Large {
     splitter: ReplySplitter,
     stage: Stage,
     blocks: Blocks,
-    reserving: Option<Fut<'static, Option<Reservation>>>,
-    reservation: Option<Reservation>,
+    reserving: Option<Fut<'static, Option<HoldReservation>>>,
+    reservation: Option<HoldReservation>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use serde_json::{Value, json};
+use weir_core::hold::HoldLimits;
 use weir_core::reply::{End, Event, Payload, Reply};
 use weir_core::upstream::{Outbound, Upstream};
 use weir_core::{CapabilityClass, Failure};
 use weir_testkit::mockup::{Gate, Step};
 use weir_testkit::scripted::{Act, LargeAnswer as Large, modern_answer, text_answer};
 use weir_testkit::{Behaviour, Mockup, ScriptedServer};
-use weir_upstream::{HoldLimits, HttpSettings, Settings, Transport};
+use weir_upstream::{Factory, HttpSettings, Identity, Settings, Transport};
 
 use crate::bench::*;
 
@@ -275,8 +276,9 @@ async fn without_room_to_hold_it_a_server_is_not_read_on() {
         })
     })
     .await;
-    let upstream =
-        factory().holding(HoldLimits { per_call: 1 << 20, total: 1 << 20 }).build(settings(&server.url())).unwrap();
+    let ports = ports();
+    ports.budgets.hold.set_limits(HoldLimits { per_call: 1 << 20, total: 1 << 20 });
+    let upstream = Factory::new(ports, Identity::new("weir", "0.1.0")).build(settings(&server.url())).unwrap();
     text(ask(&upstream, "small", json!({})).await).await;
     let run = |tool: &'static str| {
         let upstream = upstream.clone();

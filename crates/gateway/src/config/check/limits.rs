@@ -1,8 +1,8 @@
 //! `limits`: each key of it against sense, and into the settings it belongs to.
 
+use weir_core::hold::HoldLimits;
 use weir_front::settings::{H2Limits, Limits};
 use weir_store::{ParkingCaps, RecordCaps, ReplayCaps};
-use weir_upstream::HoldLimits;
 
 use super::super::raw::RawLimits;
 use super::super::report::{Path, Problem, Report};
