@@ -104,7 +104,7 @@ instruments! {
     outputs_cleaned: Counter<u64> = u64_counter("weir.outputs.cleaned", "{character}", ["upstream", "kind"], "Hidden characters removed from what an upstream said, by kind (docs/outputs.md); an escape sequence counts once"),
     upstream_processes_refused: Counter<u64> = u64_counter("weir.upstream.processes.refused", "{call}", ["upstream"], "Calls refused since their upstream runs as many child processes as `max_processes` lets it"),
     upstream_protocol_errors: Counter<u64> = u64_counter("weir.upstream.protocol_errors", "{message}", ["upstream", "reason"], "Messages of an upstream that were dropped as invalid"),
-    hold_bytes: UpDownCounter<i64> = i64_up_down_counter("weir.hold.bytes", "By", [], "Memory reserved for large results that are held until it is known whose answer they are and of which type (`limits.hold`)"),
+    hold_bytes: UpDownCounter<i64> = i64_up_down_counter("weir.hold.bytes", "By", [], "Memory reserved for large results that are held until it is known whose answer they are and of which type, or what a client is told of their structured content (`limits.hold`)"),
     upstream_sessions: UpDownCounter<i64> = i64_up_down_counter("weir.upstream.sessions", "{session}", ["upstream"], "Sessions and child processes held open"),
     upstream_sessions_ended: Counter<u64> = u64_counter("weir.upstream.sessions_ended", "{session}", ["upstream", "reason"], "Sessions and processes of upstreams that weir ended: `posts_waiting` (the upstream does not take the messages it is sent)"),
     catalog_items: Gauge<u64> = u64_gauge("weir.catalog.items", "{item}", ["upstream", "kind"], "Items in the catalog"),

@@ -12,4 +12,5 @@ pub mod lower;
 pub mod render;
 pub mod session;
 pub mod state;
+pub mod structured;
 pub mod tasks;

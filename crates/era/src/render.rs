@@ -1,6 +1,5 @@
 //! Results, lists and notes in the words of the client's revision.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -53,35 +52,6 @@ pub fn complete(revision: Revision, method: Method, about: &About) -> Edits {
         // Before 2026-07-28 structured content is an object.
         edits.only_object("structuredContent").meta(MetaEdits::new().drop_owned())
     }
-}
-
-/// A tool's result with its structured content as text, for a client whose revision has no form for it (R129): where its server
-/// did not say it in words itself. `None` where nothing is to be added.
-#[must_use]
-pub fn in_words(revision: Revision, result: &Bytes) -> Option<Bytes> {
-    if revision.has_any_structured_content() || !scan::contains(result, b"\"structuredContent\"") {
-        return None;
-    }
-    let structured = &result[scan::find(result, "structuredContent")?];
-    if structured == b"null" || (revision.has_structured_content() && scan::is_object(structured)) {
-        return None;
-    }
-    let content = scan::find(result, "content").map_or(&b"[]"[..], |range| &result[range]);
-    let is_text = |at: Range<usize>| {
-        let kind = scan::find(&content[at.clone()], "type").and_then(|kind| scan::string(&content[at][kind]));
-        kind.as_deref() == Some("text")
-    };
-    if !content.starts_with(b"[") || scan::elements(content).any(is_text) {
-        return None;
-    }
-    let mut out = BytesMut::with_capacity(content.len() + structured.len() + 64);
-    out.put_slice(content[..content.len() - 1].trim_ascii_end());
-    if out.len() > 1 {
-        out.put_u8(b',');
-    }
-    ObjectWriter::new(&mut out).string("type", "text").string("text", std::str::from_utf8(structured).ok()?).end();
-    out.put_u8(b']');
-    Edits::new().set("content", out.freeze()).apply_checked(result).ok().map(|(result, _)| result)
 }
 
 /// What replaces the content blocks that the revision does not have by words; `None` where it has them all.

@@ -3,6 +3,7 @@
 
 mod batch;
 mod events;
+mod held_part;
 mod stream;
 mod visit;
 
@@ -19,7 +20,7 @@ use weir_core::{
 };
 use weir_era::render::{self, About};
 use weir_era::state::{self, Binding, Origin};
-use weir_era::tasks;
+use weir_era::{structured, tasks};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::splice::Edits;
@@ -38,6 +39,8 @@ use crate::stack::{Context, Shared};
 use crate::tally::Tally;
 pub(crate) use batch::BatchRoom;
 use events::First;
+use held_part::HeldPart;
+use stream::Column;
 
 /// Longer than most calls take, and not longer than a client may be without an id.
 const PRIMED_AFTER: Duration = Duration::from_millis(50);
@@ -204,24 +207,34 @@ impl Asked {
         match payload {
             Payload::Whole(result) => {
                 // The result itself is gone before its message takes memory.
-                let said = self.edited(&self.in_words(result), edits);
+                let said = self.with_structured_as_text(result).and_then(|result| self.edited(&result, edits));
                 match said.and_then(|said| self.held(said)) {
                     Ok(said) => Ready::Message(said),
                     Err(failure) => self.failed(&failure),
                 }
             }
             Payload::Stream(source) => {
-                Ready::Stream(Box::new(stream::Results::new(&self.id, (render::blocks(self.revision), edits), source)))
+                let structured = structured::as_text(self.revision)
+                    .filter(|_| self.is_of_tool())
+                    .map(|edit| (edit, HeldPart::new(self.shared.clone())));
+                let column = Column::new(render::blocks(self.revision), structured, edits);
+                Ready::Stream(Box::new(stream::Results::new(&self.id, column, source)))
             }
         }
     }
 
+    /// Whether the answer is the result of a tool.
+    fn is_of_tool(&self) -> bool {
+        matches!(self.method, Method::ToolsCall | Method::TasksResult)
+    }
+
     /// A tool's result, so that a client of this revision can read all of it.
-    fn in_words(&self, result: Bytes) -> Bytes {
-        match self.method {
-            Method::ToolsCall | Method::TasksResult => render::in_words(self.revision, &result).unwrap_or(result),
-            _ => result,
+    fn with_structured_as_text(&self, result: Bytes) -> Result<Bytes, Failure> {
+        if !self.is_of_tool() {
+            return Ok(result);
         }
+        let edited = structured::whole(self.revision, &result).map_err(stream::broken)?;
+        Ok(edited.unwrap_or(result))
     }
 
     fn task(&self, created: &Bytes) -> Ready {
@@ -276,8 +289,7 @@ impl Asked {
         let replaced = render::blocks(self.revision).map(|blocks| blocks.apply(result)).transpose();
         // The upstream's messages are checked when they are read.
         let edited = replaced.and_then(|replaced| edits.apply_checked(replaced.as_ref().unwrap_or(result)));
-        let (result, seen) = edited
-            .map_err(|error| Failure::new(FailureKind::BadAnswer, "The server's result is malformed").because(error))?;
+        let (result, seen) = edited.map_err(stream::broken)?;
         let message = weir_wire::write::response(&self.id, &result);
         Ok(Said::new(StatusCode::OK, message, Tally::of_result(seen.value(render::IS_ERROR))))
     }

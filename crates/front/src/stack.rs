@@ -17,6 +17,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 use weir_core::budget::{BudgetOwner, ByteBudget, Descriptor, Reservation, Side};
 use weir_core::call::{RequestName, Trace};
 use weir_core::fast::FastMap;
+use weir_core::hold::HoldShare;
 use weir_core::seal::Sealer;
 use weir_core::telemetry::instruments;
 use weir_core::{Authenticated, Budgets, Catalog, EndpointId, Router};
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
     pub(crate) sealer: Sealer,
     pub(crate) sessions: Sessions,
     pub(crate) pages: PageCache,
+    /// Room for parts of large results that have to be held.
+    pub(crate) hold: HoldShare,
     /// The next request's name.
     names: AtomicU64,
     /// Requests whose answer has not begun.
@@ -82,6 +85,7 @@ impl Shared {
         ports.random.fill(&mut first);
         Arc::new(Self {
             sessions: Sessions::new(&ports),
+            hold: HoldShare::new(ports.budgets.hold.clone()),
             names: AtomicU64::new(u64::from_ne_bytes(first)),
             ports,
             router,

@@ -24,6 +24,7 @@ mod sessionless;
 mod sessions;
 mod shutdown;
 mod sick;
+mod structured;
 mod traces;
 mod visits;
 

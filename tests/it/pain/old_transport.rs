@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderValue, Method};
 use serde_json::{Value, json};
-use weir_testkit::{Exchange, Mockup, RawClient};
+use weir_testkit::{Behaviour, Exchange, Mockup, RawClient};
 use weir_wire::Revision;
 
 use super::{both_eras, weir_over};
@@ -104,6 +104,25 @@ async fn r107_a_client_of_http_sse_has_everything_on_its_one_stream() {
         // With the stream goes the session, and with that its subscriptions.
         drop(client);
         upstream.until("nobody is told any more", |upstream| upstream.subscribed().is_empty()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r129_a_client_of_http_sse_reads_structured_content_as_text() {
+    let result = |text: &str| json!({ "content": [{ "type": "text", "text": text }], "structuredContent": { "n": 1 } });
+    for (_, builder) in both_eras() {
+        let upstream = builder
+            .tool("small", Behaviour::result(result("words")))
+            .tool("large", Behaviour::result(result(&"x".repeat(200_000))))
+            .start()
+            .await;
+        let weir = weir_over(&[("one", &upstream)]);
+        let mut client = Client::open(&weir, "/mcp").await;
+        for (id, tool) in [(2, "one__small"), (3, "one__large")] {
+            let called = client.ask(id, "tools/call", json!({ "name": tool, "arguments": {} })).await;
+            let content = called["result"]["content"].as_array().unwrap();
+            assert_eq!((content.len(), &content[1]), (2, &json!({ "type": "text", "text": r#"{"n":1}"# })), "{tool}");
+        }
     }
 }
 

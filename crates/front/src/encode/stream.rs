@@ -1,4 +1,5 @@
-//! A large result on its way through: never more of it is held than one chunk.
+//! A large result on its way through: no more of it is held than one chunk and, where structured content may have to be said as text,
+//! what [`HeldPart`] has room for.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -12,9 +13,10 @@ use weir_core::reply::PayloadSource;
 use weir_core::{Failure, FailureKind};
 use weir_era::render;
 use weir_wire::RequestId;
-use weir_wire::splice::{Blocks, Edits, Rewriter, SpliceError};
+use weir_wire::splice::{Blocks, Edits, Observed, Rewriter, SpliceError, StructuredAsText};
 
 use super::BatchRoom;
+use super::held_part::HeldPart;
 use crate::answer::Said;
 use crate::tally::{Counted, Later, Tally};
 
@@ -22,20 +24,23 @@ use crate::tally::{Counted, Later, Tally};
 pub(crate) struct Results {
     ready: VecDeque<Bytes>,
     source: Box<dyn PayloadSource>,
-    blocks: Option<Blocks>,
-    rewriter: Option<Rewriter>,
+    /// Gone once the result is over.
+    column: Option<Column>,
     failed: bool,
     counted: Later,
 }
 
+/// The edits of a result in their order: each reads what the one before it leaves.
+pub(super) struct Column {
+    blocks: Option<Blocks>,
+    structured: Option<(StructuredAsText, HeldPart)>,
+    rewriter: Rewriter,
+}
+
 impl Results {
-    pub(super) fn new(
-        id: &RequestId,
-        (blocks, edits): (Option<Blocks>, Edits),
-        source: Box<dyn PayloadSource>,
-    ) -> Self {
+    pub(super) fn new(id: &RequestId, column: Column, source: Box<dyn PayloadSource>) -> Self {
         let ready = VecDeque::from([weir_wire::write::response_head(id)]);
-        Self { ready, source, blocks, rewriter: Some(Rewriter::new(edits)), failed: false, counted: Later::new() }
+        Self { ready, source, column: Some(column), failed: false, counted: Later::new() }
     }
 
     /// What the result counts as, once it is over.
@@ -54,16 +59,17 @@ impl Results {
             if let Some(chunk) = self.ready.pop_front() {
                 return Poll::Ready(Some(Ok(chunk)));
             }
-            let Some(rewriter) = &mut self.rewriter else { return Poll::Ready(None) };
+            let Some(column) = &mut self.column else { return Poll::Ready(None) };
+            column.drained();
             if self.failed {
                 return Poll::Ready(None);
             }
             let chunk = ready!(self.source.poll_chunk(cx));
             let mut out: Vec<Bytes> = Vec::new();
             let fed = match chunk {
-                Some(Ok(chunk)) => through(self.blocks.as_mut(), rewriter, &chunk, &mut out).map_err(broken),
+                Some(Ok(chunk)) => column.feed(&chunk, &mut out).map_err(broken),
                 Some(Err(failure)) => Err(failure),
-                None => match self.rewriter.take().map(Rewriter::finish) {
+                None => match self.column.take().map(Column::finish) {
                     Some(Err(error)) => Err(broken(error)),
                     seen => {
                         let seen = seen.and_then(Result::ok).unwrap_or_default();
@@ -96,20 +102,40 @@ impl Results {
     }
 }
 
-/// The blocks first: what they leave is what the rewriter edits.
-fn through(
-    blocks: Option<&mut Blocks>,
-    rewriter: &mut Rewriter,
-    chunk: &Bytes,
-    out: &mut Vec<Bytes>,
-) -> Result<(), SpliceError> {
-    let Some(blocks) = blocks else { return rewriter.feed(chunk, out) };
-    let mut parts: Vec<Bytes> = Vec::new();
-    blocks.feed(chunk, &mut parts)?;
-    parts.iter().try_for_each(|part| rewriter.feed(part, out))
+impl Column {
+    pub(super) fn new(blocks: Option<Blocks>, structured: Option<(StructuredAsText, HeldPart)>, edits: Edits) -> Self {
+        Self { blocks, structured, rewriter: Rewriter::new(edits) }
+    }
+
+    fn feed(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), SpliceError> {
+        let mut parts = vec![chunk.clone()];
+        if let Some(blocks) = &mut self.blocks {
+            parts.clear();
+            blocks.feed(chunk, &mut parts)?;
+        }
+        if let Some((edit, held)) = &mut self.structured {
+            let mut edited: Vec<Bytes> = Vec::with_capacity(parts.len());
+            parts.iter().try_for_each(|part| edit.feed(part, &mut |bytes| held.try_grow(bytes), &mut edited))?;
+            parts = edited;
+        }
+        parts.iter().try_for_each(|part| self.rewriter.feed(part, out))
+    }
+
+    /// All that was given out has been taken.
+    fn drained(&mut self) {
+        if let Some((edit, held)) = &mut self.structured
+            && edit.held() == 0
+        {
+            held.release();
+        }
+    }
+
+    fn finish(self) -> Result<Observed, SpliceError> {
+        self.rewriter.finish()
+    }
 }
 
-fn broken(error: SpliceError) -> Failure {
+pub(super) fn broken(error: SpliceError) -> Failure {
     Failure::new(FailureKind::BadAnswer, "The server's result is malformed").because(error)
 }
 

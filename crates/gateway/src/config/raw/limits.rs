@@ -65,10 +65,12 @@ limits! {
     /// Age at which an HTTP/2 connection is told to go; 60 seconds later it is closed. Default `1h`.
     h2_age: Time,
     /// Memory for results of more than 64KiB that are held because their server has not said yet whose answer they are or of which
-    /// type. Where it is used up servers are not read on; one of them has at most half of it. Default `64MiB`.
+    /// type, and for structured content that a client's revision cannot carry until it is known what is said of it in words. Where it is
+    /// used up servers are not read on, and such content is left out, with a text that says so; one server has at most half of it. Default `64MiB`.
     hold: Size,
     /// The same of one call. What is larger goes on unjudged only as the answer to its own POST, and is broken off before its last
-    /// byte where it turns out to be another's or no result; a result that is checked (`validation.output: enforce`) is refused. Default `4MiB`.
+    /// byte where it turns out to be another's or no result; a result that is checked (`validation.output: enforce`) is refused. Structured content that is larger is not
+    /// repeated as text. Default `4MiB`.
     hold_per_call: Size,
     /// Requests at the same time whose answer has not begun; more wait, and then get 503. What a client has still to read does not count. Default 10000.
     in_flight: usize,

@@ -273,6 +273,11 @@ impl Server {
                 let answer = answered.recv().unwrap_or_default();
                 if arguments.get("ask").is_some() { structured(answer) } else { structured(arguments) }
             }
+            // Where it is told to, it says something else in words than in its structured content.
+            "echo" if arguments.get("text").is_some() => json!({
+                "content": [{"type": "text", "text": arguments["text"]}],
+                "structuredContent": arguments["structured"],
+            }),
             "echo" => structured(arguments),
             other if other.starts_with("tool_") || other.starts_with("added_") => structured(arguments),
             other => return Some(Err((code::INVALID_PARAMS, format!("no tool {other}")))),
