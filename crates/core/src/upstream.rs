@@ -77,7 +77,7 @@ impl Deadlines {
     /// For `tools/call`: tools may be slow as long as they show life.
     pub const CALL: Self =
         Self { connect: Duration::from_secs(2), idle: Duration::from_secs(300), hard: Duration::from_secs(3600) };
-    /// For lists and probes.
+    /// For what is asked about tasks and, where the operator says nothing else, for lists and probes.
     pub const LIST: Self =
         Self { connect: Duration::from_secs(2), idle: Duration::from_secs(10), hard: Duration::from_secs(10) };
 }

@@ -86,9 +86,9 @@ impl Factory {
     /// # Errors
     /// The certificate file in the settings is not usable.
     pub fn build(&self, settings: Settings) -> Result<Arc<dyn Upstream>, BuildError> {
-        let Settings { id, transport, protocol, session, asks, visits, baggage, bounds, connect } = settings;
+        let Settings { id, transport, protocol, session, asks, visits, baggage, bounds, connect, own } = settings;
         let client_info = self.identity.client_info.clone();
-        let site = Arc::new(Site::new(id.clone(), (bounds, asks, visits), &self.ports, client_info));
+        let site = Arc::new(Site::new(id.clone(), (bounds, own), (asks, visits), &self.ports, client_info));
         let line = match transport {
             Transport::Http(settings) => {
                 let http = self.http(&settings, connect).map_err(|why| BuildError { id, why })?;

@@ -40,6 +40,6 @@ mod tracks;
 pub use credential::{Authority, ClientAuth, Exchange, OAuth};
 pub use factory::{BuildError, Factory, Identity, Ports};
 pub use settings::{
-    Bounds, HttpSettings, Protocol, SecretHeader, SecretText, Settings, Sharing, StdioSettings, Transport,
+    Bounds, HttpSettings, OwnDeadlines, Protocol, SecretHeader, SecretText, Settings, Sharing, StdioSettings, Transport,
 };
 pub use streamable::TlsError;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Uri};
 use weir_core::CapabilityClass;
 use weir_core::names::UpstreamId;
+use weir_core::upstream::Deadlines;
 
 use crate::credential::OAuth;
 
@@ -33,6 +34,24 @@ pub struct Settings {
     pub bounds: Bounds,
     /// How long a connection may take to stand, name lookup and TLS included.
     pub connect: Duration,
+    /// How long requests of weir's own may take.
+    pub own: OwnDeadlines,
+}
+
+/// The time limits of the requests that weir makes in its own name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnDeadlines {
+    /// Of a page of a list, and of every other request than a probe.
+    pub list: Duration,
+    /// Of a probe: of each request that finds out what the server speaks or opens a session, and of the greeting of a server of HTTP+SSE. How long
+    /// a process may take is [`StdioSettings::start`].
+    pub probe: Duration,
+}
+
+impl Default for OwnDeadlines {
+    fn default() -> Self {
+        Self { list: Deadlines::LIST.hard, probe: Deadlines::LIST.hard }
+    }
 }
 
 /// How a server is reached.
@@ -167,7 +186,8 @@ impl Settings {
             visits: true,
             baggage: false,
             bounds: Bounds::default(),
-            connect: weir_core::upstream::Deadlines::CALL.connect,
+            connect: Deadlines::CALL.connect,
+            own: OwnDeadlines::default(),
         }
     }
 }

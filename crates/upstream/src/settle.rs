@@ -1,10 +1,10 @@
-//! Requests of weir's own: only their result counts, whole, within the deadline of lists and probes.
+//! Requests of weir's own: only their result counts, whole, within the deadline of lists or of probes.
 
 use std::future::{Future, poll_fn};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use weir_core::reply::{End, Event, Payload, PayloadSource};
-use weir_core::upstream::Deadlines;
 use weir_core::{Failure, FailureKind, Reply};
 
 use crate::refusal::Refusal;
@@ -35,7 +35,19 @@ pub(crate) async fn result(site: &Site, mut reply: Reply) -> Result<Bytes, Failu
 /// # Errors
 /// The request's own, or `TimedOut`.
 pub(crate) async fn in_time<T>(site: &Site, request: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
-    match tokio::time::timeout(Deadlines::LIST.hard, request).await {
+    within(site, site.own.list, request).await
+}
+
+/// Runs one of weir's own requests for so long.
+///
+/// # Errors
+/// As [`in_time`].
+pub(crate) async fn within<T>(
+    site: &Site,
+    limit: Duration,
+    request: impl Future<Output = Result<T, Refusal>>,
+) -> Result<T, Refusal> {
+    match tokio::time::timeout(limit, request).await {
         Ok(outcome) => outcome,
         Err(_) => {
             let failure = site.fail(FailureKind::TimedOut, "The upstream did not answer in time");

@@ -24,7 +24,7 @@ use weir_era::{capabilities, carry};
 use weir_wire::{code, scan};
 
 use crate::factory::Ports;
-use crate::settings::Bounds;
+use crate::settings::{Bounds, OwnDeadlines};
 use crate::tracks::Tracks;
 
 /// What is held open for a task is not held for longer, whatever its server promises.
@@ -39,6 +39,8 @@ const MOST_DRAINING: usize = 64;
 pub(crate) struct Site {
     pub(crate) id: UpstreamId,
     pub(crate) bounds: Bounds,
+    /// How long its own requests may take.
+    pub(crate) own: OwnDeadlines,
     /// What the server may ask of clients.
     asks: CapabilityClass,
     /// Whether it may send callers to pages of the web.
@@ -73,7 +75,8 @@ pub(crate) struct Site {
 impl Site {
     pub(crate) fn new(
         id: UpstreamId,
-        (bounds, asks, visits): (Bounds, CapabilityClass, bool),
+        (bounds, own): (Bounds, OwnDeadlines),
+        (asks, visits): (CapabilityClass, bool),
         ports: &Ports,
         client_info: Bytes,
     ) -> Self {
@@ -82,6 +85,7 @@ impl Site {
         Self {
             id,
             bounds,
+            own,
             asks: asks.without(no_visits),
             visits,
             meter,

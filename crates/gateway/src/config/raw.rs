@@ -31,8 +31,8 @@ pub(crate) use telemetry::{RawPush, RawPushProtocol, RawTelemetry};
 pub(crate) use toolsets::{RawHints, RawToolset, RawTrust};
 pub(crate) use units::{Size, Time};
 pub(crate) use upstream::{
-    RawAsk, RawCheck, RawDeadlines, RawMcpServer, RawProtocol, RawSession, RawUpstream, RawUpstreamLimits,
-    RawValidation,
+    RawAsk, RawCheck, RawDeadlines, RawMcpServer, RawProtocol, RawSession, RawUpstream, RawUpstreamDeadlines,
+    RawUpstreamLimits, RawValidation,
 };
 
 use schemars::JsonSchema;
@@ -93,8 +93,8 @@ pub(crate) struct Raw {
     pub(crate) first_list_wait: Option<Time>,
     /// The shortest time between two change notifications to one client. Default `500ms`.
     pub(crate) change_window: Option<Time>,
-    /// Time limits of tool calls, for all upstreams.
-    pub(crate) deadlines: Option<RawDeadlines>,
+    /// Time limits of tool calls and of what weir asks for itself, for all upstreams.
+    pub(crate) deadlines: Option<RawUpstreamDeadlines>,
     /// How lists are cut into pages, on all endpoints.
     pub(crate) page: Option<RawPage>,
     /// How tools are named, on all endpoints with several upstreams.

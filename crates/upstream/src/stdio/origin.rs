@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::telemetry::instruments;
-use weir_core::upstream::Deadlines;
 use weir_core::{Failure, FailureKind};
 
 use super::child::Child;
@@ -63,10 +62,10 @@ impl Origin {
     }
 
     /// How long one may take until it has answered the first message.
-    pub(super) fn patience(&self) -> Duration {
+    pub(super) fn patience(&self, site: &Site) -> Duration {
         match self {
             Self::Process(settings, _) => settings.start,
-            Self::Line(_) => Deadlines::LIST.hard,
+            Self::Line(_) => site.own.probe,
         }
     }
 }

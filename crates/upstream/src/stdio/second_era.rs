@@ -148,7 +148,7 @@ impl StdioServer {
 
     /// How long a process of this key may take until it has answered the first message.
     pub(super) fn patience(&self, key: &Key) -> Duration {
-        let patience = self.origin.patience();
+        let patience = self.origin.patience(&self.site);
         if key.is_legacy && self.second.era.tongue().is_none() {
             // A server that has no such era may say nothing at all, and a caller waits.
             let first = *lock(&self.took);

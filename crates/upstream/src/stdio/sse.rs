@@ -20,16 +20,13 @@ use crate::settle;
 use crate::site::Site;
 use crate::streamable::{EVENTS, Http, media_type, tell};
 
-/// How long a server may take to say where to post.
-const FIRST: Duration = Duration::from_secs(5);
-
 /// Opens a line to the server.
 ///
 /// # Errors
 /// `Unavailable` where it is no such server, or is not there.
 pub(crate) async fn connect(site: &Arc<Site>, http: &Http) -> Result<Child, Failure> {
     let unavailable = |text: &'static str| site.fail(FailureKind::Unavailable, text);
-    let opening = tokio::time::timeout(FIRST, open(site, http)).await;
+    let opening = tokio::time::timeout(first(site), open(site, http)).await;
     let (stream, posts) = opening.map_err(|_| unavailable("The upstream opens no stream in time"))??;
     let pipe = Pipe::new(site.clone());
     let (child, stop) = Child::line(pipe.clone());
@@ -42,7 +39,12 @@ pub(crate) async fn connect(site: &Arc<Site>, http: &Http) -> Result<Child, Fail
 
 /// Whether a server of this transport is there. Whatever goes wrong says no.
 pub(crate) async fn is_there(site: &Site, http: &Http) -> bool {
-    matches!(tokio::time::timeout(FIRST, open(site, http)).await, Ok(Ok(_)))
+    matches!(tokio::time::timeout(first(site), open(site, http)).await, Ok(Ok(_)))
+}
+
+/// How long a server may take to say where to post: half of what it has for all of its greeting.
+fn first(site: &Site) -> Duration {
+    site.own.probe / 2
 }
 
 /// A stream of events.

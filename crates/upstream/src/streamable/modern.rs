@@ -91,7 +91,8 @@ impl Modern {
         let body = self.tongue.request(id, method, members, (class, &self.site.client_info));
         let ear = self.tongue.ear(id, false, None);
         let listener = Listener::for_own_request(self.tongue, ear, class);
-        settle::in_time(&self.site, async {
+        let limit = if method == Method::Discover { self.site.own.probe } else { self.site.own.list };
+        settle::within(&self.site, limit, async {
             let reply = self.post(self.headers(method), body, listener, id).await?;
             Ok(settle::result(&self.site, reply).await?)
         })

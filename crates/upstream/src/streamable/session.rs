@@ -83,7 +83,7 @@ impl Session {
         offered: Revision,
         behind: Behind,
     ) -> Result<Arc<Self>, Refusal> {
-        settle::in_time(site, async {
+        settle::within(site, site.own.probe, async {
             let id = site.next_id();
             let capabilities = carry::to_legacy(behind.class, behind.client.is_some());
             let body = lower::initialize(id, offered, &capabilities, &site.client_info);

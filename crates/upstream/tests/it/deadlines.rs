@@ -1,12 +1,14 @@
 //! Time limits, the bound of calls in flight, and the breaker.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
+use weir_core::CapabilityClass;
 use weir_core::reply::Reply;
+use weir_core::upstream::ListKind;
 use weir_testkit::mockup::Gate;
 use weir_testkit::{Behaviour, Mockup};
-use weir_upstream::{Bounds, Protocol, Settings};
+use weir_upstream::{Bounds, OwnDeadlines, Protocol, Settings};
 use weir_wire::Revision;
 
 use crate::bench::*;
@@ -140,4 +142,30 @@ async fn calls_beyond_the_bound_are_refused_as_busy_and_errors_of_tools_do_not_c
         call.await.unwrap();
     }
     assert_eq!(upstream.health().in_flight, 0);
+}
+
+#[tokio::test]
+async fn lists_and_probes_have_deadlines_of_their_own() {
+    let brief = Duration::from_millis(200);
+    for (era, builder) in [("modern", Mockup::modern()), ("legacy", Mockup::legacy(Revision::V2025_11_25))] {
+        let mock = builder.tools(1).start().await;
+        let own = OwnDeadlines { list: brief, ..OwnDeadlines::default() };
+        let upstream = build(Settings { own, ..settings(&mock.url()) });
+        let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
+        mock.on("tools/list", 1, Behaviour::hang());
+        let began = Instant::now();
+        let failure = watch.list(ListKind::Tools, None).await.unwrap_err();
+        assert_eq!(failure.reason(), "timed_out", "{era}");
+        assert!((brief..Duration::from_secs(5)).contains(&began.elapsed()), "{era}: {:?}", began.elapsed());
+    }
+    for (protocol, probe) in [(Protocol::Modern, "server/discover"), (Protocol::Legacy, "initialize")] {
+        let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+        mock.on(probe, 99, Behaviour::hang());
+        let own = OwnDeadlines { probe: brief, ..OwnDeadlines::default() };
+        let upstream = build(Settings { protocol, own, ..settings(&mock.url()) });
+        let began = Instant::now();
+        let opened = upstream.clone().watch(CapabilityClass::BASE).await.map(drop);
+        assert!(began.elapsed() < Duration::from_secs(5), "{probe}: {opened:?}");
+        assert!(began.elapsed() >= brief, "{probe}: {opened:?}");
+    }
 }

@@ -1,13 +1,18 @@
 //! Deadlines, validation, naming and pages: what can be said for all and again for one.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use weir_core::catalog::CatalogSettings;
 use weir_core::endpoint::{Mode, PageSize, Prefix};
 use weir_core::names::{Alphabet, Naming, UpstreamId};
 use weir_core::schema::{Check, Validation};
 use weir_core::upstream::Deadlines;
+use weir_upstream::OwnDeadlines;
 
-use super::super::raw::{Raw, RawAlphabet, RawCheck, RawDeadlines, RawNaming, RawPage, RawPrefix, RawValidation};
+use super::super::raw::{
+    Raw, RawAlphabet, RawCheck, RawDeadlines, RawNaming, RawPage, RawPrefix, RawUpstreamDeadlines, RawValidation,
+};
 use super::super::report::{Path, Problem, Report};
 
 /// What holds where an endpoint, upstream or tool says nothing of its own.
@@ -18,6 +23,8 @@ pub(crate) struct Defaults {
     /// Whether callers are asked who they are.
     pub(crate) auth: bool,
     pub(crate) deadlines: Deadlines,
+    /// Those of what weir asks upstreams for itself.
+    pub(crate) own_deadlines: OwnDeadlines,
     pub(crate) validation: Validation,
     pub(crate) naming: Naming,
     /// The same as written, for endpoints that change a part of it.
@@ -30,10 +37,12 @@ impl Defaults {
     pub(super) fn check(raw: &Raw, folder: &std::path::Path, report: &mut Report) -> Self {
         let (naming, prefix) = naming(raw.naming.as_ref(), None, &Path::at("naming"), report)
             .unwrap_or((super::fallback_naming(), Prefix::Always));
+        let of_calls = raw.deadlines.map(RawUpstreamDeadlines::of_calls);
         Self {
             folder: folder.to_owned(),
             auth: raw.auth.as_ref().and_then(|auth| auth.mode.as_deref()).is_some_and(|mode| mode != "none"),
-            deadlines: deadlines(raw.deadlines.as_ref(), Deadlines::CALL, &Path::at("deadlines"), report),
+            deadlines: deadlines(of_calls.as_ref(), Deadlines::CALL, &Path::at("deadlines"), report),
+            own_deadlines: own_deadlines(raw.deadlines, OwnDeadlines::default(), &Path::at("deadlines"), report),
             validation: validation(raw.validation.as_ref(), Validation::default()),
             naming,
             raw_naming: raw.naming.clone().unwrap_or_default(),
@@ -66,6 +75,32 @@ pub(super) fn deadlines(raw: Option<&RawDeadlines>, base: Deadlines, path: &Path
         report.add(Problem::warning(path.key("idle"), "is longer than `hard`, which ends the call first"));
     }
     found
+}
+
+/// Deadlines of what weir asks an upstream for itself; what is not said comes from `base`.
+pub(super) fn own_deadlines(
+    raw: Option<RawUpstreamDeadlines>,
+    base: OwnDeadlines,
+    path: &Path,
+    report: &mut Report,
+) -> OwnDeadlines {
+    let Some(raw) = raw else { return base };
+    let mut time = |time: Option<super::Time>, default, (key, most): (&str, Duration)| {
+        match time {
+            Some(time) if time.0.is_zero() => report.add(Problem::error(path.key(key), "must not be zero")),
+            Some(time) if time.0 > most => {
+                let text = format!("must be at most {}s: what it is a part of ends then", most.as_secs());
+                report.add(Problem::error(path.key(key), text));
+            }
+            Some(_) | None => {}
+        }
+        time.map_or(default, |time| time.0)
+    };
+    let usual = CatalogSettings::default();
+    OwnDeadlines {
+        list: time(raw.list, base.list, ("list", usual.walk_time)),
+        probe: time(raw.probe, base.probe, ("probe", usual.open_time)),
+    }
 }
 
 /// Validation; what is not said comes from `base`.

@@ -9,7 +9,8 @@ use weir_upstream::{
 };
 
 use super::super::raw::{
-    Ordered, RawAsk, RawProtocol, RawSession, RawTrust, RawUpstream, RawUpstreamLimits, Size, Time,
+    Ordered, RawAsk, RawProtocol, RawSession, RawTrust, RawUpstream, RawUpstreamDeadlines, RawUpstreamLimits, Size,
+    Time,
 };
 use super::super::report::{Path, Problem, Report};
 use super::super::{Secret, UpstreamPlan};
@@ -75,6 +76,7 @@ pub(super) fn one(
     report: &mut Report,
 ) -> Option<UpstreamPlan> {
     let rules = upstream_rules(&raw, defaults, path, report);
+    let own = rules::own_deadlines(raw.deadlines, defaults.own_deadlines, &path.key("deadlines"), report);
     let protocol = protocol(raw.protocol);
     let bounds = bounds(raw.limits.as_ref(), path, report);
     let sharing = match (raw.session, raw.command.is_some()) {
@@ -102,7 +104,7 @@ pub(super) fn one(
         report.add(problem.hint("if it can, say so: asks: [sampling, elicitation, elicitation_url, roots]"));
     }
     let connect = rules.deadlines.connect;
-    let settings = Settings { id, transport, protocol, session: sharing, asks, visits, baggage, bounds, connect };
+    let settings = Settings { id, transport, protocol, session: sharing, asks, visits, baggage, bounds, connect, own };
     Some(UpstreamPlan { settings, rules })
 }
 
@@ -141,7 +143,8 @@ fn asks(raw: &[RawAsk]) -> CapabilityClass {
 
 fn upstream_rules(raw: &RawUpstream, defaults: &Defaults, path: &Path, report: &mut Report) -> UpstreamRules {
     let usual = UpstreamRules::default();
-    let deadlines = rules::deadlines(raw.deadlines.as_ref(), defaults.deadlines, &path.key("deadlines"), report);
+    let of_calls = raw.deadlines.map(RawUpstreamDeadlines::of_calls);
+    let deadlines = rules::deadlines(of_calls.as_ref(), defaults.deadlines, &path.key("deadlines"), report);
     let validation = rules::validation(raw.validation.as_ref(), defaults.validation);
     let mut tools = Vec::new();
     for (name, tool) in raw.tools.iter().flat_map(|tools| &tools.0) {

@@ -43,8 +43,8 @@ pub(crate) struct RawUpstream {
     pub(crate) ca_file: Option<String>,
     /// HTTP/2 without TLS, for an `http` URL.
     pub(crate) h2c: Option<bool>,
-    /// Time limits of its calls.
-    pub(crate) deadlines: Option<RawDeadlines>,
+    /// Time limits of its calls, and of what weir asks it for itself.
+    pub(crate) deadlines: Option<RawUpstreamDeadlines>,
     /// Schema validation of its tools.
     pub(crate) validation: Option<RawValidation>,
     /// Exceptions for single tools, by the upstream's own name for them.
@@ -109,6 +109,30 @@ pub(crate) struct RawDeadlines {
     pub(crate) idle: Option<Time>,
     /// Altogether, whatever progress there is. Default `1h`.
     pub(crate) hard: Option<Time>,
+}
+
+/// Time limits of calls of upstreams, and of what weir asks them for itself.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawUpstreamDeadlines {
+    /// To get a connection. Default `2s`.
+    pub(crate) connect: Option<Time>,
+    /// Between two signs of life: answer bytes, progress, log messages. Default `5m`.
+    pub(crate) idle: Option<Time>,
+    /// Altogether, whatever progress there is. Default `1h`.
+    pub(crate) hard: Option<Time>,
+    /// For one page of a list, and for whatever else weir asks for itself; at most 60 seconds, which a whole list has. Default `10s`.
+    pub(crate) list: Option<Time>,
+    /// For each request that finds out what the server speaks or opens a session; at most 30 seconds. Default `10s`. How long a process may take for its
+    /// first answer is `start`.
+    pub(crate) probe: Option<Time>,
+}
+
+impl RawUpstreamDeadlines {
+    /// Those of calls.
+    pub(crate) fn of_calls(self) -> RawDeadlines {
+        RawDeadlines { connect: self.connect, idle: self.idle, hard: self.hard }
+    }
 }
 
 /// Schema validation.

@@ -6,7 +6,7 @@ use weir_core::EndpointId;
 use weir_core::endpoint::{Mode, Prefix};
 use weir_core::schema::Check;
 use weir_policy::limit::{Limit, Rates, Uncounted};
-use weir_upstream::{Protocol, Sharing, Transport};
+use weir_upstream::{OwnDeadlines, Protocol, Sharing, Transport};
 
 use super::*;
 
@@ -48,6 +48,9 @@ fn everything_can_be_said() {
     let (name, slow) = &files.rules.tools[0];
     assert_eq!((name.as_str(), slow.deadlines.unwrap().idle), ("slow", Duration::from_secs(1200)));
     assert_eq!(slow.deadlines.unwrap().hard, Duration::from_secs(3600));
+    let seconds = |list, probe| OwnDeadlines { list: Duration::from_secs(list), probe: Duration::from_secs(probe) };
+    assert_eq!(files.settings.own, seconds(20, 3), "the list's comes from the top");
+    assert_eq!(config.upstreams[1].settings.own, seconds(20, 10));
     assert_eq!(slow.validation.unwrap().output, Check::Enforce);
     assert_eq!(slow.validation.unwrap().input, Check::Warn, "comes from the upstream");
     let Transport::Stdio(child) = &config.upstreams[1].settings.transport else { panic!() };
