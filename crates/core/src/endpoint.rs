@@ -97,6 +97,8 @@ pub struct ToolRules {
     pub scopes: Vec<Arc<str>>,
     /// Whether hidden characters are removed from its results, on every endpoint.
     pub clean: Option<bool>,
+    /// Whether a call may be made a second time where the connection broke during the first.
+    pub safe_to_repeat: bool,
 }
 
 /// Guards against endless and giant lists (faults B18, B25).

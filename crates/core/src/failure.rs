@@ -23,6 +23,7 @@ struct Parts {
     upstream: Option<UpstreamId>,
     retry_after: Option<Duration>,
     limited: Option<Limited>,
+    connection_lost: bool,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -115,6 +116,7 @@ impl Failure {
             upstream: None,
             retry_after: None,
             limited: None,
+            connection_lost: false,
             source: None,
         }))
     }
@@ -202,6 +204,13 @@ impl Failure {
         self
     }
 
+    /// Says that the connection to the upstream broke after the request was sent, or that its process ended.
+    #[must_use]
+    pub fn connection_lost(mut self) -> Self {
+        self.0.connection_lost = true;
+        self
+    }
+
     /// Keeps the cause for the log.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
@@ -225,6 +234,12 @@ impl Failure {
     #[must_use]
     pub fn upstream(&self) -> Option<&UpstreamId> {
         self.0.upstream.as_ref()
+    }
+
+    /// Whether the connection to the upstream broke after the request was sent.
+    #[must_use]
+    pub fn is_connection_lost(&self) -> bool {
+        self.0.connection_lost
     }
 
     /// When to try again, where known.

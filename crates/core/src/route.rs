@@ -191,6 +191,7 @@ impl Router {
             deadlines,
             whole: way.wants_whole(),
             carried_in: record.carried_in(),
+            safe_to_repeat: item.terms.safe_to_repeat,
         };
         live.is(Phase::Sent);
         let reply = match live.unless_stopped(upstream.call(outbound)).await {

@@ -98,7 +98,7 @@ instruments! {
     upstream_state: Gauge<u64> = u64_gauge("weir.upstream.state", "{upstream}", ["upstream", "state"], "1 for the state an upstream is in, 0 for the others: `unknown` (not asked yet), `up` or `down`"),
     upstream_in_flight: Gauge<u64> = u64_gauge("weir.upstream.in_flight", "{call}", ["upstream"], "Calls in flight at an upstream"),
     upstream_io: Counter<u64> = u64_counter("weir.upstream.io", "By", ["upstream", "network.io.direction"], "Bytes of messages sent to an upstream (`transmit`) and of its answers (`receive`)"),
-    upstream_retries: Counter<u64> = u64_counter("weir.upstream.retries", "{retry}", ["upstream", "proof"], "Requests sent again, by proof of non-execution"),
+    upstream_retries: Counter<u64> = u64_counter("weir.upstream.retries", "{retry}", ["upstream", "reason"], "Requests sent again, by reason: a proof that nothing ran, or `connection_lost` where sending again does no harm"),
     upstream_calls: Counter<u64> = u64_counter("weir.upstream.calls", "{call}", ["upstream", "mcp.protocol.version"], "Calls that ended, by the protocol revision they were carried in: a server of both eras has two"),
     upstream_bridged: Counter<u64> = u64_counter("weir.upstream.bridged", "{call}", ["upstream"], "Calls of clients with sessions that went to an upstream of both eras without one, since it holds as many sessions or processes as it may"),
     outputs_cleaned: Counter<u64> = u64_counter("weir.outputs.cleaned", "{character}", ["upstream", "kind"], "Hidden characters removed from what an upstream said, by kind (docs/outputs.md); an escape sequence counts once"),

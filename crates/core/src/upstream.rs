@@ -10,7 +10,7 @@ use bytes::Bytes;
 use weir_wire::Revision;
 use weir_wire::method::Method;
 
-use crate::call::{Call, SessionKey};
+use crate::call::{AsTask, Call, SessionKey};
 use crate::capability::CapabilityClass;
 use crate::catalog::Tool;
 use crate::failure::Failure;
@@ -37,6 +37,8 @@ pub struct Outbound {
     pub deadlines: Deadlines,
     /// True where its result is wanted whole ([`crate::Payload::Whole`]), or not at all.
     pub whole: bool,
+    /// The operator's word that the tool may be called twice.
+    pub safe_to_repeat: bool,
     /// Where the upstream notes the protocol revision that the call is carried in.
     pub carried_in: CarriedIn,
 }
@@ -59,6 +61,26 @@ impl CarriedIn {
     pub fn revision(&self) -> Option<Revision> {
         let number = usize::from(self.0.load(Ordering::Relaxed));
         Revision::ALL.get(number.checked_sub(1)?).copied()
+    }
+}
+
+impl Outbound {
+    /// Whether the call may be made a second time although the first may have been executed: it only reads, or is of a tool that the
+    /// operator declares safe to repeat. What answers a question, or goes on where a call ended, is never sent twice.
+    #[must_use]
+    pub fn may_repeat(&self) -> bool {
+        let call = &self.call;
+        let is_safe = match call.method {
+            Method::ResourcesRead | Method::PromptsGet | Method::CompletionComplete => true,
+            // Each of two calls would become a task.
+            Method::ToolsCall => self.safe_to_repeat && matches!(call.as_task, AsTask::Never | AsTask::Taken),
+            _ => false,
+        };
+        let goes_on = call.resume.is_some()
+            || call.answers.is_some()
+            || !matches!(call.params.input_responses(), Ok(None))
+            || !matches!(call.params.request_state(), Ok(None));
+        is_safe && !goes_on
     }
 }
 

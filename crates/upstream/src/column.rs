@@ -3,6 +3,7 @@
 //! ```text
 //! deadline   idle and hard limits hold over everything below, second tries included
 //! bound      at most so many calls in flight; above the tries, so that a call counts once
+//! repeat     once after a broken connection, where that does no harm
 //! resend     on a listed proof that nothing ran, once for each
 //! breaker    below the tries: a server that is down is not tried again
 //! speak      the server's era and transport
@@ -25,6 +26,7 @@ use weir_era::hop::Proof;
 
 use crate::deadline::{self, Limits, PATIENCE};
 use crate::refusal::Refusal;
+use crate::repeat;
 use crate::server::Server;
 
 /// How long the place of a call that has ended may take to come back.
@@ -81,7 +83,7 @@ async fn bound(server: Arc<Server>, outbound: Outbound) -> Reply {
         let text = "The upstream has as many calls in flight as it may: try again shortly";
         return Reply::ended(server.site.fail(FailureKind::Busy, text));
     };
-    let reply = resend(&server, &outbound).await;
+    let reply = repeat::call(&server, outbound).await;
     if reply.is_ended() { reply } else { Reply::live(Placed { reply, place: Some(place) }) }
 }
 
@@ -114,21 +116,17 @@ impl PayloadSource for PlacedPayload {
     }
 }
 
-/// Resend: again on proof that nothing ran, at most once for each kind of proof.
-async fn resend(server: &Server, outbound: &Outbound) -> Reply {
-    let mut used: Vec<Proof> = Vec::new();
+/// Resend: again on proof that nothing ran, at most once for each kind of proof. `used` has those that were taken before.
+pub(crate) async fn attempts(server: &Server, outbound: &Outbound, used: &mut Vec<Proof>) -> Result<Reply, Refusal> {
     loop {
-        match guarded(server, outbound, used.last().copied()).await {
-            Ok(reply) => return reply,
-            Err(Refusal { failure, proof, .. }) => match proof {
-                Some(proof) if !used.contains(&proof) => {
-                    let labels = [server.site.label(), KeyValue::new("proof", proof.word())];
-                    instruments().upstream_retries.add(1, &labels);
-                    used.push(proof);
-                }
-                _ => return Reply::ended(failure),
-            },
-        }
+        let refusal = match guarded(server, outbound, used.last().copied()).await {
+            Ok(reply) => return Ok(reply),
+            Err(refusal) => refusal,
+        };
+        let Some(proof) = refusal.proof.filter(|proof| !used.contains(proof)) else { return Err(refusal) };
+        let labels = [server.site.label(), KeyValue::new("reason", proof.word())];
+        instruments().upstream_retries.add(1, &labels);
+        used.push(proof);
     }
 }
 
@@ -136,7 +134,7 @@ async fn resend(server: &Server, outbound: &Outbound) -> Reply {
 async fn guarded(server: &Server, outbound: &Outbound, again: Option<Proof>) -> Result<Reply, Refusal> {
     server.breaker.admit(server.site.now()).map_err(|wait| {
         let text = "The upstream has not been reachable for a while: try again later";
-        server.site.fail(FailureKind::Unavailable, text).retry_after(wait)
+        Refusal::new(server.site.fail(FailureKind::Unavailable, text).retry_after(wait)).unasked()
     })?;
     let spoken = server.line.call(outbound, again).await;
     server.record(spoken.as_ref().err());

@@ -26,6 +26,7 @@ mod outbox;
 mod pace;
 mod post;
 mod refusal;
+mod repeat;
 mod server;
 mod settings;
 mod settle;

@@ -24,6 +24,7 @@ use weir_era::{capabilities, carry};
 use weir_wire::{code, scan};
 
 use crate::factory::Ports;
+use crate::repeat::RepeatBudget;
 use crate::settings::{Bounds, OwnDeadlines};
 use crate::tracks::Tracks;
 
@@ -68,6 +69,8 @@ pub(crate) struct Site {
     pub(crate) farewells: Semaphore,
     /// Places for answers whose streams are read to their end after the call is over.
     pub(crate) draining: Arc<Semaphore>,
+    /// How often its requests may be repeated.
+    pub(crate) repeats: RepeatBudget,
     /// Its room for results that are held.
     pub(crate) hold: Arc<HoldShare>,
 }
@@ -103,6 +106,7 @@ impl Site {
             budgets: ports.budgets.clone(),
             farewells: Semaphore::new(MOST_FAREWELLS),
             draining: Arc::new(Semaphore::new(MOST_DRAINING)),
+            repeats: RepeatBudget::default(),
             hold: Arc::new(HoldShare::new(ports.budgets.hold.clone())),
         }
     }

@@ -164,6 +164,7 @@ impl Looking {
             deadlines,
             whole: self.outbound.whole,
             carried_in: self.outbound.carried_in.clone(),
+            safe_to_repeat: false,
         }
     }
 

@@ -178,3 +178,58 @@ async fn r142_a_request_that_never_arrives_whole_runs_nothing() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e06_what_does_no_harm_twice_is_made_again_and_the_client_notices_nothing() {
+    for (era, builder) in both_eras() {
+        let upstream =
+            builder.with_library().tool("safe", Behaviour::echo()).tool("other", Behaviour::echo()).start().await;
+        let weir = Weir::over(json!({
+            "one": { "url": upstream.url(), "tools": { "safe": { "safe_to_repeat": true } } },
+        }));
+        for revision in BOTH {
+            let client = Checked::open(&weir.url("/mcp"), revision).await;
+            let before = upstream.requests().len();
+            upstream.on("tools/call", 1, Behaviour::reset_after(30));
+            assert_eq!(client.call("one__safe", json!({ "n": 1 })).await.text(), r#"{"n":1}"#, "{era:?} {revision}");
+            upstream.on("tools/call", 1, Behaviour::reset_after(30));
+            assert_eq!(own_error(&client.call("one__other", json!({})).await)["code"], 1004, "{era:?} {revision}");
+            for (method, params) in [
+                ("resources/read", json!({ "uri": "one+memo:1" })),
+                ("prompts/get", json!({ "name": "one__greet", "arguments": { "who": "you" } })),
+                (
+                    "completion/complete",
+                    json!({ "ref": { "type": "ref/prompt", "name": "one__greet" }, "argument": { "name": "who", "value": "y" } }),
+                ),
+            ] {
+                upstream.on(method, 1, Behaviour::reset_after(30));
+                let answer = client.ask(method, params).await;
+                assert!(answer.result().is_object(), "{era:?} {revision} {method}: {}", answer.last());
+            }
+            let sent = upstream.requests().split_off(before);
+            let count = |method: &str| sent.iter().filter(|request| request.message["method"] == method).count();
+            assert_eq!(["tools/call", "resources/read", "prompts/get", "completion/complete"].map(count), [3, 2, 2, 2]);
+        }
+        let repeated = weir.metric("weir_upstream_retries_total", &["reason=\"connection_lost\""]);
+        assert_eq!(repeated, 8.0, "{era:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e06_a_lost_line_of_http_sse_is_opened_again_for_what_does_no_harm_twice() {
+    let gate = Gate::new();
+    let upstream = mockup(Revision::V2025_11_25).tool("slow", Behaviour::gated(&gate)).start().await;
+    let old = weir_over(&[("one", &upstream)]);
+    let address = old.url("").trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
+    let proxy = Faultd::start(address).await;
+    let far =
+        json!({ "url": proxy.url("/mcp/one/sse"), "protocol": "sse", "tools": { "slow": { "safe_to_repeat": true } } });
+    let weir = Weir::over(json!({ "far": far }));
+    let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
+    let calling = tokio::spawn(async move { client.call("far__slow", json!({ "n": 1 })).await });
+    upstream.until("it runs", |mockup| mockup.executions("slow") == 1).await;
+    proxy.reset_all();
+    upstream.until("it runs again", |mockup| mockup.executions("slow") == 2).await;
+    gate.open();
+    assert_eq!(calling.await.unwrap().text(), r#"{"n":1}"#);
+}

@@ -21,6 +21,8 @@ pub struct Terms {
     pub hints: Hints,
     /// Whether hidden characters are removed from its results; `None`: as the endpoint says.
     pub clean: Option<bool>,
+    /// The operator's word that a call may be made a second time where the connection broke during the first.
+    pub safe_to_repeat: bool,
 }
 
 /// The rules of one upstream, ready for looking up.
@@ -34,19 +36,17 @@ pub(super) struct Rules {
 impl Rules {
     pub(super) fn new(given: UpstreamRules) -> Self {
         let (deadlines, validation) = (given.deadlines, given.validation);
-        let common = Terms { deadlines, validation, scopes: Arc::new([]), hints: Hints::default(), clean: None };
+        let (scopes, hints) = (Arc::new([]) as Arc<[_]>, Hints::default());
+        let common = Terms { deadlines, validation, scopes, hints, clean: None, safe_to_repeat: false };
         let exceptions = given
             .tools
             .iter()
             .map(|(native, rules)| {
                 let deadlines = rules.deadlines.unwrap_or(common.deadlines);
                 let validation = rules.validation.unwrap_or(common.validation);
-                (
-                    native.clone(),
-                    Arc::new(
-                        Terms { deadlines, validation, clean: rules.clean, ..common.clone() }.taking(&rules.scopes),
-                    ),
-                )
+                let (clean, safe_to_repeat) = (rules.clean, rules.safe_to_repeat);
+                let terms = Terms { deadlines, validation, clean, safe_to_repeat, ..common.clone() };
+                (native.clone(), Arc::new(terms.taking(&rules.scopes)))
             })
             .collect();
         Self { given, common: Arc::new(common), exceptions }

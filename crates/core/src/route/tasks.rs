@@ -116,6 +116,7 @@ impl Router {
             deadlines: Deadlines::LIST,
             whole: way.wants_whole(),
             carried_in: CarriedIn::default(),
+            safe_to_repeat: false,
         };
         Some(Whereabouts { upstream, outbound, way })
     }

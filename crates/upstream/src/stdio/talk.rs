@@ -110,7 +110,7 @@ async fn want_level(site: &Site, running: &Running, level: LogLevel) -> Result<(
 /// The process ended in the middle.
 pub(crate) fn lost(site: &Site) -> Failure {
     let text = "The upstream ended during the call: it may have run. Check before calling again";
-    site.fail(FailureKind::ResultUnknown, text)
+    site.fail(FailureKind::ResultUnknown, text).connection_lost()
 }
 
 impl Drop for Talk {

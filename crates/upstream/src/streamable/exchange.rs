@@ -220,7 +220,7 @@ pub(crate) fn unsent(site: &Site, error: SendError) -> Refusal {
 pub(crate) fn lost(site: &Site) -> Failure {
     let text =
         "The connection to the upstream was lost after the call was sent: it may have run. Check before calling again";
-    site.fail(FailureKind::ResultUnknown, text)
+    site.fail(FailureKind::ResultUnknown, text).connection_lost()
 }
 
 /// What an answer that cannot be read on means.

@@ -20,6 +20,7 @@ use super::exchange::{self, Headed, METHOD, NAME, PROTOCOL_VERSION};
 use super::talk::{self, Pending};
 use crate::judgment::Listener;
 use crate::refusal::Refusal;
+use crate::repeat;
 use crate::settle;
 use crate::site::Site;
 
@@ -87,16 +88,30 @@ impl Modern {
         method: Method,
         members: &[(&str, &[u8])],
     ) -> Result<Bytes, Refusal> {
+        let limit = if method == Method::Discover { self.site.own.probe } else { self.site.own.list };
+        settle::within(&self.site, limit, async {
+            let first = self.ask_once(class, method, members).await;
+            if repeat::repeats(&self.site, method, &first) {
+                self.ask_once(class, method, members).await
+            } else {
+                first
+            }
+        })
+        .await
+    }
+
+    async fn ask_once(
+        &self,
+        class: CapabilityClass,
+        method: Method,
+        members: &[(&str, &[u8])],
+    ) -> Result<Bytes, Refusal> {
         let id = self.site.next_id();
         let body = self.tongue.request(id, method, members, (class, &self.site.client_info));
         let ear = self.tongue.ear(id, false, None);
         let listener = Listener::for_own_request(self.tongue, ear, class);
-        let limit = if method == Method::Discover { self.site.own.probe } else { self.site.own.list };
-        settle::within(&self.site, limit, async {
-            let reply = self.post(self.headers(method), body, listener, id).await?;
-            Ok(settle::result(&self.site, reply).await?)
-        })
-        .await
+        let reply = self.post(self.headers(method), body, listener, id).await?;
+        Ok(settle::result(&self.site, reply).await?)
     }
 
     /// The newest definition of a tool, from the server's own list. For a call whose headers did not fit the schema.

@@ -30,6 +30,7 @@ use super::talk::{self, Pending, Side};
 use crate::judgment::Listener;
 use crate::outbox::{Outbox, Pushed};
 use crate::refusal::Refusal;
+use crate::repeat;
 use crate::settle;
 use crate::site::Site;
 
@@ -212,15 +213,20 @@ impl Session {
 
     /// Makes a request of weir's own and gives its whole result.
     pub(crate) async fn ask(self: &Arc<Self>, method: Method, members: &[(&str, &[u8])]) -> Result<Bytes, Refusal> {
-        let id = self.site.next_id();
-        let body = lower::legacy_request(id, method, members);
         settle::in_time(&self.site, async {
-            let (tongue, ear) = (self.tongue, self.tongue.ear(id, false, None));
-            let listener = Listener::for_own_request(tongue, ear, CapabilityClass::BASE);
-            let reply = self.post(&self.http(), (self.headers(), body), listener, id).await?;
-            Ok(settle::result(&self.site, reply).await?)
+            let first = self.ask_once(method, members).await;
+            if repeat::repeats(&self.site, method, &first) { self.ask_once(method, members).await } else { first }
         })
         .await
+    }
+
+    async fn ask_once(self: &Arc<Self>, method: Method, members: &[(&str, &[u8])]) -> Result<Bytes, Refusal> {
+        let id = self.site.next_id();
+        let body = lower::legacy_request(id, method, members);
+        let (tongue, ear) = (self.tongue, self.tongue.ear(id, false, None));
+        let listener = Listener::for_own_request(tongue, ear, CapabilityClass::BASE);
+        let reply = self.post(&self.http(), (self.headers(), body), listener, id).await?;
+        Ok(settle::result(&self.site, reply).await?)
     }
 
     /// Makes sure that the server tells messages from `level` up. Sessions only become more talkative: each call

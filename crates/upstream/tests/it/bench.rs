@@ -90,6 +90,7 @@ pub(crate) async fn outbound(tool: &str, call: Call) -> Outbound {
         deadlines: Deadlines::CALL,
         whole: false,
         carried_in: weir_core::upstream::CarriedIn::default(),
+        safe_to_repeat: false,
     }
 }
 

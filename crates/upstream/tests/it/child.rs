@@ -132,6 +132,10 @@ impl Child {
                 answer(id, json!({"resultType": "complete", "tools": [{"name": "echo", "inputSchema": {}}]}))
             }
             "tools/call" => self.call(id, params),
+            "resources/read" => {
+                crash_once(&params["uri"]);
+                answer(id, json!({"resultType": "complete", "contents": []}));
+            }
             _ => fail(id),
         }
     }
@@ -185,9 +189,23 @@ impl Child {
                 eprintln!("fatal: out of cheese");
                 std::process::exit(3)
             }
+            "crash_once" => {
+                if token.is_number() {
+                    notify("notifications/progress", json!({"progressToken": token, "progress": 1}));
+                }
+                crash_once(&params["arguments"]["file"]);
+                "recovered".to_owned()
+            }
             other => panic!("no tool {other}"),
         };
         answer(id, json!({"resultType": "complete", "content": [{"type": "text", "text": text}]}));
+    }
+}
+
+/// Ends the process where the file is not there yet, which is made.
+fn crash_once(file: &Value) {
+    if std::fs::File::create_new(file.as_str().unwrap()).is_ok() {
+        std::process::exit(3);
     }
 }
 

@@ -11,6 +11,7 @@ mod fetching;
 mod kept;
 mod large;
 mod probing;
+mod repeating;
 mod resending;
 mod secure;
 mod sessions;

@@ -153,7 +153,9 @@ fn upstream_rules(raw: &RawUpstream, defaults: &Defaults, path: &Path, report: &
         let own = tool.deadlines.as_ref().map(|own| rules::deadlines(Some(own), deadlines, &limits, report));
         let checks = tool.validation.as_ref().map(|own| rules::validation(Some(own), validation));
         let scopes = toolsets::scopes(tool.scopes.as_deref().unwrap_or_default(), &path.key("scopes"), report);
-        tools.push((name.clone(), ToolRules { deadlines: own, validation: checks, scopes, clean: tool.clean }));
+        let safe_to_repeat = tool.safe_to_repeat.unwrap_or_default();
+        let clean = tool.clean;
+        tools.push((name.clone(), ToolRules { deadlines: own, validation: checks, scopes, clean, safe_to_repeat }));
     }
     if raw.poll.is_some_and(|Time(time)| time.as_millis() < 1000) {
         report.add(Problem::error(path.key("poll"), "must be at least 1s"));

@@ -170,6 +170,9 @@ pub(crate) struct RawTool {
     pub(crate) scopes: Option<Vec<String>>,
     /// Whether hidden characters are removed from its results (docs/outputs.md), on every endpoint. Default: as the endpoint says.
     pub(crate) clean: Option<bool>,
+    /// Whether two calls do no more than one: then a call whose connection broke before anything of its answer came is made once more. Default `false`:
+    /// its client is told that the tool may have run.
+    pub(crate) safe_to_repeat: Option<bool>,
 }
 
 /// Guards against endless lists.

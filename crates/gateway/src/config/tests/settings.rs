@@ -48,6 +48,7 @@ fn everything_can_be_said() {
     let (name, slow) = &files.rules.tools[0];
     assert_eq!((name.as_str(), slow.deadlines.unwrap().idle), ("slow", Duration::from_secs(1200)));
     assert_eq!(slow.deadlines.unwrap().hard, Duration::from_secs(3600));
+    assert!(slow.safe_to_repeat && !files.rules.tools[1].1.safe_to_repeat);
     let seconds = |list, probe| OwnDeadlines { list: Duration::from_secs(list), probe: Duration::from_secs(probe) };
     assert_eq!(files.settings.own, seconds(20, 3), "the list's comes from the top");
     assert_eq!(config.upstreams[1].settings.own, seconds(20, 10));

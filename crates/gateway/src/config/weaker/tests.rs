@@ -95,6 +95,7 @@ const NO_PROTECTION: &[&str] = &[
     "upstreams.*.tools",
     "upstreams.*.tools.*",
     "upstreams.*.tools.*.deadlines.**",
+    "upstreams.*.tools.*.safe_to_repeat",
     "endpoints.*.deadlines.**",
     // What upstreams are, and how they are reached: a call that cannot be made opens nothing.
     "upstreams",
