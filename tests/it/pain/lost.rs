@@ -185,7 +185,7 @@ async fn e06_what_does_no_harm_twice_is_made_again_and_the_client_notices_nothin
         let upstream =
             builder.with_library().tool("safe", Behaviour::echo()).tool("other", Behaviour::echo()).start().await;
         let weir = Weir::over(json!({
-            "one": { "url": upstream.url(), "tools": { "safe": { "safe_to_repeat": true } } },
+            "one": { "url": upstream.url(), "tools": { "safe": { "safe_to_repeat": true }, "gone": { "safe_to_repeat": true } } },
         }));
         for revision in BOTH {
             let client = Checked::open(&weir.url("/mcp"), revision).await;
@@ -212,6 +212,8 @@ async fn e06_what_does_no_harm_twice_is_made_again_and_the_client_notices_nothin
         }
         let repeated = weir.metric("weir_upstream_retries_total", &["reason=\"connection_lost\""]);
         assert_eq!(repeated, 8.0, "{era:?}");
+        let said = weir.process.said();
+        assert!(said.contains("names tools that the upstream does not list") && said.contains("gone"), "{said}");
     }
 }
 

@@ -52,6 +52,12 @@ impl Rules {
         Self { given, common: Arc::new(common), exceptions }
     }
 
+    /// The tools that the operator speaks of and the server does not list.
+    pub(super) fn absent(&self, is_listed: impl Fn(&str) -> bool) -> Vec<String> {
+        let named = self.given.tools.iter().map(|(native, _)| native);
+        named.filter(|native| !is_listed(native)).cloned().collect()
+    }
+
     pub(super) fn of(&self, native: &str) -> Arc<Terms> {
         self.exceptions.get(native).unwrap_or(&self.common).clone()
     }

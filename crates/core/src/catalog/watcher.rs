@@ -36,6 +36,8 @@ pub(super) struct Watcher {
     expiry: Option<Instant>,
     /// The list that the upstream said had changed, until it was walked.
     said: Option<ListKind>,
+    /// The tools of the config that were not listed, and were told of.
+    absent: Vec<String>,
 }
 
 impl Watcher {
@@ -43,7 +45,8 @@ impl Watcher {
         let settings = &works.settings;
         let pace = Pace::new(settings.refresh);
         let backoff = Backoff::new(settings.reopen_first, settings.reopen_most);
-        let mut watcher = Self { works: works.clone(), source, feed, pace, backoff, expiry: None, said: None };
+        let (expiry, said, absent) = (None, None, Vec::new());
+        let mut watcher = Self { works: works.clone(), source, feed, pace, backoff, expiry, said, absent };
         if watcher.feed.snapshot().state == State::Stale {
             watcher.start_grace();
         }
@@ -121,6 +124,7 @@ impl Watcher {
             lists[kind as usize] = list;
             redefined += changed;
         }
+        self.warn_of_absent(&lists[ListKind::Tools as usize]);
         let since = self.works.wall();
         self.expiry = None;
         let said = self.said.take();
@@ -262,6 +266,20 @@ impl Watcher {
             None if pushes => Freshness { until: None, promise: self.works.settings.push_promise },
             None => Freshness::NONE,
         }
+    }
+
+    /// Says, once, which tools of the config the server does not list: what is written for them has no effect.
+    fn warn_of_absent(&mut self, tools: &Listing) {
+        if self.feed.class != crate::CapabilityClass::BASE || tools.truncated.is_some() {
+            return;
+        }
+        let is_listed = |native: &str| tools.items.iter().any(|tool| &*tool.native == native);
+        let absent = self.source.rules().absent(is_listed);
+        if !absent.is_empty() && absent != self.absent {
+            let named = absent.join(", ");
+            tracing::warn!(upstream = %self.feed.upstream, tools = named, "the config names tools that the upstream does not list");
+        }
+        self.absent = absent;
     }
 
     fn report(&self, kind: ListKind, items: &[Arc<super::Tool>], truncated: Option<&'static str>) {
