@@ -136,8 +136,7 @@ pub(crate) fn offered(context: &Context, method: Method) -> Result<(), Failure> 
     let has = match method {
         Method::ToolsList | Method::ToolsCall => catalog.offers(endpoint, ListKind::Tools),
         Method::PromptsList | Method::PromptsGet => catalog.offers(endpoint, ListKind::Prompts),
-        // Whether it does, a server that is shown as it is says itself.
-        Method::CompletionComplete => catalog.completes(endpoint) || catalog.is_transparent(endpoint),
+        Method::CompletionComplete => catalog.completes(endpoint) || may_complete(context),
         Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => catalog.subscribes(endpoint),
         Method::TasksGet | Method::TasksUpdate | Method::TasksCancel | Method::TasksResult | Method::TasksList => {
             catalog.has_tasks(endpoint)
@@ -145,6 +144,13 @@ pub(crate) fn offered(context: &Context, method: Method) -> Result<(), Failure> 
         _ => catalog.offers(endpoint, ListKind::Resources),
     };
     if has { Ok(()) } else { Err(Failure::new(FailureKind::MethodNotFound, "No server of this endpoint has this")) }
+}
+
+/// Whether the server of a transparent endpoint has anything that could be completed: whether it does so it says itself then.
+fn may_complete(context: &Context) -> bool {
+    let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
+    let has_some = catalog.offers(endpoint, ListKind::Prompts) || catalog.offers(endpoint, ListKind::Resources);
+    has_some && catalog.is_transparent(endpoint)
 }
 
 /// `Mcp-Name` mirrors a member of `params`.

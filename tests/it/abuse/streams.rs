@@ -131,7 +131,9 @@ async fn d20_one_event_of_an_upstream_is_one_event_to_the_client() {
         let answer = in_time("the end of the call", call.finish()).await.unwrap();
         let told: Vec<_> =
             answer.notes("notifications/progress").map(|note| note["params"]["message"].as_str().unwrap()).collect();
-        assert_eq!(told, forged);
+        // Control characters that only a terminal reads are removed.
+        let shown: Vec<_> = forged.iter().map(|text| text.replace(['\u{85}', '\0'], "")).collect();
+        assert_eq!(told, shown);
         assert!(answer.notes("notifications/progress").all(|note| note["params"]["progressToken"] == "mine"));
         let answers: Vec<_> = answer.messages.iter().filter(|message| message.get("result").is_some()).collect();
         assert_eq!(answers.len(), 1, "{:?}", answer.messages);

@@ -103,7 +103,9 @@ async fn c28_arguments_names_and_uris_change_no_path_and_inject_no_header() {
                 let encoded = format!("=?base64?{}?=", data_encoding::BASE64.encode(text.as_bytes()));
                 let calling = client.clone().with_header("mcp-param-region", &encoded);
                 let answer = calling.call("one__where", json!({ "region": text })).await;
-                assert_eq!(answer.result()["structuredContent"], json!({ "region": text }), "{era:?} {revision:?}");
+                // What comes back is without hidden characters.
+                let shown = text.replace(['\0', '\u{7f}', '\u{202e}'], "");
+                assert_eq!(answer.result()["structuredContent"], json!({ "region": shown }), "{era:?} {revision:?}");
                 let seen = upstream.requests_of("tools/call").pop().unwrap();
                 let mirrored = seen.header("mcp-param-region").map(str::to_owned);
                 assert_eq!(mirrored.is_some(), era.is_modern(), "{mirrored:?}");

@@ -13,7 +13,7 @@ use super::{asks, check, uris};
 use crate::ask::Ask;
 use crate::call::Call;
 use crate::catalog::Item;
-use crate::endpoint::{Endpoint, Mode};
+use crate::endpoint::Endpoint;
 use crate::failure::{Failure, FailureKind};
 use crate::reply::{End, Event, Note, NoteKind, Payload};
 
@@ -33,8 +33,6 @@ pub(super) struct Way {
     /// The URI that a read is of, as the client wrote it.
     read: Option<Arc<str>>,
     completion: bool,
-    /// Whether a server that completes nothing is told of as one without values, since others of the endpoint may.
-    completes_for_others: bool,
     /// Whether such a call may end with questions.
     rounds: bool,
     /// What names the task that it may become.
@@ -50,7 +48,6 @@ impl Way {
             asks: asks::Dress::of(endpoint, &item.tool.upstream),
             read: (call.method == Method::ResourcesRead).then(|| item.exposed.clone()),
             completion: call.method == Method::CompletionComplete,
-            completes_for_others: endpoint.is_some_and(|endpoint| matches!(endpoint.mode, Mode::Aggregate { .. })),
             rounds: matches!(call.method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead),
             task: None,
         }
@@ -125,7 +122,7 @@ impl Way {
                     None => End::Complete(Payload::Whole(result)),
                 }
             }
-            (End::Failed(failure), _) if self.completion && self.completes_for_others && is_not_served(&failure) => {
+            (End::Failed(failure), _) if self.completion && is_not_served(&failure) => {
                 End::Complete(Payload::Whole(Bytes::from_static(NO_VALUES)))
             }
             (End::Failed(failure), Some(uri)) if is_not_found(&failure) => Failure::unknown_resource(uri).into(),
@@ -188,9 +185,7 @@ mod tests {
             let error = crate::failure::UpstreamError { code, message: "m".into(), data: None };
             End::from(Failure::new(FailureKind::Upstream(error), "m"))
         };
-        let of = |completion, code| match (Way { completion, completes_for_others: true, ..Way::default() })
-            .pass(failed(code))
-        {
+        let of = |completion, code| match (Way { completion, ..Way::default() }).pass(failed(code)) {
             End::Complete(Payload::Whole(result)) => Some(result),
             _ => None,
         };
