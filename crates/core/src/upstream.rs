@@ -210,12 +210,13 @@ pub trait Watch: Send {
     /// As for any request to the upstream.
     fn list(&mut self, kind: ListKind, cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>>;
 
-    /// Waits until the server says that a list changed. Changes during a walk are kept, never more than one a kind.
+    /// Waits until the server says that a list changed, and gives the lists of which it said so; none where something may have been
+    /// missed. What it says during a walk is kept, as one.
     /// Where the server tells nothing ([`About::pushes`] is empty) this waits only for the connection's end.
     ///
     /// # Errors
     /// The watch is lost: changes may have been missed, and a new watch is needed. Cancel safe.
-    fn changed(&mut self) -> Fut<'_, Result<ListKind, Failure>>;
+    fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>>;
 }
 
 /// A line on which a server tells of updates of single resources. Dropping it ends what it subscribed to.

@@ -11,7 +11,7 @@ use weir_core::failure::UpstreamError;
 use weir_core::{Failure, FailureKind};
 use weir_wire::{ErrorObject, code, scan};
 
-pub use ear::{Ear, Heard, addressee, answer, answer_alone, asked, updated, withdrawn};
+pub use ear::{Ear, Heard, addressee, answer, answer_alone, asked, lists_of, updated, withdrawn};
 pub use probe::{Discovered, Found, discovered, initialized, is_modern_error, judge_probe};
 pub use tongue::Tongue;
 

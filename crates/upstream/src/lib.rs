@@ -20,6 +20,7 @@ mod judgment;
 pub mod keeper;
 mod line;
 mod list_items;
+mod list_news;
 mod listing;
 mod names;
 mod outbox;

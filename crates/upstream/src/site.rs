@@ -18,12 +18,14 @@ use weir_core::hold::HoldShare;
 use weir_core::names::UpstreamId;
 use weir_core::port::{Clock, Random};
 use weir_core::telemetry::{UpstreamMeter, instruments};
+use weir_core::upstream::Kinds;
 use weir_core::{Budgets, CapabilityClass, Failure, FailureKind};
 use weir_era::hop::{self, Tongue};
 use weir_era::{capabilities, carry};
 use weir_wire::{code, scan};
 
 use crate::factory::Ports;
+use crate::list_news::ListNews;
 use crate::repeat::RepeatBudget;
 use crate::settings::{Bounds, OwnDeadlines};
 use crate::tracks::Tracks;
@@ -52,7 +54,7 @@ pub(crate) struct Site {
     /// weir's `Implementation` object.
     pub(crate) client_info: Bytes,
     ids: AtomicU64,
-    changed: watch::Sender<u64>,
+    changed: watch::Sender<ListNews>,
     tasks: TaskTracker,
     /// Ends what runs without an end of its own.
     closing: CancellationToken,
@@ -97,7 +99,7 @@ impl Site {
             bells: ports.bells.clone(),
             client_info,
             ids: AtomicU64::new(0),
-            changed: watch::Sender::new(0),
+            changed: watch::Sender::default(),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             stop: CancellationToken::new(),
@@ -217,14 +219,14 @@ impl Site {
         instruments().list_changed_in.add(1, &[self.label()]);
     }
 
-    /// Somebody heard, on a stream that is not a watch's own, that the tools changed.
-    pub(crate) fn list_changed(&self) {
+    /// Somebody heard, on a stream that is not a watch's own, that these lists changed; none where weir has a reason of its own to look.
+    pub(crate) fn list_changed(&self, kinds: Kinds) {
         self.count_change();
-        self.changed.send_modify(|count| *count = count.wrapping_add(1));
+        self.changed.send_modify(|news| news.tell(kinds));
     }
 
     /// Hears of changes from now on.
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+    pub(crate) fn changes(&self) -> watch::Receiver<ListNews> {
         self.changed.subscribe()
     }
 

@@ -5,7 +5,6 @@ mod kinds;
 mod poisoned;
 mod properties;
 mod reference;
-mod speed;
 mod streams;
 
 use bytes::{Bytes, BytesMut};

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::names::UpstreamId;
 use crate::port::Fut;
 use crate::trace::{Asked, OwnSpan, Value};
-use crate::upstream::{About, ListKind, ListPage, Watch};
+use crate::upstream::{About, Kinds, ListKind, ListPage, Watch};
 
 /// What a walk is called.
 const NAME: &str = "catalog walk";
@@ -72,7 +72,7 @@ impl Watch for Pages<'_> {
         })
     }
 
-    fn changed(&mut self) -> Fut<'_, Result<ListKind, Failure>> {
+    fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>> {
         self.watch.changed()
     }
 }

@@ -23,7 +23,7 @@ use super::works::Works;
 use crate::failure::{Failure, FailureKind};
 use crate::route::instructions;
 use crate::telemetry::{instruments, unix_seconds};
-use crate::upstream::{About, ListKind, Watch};
+use crate::upstream::{About, Kinds, ListKind, Watch};
 
 /// The actor. It ends when its future is dropped.
 pub(super) struct Watcher {
@@ -34,8 +34,8 @@ pub(super) struct Watcher {
     backoff: Backoff,
     /// When the last good items go, while the upstream cannot be asked.
     expiry: Option<Instant>,
-    /// The list that the upstream said had changed, until it was walked.
-    said: Option<ListKind>,
+    /// The lists that the upstream said had changed, until they were walked.
+    said: Kinds,
     /// The tools of the config that were not listed, and were told of.
     absent: Vec<String>,
 }
@@ -45,7 +45,7 @@ impl Watcher {
         let settings = &works.settings;
         let pace = Pace::new(settings.refresh);
         let backoff = Backoff::new(settings.reopen_first, settings.reopen_most);
-        let (expiry, said, absent) = (None, None, Vec::new());
+        let (expiry, said, absent) = (None, Kinds::default(), Vec::new());
         let mut watcher = Self { works: works.clone(), source, feed, pace, backoff, expiry, said, absent };
         if watcher.feed.snapshot().state == State::Stale {
             watcher.start_grace();
@@ -127,9 +127,9 @@ impl Watcher {
         self.warn_of_absent(&lists[ListKind::Tools as usize]);
         let since = self.works.wall();
         self.expiry = None;
-        let said = self.said.take();
+        let said = std::mem::take(&mut self.said);
         self.feed.publish(|snapshot| {
-            if let Some(kind) = said {
+            for kind in ListKind::ALL.into_iter().filter(|kind| said.has(*kind)) {
                 snapshot.said[kind as usize] += 1;
             }
             let truncated = |lists: &[Listing; 4]| lists.each_ref().map(|list| list.truncated);
@@ -177,7 +177,7 @@ impl Watcher {
     }
 
     /// Waits for a reason to walk again: the upstream says so, of the list that is given, or it is time to look.
-    async fn cause(&self, watch: &mut dyn Watch) -> Result<Option<ListKind>, Failure> {
+    async fn cause(&self, watch: &mut dyn Watch) -> Result<Kinds, Failure> {
         let about = watch.about();
         let poll = self.source.rules().given.poll;
         let told = about.offers.and(about.pushes) == about.offers && !about.pushes.is_empty();
@@ -201,10 +201,10 @@ impl Watcher {
             changed = watch.changed() => {
                 let said = changed?;
                 instruments().list_changed_in.add(1, &[self.label()]);
-                Ok(Some(said))
+                Ok(said)
             }
-            () = timer => Ok(None),
-            () = self.feed.again.notified() => Ok(None),
+            () = timer => Ok(Kinds::default()),
+            () = self.feed.again.notified() => Ok(Kinds::default()),
         }
     }
 

@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use weir_core::CapabilityClass;
 use weir_core::reply::{Note, NoteKind};
+use weir_core::upstream::{Kinds, ListKind};
 use weir_wire::method::Method;
 use weir_wire::{ErrorObject, LogLevel, Message, Notification, Request, RequestId, code, meta, scan, write};
 
@@ -41,11 +42,22 @@ pub enum Heard {
     /// The server no longer waits for the answer to its request of this id.
     Withdrawn(RequestId),
     /// The server says that its tools changed.
-    ListChanged,
+    ListChanged(Kinds),
     /// Nothing that concerns the call, and nothing wrong.
     Nothing,
     /// Against the protocol, or another's: dropped. The word is for metrics.
     Dropped(&'static str),
+}
+
+/// The lists that a notification of this method says have changed; none where it says no such thing.
+#[must_use]
+pub fn lists_of(method: Method) -> Kinds {
+    match method {
+        Method::ToolsListChanged => Kinds::default().with(ListKind::Tools),
+        Method::PromptsListChanged => Kinds::default().with(ListKind::Prompts),
+        Method::ResourcesListChanged => Kinds::default().with(ListKind::Resources).with(ListKind::Templates),
+        _ => Kinds::default(),
+    }
 }
 
 impl Ear {
@@ -103,9 +115,7 @@ impl Ear {
             Some(Method::ElicitationComplete) if self.class.has(CapabilityClass::ELICITATION_URL) => {
                 Heard::Note(Note { kind: NoteKind::Other(Method::ElicitationComplete), params })
             }
-            Some(Method::ToolsListChanged | Method::PromptsListChanged | Method::ResourcesListChanged) => {
-                Heard::ListChanged
-            }
+            Some(method) if !lists_of(method).is_empty() => Heard::ListChanged(lists_of(method)),
             Some(_) => Heard::Nothing,
             None => Heard::Dropped("unknown_notification"),
         }
@@ -227,7 +237,7 @@ mod tests {
             Heard::Reply(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             Heard::Ask(lifted) => format!("ask {}", lifted.question.method.as_str()),
             Heard::Withdrawn(id) => format!("withdrawn {}", String::from_utf8_lossy(id.as_json())),
-            Heard::ListChanged => "changed".into(),
+            Heard::ListChanged(_) => "changed".into(),
             Heard::Nothing => "nothing".into(),
             Heard::Dropped(why) => format!("dropped {why}"),
         }

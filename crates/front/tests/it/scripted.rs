@@ -168,7 +168,7 @@ impl Watch for Listed {
         Box::pin(async { Ok(ListPage { items, ..ListPage::default() }) })
     }
 
-    fn changed(&mut self) -> Fut<'_, Result<ListKind, Failure>> {
+    fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>> {
         Box::pin(std::future::pending())
     }
 }

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use weir_core::call::AsTask;
 use weir_core::principal::Principal;
 use weir_core::reply::Reply;
-use weir_core::upstream::{Outbound, Rings, SessionNews, Updates, Watch};
+use weir_core::upstream::{Kinds, Outbound, Rings, SessionNews, Updates, Watch};
 use weir_core::{Call, CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::hop::{Proof, Tongue};
 use weir_era::{asks, lower};
@@ -381,7 +381,7 @@ impl StdioServer {
         if key.is_legacy {
             if self.second.found(tongue) {
                 // Clients with sessions have lists of their own from now on.
-                self.site.list_changed();
+                self.site.list_changed(Kinds::default());
             }
         } else {
             self.first.set(Some(tongue));

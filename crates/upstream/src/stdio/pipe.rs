@@ -296,8 +296,8 @@ impl Pipe {
         match &message {
             Message::Request(request) => self.asked(request, &message),
             Message::Notification(told) => match told.method.known() {
-                Some(Method::ToolsListChanged | Method::PromptsListChanged | Method::ResourcesListChanged) => {
-                    self.site.list_changed();
+                Some(method) if !hop::lists_of(method).is_empty() => {
+                    self.site.list_changed(hop::lists_of(method));
                 }
                 Some(Method::Cancelled) => {
                     // It takes a question back, of whichever call.

@@ -182,7 +182,7 @@ impl ReplySource for Talk {
                 Heard::Withdrawn(id) => self.asking.withdraw(&id),
                 Heard::Reply(answer) => self.running.child.pipe.tell(answer),
                 // Changes are taken care of by the line itself.
-                Heard::ListChanged | Heard::Nothing => {}
+                Heard::ListChanged(_) | Heard::Nothing => {}
             }
         }
     }

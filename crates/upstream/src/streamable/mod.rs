@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex};
 use arc_swap::ArcSwapOption;
 use weir_core::reply::Reply;
 use weir_core::telemetry::instruments;
-use weir_core::upstream::{About, Outbound, Rings, SessionNews, Updates, Watch};
+use weir_core::upstream::{About, Kinds, Outbound, Rings, SessionNews, Updates, Watch};
 use weir_core::{CapabilityClass, FailureKind, SessionKey};
 use weir_era::hop::Proof;
 use weir_wire::Revision;
@@ -121,7 +121,7 @@ impl HttpServer {
                 let newer = match again {
                     Some(Proof::HeaderMismatch) => {
                         let class = outbound.call.capabilities.class.cut(self.site.carries(modern.tongue));
-                        self.site.list_changed();
+                        self.site.list_changed(Kinds::default());
                         // Without the newest one the call is tried once more as it was.
                         Box::pin(modern.definition(class, &outbound.native)).await.unwrap_or_default()
                     }

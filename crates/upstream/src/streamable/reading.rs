@@ -10,6 +10,7 @@ use http::{HeaderName, HeaderValue, Method as Verb, StatusCode, header};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+use weir_core::upstream::Kinds;
 use weir_era::hop::{self, Heard};
 use weir_wire::method::Method;
 use weir_wire::{Incoming, Message};
@@ -20,6 +21,7 @@ use super::session::Session;
 use super::standing;
 use super::talk::Side;
 use super::watching::Subscription;
+use crate::list_news::ListNews;
 use crate::pace::least;
 use crate::site::Site;
 use crate::told::Told;
@@ -36,7 +38,7 @@ const SLOW_HEAD: Duration = Duration::from_secs(1);
 /// What a watch's reading task tells.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
-    pub(crate) changes: u64,
+    pub(crate) news: ListNews,
     pub(crate) lost: Option<Arc<str>>,
 }
 
@@ -66,8 +68,8 @@ impl Teller {
         (Self { of_task: true, ..teller }, heard)
     }
 
-    fn changed(&self) {
-        self.seen.send_modify(|seen| seen.changes += 1);
+    fn changed(&self, kinds: Kinds) {
+        self.seen.send_modify(|seen| seen.news.tell(kinds));
     }
 
     fn lost(&self, why: &str) {
@@ -186,7 +188,7 @@ impl Reader {
                 Some(again) => stream = again,
                 None => return self.lost("the stream was not given again"),
             }
-            self.teller.changed();
+            self.teller.changed(Kinds::default());
             if let Some(updates) = &self.teller.updates {
                 updates.any();
             }
@@ -273,13 +275,13 @@ impl Reader {
         if self.teller.of_task
             && matches!(&message, Message::Notification(told) if told.method.known() == Some(Method::Tasks))
         {
-            self.teller.changed();
+            self.teller.changed(Kinds::default());
             return None;
         }
         match self.overhear(message) {
-            Heard::ListChanged => {
+            Heard::ListChanged(kinds) => {
                 self.site.count_change();
-                self.teller.changed();
+                self.teller.changed(kinds);
             }
             Heard::Reply(answer) => self.send(answer),
             Heard::Answer(_) => return Some("the server ended the subscription"),
@@ -293,9 +295,7 @@ impl Reader {
     fn overhear(&self, message: Message) -> Heard {
         match message {
             Message::Notification(told) => match told.method.known() {
-                Some(Method::ToolsListChanged | Method::PromptsListChanged | Method::ResourcesListChanged) => {
-                    Heard::ListChanged
-                }
+                Some(method) if !hop::lists_of(method).is_empty() => Heard::ListChanged(hop::lists_of(method)),
                 Some(_) => Heard::Nothing,
                 None => Heard::Dropped("unknown_notification"),
             },

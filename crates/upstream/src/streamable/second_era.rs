@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::time::timeout;
+use weir_core::upstream::Kinds;
 use weir_wire::Revision;
 
 use super::client::Http;
@@ -75,7 +76,7 @@ impl SecondEra {
                 site.spawn(async move { session.close().await });
                 self.pool.store(Some(pool.clone()));
                 // Clients with sessions have lists of their own from now on.
-                site.list_changed();
+                site.list_changed(Kinds::default());
                 Some(pool)
             }
             refused => {

@@ -234,7 +234,7 @@ impl Talk {
             },
             Heard::Withdrawn(id) => self.asking.withdraw(&id),
             Heard::Reply(message) => self.send(message),
-            Heard::ListChanged => self.site.list_changed(),
+            Heard::ListChanged(kinds) => self.site.list_changed(kinds),
             Heard::Nothing => {}
             Heard::Dropped(why @ ("unknown_id" | "no_id")) => self.strange(why),
             // Of a task, whose result this may be the stream of.

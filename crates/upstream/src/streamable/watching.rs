@@ -19,6 +19,7 @@ use super::exchange::{self, Headed, unreadable};
 use super::modern::Modern;
 use super::reading::{self, Reading, Seen, Teller};
 use super::session::Session;
+use crate::list_news::ListNews;
 use crate::listing;
 use crate::refusal::Refusal;
 use crate::site::Site;
@@ -30,7 +31,9 @@ pub(crate) struct HttpWatch {
     about: About,
     seen: watch::Receiver<Seen>,
     /// Changes heard on the streams of calls.
-    overheard: watch::Receiver<u64>,
+    overheard: watch::Receiver<ListNews>,
+    /// What was heard so far of both.
+    heard: (ListNews, ListNews),
     reader: Option<Reading>,
 }
 
@@ -45,11 +48,12 @@ impl HttpWatch {
         let mut about = session.about().clone();
         let (teller, seen) = Teller::new(None);
         let overheard = site.changes();
+        let heard = (ListNews::default(), *overheard.borrow());
         let reader = reading::begin(&site, &session, teller, None).await;
         if reader.is_none() {
             about.pushes = Kinds::default();
         }
-        Self { site, line: Line::Session(session), about, seen, overheard, reader }
+        Self { site, line: Line::Session(session), about, seen, overheard, heard, reader }
     }
 
     /// Listens, where the server says that it tells of changes.
@@ -60,6 +64,7 @@ impl HttpWatch {
         let site = modern.site.clone();
         let (teller, seen) = Teller::new(None);
         let overheard = site.changes();
+        let heard = (ListNews::default(), *overheard.borrow());
         let mut reader = None;
         if !about.pushes.is_empty() {
             let listened = listen(&modern, class, listing::wanted(about.pushes)).await?;
@@ -69,7 +74,7 @@ impl HttpWatch {
                 reader = Some(Reading::new(site.background(reading::listen(site.clone(), stream, teller))));
             }
         }
-        Ok(Self { site, line: Line::Modern(modern, class), about, seen, overheard, reader })
+        Ok(Self { site, line: Line::Modern(modern, class), about, seen, overheard, heard, reader })
     }
 }
 
@@ -91,7 +96,7 @@ impl Watch for HttpWatch {
         })
     }
 
-    fn changed(&mut self) -> Fut<'_, Result<ListKind, Failure>> {
+    fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>> {
         Box::pin(async move {
             loop {
                 let reading = self.reader.is_some();
@@ -104,15 +109,18 @@ impl Watch for HttpWatch {
                         if told.is_err() {
                             return Err(self.site.fail(FailureKind::Unavailable, "The upstream's change stream ended"));
                         }
-                        if self.seen.borrow().lost.is_none() {
-                            return Ok(ListKind::Tools);
+                        let seen = self.seen.borrow_and_update();
+                        if seen.lost.is_none() {
+                            let news = seen.news;
+                            return Ok(news.since(&std::mem::replace(&mut self.heard.0, news)));
                         }
                     }
                     told = self.overheard.changed() => {
                         if told.is_err() {
                             return Err(self.site.fail(FailureKind::Unavailable, "The upstream is gone"));
                         }
-                        return Ok(ListKind::Tools);
+                        let news = *self.overheard.borrow_and_update();
+                        return Ok(news.since(&std::mem::replace(&mut self.heard.1, news)));
                     }
                 }
             }

@@ -319,7 +319,7 @@ async fn a_watch_lists_and_hears_changes_over_the_shared_child() {
         assert!(watch.about().pushes.has(ListKind::Tools), "{manner}");
         assert_eq!(watch.list(ListKind::Tools, None).await.unwrap().items.len(), 1, "{manner}");
         assert_eq!(text(ask(&upstream, "add", json!({})).await).await, "added");
-        assert_eq!(watch.changed().await.unwrap(), ListKind::Tools, "{manner}");
+        assert!(watch.changed().await.unwrap().has(ListKind::Tools), "{manner}");
         assert_eq!(upstream.health().sessions, 1, "{manner}");
         assert_eq!(failure(ask(&upstream, "crash", json!({})).await).await.reason(), "result_unknown");
         let mut lost = watch.changed().await;

@@ -89,7 +89,7 @@ async fn a_change_heard_on_a_calls_own_stream_reaches_the_watch() {
     let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
     assert!(watch.about().pushes.is_empty(), "405 to GET: the list is polled");
     outcome(ask(&upstream, "add", json!({})).await).await.end.unwrap();
-    assert_eq!(watch.changed().await.unwrap(), ListKind::Tools);
+    assert!(watch.changed().await.unwrap().has(ListKind::Tools));
 }
 
 #[tokio::test]

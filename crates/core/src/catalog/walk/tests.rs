@@ -6,7 +6,7 @@ use super::*;
 use crate::failure::FailureKind;
 use crate::names::UpstreamId;
 use crate::port::Fut;
-use crate::upstream::{About, ListPage};
+use crate::upstream::{About, Kinds, ListPage};
 
 /// A server whose every answer is computed from the cursor it is given.
 struct Scripted<F>(F, Vec<Option<String>>);
@@ -20,7 +20,7 @@ impl<F: FnMut(Option<&str>) -> Result<ListPage, Failure> + Send> Watch for Scrip
         let page = (self.0)(cursor.as_deref());
         Box::pin(async move { page })
     }
-    fn changed(&mut self) -> Fut<'_, Result<ListKind, Failure>> {
+    fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>> {
         unreachable!("a walk does not wait")
     }
 }

@@ -234,7 +234,7 @@ impl Watch for FakeWatch {
         })
     }
 
-    fn changed(&mut self) -> Fut<'_, Result<ListKind, Failure>> {
+    fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>> {
         Box::pin(async move {
             let pushes = self.about.pushes;
             let told = async {
@@ -246,7 +246,7 @@ impl Watch for FakeWatch {
             tokio::select! {
                 biased;
                 _ = self.cut.changed() => Err(Failure::new(FailureKind::Unavailable, "connection lost").at(&self.fake.id)),
-                () = told => Ok(ListKind::Tools),
+                () = told => Ok(Kinds::default().with(ListKind::Tools)),
             }
         })
     }

@@ -1,0 +1,50 @@
+//! What a server has said of changes of its lists.
+
+use weir_core::upstream::{Kinds, ListKind};
+
+/// How often a server has said that each list changed, and how often something may have been missed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ListNews {
+    /// By [`ListKind`].
+    said: [u64; 4],
+    unknown: u64,
+}
+
+impl ListNews {
+    /// The server said so of these lists; of none where it is not known of which.
+    pub(crate) fn tell(&mut self, kinds: Kinds) {
+        if kinds.is_empty() {
+            self.unknown = self.unknown.wrapping_add(1);
+        }
+        for kind in ListKind::ALL.into_iter().filter(|kind| kinds.has(*kind)) {
+            let said = &mut self.said[kind as usize];
+            *said = said.wrapping_add(1);
+        }
+    }
+
+    /// The lists of which the server has said so since `before`.
+    pub(crate) fn since(&self, before: &Self) -> Kinds {
+        ListKind::ALL.into_iter().filter(|kind| self.said[*kind as usize] != before.said[*kind as usize]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_list_is_news_once_and_what_is_unknown_is_news_of_none() {
+        let (prompts, all) = (Kinds::default().with(ListKind::Prompts), ListKind::ALL.into_iter().collect());
+        let before = ListNews::default();
+        let mut news = before;
+        news.tell(prompts);
+        news.tell(prompts);
+        assert_eq!(news.since(&before), prompts);
+        assert!(news.since(&news).is_empty());
+        let then = news;
+        news.tell(Kinds::default());
+        assert!(news != then && news.since(&then).is_empty());
+        news.tell(all);
+        assert_eq!(news.since(&then), all);
+    }
+}
