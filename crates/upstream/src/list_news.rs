@@ -1,8 +1,8 @@
-//! What a server has said of changes of its lists.
+//! A count of a server's `list_changed` notifications, by list.
 
 use weir_core::upstream::{Kinds, ListKind};
 
-/// How often a server has said that each list changed, and how often something may have been missed.
+/// Notifications received so far, by list, and gaps in which some may have been lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListNews {
     /// By [`ListKind`].
@@ -11,7 +11,7 @@ pub(crate) struct ListNews {
 }
 
 impl ListNews {
-    /// The server said so of these lists; of none where it is not known of which.
+    /// Counts a notification about these lists. An empty set counts as a gap.
     pub(crate) fn tell(&mut self, kinds: Kinds) {
         if kinds.is_empty() {
             self.unknown = self.unknown.wrapping_add(1);
@@ -22,7 +22,7 @@ impl ListNews {
         }
     }
 
-    /// The lists of which the server has said so since `before`.
+    /// The lists with a notification since `before`.
     pub(crate) fn since(&self, before: &Self) -> Kinds {
         ListKind::ALL.into_iter().filter(|kind| self.said[*kind as usize] != before.said[*kind as usize]).collect()
     }

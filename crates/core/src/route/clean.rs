@@ -1,5 +1,5 @@
-//! Hidden characters are removed from what servers say to clients: from results where the operator wants it, from errors, questions
-//! and notifications always. `weir-clean` knows the characters and the strings.
+//! Removal of hidden characters from server messages: from errors, questions and notifications always, from results as configured.
+//! `weir-clean` has the tables of characters and strings.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use crate::names::UpstreamId;
 use crate::reply::{End, Payload, PayloadSource};
 use crate::telemetry::cleaned;
 
-/// How many characters were removed from what a call ended with. Clones share what a stream goes on to count.
+/// The number of characters removed from the end of a call. Clones share the count of a streamed result.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Removed {
     whole: u64,
@@ -28,17 +28,17 @@ pub(super) struct Removed {
 }
 
 impl Removed {
-    /// All that were removed so far.
+    /// The number so far.
     pub(super) fn total(&self) -> u64 {
         self.whole + self.streamed.as_ref().map_or(0, |streamed| streamed.load(Ordering::Relaxed))
     }
 }
 
-/// What is cleaned of the answers to one call.
+/// The cleaning of the answers to one call.
 #[derive(Debug, Default)]
 pub(super) struct Cleaning {
     upstream: Option<UpstreamId>,
-    /// What its result is, where results are cleaned.
+    /// The kind of its result; `None` where results are not cleaned.
     result: Option<Document>,
 }
 
@@ -56,7 +56,7 @@ impl Cleaning {
         Self { upstream: Some(item.tool.upstream.clone()), result: result.filter(|_| wanted) }
     }
 
-    /// The end without hidden characters, and how many were removed. Of a result that streams they are counted while it passes.
+    /// The end without hidden characters, and their number. A streamed result is counted while it passes.
     pub(super) fn end(&self, end: End) -> (End, Removed) {
         match (end, self.result) {
             (End::Complete(Payload::Whole(result)), Some(document)) => {
@@ -145,7 +145,7 @@ pub(crate) fn definition(upstream: &UpstreamId, item: Bytes) -> Bytes {
     cleaning.whole(Document::Definition, item).0
 }
 
-/// What a server says about how to use it, without hidden characters.
+/// A server's `instructions`, without hidden characters.
 pub(crate) fn instructions(upstream: &UpstreamId, text: String) -> String {
     let mut out = BytesMut::with_capacity(text.len() + 32);
     ObjectWriter::new(&mut out).string("instructions", &text).end();
@@ -215,7 +215,7 @@ impl Passing {
     }
 }
 
-/// What a chunk became: the chunk itself, as long as it passes in one piece.
+/// A cleaned chunk: a slice of the original as long as one is enough, else a copy.
 #[derive(Default)]
 struct Passed {
     piece: Bytes,

@@ -21,7 +21,7 @@ const MOST_FAILURES: u32 = 3;
 /// How much longer than the first process one may take to begin in the legacy era, when it is not known whether it can.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is known of one era of a server, and how soon one more process is started in it.
+/// One era of a server: its revision, once known, and the backoff of process starts.
 #[derive(Debug, Default)]
 pub(super) struct Era {
     tongue: Mutex<Option<Tongue>>,
@@ -29,12 +29,12 @@ pub(super) struct Era {
 }
 
 impl Era {
-    /// What the last process turned out to speak.
+    /// The protocol of the last process.
     pub(super) fn tongue(&self) -> Option<Tongue> {
         *lock(&self.tongue)
     }
 
-    /// Takes note of what a process speaks; gives what was known before.
+    /// Stores the protocol of a process and returns the previous one.
     pub(super) fn set(&self, tongue: Option<Tongue>) -> Option<Tongue> {
         std::mem::replace(&mut *lock(&self.tongue), tongue)
     }
@@ -52,13 +52,13 @@ pub(super) struct SecondEra {
 }
 
 impl SecondEra {
-    /// The server may be another one now.
+    /// Forgets earlier refusals: the server may have been replaced.
     pub(super) fn renew(&self) {
         self.failures.store(0, Ordering::Relaxed);
         self.is_refused.store(false, Ordering::Release);
     }
 
-    /// The server was asked to begin in its legacy era and did not.
+    /// Notes a process that did not begin in the legacy era.
     pub(super) fn failed(&self, refuses: bool) {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
         if refuses || (failures >= MOST_FAILURES && self.era.tongue().is_none()) {
@@ -87,7 +87,7 @@ impl StdioServer {
             && !self.second.is_refused()
     }
 
-    /// What processes of the legacy era speak to clients of this class, where the server is known to have that era beside its modern one.
+    /// The protocol of legacy processes for clients of this class; `None` while the server is not known to have both eras.
     pub(super) fn second_for(&self, class: CapabilityClass) -> Option<Tongue> {
         self.second.era.tongue().filter(|_| self.may_be_legacy(class))
     }
