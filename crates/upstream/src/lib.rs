@@ -7,6 +7,7 @@
 
 mod alone;
 mod asking;
+mod begun_reply;
 mod breaker;
 mod column;
 mod credential;

@@ -1,5 +1,7 @@
 //! A count of a server's `list_changed` notifications, by list.
 
+use tokio::sync::watch;
+use tokio::sync::watch::error::RecvError;
 use weir_core::upstream::{Kinds, ListKind};
 
 /// Notifications received so far, by list, and gaps in which some may have been lost.
@@ -25,6 +27,30 @@ impl ListNews {
     /// The lists with a notification since `before`.
     pub(crate) fn since(&self, before: &Self) -> Kinds {
         ListKind::ALL.into_iter().filter(|kind| self.said[*kind as usize] != before.said[*kind as usize]).collect()
+    }
+}
+
+/// A reader of notifications from one point in time on.
+#[derive(Debug)]
+pub(crate) struct ListNewsReader {
+    news: watch::Receiver<ListNews>,
+    read: ListNews,
+}
+
+impl ListNewsReader {
+    pub(crate) fn new(news: watch::Receiver<ListNews>) -> Self {
+        let read = *news.borrow();
+        Self { news, read }
+    }
+
+    /// Waits for the next notification and returns its lists; several in between are one. Cancel safe.
+    ///
+    /// # Errors
+    /// Nothing more will come.
+    pub(crate) async fn changed(&mut self) -> Result<Kinds, RecvError> {
+        self.news.changed().await?;
+        let news = *self.news.borrow_and_update();
+        Ok(news.since(&std::mem::replace(&mut self.read, news)))
     }
 }
 

@@ -3,7 +3,7 @@
 //! Nobody knows whether the first was executed, so it is done once, only while nothing of the answer has gone on, and within a budget:
 //! a server that breaks every connection gets a tenth more of requests and not twice as many.
 
-use std::future::poll_fn;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use weir_core::port::Fut;
-use weir_core::reply::{End, Event, NoteKind, Payload, Reply, ReplySource};
+use weir_core::reply::{End, Event, NoteKind, Reply, ReplySource};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{ListKind, Outbound};
 use weir_era::hop::Proof;
 use weir_wire::method::Method;
 
+use crate::begun_reply::begun;
 use crate::column::{attempts, next};
 use crate::refusal::Refusal;
 use crate::server::Server;
@@ -80,8 +81,16 @@ impl Site {
     }
 }
 
-/// Whether a request of weir's own that came to this is to be made once more: it asks for a list, and its connection broke.
-pub(crate) fn repeats<T>(site: &Site, method: Method, outcome: &Result<T, Refusal>) -> bool {
+/// Makes a request of weir's own, and once more where it asks for a list and its connection broke.
+pub(crate) async fn asked<T, A>(site: &Site, method: Method, ask: impl Fn() -> A) -> Result<T, Refusal>
+where
+    A: Future<Output = Result<T, Refusal>>,
+{
+    let first = ask().await;
+    if repeats(site, method, &first) { ask().await } else { first }
+}
+
+fn repeats<T>(site: &Site, method: Method, outcome: &Result<T, Refusal>) -> bool {
     if ListKind::ALL.into_iter().all(|kind| kind.method() != method) {
         return false;
     }
@@ -101,12 +110,7 @@ pub(crate) async fn call(server: &Arc<Server>, outbound: Outbound) -> Reply {
         return first;
     }
     let call = Repeated { server: server.clone(), outbound: Arc::new(outbound), used };
-    let mut source = Repeating { call: Some(call), stage: Stage::Replying(first) };
-    match poll_fn(|cx| source.poll_event(cx)).await {
-        // A reply that is over needs nothing of what is above any more; a result that streams does.
-        Event::End(end) if !matches!(end, End::Complete(Payload::Stream(_))) => Reply::ended(end),
-        first => Reply::live(After { first: Some(first), source }),
-    }
+    begun(Repeating { call: Some(call), stage: Stage::Replying(first) }).await
 }
 
 /// A call that may be made again.
@@ -173,21 +177,6 @@ impl ReplySource for Repeating {
                     return Poll::Ready(event);
                 }
             }
-        }
-    }
-}
-
-/// A reply whose first event is known.
-struct After {
-    first: Option<Event>,
-    source: Repeating,
-}
-
-impl ReplySource for After {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        match self.first.take() {
-            Some(event) => Poll::Ready(event),
-            None => self.source.poll_event(cx),
         }
     }
 }

@@ -25,7 +25,7 @@ use weir_era::{capabilities, carry};
 use weir_wire::{code, scan};
 
 use crate::factory::Ports;
-use crate::list_news::ListNews;
+use crate::list_news::{ListNews, ListNewsReader};
 use crate::repeat::RepeatBudget;
 use crate::settings::{Bounds, OwnDeadlines};
 use crate::tracks::Tracks;
@@ -226,8 +226,8 @@ impl Site {
     }
 
     /// Hears of changes from now on.
-    pub(crate) fn changes(&self) -> watch::Receiver<ListNews> {
-        self.changed.subscribe()
+    pub(crate) fn changes(&self) -> ListNewsReader {
+        ListNewsReader::new(self.changed.subscribe())
     }
 
     /// Counts a message that was dropped as invalid.

@@ -41,7 +41,7 @@ pub enum Heard {
     Ask(Box<Lifted>),
     /// The server no longer waits for the answer to its request of this id.
     Withdrawn(RequestId),
-    /// The server says that its tools changed.
+    /// The server says that these lists changed.
     ListChanged(Kinds),
     /// Nothing that concerns the call, and nothing wrong.
     Nothing,
@@ -115,7 +115,9 @@ impl Ear {
             Some(Method::ElicitationComplete) if self.class.has(CapabilityClass::ELICITATION_URL) => {
                 Heard::Note(Note { kind: NoteKind::Other(Method::ElicitationComplete), params })
             }
-            Some(method) if !lists_of(method).is_empty() => Heard::ListChanged(lists_of(method)),
+            Some(method @ (Method::ToolsListChanged | Method::PromptsListChanged | Method::ResourcesListChanged)) => {
+                Heard::ListChanged(lists_of(method))
+            }
             Some(_) => Heard::Nothing,
             None => Heard::Dropped("unknown_notification"),
         }

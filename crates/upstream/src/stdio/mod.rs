@@ -336,7 +336,7 @@ impl StdioServer {
     fn not_started(&self, key: &Key, failure: Failure) -> Refusal {
         self.pace(key).ended(self.site.now(), &*self.site.random);
         if key.is_legacy {
-            self.second.failed(false);
+            self.second.failed();
         }
         Refusal::new(failure).unreached()
     }
@@ -359,7 +359,7 @@ impl StdioServer {
             }
             Err(rude) => {
                 if key.is_legacy && matches!(rude, Rude::Refused(_)) {
-                    self.second.failed(true);
+                    self.second.refused();
                 }
                 Err(self.explain(&child, rude))
             }

@@ -296,7 +296,9 @@ impl Pipe {
         match &message {
             Message::Request(request) => self.asked(request, &message),
             Message::Notification(told) => match told.method.known() {
-                Some(method) if !hop::lists_of(method).is_empty() => {
+                Some(
+                    method @ (Method::ToolsListChanged | Method::PromptsListChanged | Method::ResourcesListChanged),
+                ) => {
                     self.site.list_changed(hop::lists_of(method));
                 }
                 Some(Method::Cancelled) => {

@@ -59,12 +59,17 @@ impl SecondEra {
     }
 
     /// Notes a process that did not begin in the legacy era.
-    pub(super) fn failed(&self, refuses: bool) {
+    pub(super) fn failed(&self) {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
-        if refuses || (failures >= MOST_FAILURES && self.era.tongue().is_none()) {
-            self.era.set(None);
-            self.is_refused.store(true, Ordering::Release);
+        if failures >= MOST_FAILURES && self.era.tongue().is_none() {
+            self.refused();
         }
+    }
+
+    /// Notes that the server has no legacy era.
+    pub(super) fn refused(&self) {
+        self.era.set(None);
+        self.is_refused.store(true, Ordering::Release);
     }
 
     /// A process began in it. True where none did before.
@@ -132,17 +137,13 @@ impl StdioServer {
         }
         match self.take(key, outbound).await {
             Ok(taken) => Ok(Some(taken)),
-            Err(refusal) if is_known || *refusal.failure.kind() == FailureKind::Busy => {
-                match self.second.is_refused() {
-                    true => Ok(None),
-                    false => Err(refusal),
-                }
-            }
-            Err(_) => {
+            Err(refusal) if !is_known && *refusal.failure.kind() != FailureKind::Busy => {
                 // Nothing stands in the place that was made for it.
                 drop(self.slots.take_where(|key| key.is_legacy));
                 Ok(None)
             }
+            Err(_) if self.second.is_refused() => Ok(None),
+            Err(refusal) => Err(refusal),
         }
     }
 

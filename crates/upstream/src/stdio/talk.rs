@@ -19,6 +19,7 @@ use super::asking_turn::AskingPermit;
 use super::pipe::{Purpose, Ticket};
 use super::{Running, not_sent};
 use crate::asking::Asking;
+use crate::begun_reply::begun;
 use crate::judgment::{Listener, judge};
 use crate::refusal::Refusal;
 use crate::settle;
@@ -55,11 +56,7 @@ pub(crate) async fn call(
     let tracked = if tongue.revision().is_modern() { None } else { site.tracks.begin(id, outbound) };
     let listener = Listener { tongue, ear, class, task, tracked, whole: outbound.whole, unsplit: false };
     let asking = Asking::new(tongue.revision());
-    let mut talk = Talk { site: site.clone(), running, ticket, listener, asking, _turn: turn };
-    Ok(match std::future::poll_fn(|cx| talk.poll_event(cx)).await {
-        Event::End(end) => Reply::ended(end),
-        first => Reply::live(After { first: Some(first), talk }),
-    })
+    Ok(begun(Talk { site: site.clone(), running, ticket, listener, asking, _turn: turn }).await)
 }
 
 /// Makes a request of weir's own and gives its result.
@@ -119,20 +116,6 @@ impl Drop for Talk {
         let pipe = &self.running.child.pipe;
         self.running.used.store(self.site.millis(), Ordering::Relaxed);
         self.asking.left().iter().for_each(|question| pipe.tell(asks::unanswered(&question.id)));
-    }
-}
-
-struct After {
-    first: Option<Event>,
-    talk: Talk,
-}
-
-impl ReplySource for After {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        match self.first.take() {
-            Some(event) => Poll::Ready(event),
-            None => self.talk.poll_event(cx),
-        }
     }
 }
 

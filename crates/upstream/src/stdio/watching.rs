@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::watch;
 use weir_core::port::Fut;
 use weir_core::upstream::{About, Kinds, ListKind, ListPage, Watch};
 use weir_core::{CapabilityClass, Failure, FailureKind};
@@ -13,7 +12,7 @@ use weir_wire::method::Method;
 
 use super::pipe::{Purpose, Ticket};
 use super::{Running, not_sent, talk};
-use crate::list_news::ListNews;
+use crate::list_news::ListNewsReader;
 use crate::listing;
 use crate::refusal::Refusal;
 use crate::settle;
@@ -25,8 +24,7 @@ pub(crate) struct StdioWatch {
     running: Arc<Running>,
     class: CapabilityClass,
     about: About,
-    changes: watch::Receiver<ListNews>,
-    heard: ListNews,
+    changes: ListNewsReader,
     /// The subscription of a modern server. Dropping it ends it.
     listening: Option<Ticket>,
 }
@@ -35,7 +33,6 @@ impl StdioWatch {
     pub(crate) async fn open(site: Arc<Site>, running: Arc<Running>, class: CapabilityClass) -> Result<Self, Refusal> {
         let mut about = running.greeted.about.clone();
         let changes = site.changes();
-        let heard = *changes.borrow();
         let mut listening = None;
         if running.greeted.tongue.revision().is_modern() && !about.pushes.is_empty() {
             let listened = listen(&site, &running, class, listing::wanted(about.pushes)).await?;
@@ -43,7 +40,7 @@ impl StdioWatch {
             about.pushes = about.pushes.and(honoured);
             listening = listened.filter(|_| !honoured.is_empty()).map(|(ticket, _)| ticket);
         }
-        Ok(Self { site, running, class, about, changes, heard, listening })
+        Ok(Self { site, running, class, about, changes, listening })
     }
 }
 
@@ -99,11 +96,7 @@ impl Watch for StdioWatch {
             let ended = Ticket::ended(self.listening.as_mut());
             tokio::select! {
                 biased;
-                told = self.changes.changed() => {
-                    told.map_err(|_| lost())?;
-                    let news = *self.changes.borrow_and_update();
-                    Ok(news.since(&std::mem::replace(&mut self.heard, news)))
-                }
+                told = self.changes.changed() => told.map_err(|_| lost()),
                 () = over.cancelled() => Err(lost()),
                 () = ended => Err(self.site.fail(FailureKind::Unavailable, "The upstream ended the subscription")),
             }

@@ -89,15 +89,8 @@ impl Modern {
         members: &[(&str, &[u8])],
     ) -> Result<Bytes, Refusal> {
         let limit = if method == Method::Discover { self.site.own.probe } else { self.site.own.list };
-        settle::within(&self.site, limit, async {
-            let first = self.ask_once(class, method, members).await;
-            if repeat::repeats(&self.site, method, &first) {
-                self.ask_once(class, method, members).await
-            } else {
-                first
-            }
-        })
-        .await
+        let asked = repeat::asked(&self.site, method, || self.ask_once(class, method, members));
+        settle::within(&self.site, limit, asked).await
     }
 
     async fn ask_once(

@@ -295,7 +295,9 @@ impl Reader {
     fn overhear(&self, message: Message) -> Heard {
         match message {
             Message::Notification(told) => match told.method.known() {
-                Some(method) if !hop::lists_of(method).is_empty() => Heard::ListChanged(hop::lists_of(method)),
+                Some(
+                    method @ (Method::ToolsListChanged | Method::PromptsListChanged | Method::ResourcesListChanged),
+                ) => Heard::ListChanged(hop::lists_of(method)),
                 Some(_) => Heard::Nothing,
                 None => Heard::Dropped("unknown_notification"),
             },

@@ -213,11 +213,8 @@ impl Session {
 
     /// Makes a request of weir's own and gives its whole result.
     pub(crate) async fn ask(self: &Arc<Self>, method: Method, members: &[(&str, &[u8])]) -> Result<Bytes, Refusal> {
-        settle::in_time(&self.site, async {
-            let first = self.ask_once(method, members).await;
-            if repeat::repeats(&self.site, method, &first) { self.ask_once(method, members).await } else { first }
-        })
-        .await
+        let asked = repeat::asked(&self.site, method, || self.ask_once(method, members));
+        settle::in_time(&self.site, asked).await
     }
 
     async fn ask_once(self: &Arc<Self>, method: Method, members: &[(&str, &[u8])]) -> Result<Bytes, Refusal> {

@@ -23,6 +23,7 @@ use super::exchange::{lost, unreadable};
 use super::standing::Entry;
 use super::thread::Thread;
 use crate::asking::Asking;
+use crate::begun_reply::begun;
 use crate::judgment::{Listener, judge};
 use crate::list_items;
 use crate::site::Site;
@@ -102,26 +103,7 @@ pub(crate) async fn reply(site: Arc<Site>, answer: Answer, listener: Listener, p
     let whole = listener.whole || listener.task && !listener.tongue.has_result_type();
     let release = Release { id: pending.id, tongue: listener.tongue, is_own: true, whole, unsplit: listener.unsplit };
     let answer = Some(answer.releasing(release));
-    let mut talk = Talk { site, answer, listener, asking, pending, over: None, batch, thread, release };
-    match std::future::poll_fn(|cx| talk.poll_event(cx)).await {
-        // A reply that is over needs nothing of what is above any more; a result that streams does.
-        Event::End(end) if !matches!(end, End::Complete(Payload::Stream(_))) => Reply::ended(end),
-        first => Reply::live(After { first: Some(first), talk }),
-    }
-}
-
-struct After {
-    first: Option<Event>,
-    talk: Talk,
-}
-
-impl ReplySource for After {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        match self.first.take() {
-            Some(event) => Poll::Ready(event),
-            None => self.talk.poll_event(cx),
-        }
-    }
+    begun(Talk { site, answer, listener, asking, pending, over: None, batch, thread, release }).await
 }
 
 struct Talk {

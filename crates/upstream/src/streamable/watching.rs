@@ -19,7 +19,7 @@ use super::exchange::{self, Headed, unreadable};
 use super::modern::Modern;
 use super::reading::{self, Reading, Seen, Teller};
 use super::session::Session;
-use crate::list_news::ListNews;
+use crate::list_news::{ListNews, ListNewsReader};
 use crate::listing;
 use crate::refusal::Refusal;
 use crate::site::Site;
@@ -31,9 +31,9 @@ pub(crate) struct HttpWatch {
     about: About,
     seen: watch::Receiver<Seen>,
     /// Changes heard on the streams of calls.
-    overheard: watch::Receiver<ListNews>,
-    /// What was heard so far of both.
-    heard: (ListNews, ListNews),
+    overheard: ListNewsReader,
+    /// What was read of `seen` so far.
+    read: ListNews,
     reader: Option<Reading>,
 }
 
@@ -48,12 +48,11 @@ impl HttpWatch {
         let mut about = session.about().clone();
         let (teller, seen) = Teller::new(None);
         let overheard = site.changes();
-        let heard = (ListNews::default(), *overheard.borrow());
         let reader = reading::begin(&site, &session, teller, None).await;
         if reader.is_none() {
             about.pushes = Kinds::default();
         }
-        Self { site, line: Line::Session(session), about, seen, overheard, heard, reader }
+        Self { site, line: Line::Session(session), about, seen, overheard, read: ListNews::default(), reader }
     }
 
     /// Listens, where the server says that it tells of changes.
@@ -64,7 +63,6 @@ impl HttpWatch {
         let site = modern.site.clone();
         let (teller, seen) = Teller::new(None);
         let overheard = site.changes();
-        let heard = (ListNews::default(), *overheard.borrow());
         let mut reader = None;
         if !about.pushes.is_empty() {
             let listened = listen(&modern, class, listing::wanted(about.pushes)).await?;
@@ -74,7 +72,7 @@ impl HttpWatch {
                 reader = Some(Reading::new(site.background(reading::listen(site.clone(), stream, teller))));
             }
         }
-        Ok(Self { site, line: Line::Modern(modern, class), about, seen, overheard, heard, reader })
+        Ok(Self { site, line: Line::Modern(modern, class), about, seen, overheard, read: ListNews::default(), reader })
     }
 }
 
@@ -112,15 +110,11 @@ impl Watch for HttpWatch {
                         let seen = self.seen.borrow_and_update();
                         if seen.lost.is_none() {
                             let news = seen.news;
-                            return Ok(news.since(&std::mem::replace(&mut self.heard.0, news)));
+                            return Ok(news.since(&std::mem::replace(&mut self.read, news)));
                         }
                     }
                     told = self.overheard.changed() => {
-                        if told.is_err() {
-                            return Err(self.site.fail(FailureKind::Unavailable, "The upstream is gone"));
-                        }
-                        let news = *self.overheard.borrow_and_update();
-                        return Ok(news.since(&std::mem::replace(&mut self.heard.1, news)));
+                        return told.map_err(|_| self.site.fail(FailureKind::Unavailable, "The upstream is gone"));
                     }
                 }
             }
