@@ -108,6 +108,9 @@ impl Column {
     }
 
     fn feed(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), SpliceError> {
+        if self.blocks.is_none() && self.structured.is_none() {
+            return self.rewriter.feed(chunk, out);
+        }
         let mut parts = vec![chunk.clone()];
         if let Some(blocks) = &mut self.blocks {
             parts.clear();
