@@ -261,7 +261,7 @@ impl Catalog {
     #[must_use]
     pub fn silent(&self, endpoint: &EndpointId) -> Kinds {
         let layout = self.layout.load();
-        let about = layout.stands.get(endpoint).filter(|stand| matches!(stand.endpoint.mode, Mode::Transparent(_)));
+        let about = layout.stands.get(endpoint).filter(|stand| stand.endpoint.mode.is_transparent());
         let about = about.and_then(|stand| stand.sources.first()?.base().snapshot().about.clone());
         about.map_or_else(Kinds::default, |about| about.pushes.others())
     }
@@ -270,7 +270,7 @@ impl Catalog {
     #[must_use]
     pub fn is_transparent(&self, endpoint: &EndpointId) -> bool {
         let layout = self.layout.load();
-        layout.stands.get(endpoint).is_some_and(|stand| matches!(stand.endpoint.mode, Mode::Transparent(_)))
+        layout.stands.get(endpoint).is_some_and(|stand| stand.endpoint.mode.is_transparent())
     }
 
     /// Whether an upstream of the endpoint completes arguments, or is still unknown.
@@ -314,7 +314,7 @@ impl Catalog {
     pub fn extensions(&self, endpoint: &EndpointId) -> Vec<Extension> {
         let layout = self.layout.load();
         let Some(stand) = layout.stands.get(endpoint) else { return Vec::new() };
-        let alone = matches!(stand.endpoint.mode, Mode::Transparent(_));
+        let alone = stand.endpoint.mode.is_transparent();
         let source = stand.sources.first().filter(|_| alone);
         let about = source.and_then(|source| source.base().snapshot().about.clone());
         about.map(|about| about.extensions.clone()).unwrap_or_default()

@@ -41,6 +41,14 @@ pub enum Mode {
     Transparent(UpstreamId),
 }
 
+impl Mode {
+    /// True for one upstream, shown as it is.
+    #[must_use]
+    pub const fn is_transparent(&self) -> bool {
+        matches!(self, Self::Transparent(_))
+    }
+}
+
 /// `prefix:` of an aggregating endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Prefix {

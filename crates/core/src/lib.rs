@@ -11,6 +11,7 @@ pub mod budget;
 pub mod call;
 pub mod capability;
 pub mod catalog;
+mod clean;
 pub mod cursor;
 pub mod endpoint;
 pub mod failure;

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::time::Instant;
+use weir_clean::Document;
 
 use crate::admit::{Admitted, Authenticated, Gates, Parts, admit};
 use crate::ask::Ask;
@@ -34,7 +35,6 @@ use crate::principal::Principal;
 use crate::reply::{End, Event, Reply, ReplySource};
 use crate::task::TaskDesk;
 use crate::upstream::{ListKind, Outbound, SessionNews};
-pub(crate) use clean::{definition, instructions};
 use record::{Begun, Record};
 use way::Way;
 
@@ -132,7 +132,7 @@ impl Router {
     /// Dresses a question that came outside of any call as those of calls are, for a client of this endpoint.
     pub fn dress(&self, endpoint: &EndpointId, ask: &mut Ask) {
         let dress = asks::Dress::of(self.catalog.endpoint(endpoint).as_deref(), &ask.upstream);
-        let asked = clean::question(&ask.upstream, ask.question.params.clone());
+        let (asked, _removed) = crate::clean::text(&ask.upstream, Document::Question, ask.question.params.clone());
         ask.question.params = dress.question(ask.question.method, &asked);
     }
 
@@ -295,7 +295,7 @@ impl Router {
         if let Some(refusal) = self.catalog.refusal_of_name(&call.endpoint, (kind, name)) {
             return refusal;
         }
-        let transparent = self.catalog.endpoint(&call.endpoint).is_some_and(|e| matches!(e.mode, Mode::Transparent(_)));
+        let transparent = self.catalog.is_transparent(&call.endpoint);
         let down = view.missing.iter().filter(|missing| matches!(missing.reason, "pending" | "down" | "disabled"));
         let owner = down.map(|missing| &missing.upstream).find(|id| {
             transparent

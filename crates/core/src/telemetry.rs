@@ -21,10 +21,7 @@ pub use timing::{BOUNDS, CLIENT, Counted, Exemplar, Label, SERVER, Series, TIMIN
 use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, UpDownCounter};
-
-use crate::names::UpstreamId;
 
 macro_rules! instruments {
     ($($name:ident: $kind:ident<$unit_type:ty> = $make:ident($wire:literal, $unit:literal, [$($attribute:literal),*], $about:literal)),* $(,)?) => {
@@ -64,14 +61,6 @@ pub struct Row {
     pub attributes: &'static [&'static str],
     /// What it tells.
     pub about: &'static str,
-}
-
-/// Counts hidden characters of one kind that were removed from what an upstream said.
-pub(crate) fn cleaned(upstream: &UpstreamId, kind: &'static str, characters: u64) {
-    if characters > 0 {
-        let labels = [KeyValue::new("upstream", upstream.to_string()), KeyValue::new("kind", kind)];
-        instruments().outputs_cleaned.add(characters, &labels);
-    }
 }
 
 /// The kinds of instruments.

@@ -51,9 +51,8 @@ pub struct CarriedIn(Arc<AtomicU8>);
 impl CarriedIn {
     /// Notes the revision. Of a call that is sent again the last one counts.
     pub fn note(&self, revision: Revision) {
-        let number = Revision::ALL.iter().position(|known| *known == revision).unwrap_or_default();
-        // None is 0.
-        self.0.store(u8::try_from(number + 1).unwrap_or_default(), Ordering::Relaxed);
+        // 0 is none.
+        self.0.store(revision as u8 + 1, Ordering::Relaxed);
     }
 
     /// The revision; `None` where the call was not sent.

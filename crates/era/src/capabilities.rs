@@ -130,11 +130,10 @@ impl Offer {
             object.raw("logging", b"{}");
         }
         if self.prompts {
-            object.raw("prompts", self.news(ListKind::Prompts));
+            object.raw("prompts", self.news(ListKind::Prompts, false));
         }
         if self.resources {
-            let news = self.news(ListKind::Resources);
-            object.raw("resources", if self.subscribe { with_subscribe(news) } else { news });
+            object.raw("resources", self.news(ListKind::Resources, self.subscribe));
         }
         if self.tasks && revision.has_task_param() {
             let calls = br#"{"cancel":{},"requests":{"tools":{"call":{}}}}"#;
@@ -142,26 +141,19 @@ impl Offer {
             object.raw("tasks", if self.task_list { &lists[..] } else { calls });
         }
         if self.tools {
-            object.raw("tools", self.news(ListKind::Tools));
+            object.raw("tools", self.news(ListKind::Tools, false));
         }
         object.end();
     }
 
-    /// What is said of a list.
-    fn news(&self, kind: ListKind) -> &'static [u8] {
-        if self.silent.has(kind) { NO_NEWS } else { NEWS }
-    }
-}
-
-const NEWS: &[u8] = br#"{"listChanged":true}"#;
-const NO_NEWS: &[u8] = br#"{"listChanged":false}"#;
-
-/// The same, with news of updates of single resources.
-fn with_subscribe(news: &'static [u8]) -> &'static [u8] {
-    if news == NEWS {
-        br#"{"listChanged":true,"subscribe":true}"#
-    } else {
-        br#"{"listChanged":false,"subscribe":true}"#
+    /// The capability of a list: news of its changes, and of updates of single items.
+    fn news(&self, kind: ListKind, subscribe: bool) -> &'static [u8] {
+        match (self.silent.has(kind), subscribe) {
+            (false, false) => br#"{"listChanged":true}"#,
+            (false, true) => br#"{"listChanged":true,"subscribe":true}"#,
+            (true, false) => br#"{"listChanged":false}"#,
+            (true, true) => br#"{"listChanged":false,"subscribe":true}"#,
+        }
     }
 }
 

@@ -90,7 +90,7 @@ pub(super) fn build(
     let mut status = Status::new(!sources.is_empty());
     let mut used = Vec::with_capacity(sources.len());
     let mut said = None;
-    let is_as_it_is = matches!(endpoint.mode, Mode::Transparent(_)) && endpoint.tools.is_none();
+    let is_as_it_is = endpoint.mode.is_transparent() && endpoint.tools.is_none();
     for source in sources {
         if let Some(closed) = works.closed.find(source.id()) {
             status.closed(source, closed);

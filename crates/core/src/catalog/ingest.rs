@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use opentelemetry::KeyValue;
+use weir_clean::Document;
 
 use super::tool::{Draft, Tool, plain};
 use super::works::Works;
+use crate::clean;
 use crate::failure::Failure;
 use crate::names::UpstreamId;
-use crate::route::definition;
 use crate::schema::Contract;
 use crate::telemetry::instruments;
 use crate::upstream::ListKind;
@@ -52,7 +53,7 @@ fn make(
     let mut tools = Vec::with_capacity(items.len());
     let (mut redefined, mut rejected) = (0, 0);
     for item in items {
-        let item = definition(upstream, item);
+        let (item, _removed) = clean::text(upstream, Document::Definition, item);
         let draft = match Draft::read(kind, item) {
             Ok(draft) => draft,
             Err(error) => {

@@ -163,7 +163,8 @@ impl Desk {
     }
 
     fn show(&self, view: View, before: &Arc<View>, works: &Works, now: Instant) {
-        let (moved, view_said) = (view.version != before.version, view.said);
+        let moved = view.version != before.version;
+        let is_news = moved || Said::is_news_after(view.said, before.said);
         if moved {
             let bounds = (works.settings.pinned, works.settings.pinned_for);
             self.shelf.lock().unwrap_or_else(PoisonError::into_inner).put(before.clone(), now, bounds);
@@ -172,7 +173,6 @@ impl Desk {
         self.current.store(Arc::new(view));
         self.built.announce();
         // Whoever comes later sees the new list anyway.
-        let is_news = moved || Said::is_news_after(view_said, before.said);
         if is_news && self.told.watchers() > 0 {
             self.announcer.lock().unwrap_or_else(PoisonError::into_inner).dirty = true;
         }

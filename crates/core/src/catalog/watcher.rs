@@ -20,8 +20,8 @@ use super::told::Walking;
 use super::view::Freshness;
 use super::walk::{Walked, or_none, walk};
 use super::works::Works;
+use crate::clean;
 use crate::failure::{Failure, FailureKind};
-use crate::route::instructions;
 use crate::telemetry::{instruments, unix_seconds};
 use crate::upstream::{About, Kinds, ListKind, Watch};
 
@@ -114,7 +114,7 @@ impl Watcher {
 
     async fn walk(&mut self, watch: &mut dyn Watch) -> Result<(), Failure> {
         let mut about = watch.about().clone();
-        about.instructions = about.instructions.map(|text| instructions(&self.feed.upstream, text));
+        about.instructions = about.instructions.map(|text| clean::instructions(&self.feed.upstream, text));
         let about = Arc::new(about);
         let mut lists: [Listing; 4] = Default::default();
         let mut redefined = 0;

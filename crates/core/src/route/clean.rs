@@ -1,27 +1,25 @@
-//! Removal of hidden characters from server messages: from errors, questions and notifications always, from results as configured.
-//! `weir-clean` has the tables of characters and strings.
+//! Removal of hidden characters from the answers to one call: from errors, questions and notifications always, from results as
+//! configured.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use weir_clean::{Cleaner, Counts, Document};
+use weir_clean::{Cleaner, Document};
 use weir_wire::method::Method;
-use weir_wire::scan;
 use weir_wire::splice::Sink;
-use weir_wire::write::ObjectWriter;
 
 use crate::call::Call;
 use crate::catalog::Item;
+use crate::clean;
 use crate::endpoint::Endpoint;
-use crate::failure::{Failure, UpstreamError};
+use crate::failure::Failure;
 use crate::names::UpstreamId;
 use crate::reply::{End, Payload, PayloadSource};
-use crate::telemetry::cleaned;
 
-/// The number of characters removed from the end of a call. Clones share the count of a streamed result.
-#[derive(Clone, Debug, Default)]
+/// The number of characters removed from the end of a call. That of a streamed result grows while it passes.
+#[derive(Debug, Default)]
 pub(super) struct Removed {
     whole: u64,
     streamed: Option<Arc<AtomicU64>>,
@@ -32,12 +30,16 @@ impl Removed {
     pub(super) fn total(&self) -> u64 {
         self.whole + self.streamed.as_ref().map_or(0, |streamed| streamed.load(Ordering::Relaxed))
     }
+
+    fn whole(whole: u64) -> Self {
+        Self { whole, streamed: None }
+    }
 }
 
 /// The cleaning of the answers to one call.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Cleaning {
-    upstream: Option<UpstreamId>,
+    upstream: UpstreamId,
     /// The kind of its result; `None` where results are not cleaned.
     result: Option<Document>,
 }
@@ -53,39 +55,35 @@ impl Cleaning {
             // Resources are data.
             _ => None,
         };
-        Self { upstream: Some(item.tool.upstream.clone()), result: result.filter(|_| wanted) }
+        Self { upstream: item.tool.upstream.clone(), result: result.filter(|_| wanted) }
     }
 
     /// The end without hidden characters, and their number. A streamed result is counted while it passes.
     pub(super) fn end(&self, end: End) -> (End, Removed) {
         match (end, self.result) {
             (End::Complete(Payload::Whole(result)), Some(document)) => {
-                let (result, whole) = self.whole(document, result);
-                (End::Complete(Payload::Whole(result)), Removed { whole, streamed: None })
+                let (result, removed) = clean::text(&self.upstream, document, result);
+                (End::Complete(Payload::Whole(result)), Removed::whole(removed))
             }
             (End::Complete(Payload::Stream(inner)), Some(document)) => {
-                let streamed = Arc::new(AtomicU64::new(0));
-                let passing = Passing {
-                    inner,
-                    cleaner: Some(Cleaner::new(document)),
-                    upstream: self.upstream.clone(),
-                    removed: streamed.clone(),
-                };
-                let removed = Removed { whole: 0, streamed: Some(streamed) };
+                let (cleaner, upstream) = (Some(Cleaner::new(document)), self.upstream.clone());
+                let removed: Arc<AtomicU64> = Arc::default();
+                let passing = Passing { inner, cleaner, upstream, removed: removed.clone() };
+                let removed = Removed { whole: 0, streamed: Some(removed) };
                 (End::Complete(Payload::Stream(Box::new(passing))), removed)
             }
             (End::InputRequired(Payload::Whole(result)), _) => {
-                let (result, whole) = self.whole(Document::ToolResult, result);
-                (End::InputRequired(Payload::Whole(result)), Removed { whole, streamed: None })
+                let (result, removed) = clean::text(&self.upstream, Document::ToolResult, result);
+                (End::InputRequired(Payload::Whole(result)), Removed::whole(removed))
             }
             (End::Parked { id, result }, _) => {
-                let (result, whole) = self.whole(Document::ToolResult, result);
-                (End::Parked { id, result }, Removed { whole, streamed: None })
+                let (result, removed) = clean::text(&self.upstream, Document::ToolResult, result);
+                (End::Parked { id, result }, Removed::whole(removed))
             }
             (End::Failed(failure), _) => {
-                let mut whole = 0;
-                let failure = failure.with_upstream_error(|error| whole = self.error(error));
-                (End::Failed(Box::new(failure)), Removed { whole, streamed: None })
+                let mut removed = 0;
+                let failure = failure.with_upstream_error(|error| removed = clean::error(&self.upstream, error));
+                (End::Failed(Box::new(failure)), Removed::whole(removed))
             }
             (end, _) => (end, Removed::default()),
         }
@@ -93,77 +91,12 @@ impl Cleaning {
 
     /// `params` of a notification of the server.
     pub(super) fn notification(&self, params: Bytes) -> Bytes {
-        self.whole(Document::Notification, params).0
+        clean::text(&self.upstream, Document::Notification, params).0
     }
 
     /// `params` of a question of the server.
     pub(super) fn question(&self, params: Bytes) -> Bytes {
-        self.whole(Document::Question, params).0
-    }
-
-    fn whole(&self, document: Document, text: Bytes) -> (Bytes, u64) {
-        match weir_clean::clean(document, &text) {
-            None => (text, 0),
-            Some(done) => {
-                count(self.upstream.as_ref(), done.removed);
-                (done.bytes.into(), done.removed.total())
-            }
-        }
-    }
-
-    /// Cleans an error in place. Gives how many characters were removed.
-    fn error(&self, error: &mut UpstreamError) -> u64 {
-        let mut out = BytesMut::with_capacity(error.message.len() + 32);
-        let mut object = ObjectWriter::new(&mut out);
-        object.string("message", &error.message);
-        if let Some(data) = &error.data {
-            object.raw("data", data);
-        }
-        object.end();
-        let Some(done) = weir_clean::clean(Document::Error, &out) else { return 0 };
-        let text = Bytes::from(done.bytes);
-        if let Some(message) = scan::find(&text, "message").and_then(|at| scan::string(&text[at])) {
-            error.message = message.into_owned();
-        }
-        if error.data.is_some() {
-            error.data = scan::find(&text, "data").map(|at| text.slice(at));
-        }
-        count(self.upstream.as_ref(), done.removed);
-        done.removed.total()
-    }
-}
-
-/// `params` of a question that came outside of any call, without hidden characters.
-pub(super) fn question(upstream: &UpstreamId, params: Bytes) -> Bytes {
-    let cleaning = Cleaning { upstream: Some(upstream.clone()), result: None };
-    cleaning.question(params)
-}
-
-/// The text of a definition that a server lists, without hidden characters.
-pub(crate) fn definition(upstream: &UpstreamId, item: Bytes) -> Bytes {
-    let cleaning = Cleaning { upstream: Some(upstream.clone()), result: None };
-    cleaning.whole(Document::Definition, item).0
-}
-
-/// A server's `instructions`, without hidden characters.
-pub(crate) fn instructions(upstream: &UpstreamId, text: String) -> String {
-    let mut out = BytesMut::with_capacity(text.len() + 32);
-    ObjectWriter::new(&mut out).string("instructions", &text).end();
-    let cleaning = Cleaning { upstream: Some(upstream.clone()), result: None };
-    match cleaning.whole(Document::Instructions, out.freeze()) {
-        (_, 0) => text,
-        (cleaned, _) => {
-            let said = scan::find(&cleaned, "instructions").and_then(|at| scan::string(&cleaned[at]));
-            said.unwrap_or_default().into_owned()
-        }
-    }
-}
-
-fn count(upstream: Option<&UpstreamId>, removed: Counts) {
-    if let Some(upstream) = upstream {
-        for removal in &weir_clean::REMOVALS {
-            cleaned(upstream, removal.name, removed.of(removal.kind));
-        }
+        clean::text(&self.upstream, Document::Question, params).0
     }
 }
 
@@ -172,7 +105,7 @@ struct Passing {
     inner: Box<dyn PayloadSource>,
     /// Gone once the result has ended.
     cleaner: Option<Cleaner>,
-    upstream: Option<UpstreamId>,
+    upstream: UpstreamId,
     removed: Arc<AtomicU64>,
 }
 
@@ -210,7 +143,7 @@ impl Passing {
         if let Some(cleaner) = self.cleaner.take() {
             let removed = cleaner.finish(out);
             self.removed.store(removed.total(), Ordering::Relaxed);
-            count(self.upstream.as_ref(), removed);
+            clean::count(&self.upstream, removed);
         }
     }
 }

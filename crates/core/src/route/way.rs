@@ -26,7 +26,8 @@ const NO_VALUES: &[u8] = br#"{"completion":{"values":[]}}"#;
 /// What an end goes through.
 #[derive(Default)]
 pub(super) struct Way {
-    cleaning: Cleaning,
+    /// `None` where no server answered.
+    cleaning: Option<Cleaning>,
     results: Option<check::Results>,
     renaming: Option<uris::Renaming>,
     asks: asks::Dress,
@@ -42,7 +43,7 @@ pub(super) struct Way {
 impl Way {
     pub(super) fn of(endpoint: Option<&Endpoint>, item: &Item, call: &Call) -> Self {
         Self {
-            cleaning: Cleaning::of(endpoint, item, call),
+            cleaning: Some(Cleaning::of(endpoint, item, call)),
             results: check::Results::of(item),
             renaming: endpoint.and_then(|endpoint| uris::Renaming::of(endpoint, item)),
             asks: asks::Dress::of(endpoint, &item.tool.upstream),
@@ -69,7 +70,10 @@ impl Way {
 
     /// Removes hidden characters from an end, and tells how many. Before all else that is done to it.
     pub(super) fn clean(&self, end: End) -> (End, Removed) {
-        self.cleaning.end(end)
+        match &self.cleaning {
+            Some(cleaning) => cleaning.end(end),
+            None => (end, Removed::default()),
+        }
     }
 
     /// Passes the questions of an object on.
@@ -79,7 +83,9 @@ impl Way {
 
     /// Passes a note on.
     pub(super) fn note(&self, mut note: Note) -> Note {
-        note.params = self.cleaning.notification(note.params);
+        if let Some(cleaning) = &self.cleaning {
+            note.params = cleaning.notification(note.params);
+        }
         if let NoteKind::Log(_) = note.kind {
             note.params = self.asks.log(&note.params);
         }
@@ -88,8 +94,10 @@ impl Way {
 
     /// Passes a question on.
     pub(super) fn ask(&self, mut ask: Box<Ask>) -> Event {
-        let asked = self.cleaning.question(ask.question.params.clone());
-        ask.question.params = self.asks.question(ask.question.method, &asked);
+        if let Some(cleaning) = &self.cleaning {
+            ask.question.params = cleaning.question(ask.question.params.clone());
+        }
+        ask.question.params = self.asks.question(ask.question.method, &ask.question.params);
         Event::Ask(ask)
     }
 

@@ -94,16 +94,11 @@ impl UpstreamMeter {
     }
 
     fn carried(&self, revision: Revision) {
-        let mut counters = Revision::ALL.iter().zip(&self.calls);
-        if let Some((_, counter)) = counters.find(|(known, _)| **known == revision) {
-            let labels = || {
-                [
-                    KeyValue::new("upstream", self.id.to_string()),
-                    KeyValue::new("mcp.protocol.version", revision.as_str()),
-                ]
-            };
-            counter.get_or_init(|| instruments().upstream_calls.bind(&labels())).add(1);
-        }
+        let counter = self.calls[revision as usize].get_or_init(|| {
+            let version = KeyValue::new("mcp.protocol.version", revision.as_str());
+            instruments().upstream_calls.bind(&[KeyValue::new("upstream", self.id.to_string()), version])
+        });
+        counter.add(1);
     }
 
     /// The series of what has no name of its own.

@@ -189,7 +189,7 @@ pub(crate) fn default_endpoints(upstreams: &[UpstreamPlan], defaults: &Defaults)
 }
 
 fn default_endpoint(path: &str, mode: Mode, defaults: &Defaults) -> Endpoint {
-    let clean = matches!(mode, Mode::Aggregate { .. });
+    let clean = !mode.is_transparent();
     Endpoint { id: EndpointId::new(path), mode, page: defaults.page, deadlines: None, tools: None, clean }
 }
 

@@ -71,7 +71,7 @@ fn one(
     };
     let tools = toolsets::check(raw.tools.as_ref(), naming, &path, report);
     let mode = mode?;
-    let clean = raw.clean.unwrap_or(matches!(mode, Mode::Aggregate { .. }));
+    let clean = raw.clean.unwrap_or(!mode.is_transparent());
     Some(Endpoint { id: EndpointId::new(text), mode, page, deadlines, tools, clean })
 }
 

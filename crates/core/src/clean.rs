@@ -1,0 +1,64 @@
+//! Removal of hidden characters from server messages, counted by kind. `weir-clean` has the tables of characters and strings.
+
+use bytes::{Bytes, BytesMut};
+use opentelemetry::KeyValue;
+use weir_clean::{Counts, Document, REMOVALS};
+use weir_wire::scan;
+use weir_wire::write::ObjectWriter;
+
+use crate::failure::UpstreamError;
+use crate::names::UpstreamId;
+use crate::telemetry::instruments;
+
+/// A JSON text without hidden characters, and the number of those removed. A text that has none comes back as it is.
+pub(crate) fn text(upstream: &UpstreamId, document: Document, text: Bytes) -> (Bytes, u64) {
+    match weir_clean::clean(document, &text) {
+        None => (text, 0),
+        Some(done) => {
+            count(upstream, done.removed);
+            (done.bytes.into(), done.removed.total())
+        }
+    }
+}
+
+/// Cleans an error in place. Returns the number of characters removed.
+pub(crate) fn error(upstream: &UpstreamId, error: &mut UpstreamError) -> u64 {
+    let mut out = BytesMut::with_capacity(error.message.len() + 32);
+    let mut object = ObjectWriter::new(&mut out);
+    object.string("message", &error.message);
+    if let Some(data) = &error.data {
+        object.raw("data", data);
+    }
+    object.end();
+    let (cleaned, removed) = text(upstream, Document::Error, out.freeze());
+    if removed > 0 {
+        if let Some(message) = scan::find(&cleaned, "message").and_then(|at| scan::string(&cleaned[at])) {
+            error.message = message.into_owned();
+        }
+        error.data = scan::find(&cleaned, "data").map(|at| cleaned.slice(at));
+    }
+    removed
+}
+
+/// A server's `instructions`, without hidden characters.
+pub(crate) fn instructions(upstream: &UpstreamId, given: String) -> String {
+    let mut out = BytesMut::with_capacity(given.len() + 32);
+    ObjectWriter::new(&mut out).string("instructions", &given).end();
+    let (cleaned, removed) = text(upstream, Document::Instructions, out.freeze());
+    if removed == 0 {
+        return given;
+    }
+    let left = scan::find(&cleaned, "instructions").and_then(|at| scan::string(&cleaned[at]));
+    left.unwrap_or_default().into_owned()
+}
+
+/// Counts removed characters in the metrics.
+pub(crate) fn count(upstream: &UpstreamId, removed: Counts) {
+    for removal in &REMOVALS {
+        let characters = removed.of(removal.kind);
+        if characters > 0 {
+            let labels = [KeyValue::new("upstream", upstream.to_string()), KeyValue::new("kind", removal.name)];
+            instruments().outputs_cleaned.add(characters, &labels);
+        }
+    }
+}
