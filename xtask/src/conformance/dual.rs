@@ -32,13 +32,15 @@ struct Dual {
     program: fn(&Peers, rust: &Path) -> Command,
 }
 
+/// Both requirement sets under these names.
+const fn legs(legacy: &'static str, modern: &'static str) -> [Leg; 2] {
+    [Leg::of("2025-11-25", legacy, Era::Both), Leg::of("2026-07-28", modern, Era::Both)]
+}
+
 const SERVERS: [Dual; 3] = [
     Dual {
         name: "typescript",
-        legs: [
-            Leg::of("2025-11-25", "TypeScript SDK 2025-11-25", Era::Both),
-            Leg::of("2026-07-28", "TypeScript SDK 2026-07-28", Era::Both),
-        ],
+        legs: legs("TypeScript SDK 2025-11-25", "TypeScript SDK 2026-07-28"),
         program: |peers, _rust| {
             let mut command = Command::new(&peers.node);
             command.arg(peers.dir.join("node/dual.mjs"));
@@ -47,10 +49,7 @@ const SERVERS: [Dual; 3] = [
     },
     Dual {
         name: "rust",
-        legs: [
-            Leg::of("2025-11-25", "Rust SDK 2025-11-25", Era::Both),
-            Leg::of("2026-07-28", "Rust SDK 2026-07-28", Era::Both),
-        ],
+        legs: legs("Rust SDK 2025-11-25", "Rust SDK 2026-07-28"),
         program: |_peers, rust| {
             let mut command = Command::new(rust);
             command.arg("conformance");
@@ -59,10 +58,7 @@ const SERVERS: [Dual; 3] = [
     },
     Dual {
         name: "fastmcp",
-        legs: [
-            Leg::of("2025-11-25", "FastMCP 2025-11-25", Era::Both),
-            Leg::of("2026-07-28", "FastMCP 2026-07-28", Era::Both),
-        ],
+        legs: legs("FastMCP 2025-11-25", "FastMCP 2026-07-28"),
         program: |peers, _rust| {
             let folder = peers.dir.join("python");
             let mut command = Command::new(folder.join(".venv-fastmcp/bin/python"));
