@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use crate::SessionKey;
 use crate::ask::Ask;
 use crate::names::UpstreamId;
+use crate::upstream::Kinds;
 
 /// Messages that wait for a stream to be written to.
 const WAITING: usize = 32;
@@ -27,6 +28,8 @@ pub enum Ring {
     Said(Bytes),
     /// What a URL asked for is done: whose question it was, and what the upstream called it.
     Visited(UpstreamId, Arc<str>),
+    /// An upstream says that lists changed in the session that it has for this client.
+    ListsChanged(UpstreamId, Kinds),
 }
 
 /// The open lines, one a session: as many as there are standing streams.

@@ -17,6 +17,7 @@ mod keeper;
 mod lens;
 mod pace;
 mod page;
+mod session_lists;
 mod settings;
 mod shelf;
 mod source;
@@ -43,6 +44,7 @@ pub use changes::{Change, Changes};
 pub use closed::{Closed, Closing};
 pub use lens::Watching;
 pub use page::{Page, PageAsk};
+pub use session_lists::{ListSession, SessionListTable, SessionLists, SessionSubscription};
 pub use settings::{CatalogPorts, CatalogSettings, RefreshPace};
 pub use status::{ListStatus, UpstreamStatus};
 pub use terms::Terms;
@@ -85,6 +87,7 @@ pub struct Catalog {
     outstanding: abandoned::Outstanding,
     lenses: lens::Lenses,
     tables: Arc<updates::Tables>,
+    session_views: session_lists::SessionViews,
 }
 
 /// All endpoints and upstreams as of one reload.
@@ -111,6 +114,7 @@ impl Catalog {
             outstanding: abandoned::Outstanding::default(),
             lenses: lens::Lenses::default(),
             tables: Arc::default(),
+            session_views: session_lists::SessionViews::default(),
         });
         let keeper = keeper::run(Arc::downgrade(&catalog), works.clone());
         works.tasks.spawn(works.stop.clone().run_until_cancelled_owned(keeper));

@@ -119,7 +119,7 @@ impl Router {
         let Parts { principal, call, item, verdict, permit, .. } = admit(&self.gates, call, item).await?.into_parts();
         let begun = Begun { principal: principal.clone(), call: call.clone(), item: item.clone(), verdict, permit };
         let record = Record::begin(self.gates.audit.clone(), begun);
-        let subscribed = self.catalog.subscribe(&principal, &call.endpoint, item, inbox).await;
+        let subscribed = self.catalog.subscribe(&principal, &call.endpoint, (item, call.session.as_ref()), inbox).await;
         record.end(subscribed.as_ref().map_or_else(Failure::reason, |_| "complete"));
         subscribed
     }
@@ -127,6 +127,9 @@ impl Router {
     /// Tells the upstreams what happened to sessions of clients.
     pub fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
         self.catalog.upstreams().iter().for_each(|upstream| upstream.tell(sessions, news));
+        if news == SessionNews::Ended {
+            self.catalog.end_sessions(sessions);
+        }
     }
 
     /// Dresses a question that came outside of any call as those of calls are, for a client of this endpoint.
@@ -232,8 +235,16 @@ impl Router {
             self.catalog.settled(&call.endpoint, kind, call.capabilities.class).await;
             look = self.look(principal, call, kind).ok_or_else(gone)?;
         }
-        if let Some(item) = look.seen.find(&name).item() {
-            return Ok(item.clone());
+        let shared = look.seen.find(&name).item().cloned();
+        let found = match &call.session {
+            Some(client) if shared.is_none() || self.catalog.has_differing_sessions() => {
+                let (of, shown) = ((kind, call.capabilities.class), (&call.endpoint, &*look.whole));
+                Box::pin(self.catalog.item_of_session(shown, of, (principal, client), (&name, shared))).await
+            }
+            _ => shared,
+        };
+        if let Some(item) = found {
+            return Ok(item);
         }
         let unlisted = if kind == ListKind::Resources { self.unlisted(principal, call, &name) } else { None };
         unlisted.ok_or_else(|| self.unseen(principal, call, &look, (kind, &name)))

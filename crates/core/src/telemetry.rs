@@ -100,6 +100,7 @@ instruments! {
     catalog_complete: Gauge<u64> = u64_gauge("weir.catalog.complete", "{upstream}", ["upstream"], "1 if an upstream's last walk was whole and is fresh"),
     catalog_last_walk: Gauge<f64> = f64_gauge("weir.catalog.last_walk", "s", ["upstream"], "When an upstream's lists were last read to their end, as Unix time: the time since is how stale they can be"),
     catalog_truncated: Counter<u64> = u64_counter("weir.catalog.truncated", "{walk}", ["upstream", "guard"], "Walks cut short by a guard"),
+    session_list_walks: Counter<u64> = u64_counter("weir.catalog.session_walks", "{walk}", ["upstream", "outcome"], "Reads of a list in a client's own session at an upstream, by what came of it: `same` as the shared list, `differs`, `failed`, `limited` (not read, since ten were in the last second), or the bound that the difference was beyond, so that the shared list is shown: `items`, `bytes` or `memory`"),
     tool_definition_changed: Counter<u64> = u64_counter("weir.catalog.tool_definition_changed", "{tool}", ["upstream"], "Tools whose definition changed"),
     list_changed_in: Counter<u64> = u64_counter("weir.list_changed.in", "{notification}", ["upstream"], "Change notifications from upstreams"),
     list_changed_out: Counter<u64> = u64_counter("weir.list_changed.out", "{notification}", ["era", "kind"], "Change notifications to clients"),

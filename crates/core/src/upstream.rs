@@ -351,6 +351,18 @@ impl Kinds {
         ListKind::ALL.into_iter().filter(|kind| !self.has(*kind)).collect()
     }
 
+    /// The same without one.
+    #[must_use]
+    pub const fn without(self, kind: ListKind) -> Self {
+        Self(self.0 & !(1 << kind as u8))
+    }
+
+    /// What is in either.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
     /// What is in both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::HeaderValue;
 use weir_core::bell::Bells;
+use weir_core::catalog::SessionListTable;
 use weir_core::names::UpstreamId;
 use weir_core::port::{Ask, Clock, Fetch, Fetched, Fut, Post, Random};
 use weir_core::upstream::{Deadlines, Upstream};
@@ -31,6 +32,8 @@ pub struct Ports {
     pub random: Arc<dyn Random>,
     /// Where clients hear what servers say outside of their calls.
     pub bells: Arc<Bells>,
+    /// What is known of the lists of single sessions.
+    pub session_lists: Arc<SessionListTable>,
     /// The process that starts stdio servers and ends them with weir.
     pub keeper: Arc<Keeper>,
     /// What the process may use as a whole.

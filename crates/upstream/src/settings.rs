@@ -142,11 +142,19 @@ pub struct Bounds {
     pub sessions: usize,
     /// How long an unused session or child process stays.
     pub session_idle: Duration,
+    /// Sessions over Streamable HTTP in which a stream stays open so that changes of their own lists are heard.
+    pub standing: usize,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { in_flight: 256, max_reply: 64 << 20, sessions: 1000, session_idle: Duration::from_secs(300) }
+        Self {
+            in_flight: 256,
+            max_reply: 64 << 20,
+            sessions: 1000,
+            session_idle: Duration::from_secs(300),
+            standing: 256,
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_core::bell::Bells;
+use weir_core::catalog::SessionListTable;
 use weir_core::failure::UpstreamError;
 use weir_core::hold::HoldShare;
 use weir_core::names::UpstreamId;
@@ -51,6 +52,8 @@ pub(crate) struct Site {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
     pub(crate) bells: Arc<Bells>,
+    /// What is known of the lists of its sessions.
+    pub(crate) session_lists: Arc<SessionListTable>,
     /// weir's `Implementation` object.
     pub(crate) client_info: Bytes,
     ids: AtomicU64,
@@ -97,6 +100,7 @@ impl Site {
             clock: ports.clock.clone(),
             random: ports.random.clone(),
             bells: ports.bells.clone(),
+            session_lists: ports.session_lists.clone(),
             client_info,
             ids: AtomicU64::new(0),
             changed: watch::Sender::default(),

@@ -115,6 +115,7 @@ pub(super) fn build(
         collisions: list.collisions,
         public: status.public,
         settled: status.settled,
+        is_of_session: false,
         body: list.body,
         freshness: status.freshness,
         wait_until: status.wait_until,
@@ -244,6 +245,19 @@ impl Entry {
             Some(alias) => Self { name: alias, chosen: true, otherwise: None, tool, terms, listed_without },
             None => Self { name, chosen: false, otherwise, tool, terms, listed_without },
         })
+    }
+}
+
+impl Entry {
+    /// The name that it gets beside others: the first of its names that is not taken.
+    pub(super) fn free_name(&self, is_taken: impl Fn(&str) -> bool) -> Option<&Arc<str>> {
+        std::iter::once(&self.name).chain(&self.otherwise).find(|name| !is_taken(name))
+    }
+
+    /// The item under this name.
+    pub(super) fn named(self, exposed: Arc<str>) -> Item {
+        let Self { tool, terms, listed_without, .. } = self;
+        Item { exposed, tool, terms, listed_without }
     }
 }
 

@@ -25,26 +25,35 @@ pub(super) struct Ingested {
     pub(super) rejected: u64,
 }
 
+/// Whose definitions are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Definitions {
+    /// Those that all clients of a class see.
+    Shared,
+    /// Those of one session, which may differ from the shared ones at any time.
+    OfSession,
+}
+
 /// Makes tools of `items`, in order. An item that did not change keeps its `Arc`; if none changed, the whole list does.
 ///
 /// # Errors
 /// Only if this crate has a bug: an upstream's bytes cannot make it fail.
 pub(super) async fn ingest(
     works: &Arc<Works>,
-    (upstream, kind): (&UpstreamId, ListKind),
+    (upstream, kind, definitions): (&UpstreamId, ListKind, Definitions),
     items: Vec<Bytes>,
     before: Arc<[Arc<Tool>]>,
 ) -> Result<Ingested, Failure> {
     let (works, upstream) = (works.clone(), upstream.clone());
     // Reading and compiling thousands of schemas takes milliseconds that no call should wait for.
-    tokio::task::spawn_blocking(move || make(&works, (&upstream, kind), items, &before))
+    tokio::task::spawn_blocking(move || make(&works, (&upstream, kind, definitions), items, &before))
         .await
         .map_err(|error| Failure::internal("reading an upstream's tools failed").because(error))
 }
 
 fn make(
     works: &Works,
-    (upstream, kind): (&UpstreamId, ListKind),
+    (upstream, kind, definitions): (&UpstreamId, ListKind, Definitions),
     items: Vec<Bytes>,
     before: &Arc<[Arc<Tool>]>,
 ) -> Ingested {
@@ -72,7 +81,7 @@ fn make(
             tools.push(Arc::clone(same));
             continue;
         }
-        if old.is_some() && kind == ListKind::Tools {
+        if old.is_some() && kind == ListKind::Tools && definitions == Definitions::Shared {
             redefined += 1;
             instruments().tool_definition_changed.add(1, &[label(upstream)]);
             tracing::warn!(%upstream, tool = plain(&draft.native, 64), "the definition of a tool changed");

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::Catalog;
 use super::view::View;
+use crate::call::SessionKey;
 use crate::capability::CapabilityClass;
 use crate::cursor::{Cursor, Scope};
 use crate::endpoint::PageSize;
@@ -24,6 +25,8 @@ pub struct PageAsk<'a> {
     pub class: CapabilityClass,
     /// Who asks.
     pub principal: &'a Principal,
+    /// The client's session, which its server may list for apart.
+    pub session: Option<SessionKey>,
     /// Which list.
     pub kind: ListKind,
     /// Where it goes on; absent is the beginning, the empty string is a cursor.
@@ -46,7 +49,7 @@ pub struct Page {
 }
 
 impl Catalog {
-    /// One page. From memory: no upstream is asked. Only the first page of a fresh start waits, see [`Self::settled`].
+    /// One page. From memory: no upstream is asked, but for what it says has changed in the client's own session. Only the first page of a fresh start waits, see [`Self::settled`].
     ///
     /// # Errors
     /// [`Failure::bad_cursor`] for a cursor that does not open here or whose view is gone; `Unavailable` if the endpoint
@@ -55,7 +58,8 @@ impl Catalog {
         let audience = self.audience(ask.endpoint, ask.principal);
         let scope = Scope { principal: ask.principal, endpoint: ask.endpoint, audience, kind: ask.kind };
         let Some(text) = ask.cursor else {
-            let view = self.settled(ask.endpoint, ask.kind, ask.class).await;
+            let shared = self.settled(ask.endpoint, ask.kind, ask.class).await;
+            let view = self.of_session((ask.endpoint, shared), (ask.kind, ask.class), ask.session).await;
             return self.cut(&ask, &scope, view, Start::Beginning);
         };
         let cursor = Cursor::open(&self.sealer, &scope, text)?;
@@ -66,7 +70,11 @@ impl Catalog {
             return Err(Failure::bad_cursor());
         }
         self.outstanding.came_back(cursor.list);
-        let view = self.pinned(ask.endpoint, ask.kind, &cursor).await.ok_or_else(Failure::bad_cursor)?;
+        let of_session = ask.session.and_then(|client| self.session_views.find(client, cursor.version));
+        let view = match of_session {
+            Some(view) => view,
+            None => self.pinned(ask.endpoint, ask.kind, &cursor).await.ok_or_else(Failure::bad_cursor)?,
+        };
         self.cut(&ask, &scope, view, Start::At(cursor))
     }
 
@@ -102,6 +110,9 @@ impl Catalog {
             };
             let position = u32::try_from(range.end).unwrap_or(u32::MAX);
             whole.promise_cursor();
+            if let Some(client) = ask.session.filter(|_| whole.is_of_session) {
+                self.session_views.keep(client, &whole);
+            }
             self.outstanding.gave(list, ask.endpoint);
             Cursor { version: whole.version, class, position, list }.seal(
                 &self.sealer,

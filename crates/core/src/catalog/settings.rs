@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::session_lists::SessionListTable;
 use crate::port::{Authorizer, Clock, Random};
 
 /// Settings of a [`super::Catalog`].
@@ -97,6 +98,8 @@ pub struct CatalogPorts {
     pub random: Arc<dyn Random>,
     /// For what each principal sees.
     pub authorizer: Arc<dyn Authorizer>,
+    /// For the lists of single sessions, which upstreams hear of.
+    pub session_lists: Arc<SessionListTable>,
 }
 
 impl std::fmt::Debug for CatalogPorts {

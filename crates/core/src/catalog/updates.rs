@@ -17,10 +17,13 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 pub use inbox::Inbox;
-use table::{Subscriber, Table};
+pub(super) use table::Subscriber;
+use table::Table;
 
+use super::session_lists::SessionSubscription;
 use super::view::Item;
 use super::{Catalog, members};
+use crate::call::SessionKey;
 use crate::endpoint::Mode;
 use crate::failure::{Failure, FailureKind};
 use crate::names::{EndpointId, UpstreamId, uri};
@@ -36,7 +39,16 @@ const PATIENCE: Duration = Duration::from_secs(15);
 pub(super) struct Tables(Mutex<HashMap<UpstreamId, Arc<Table>>>);
 
 /// A client's place in a table. Dropping it takes the client out; the last one out ends the subscription at the server.
-pub struct Subscription {
+pub struct Subscription(Kept);
+
+enum Kept {
+    /// In the table of all clients of an upstream.
+    Shared(Entry),
+    /// In the client's own session.
+    OfSession(SessionSubscription),
+}
+
+struct Entry {
     table: Arc<Table>,
     native: Arc<str>,
     nth: u64,
@@ -51,13 +63,18 @@ impl Catalog {
         self: &Arc<Self>,
         principal: &Principal,
         endpoint: &EndpointId,
-        item: Item,
+        (item, client): (Item, Option<&SessionKey>),
         inbox: &Inbox,
     ) -> Result<Subscription, Failure> {
         let upstream = item.tool.upstream.clone();
         self.may_subscribe(&upstream)?;
         let subscriber =
             Subscriber { principal: principal.clone(), endpoint: endpoint.clone(), item, inbox: inbox.clone() };
+        if let Some(client) = client
+            && let Some(subscribed) = self.subscribe_in_session(client, subscriber.clone()).await
+        {
+            return subscribed.map(|subscription| Subscription(Kept::OfSession(subscription)));
+        }
         let (subscription, consent) = self.enter(&upstream, subscriber)?;
         let late =
             || Failure::new(FailureKind::TimedOut, "The server did not take the subscription in time").at(&upstream);
@@ -104,11 +121,11 @@ impl Catalog {
         let native = subscriber.item.tool.native.clone();
         let (nth, consent) = table.enter(subscriber);
         drop(tables);
-        Ok((Subscription { table, native, nth }, consent))
+        Ok((Subscription(Kept::Shared(Entry { table, native, nth })), consent))
     }
 
     /// The name under which a subscriber is told of an updated resource, if it may be.
-    fn told_as(&self, subscriber: &Subscriber, native: &Arc<str>) -> Option<Arc<str>> {
+    pub(super) fn told_as(&self, subscriber: &Subscriber, native: &Arc<str>) -> Option<Arc<str>> {
         let Subscriber { principal, endpoint, item, .. } = subscriber;
         let authorizer = &*self.works.ports.authorizer;
         let sees = |item: &Item| authorizer.may_see(principal, endpoint, item) == Sight::Seen;
@@ -151,7 +168,7 @@ impl Tables {
     }
 }
 
-impl Drop for Subscription {
+impl Drop for Entry {
     fn drop(&mut self) {
         self.table.leave(&self.native, self.nth);
     }
@@ -159,6 +176,9 @@ impl Drop for Subscription {
 
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Subscription({} of {})", self.native, self.table.upstream)
+        match &self.0 {
+            Kept::Shared(entry) => write!(f, "Subscription({} of {})", entry.native, entry.table.upstream),
+            Kept::OfSession(own) => own.fmt(f),
+        }
     }
 }

@@ -79,6 +79,8 @@ pub struct View {
     pub public: bool,
     /// True once every upstream's first walk has ended, whether well or badly.
     pub settled: bool,
+    /// Whether it has items of one client's session.
+    pub is_of_session: bool,
     pub(super) body: Arc<Body>,
     pub(super) freshness: Freshness,
     /// When waiting for first walks ends, while some have not.
@@ -141,6 +143,11 @@ impl View {
             Some(None) => Found::Ambiguous,
             None => Found::Unknown,
         }
+    }
+
+    /// Whether some item has this name on the endpoint.
+    pub(super) fn has_exposed(&self, name: &str) -> bool {
+        self.body.exposed.contains_key(name)
     }
 
     /// Whether some item may ask for its arguments as headers ([`Tool::mirrored`]): few lists have one.
@@ -229,6 +236,7 @@ impl View {
             collisions: Arc::new([]),
             public: false,
             settled: true,
+            is_of_session: false,
             body: Arc::default(),
             freshness: Freshness::NONE,
             wait_until: None,

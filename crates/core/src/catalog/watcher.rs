@@ -13,7 +13,7 @@ use opentelemetry::KeyValue;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::feed::{Feed, Listing, State};
-use super::ingest::ingest;
+use super::ingest::{Definitions, ingest};
 use super::pace::{Backoff, Pace, jittered};
 use super::source::Source;
 use super::told::Walking;
@@ -170,7 +170,8 @@ impl Watcher {
         let (truncated, public) = (walked.truncated, walked.public);
         let freshness = self.freshness(walked.ttl, !offers || about.pushes.has(kind));
         let before = self.feed.snapshot().list(kind).items.clone();
-        let ingested = ingest(&self.works, (&self.feed.upstream, kind), walked.items, before).await?;
+        let ingested =
+            ingest(&self.works, (&self.feed.upstream, kind, Definitions::Shared), walked.items, before).await?;
         let listing =
             Listing { items: ingested.items, truncated, freshness, public, offers, rejected: ingested.rejected };
         Ok((listing, ingested.redefined))

@@ -47,6 +47,11 @@ impl Works {
         self.ports.clock.wall()
     }
 
+    /// Milliseconds since the catalog began.
+    pub(super) fn millis(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
     /// Whole seconds since the catalog began, for "used last".
     pub(super) fn seconds(&self) -> u64 {
         self.begun.elapsed().as_secs()

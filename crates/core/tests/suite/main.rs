@@ -13,6 +13,7 @@ mod outages;
 mod outputs;
 mod reloads;
 mod results;
+mod sessions;
 mod support;
 mod toolsets;
 mod updates;

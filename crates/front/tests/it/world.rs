@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::mpsc::Receiver;
-use weir_core::catalog::{Catalog, CatalogPorts, CatalogSettings, Topology};
+use weir_core::catalog::{Catalog, CatalogPorts, CatalogSettings, SessionListTable, Topology};
 use weir_core::endpoint::{Mode, PageSize, UpstreamRules};
 use weir_core::port::{Authorizer, RecordKey, ReplicaId};
 use weir_core::seal::{Key, Sealer};
@@ -66,8 +66,13 @@ impl World {
     ) -> Self {
         let (clock, random) = (FakeClock::new(), Arc::new(FakeRandom::new(7)));
         let sealer = Sealer::new(vec![Key::new(1, &[5; 32])]);
-        let ports =
-            CatalogPorts { clock: Arc::new(clock.clone()), random: random.clone(), authorizer: Arc::new(Lenient) };
+        let bells = Arc::default();
+        let ports = CatalogPorts {
+            clock: Arc::new(clock.clone()),
+            random: random.clone(),
+            authorizer: Arc::new(Lenient),
+            session_lists: SessionListTable::new(Arc::clone(&bells), &*random),
+        };
         let catalog = Catalog::new(CatalogSettings::default(), ports, sealer.clone());
         let (upstream, taken_back) = Scripted::new();
         let endpoint = Endpoint {
@@ -90,7 +95,7 @@ impl World {
             records: Arc::new(records),
             bus: Arc::new(OwnBus::default()),
             replays: Arc::new(NoReplays),
-            bells: Arc::default(),
+            bells,
             budgets: weir_core::Budgets::default(),
             mailbox: Arc::new(Empty(ReplicaId([0; 8]))),
             clock: Arc::new(clock.clone()),

@@ -65,6 +65,7 @@ fn factory() -> Factory {
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(FakeRandom::new(7)),
         bells: Arc::default(),
+        session_lists: weir_core::catalog::SessionListTable::new(Arc::default(), &FakeRandom::new(8)),
         keeper: weir_upstream::keeper::Keeper::none(),
         budgets: weir_core::Budgets::default(),
     };

@@ -102,6 +102,7 @@ mod tests {
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
             bells: Arc::<Bells>::default(),
+            session_lists: weir_core::catalog::SessionListTable::new(Arc::default(), &SystemRandom),
             keeper: weir_upstream::keeper::Keeper::none(),
             budgets: weir_core::Budgets::default(),
         };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_core::admit::Gates;
 use weir_core::bell::Bells;
-use weir_core::catalog::{CatalogPorts, CatalogSettings};
+use weir_core::catalog::{CatalogPorts, CatalogSettings, SessionListTable};
 use weir_core::port::{Clock, Random};
 use weir_core::seal::{Key, Sealer};
 use weir_core::{Budgets, Catalog, Router};
@@ -37,6 +37,8 @@ pub(super) struct Base {
     pub(super) bells: Arc<Bells>,
     /// What the process may use as a whole.
     pub(super) budgets: Budgets,
+    /// What is known of the lists of single sessions at upstreams.
+    session_lists: Arc<SessionListTable>,
     pub(super) factory: Arc<Factory>,
     /// The parent of the child processes of upstreams.
     pub(super) keeper: Arc<Keeper>,
@@ -52,16 +54,18 @@ impl Base {
         let sealing = sealing.unwrap_or_else(|| Sealing::fresh(&*random));
         let sealer = sealer(config, &sealing);
         let bells = Arc::<Bells>::default();
+        let session_lists = SessionListTable::new(bells.clone(), &*random);
         let budgets = Budgets::default();
         let ports = weir_upstream::Ports {
             clock: clock.clone(),
             random: random.clone(),
             bells: bells.clone(),
+            session_lists: session_lists.clone(),
             keeper: keeper.clone(),
             budgets: budgets.clone(),
         };
         let factory = Arc::new(Factory::new(ports, Identity::new("weir", env!("CARGO_PKG_VERSION"))));
-        Self { metrics, clock, random, sealing, sealer, bells, budgets, factory, keeper }
+        Self { metrics, clock, random, sealing, sealer, bells, session_lists, budgets, factory, keeper }
     }
 }
 
@@ -188,6 +192,7 @@ fn catalog(config: &Config, base: &Base, gates: &Gates) -> Arc<Catalog> {
         ..CatalogSettings::default()
     };
     let (clock, random) = (base.clock.clone(), base.random.clone());
-    let ports = CatalogPorts { clock, random, authorizer: gates.authorizer.clone() };
+    let ports =
+        CatalogPorts { clock, random, authorizer: gates.authorizer.clone(), session_lists: base.session_lists.clone() };
     Catalog::new(settings, ports, base.sealer.clone())
 }

@@ -10,6 +10,7 @@ mod message_memory;
 mod origin;
 mod pipe;
 mod second_era;
+mod session_lists;
 pub(crate) mod sse;
 mod tail;
 mod talk;
@@ -300,6 +301,9 @@ impl StdioServer {
             return Ok(running);
         }
         let running = Arc::new(self.restart((&slot, key), clients).await?);
+        if key.principal.is_some() {
+            running.has_own_lists();
+        }
         slot.current.store(Some(running.clone()));
         Ok(running)
     }

@@ -13,6 +13,8 @@ use bytes::Bytes;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use weir_core::budget::Reservation;
+use weir_core::catalog::SessionLists;
+use weir_core::upstream::Kinds;
 use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_era::{asks, hop, lower};
 use weir_wire::method::Method;
@@ -60,6 +62,8 @@ pub(crate) struct Pipe {
     over: CancellationToken,
     /// Updates of single resources, for the line that asked for them.
     pub(crate) told: Told,
+    /// What is known of the lists of a child that is one principal's own.
+    pub(crate) lists: OnceLock<Arc<SessionLists>>,
 }
 
 /// The place of a message in the outbox: of a request one of so many, of another its share of the memory of all that waits.
@@ -127,6 +131,7 @@ impl Pipe {
             several: AtomicBool::new(false),
             over: CancellationToken::new(),
             told: Told::default(),
+            lists: OnceLock::new(),
         })
     }
 
@@ -299,7 +304,14 @@ impl Pipe {
                 Some(
                     method @ (Method::ToolsListChanged | Method::PromptsListChanged | Method::ResourcesListChanged),
                 ) => {
-                    self.site.list_changed(hop::lists_of(method));
+                    let kinds = hop::lists_of(method);
+                    match self.lists.get() {
+                        Some(lists) => {
+                            lists.changed(kinds);
+                            self.site.list_changed(Kinds::default());
+                        }
+                        None => self.site.list_changed(kinds),
+                    }
                 }
                 Some(Method::Cancelled) => {
                     // It takes a question back, of whichever call.
@@ -308,7 +320,12 @@ impl Pipe {
                 }
                 Some(Method::ElicitationComplete) => self.visited(told, &message),
                 _ => match hop::updated(told) {
-                    Some(uri) => self.told.one(&uri),
+                    Some(uri) => {
+                        if let Some(lists) = self.lists.get() {
+                            lists.updated(&uri);
+                        }
+                        self.told.one(&uri);
+                    }
                     None => self.lead(message),
                 },
             },

@@ -37,6 +37,7 @@ pub(crate) async fn call(
         // This client has roots of its own.
         running.child.pipe.tell(lower::roots_changed());
     }
+    running.serves(call.session);
     if let Some(level) = call.log_level {
         want_level(site, &running, level).await?;
     }

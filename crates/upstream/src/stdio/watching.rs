@@ -42,6 +42,13 @@ impl StdioWatch {
         }
         Ok(Self { site, running, class, about, changes, listening })
     }
+
+    /// Reads the lists of a legacy child whose calls go on beside it.
+    pub(super) fn beside_calls(running: Arc<Running>) -> Self {
+        let site = running.child.pipe.site.clone();
+        let (class, about, changes) = (running.class, running.greeted.about.clone(), site.changes());
+        Self { site, running, class, about, changes, listening: None }
+    }
 }
 
 /// `subscriptions/listen` with this filter, up to its acknowledgment, whose `params` it gives. `None` where the server has no

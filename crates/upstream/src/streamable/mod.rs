@@ -14,6 +14,7 @@ mod retry_after;
 mod second_era;
 mod session;
 mod standing;
+mod standing_places;
 mod talk;
 mod thread;
 mod tls;

@@ -19,6 +19,7 @@ use weir_wire::Revision;
 
 use super::client::Http;
 use super::session::{Behind, Session};
+use super::standing_places::StandingPlaces;
 use super::talk::Side;
 use crate::pace::Pace;
 use crate::refusal::Refusal;
@@ -34,6 +35,8 @@ pub(crate) struct Pool {
     offered: Revision,
     sharing: Sharing,
     slots: Slots<Key, Session>,
+    /// Places for streams on which changes of sessions' own lists are heard.
+    standing: StandingPlaces,
     pace: Mutex<Pace>,
     /// Held while a session is opened after a failure: one attempt at a time.
     attempt: tokio::sync::Mutex<()>,
@@ -61,6 +64,7 @@ impl Pool {
     pub(crate) fn new(site: Arc<Site>, http: Http, offered: Revision, sharing: Sharing) -> Arc<Self> {
         Arc::new(Self {
             slots: Slots::new(site.bounds.sessions, 0),
+            standing: StandingPlaces::new(site.bounds.standing),
             site,
             http,
             offered,
@@ -202,7 +206,7 @@ impl Pool {
             None => {}
         }
         let session = self.open(Behind { class: key.class, client: key.session }, http).await?;
-        session.stand().await;
+        session.stand(&self.standing).await;
         slot.current.store(Some(session.clone()));
         Ok(session)
     }

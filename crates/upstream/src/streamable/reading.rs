@@ -113,11 +113,18 @@ pub(crate) async fn begin(
     };
     let mut opening = Box::pin(get(session.clone(), None));
     let task = match tokio::time::timeout(SLOW_HEAD, &mut opening).await {
-        Ok(stream) => site.background(reader.read_on(stream?)),
+        Ok(stream) => {
+            let stream = stream?;
+            session.heard(true);
+            site.background(reader.read_on(stream))
+        }
         // Some servers send the head with the first event. Nobody must wait for that.
         Err(_) => site.background(async move {
             match opening.await {
-                Some(stream) => reader.read_on(stream).await,
+                Some(stream) => {
+                    reader.heard_in_session(true);
+                    reader.read_on(stream).await;
+                }
                 None => reader.lost("there is no such stream after all"),
             }
         }),
@@ -184,14 +191,22 @@ impl Reader {
             let asked = self.retry.map(|millis| Duration::from_millis(millis).min(LONGEST));
             tokio::time::sleep(asked.unwrap_or(wait / 2).max(least(in_vain))).await;
             let Some(session) = self.session() else { return };
+            session.heard(false);
             match get(session, self.last_event.clone()).await {
                 Some(again) => stream = again,
                 None => return self.lost("the stream was not given again"),
             }
+            self.heard_in_session(true);
             self.teller.changed(Kinds::default());
             if let Some(updates) = &self.teller.updates {
                 updates.any();
             }
+        }
+    }
+
+    fn heard_in_session(&self, is_heard: bool) {
+        if let Some(session) = self.session() {
+            session.heard(is_heard);
         }
     }
 
@@ -260,6 +275,9 @@ impl Reader {
 
     /// Takes one message; a text where it ends the stream.
     fn take(&mut self, message: Message) -> Option<&'static str> {
+        if self.session().is_some_and(|session| session.takes(&message)) {
+            return None;
+        }
         if let Some(alone) = &mut self.alone {
             if let Some(answer) = alone.take(message) {
                 self.send(answer);
@@ -311,6 +329,7 @@ impl Reader {
     }
 
     fn lost(&self, why: &str) {
+        self.heard_in_session(false);
         self.teller.lost(why);
     }
 }

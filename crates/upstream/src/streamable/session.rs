@@ -2,8 +2,8 @@
 //!
 //! It does not open itself again: that is the pool's business.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -12,22 +12,25 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use weir_core::budget::Reservation;
+use weir_core::catalog::{ListSession, SessionLists};
 use weir_core::port::Fut;
 use weir_core::reply::Reply;
-use weir_core::upstream::{About, Outbound};
-use weir_core::{CapabilityClass, FailureKind, SessionKey};
+use weir_core::upstream::{About, Kinds, ListKind, ListPage, Outbound, Watch};
+use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::hop::{self, Ear, Proof, Tongue};
 use weir_era::{carry, lower};
 use weir_wire::method::Method;
-use weir_wire::{LogLevel, Revision, scan};
+use weir_wire::{LogLevel, Message, Revision, scan};
 
 use super::answer::Answer;
 use super::client::Http;
 use super::exchange::{self, Headed, PROTOCOL_VERSION, Refused, SESSION_ID};
 use super::reading::{self, Reading, Teller};
 use super::standing::{self, Standing};
+use super::standing_places::StandingPlaces;
 use super::talk::{self, Pending, Side};
 use crate::judgment::Listener;
+use crate::listing;
 use crate::outbox::{Outbox, Pushed};
 use crate::refusal::Refusal;
 use crate::repeat;
@@ -54,6 +57,12 @@ pub(crate) struct Session {
     reading: std::sync::Mutex<Option<Reading>>,
     /// Whether progress of tasks is listened for, which comes on that stream, too.
     hears_of_tasks: AtomicBool,
+    /// The client whose own it is.
+    client: Option<SessionKey>,
+    /// What is known of its lists, in a session of one client.
+    lists: OnceLock<Arc<SessionLists>>,
+    /// When the last call was made, in milliseconds of the site's clock.
+    last_call: AtomicU64,
     /// The messages that are posted beside its requests.
     outbox: Arc<Outbox<PostContext>>,
 }
@@ -141,15 +150,67 @@ impl Session {
             standing: Standing::new(site, behind.class, behind.client),
             reading: std::sync::Mutex::default(),
             hears_of_tasks: AtomicBool::new(false),
+            client: behind.client,
+            lists: OnceLock::new(),
+            last_call: AtomicU64::new(0),
             outbox: Arc::default(),
         })
     }
 
-    /// Begins to read the standing stream, where the client can be asked there: it must be open before the first call.
-    pub(crate) async fn stand(self: &Arc<Self>) {
-        if let Some(standing) = self.standing.clone() {
-            self.hears_of_tasks.store(true, Ordering::Relaxed);
-            self.read(standing).await;
+    /// Begins to read the standing stream, where the client can be asked there, or where changes of the session's own lists are heard,
+    /// if there is a place for that. It must be open before the first call.
+    pub(crate) async fn stand(self: &Arc<Self>, places: &StandingPlaces) {
+        if let Some(client) = self.client.filter(|_| !self.about.offers.is_empty()) {
+            let own: Weak<Self> = Arc::downgrade(self);
+            let lists = self.site.session_lists.open(self.site.id.clone(), self.about.pushes, own);
+            lists.serves(client);
+            let _first = self.lists.set(lists);
+        }
+        let standing = match &self.standing {
+            Some(standing) => standing.clone(),
+            None if self.lists.get().is_some() && !self.about.pushes.is_empty() && places.take(self) => {
+                Standing::unasked(&self.site)
+            }
+            None => return,
+        };
+        self.hears_of_tasks.store(true, Ordering::Relaxed);
+        self.read(standing).await;
+    }
+
+    /// When the last call was made, in milliseconds of the site's clock.
+    pub(crate) fn last_call(&self) -> u64 {
+        self.last_call.load(Ordering::Relaxed)
+    }
+
+    /// Stops reading the standing stream, which is open for changes of lists alone.
+    pub(crate) fn stop_listening(&self) {
+        self.hears_of_tasks.store(false, Ordering::Relaxed);
+        self.stop_reading();
+        self.heard(false);
+    }
+
+    /// Whether changes of its lists would be heard from now on.
+    pub(crate) fn heard(&self, is_heard: bool) {
+        if let Some(lists) = self.lists.get() {
+            lists.set_heard(is_heard);
+        }
+    }
+
+    /// Takes a message of the standing stream that is about the session's own lists or their resources; false where it is not.
+    pub(crate) fn takes(&self, message: &Message) -> bool {
+        let (Some(lists), Message::Notification(told)) = (self.lists.get(), message) else { return false };
+        let kinds = told.method.known().map(hop::lists_of).unwrap_or_default();
+        if !kinds.is_empty() {
+            lists.changed(kinds);
+            self.site.list_changed(Kinds::default());
+            return true;
+        }
+        match hop::updated(told) {
+            Some(uri) => {
+                lists.updated(&uri);
+                true
+            }
+            None => false,
         }
     }
 
@@ -184,6 +245,10 @@ impl Session {
     /// Makes a call, with the caller's `own` client where it has one.
     pub(crate) async fn call(self: &Arc<Self>, outbound: &Outbound, own: Option<Http>) -> Result<Reply, Refusal> {
         let call = &outbound.call;
+        if let Some(lists) = self.lists.get() {
+            lists.called();
+            self.last_call.store(self.site.millis(), Ordering::Relaxed);
+        }
         let http = match own {
             None => self.http(),
             Some(own) => {
@@ -401,6 +466,12 @@ impl Side for Session {
         Some(self.outbox.over().clone())
     }
 
+    fn list_changed(&self, kinds: Kinds) -> bool {
+        let Some(lists) = self.lists.get() else { return false };
+        lists.changed(kinds);
+        true
+    }
+
     fn cancel(&self, id: u64) {
         self.send(lower::cancelled(id));
     }
@@ -408,6 +479,55 @@ impl Side for Session {
     fn resume(self: Arc<Self>, last_event: String) -> Fut<'static, Option<Answer>> {
         Box::pin(async move { reading::get(self, Some(last_event)).await })
     }
+}
+
+impl ListSession for Session {
+    fn lists(self: Arc<Self>) -> Box<dyn Watch> {
+        Box::new(SessionWatch(self))
+    }
+
+    fn subscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, Result<(), Failure>> {
+        Box::pin(async move {
+            let asked = self.ask(Method::ResourcesSubscribe, &[("uri", &lower::json(&uri))]).await;
+            asked.map(drop).map_err(|refusal| refusal.failure)
+        })
+    }
+
+    fn unsubscribe(self: Arc<Self>, uri: Arc<str>) {
+        let session = self.clone();
+        self.site.spawn(async move {
+            let asked = session.ask(Method::ResourcesUnsubscribe, &[("uri", &lower::json(&uri))]).await;
+            if let Err(refusal) = asked {
+                tracing::debug!(upstream = %session.site.id, error = %refusal.failure, "a subscription was not taken back");
+            }
+        });
+    }
+}
+
+/// Reads the lists of a session whose calls go on beside it.
+struct SessionWatch(Arc<Session>);
+
+impl Watch for SessionWatch {
+    fn about(&self) -> &About {
+        &self.0.about
+    }
+
+    fn list(&mut self, kind: ListKind, cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>> {
+        Box::pin(async move { list(&self.0, kind, cursor).await })
+    }
+
+    fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>> {
+        // The session says itself what it hears.
+        Box::pin(std::future::pending())
+    }
+}
+
+/// One page of a list, read in a session.
+pub(crate) async fn list(session: &Arc<Session>, kind: ListKind, cursor: Option<String>) -> Result<ListPage, Failure> {
+    let text = cursor.as_deref().map(lower::json);
+    let members: Vec<(&str, &[u8])> = text.iter().map(|text| ("cursor", &text[..])).collect();
+    let outcome = session.ask(kind.method(), &members).await;
+    listing::page(&session.site, session.tongue, kind, outcome, (false, session.about.tasks))
 }
 
 impl Drop for Session {

@@ -11,6 +11,7 @@ use futures_util::FutureExt;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::port::Fut;
 use weir_core::reply::{End, Event, Note, NoteKind, Payload, PayloadSource, Reply, ReplySource};
+use weir_core::upstream::Kinds;
 use weir_core::{Failure, FailureKind};
 use weir_era::hop::Heard;
 use weir_era::{asks, tasks};
@@ -37,6 +38,10 @@ pub(crate) trait Side: Send + Sync {
     /// Cancelled once no message can be sent any more.
     fn over(&self) -> Option<CancellationToken> {
         None
+    }
+    /// The server says on the request's stream that lists changed. True where these are its session's own.
+    fn list_changed(&self, _kinds: Kinds) -> bool {
+        false
     }
     /// Takes up a stream that broke after an event of this id; `None` where the server does not have it any more.
     fn resume(self: Arc<Self>, last_event: String) -> Fut<'static, Option<Answer>>;
@@ -216,7 +221,10 @@ impl Talk {
             },
             Heard::Withdrawn(id) => self.asking.withdraw(&id),
             Heard::Reply(message) => self.send(message),
-            Heard::ListChanged(kinds) => self.site.list_changed(kinds),
+            Heard::ListChanged(kinds) => {
+                let is_of_session = self.pending.side.as_ref().is_some_and(|side| side.list_changed(kinds));
+                self.site.list_changed(if is_of_session { Kinds::default() } else { kinds });
+            }
             Heard::Nothing => {}
             Heard::Dropped(why @ ("unknown_id" | "no_id")) => self.strange(why),
             // Of a task, whose result this may be the stream of.

@@ -18,7 +18,7 @@ use super::answer::{Answer, Part, limits};
 use super::exchange::{self, Headed, unreadable};
 use super::modern::Modern;
 use super::reading::{self, Reading, Seen, Teller};
-use super::session::Session;
+use super::session::{self, Session};
 use crate::list_news::{ListNews, ListNewsReader};
 use crate::listing;
 use crate::refusal::Refusal;
@@ -83,14 +83,14 @@ impl Watch for HttpWatch {
 
     fn list(&mut self, kind: ListKind, cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
+            let (modern, class) = match &self.line {
+                Line::Session(session) => return session::list(session, kind, cursor).await,
+                Line::Modern(modern, class) => (modern, *class),
+            };
             let text = cursor.as_deref().map(lower::json);
             let members: Vec<(&str, &[u8])> = text.iter().map(|text| ("cursor", &text[..])).collect();
-            let (outcome, tongue) = match &self.line {
-                Line::Session(session) => (session.ask(kind.method(), &members).await, session.tongue()),
-                Line::Modern(modern, class) => (modern.ask(*class, kind.method(), &members).await, modern.tongue),
-            };
-            let drop_bad_mirrors = matches!(self.line, Line::Modern(..));
-            listing::page(&self.site, tongue, kind, outcome, (drop_bad_mirrors, self.about.tasks))
+            let outcome = modern.ask(class, kind.method(), &members).await;
+            listing::page(&self.site, modern.tongue, kind, outcome, (true, self.about.tasks))
         })
     }
 

@@ -25,6 +25,7 @@ pub(crate) fn ports() -> Ports {
         clock: Arc::new(TokioClock::new()),
         random: Arc::new(FakeRandom::new(7)),
         bells: Arc::default(),
+        session_lists: weir_core::catalog::SessionListTable::new(Arc::default(), &FakeRandom::new(8)),
         keeper: Keeper::new(keeper_program()),
         budgets: weir_core::Budgets::default(),
     }

@@ -40,7 +40,7 @@ impl Inbox {
     }
 
     /// Puts an update in; `whole` is told instead where too much waits already.
-    pub(super) fn put(&self, uri: Arc<str>, whole: &Arc<str>) {
+    pub(in crate::catalog) fn put(&self, uri: Arc<str>, whole: &Arc<str>) {
         let mut waiting = self.lock();
         let has_room = waiting.order.len() < MOST && waiting.bytes + uri.len() <= MOST_BYTES;
         let uri = if has_room { uri } else { whole.clone() };

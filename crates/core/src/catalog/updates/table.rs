@@ -18,12 +18,12 @@ use crate::upstream::Unheard;
 
 /// A client that is told of one resource.
 #[derive(Clone)]
-pub(super) struct Subscriber {
-    pub(super) principal: Principal,
-    pub(super) endpoint: EndpointId,
+pub(in crate::catalog) struct Subscriber {
+    pub(in crate::catalog) principal: Principal,
+    pub(in crate::catalog) endpoint: EndpointId,
     /// The resource, under the client's name for it.
-    pub(super) item: Item,
-    pub(super) inbox: Inbox,
+    pub(in crate::catalog) item: Item,
+    pub(in crate::catalog) inbox: Inbox,
 }
 
 /// The table of one upstream.

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use weir_core::capability::CapabilityClass;
-use weir_core::catalog::{Catalog, CatalogPorts, CatalogSettings, Changes, Page, PageAsk, Topology, View};
+use weir_core::catalog::{
+    Catalog, CatalogPorts, CatalogSettings, Changes, Page, PageAsk, SessionListTable, Topology, View,
+};
 use weir_core::endpoint::{Mode, PageSize, Prefix, UpstreamRules};
 use weir_core::names::{EndpointId, Naming, UpstreamId};
 use weir_core::port::{Clock, Evidence, Fut, Random, Verifier};
@@ -110,15 +112,23 @@ pub(crate) struct World {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) rules: UpstreamRules,
     pub(crate) gate: Arc<Gate>,
+    pub(crate) session_lists: Arc<SessionListTable>,
 }
 
 impl World {
     pub(crate) fn empty(settings: CatalogSettings) -> Self {
         let plain = Plain::new();
         let gate = Arc::new(Gate::default());
-        let ports = CatalogPorts { clock: plain.clone(), random: plain, authorizer: gate.clone() };
+        let session_lists = SessionListTable::new(Arc::default(), &*plain);
+        let ports = CatalogPorts {
+            clock: plain.clone(),
+            random: plain,
+            authorizer: gate.clone(),
+            session_lists: session_lists.clone(),
+        };
         let sealer = Sealer::new(vec![Key::new(1, &[5; 32])]);
-        Self { catalog: Catalog::new(settings, ports, sealer), rules: UpstreamRules::default(), gate }
+        let (catalog, rules) = (Catalog::new(settings, ports, sealer), UpstreamRules::default());
+        Self { catalog, rules, gate, session_lists }
     }
 
     /// A catalog with one aggregating endpoint over `fakes`, in this order.
@@ -155,6 +165,7 @@ impl World {
             endpoint: &endpoint(),
             class: CapabilityClass::BASE,
             principal: who,
+            session: None,
             kind: ListKind::Tools,
             cursor,
         };

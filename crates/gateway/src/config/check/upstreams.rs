@@ -197,6 +197,7 @@ fn bounds(raw: Option<&RawUpstreamLimits>, path: &Path, report: &mut Report) -> 
         max_reply: raw.max_reply.map_or(usual.max_reply, |Size(size)| size),
         sessions: raw.sessions.unwrap_or(usual.sessions),
         session_idle: raw.session_idle.map_or(usual.session_idle, |Time(time)| time),
+        standing: raw.standing.unwrap_or(usual.standing),
     }
 }
 

@@ -199,6 +199,9 @@ pub(crate) struct RawUpstreamLimits {
     pub(crate) sessions: Option<usize>,
     /// How long an unused session or process stays. Default `5m`.
     pub(crate) session_idle: Option<Time>,
+    /// Sessions over Streamable HTTP with a stream that stays open so that changes of their own lists are heard. Default 256. Beyond it the
+    /// session used least lately goes on without one: its lists are read again when its client asks for them. 0: none has one.
+    pub(crate) standing: Option<usize>,
     /// Processes at once: those of principals, with `session: principal`, and the one for the second era of a server that speaks both. Default 64.
     /// Beyond it calls are refused as busy: no process that was idle for less than `session_idle` is ended to make room. Where only the process
     /// for a client's era is missing and the client can be asked nothing, the call goes to the other era instead.

@@ -41,7 +41,7 @@ fn everything_can_be_said() {
     assert_eq!(config.admin, None);
     let files = &config.upstreams[0];
     assert_eq!(files.settings.protocol, Protocol::Legacy);
-    assert_eq!(files.settings.bounds.in_flight, 7);
+    assert_eq!((files.settings.bounds.in_flight, files.settings.bounds.standing), (7, 5));
     assert_eq!(files.rules.deadlines.idle, Duration::from_secs(60));
     assert_eq!(files.rules.deadlines.hard, Duration::from_secs(600), "comes from the top");
     assert_eq!(files.settings.connect, Duration::from_secs(1));

@@ -59,6 +59,7 @@ impl Scene {
             clock: Arc::new(clock.clone()),
             random: Arc::new(FakeRandom::new(7)),
             bells: Arc::default(),
+            session_lists: weir_core::catalog::SessionListTable::new(Arc::default(), &FakeRandom::new(8)),
             keeper: Keeper::none(),
             budgets: weir_core::Budgets::default(),
         };

@@ -1,0 +1,58 @@
+//! How often lists of sessions are walked at one upstream.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Walks a second at one upstream, whatever its sessions tell.
+const A_SECOND: u32 = 10;
+/// How long a walk waits for its turn.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// The turns of walks at one upstream: up to [`A_SECOND`] at once, then one each tenth of a second.
+#[derive(Debug, Default)]
+pub(super) struct WalkPace(Mutex<Option<Instant>>);
+
+impl WalkPace {
+    /// Waits for a turn; false where too many wait already. Cancel safe: a turn that is not used passes.
+    pub(super) async fn turn(&self) -> bool {
+        let interval = Duration::from_secs(1) / A_SECOND;
+        let now = Instant::now();
+        let wait = {
+            let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            // The time at which the whole second's walks would be paid for.
+            let paid = next.map_or(now, |next| next.max(now)) + interval;
+            let wait = paid.saturating_duration_since(now + interval * A_SECOND);
+            if wait > LONGEST_WAIT {
+                return false;
+            }
+            *next = Some(paid);
+            wait
+        };
+        tokio::time::sleep(wait).await;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn ten_walks_a_second_go_on_and_what_would_wait_longer_than_a_second_is_left() {
+        let pace = WalkPace::default();
+        let began = Instant::now();
+        for _ in 0..10 {
+            assert!(pace.turn().await);
+        }
+        assert!(began.elapsed() < Duration::from_millis(10));
+        for _ in 0..10 {
+            assert!(pace.turn().await);
+        }
+        assert!(began.elapsed() >= Duration::from_millis(990));
+        let mut at_once: Vec<_> = (0..30).map(|_| Box::pin(pace.turn())).collect();
+        let turns = futures_util::future::join_all(at_once.iter_mut()).await;
+        assert_eq!(turns.iter().filter(|has_turn| **has_turn).count(), 10);
+    }
+}

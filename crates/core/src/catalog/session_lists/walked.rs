@@ -1,0 +1,112 @@
+//! Walking a session's lists, when its client wants to know.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use tokio::time::timeout;
+
+use super::difference::Difference;
+use super::{Cause, SessionLists};
+use crate::capability::CapabilityClass;
+use crate::catalog::Catalog;
+use crate::catalog::feed::State;
+use crate::catalog::ingest::{Definitions, ingest};
+use crate::catalog::source::Source;
+use crate::catalog::tool::Tool;
+use crate::catalog::walk::{or_none, walk};
+use crate::failure::{Failure, FailureKind};
+use crate::telemetry::instruments;
+use crate::upstream::ListKind;
+
+/// How long a session's list is not asked for again after that failed: its client is shown what is known.
+const AFTER_FAILURE: Duration = Duration::from_secs(5);
+
+impl Catalog {
+    /// Walks a session's list if there is cause. Whatever fails, what is known stays: a list is shown without its own items rather
+    /// than late. Cancel safe.
+    pub(super) async fn refresh_session(
+        &self,
+        (source, lists): (&Arc<Source>, &Arc<SessionLists>),
+        (kind, class): (ListKind, CapabilityClass),
+        cause: Cause,
+    ) {
+        if !lists.is_due(kind, cause) {
+            return;
+        }
+        let _one = lists.walking.lock().await;
+        let now = self.works.millis();
+        // Another request may have walked it meanwhile.
+        if !lists.is_due(kind, cause) || now < lists.not_before.load(Ordering::Relaxed) {
+            return;
+        }
+        let label = || KeyValue::new("upstream", lists.upstream.as_str().to_owned());
+        let count = |outcome| instruments().session_list_walks.add(1, &[label(), KeyValue::new("outcome", outcome)]);
+        if !lists.pace.turn().await {
+            return count("limited");
+        }
+        let mark = lists.mark(kind);
+        let walking = timeout(self.works.settings.first_list_wait, self.walk_session(source, lists, (kind, class)));
+        let late = || Failure::new(FailureKind::TimedOut, "the server did not list in a client's session in time");
+        let walked = walking.await.unwrap_or_else(|_| Err(late()));
+        let (shared, own, is_cut) = match walked {
+            Ok(Some(walked)) => walked,
+            // The session is over, or there is nothing to compare with.
+            Ok(None) => return,
+            Err(failure) => {
+                let retry = now.saturating_add(u64::try_from(AFTER_FAILURE.as_millis()).unwrap_or(u64::MAX));
+                lists.not_before.store(retry, Ordering::Relaxed);
+                let error: &dyn std::error::Error = &failure;
+                tracing::debug!(upstream = %lists.upstream, list = kind.word(), error, "a client's own list was not read");
+                return count("failed");
+            }
+        };
+        match Difference::between(&shared, (&own, is_cut), mark, &self.works.ports.session_lists.memory) {
+            Ok(difference) => {
+                count(if difference.is_empty() { "same" } else { "differs" });
+                lists.learn(kind, difference);
+            }
+            Err(bound) => {
+                count(bound);
+                lists.learn(kind, Difference::none(mark));
+            }
+        }
+    }
+
+    /// The shared list, the session's, and whether a guard cut that; `None` where there is no session or no shared list any more.
+    async fn walk_session(
+        &self,
+        source: &Arc<Source>,
+        lists: &SessionLists,
+        (kind, class): (ListKind, CapabilityClass),
+    ) -> Result<Option<(Arc<[Arc<Tool>]>, Arc<[Arc<Tool>]>, bool)>, Failure> {
+        let Some(session) = lists.session.upgrade() else { return Ok(None) };
+        let walked = or_none(walk(&mut *session.lists(), kind, &source.rules().given.walk).await)?;
+        let is_cut = walked.truncated.is_some();
+        let of_class = source.feed(&self.works, class).snapshot();
+        let snapshot = if has_lists(of_class.state) { of_class } else { source.base().snapshot() };
+        if !has_lists(snapshot.state) {
+            return Ok(None);
+        }
+        let shared = snapshot.list(kind).items.clone();
+        let before = lists.known(kind).map(|known| known.changed.clone()).unwrap_or_default();
+        let known: Arc<[Arc<Tool>]> = match before.is_empty() {
+            true => shared.clone(),
+            // What the session had counts on.
+            false => shared
+                .iter()
+                .filter(|tool| !before.iter().any(|own| own.native == tool.native))
+                .chain(&before)
+                .cloned()
+                .collect(),
+        };
+        let of = (source.id(), kind, Definitions::OfSession);
+        let own = ingest(&self.works, of, walked.items, known).await?.items;
+        Ok(Some((shared, own, is_cut)))
+    }
+}
+
+fn has_lists(state: State) -> bool {
+    matches!(state, State::Fresh | State::Stale)
+}

@@ -1,0 +1,63 @@
+//! The lists of a child that is one principal's own: it may change them for that principal alone.
+
+use std::sync::{Arc, Weak};
+
+use weir_core::catalog::ListSession;
+use weir_core::port::Fut;
+use weir_core::upstream::Watch;
+use weir_core::{CapabilityClass, Failure, SessionKey};
+use weir_era::lower;
+use weir_wire::method::Method;
+
+use super::watching::StdioWatch;
+use super::{Running, talk};
+use crate::refusal::Refusal;
+
+impl Running {
+    /// Keeps apart what the child says of its lists, where its revision has sessions. A modern one says nothing unasked.
+    pub(super) fn has_own_lists(self: &Arc<Self>) {
+        if self.greeted.tongue.revision().is_modern() {
+            return;
+        }
+        let site = &self.child.pipe.site;
+        let own: Weak<Self> = Arc::downgrade(self);
+        let lists = site.session_lists.open(site.id.clone(), self.greeted.about.pushes, own);
+        // Its one line is always read.
+        lists.set_heard(true);
+        let _first = self.child.pipe.lists.set(lists);
+    }
+
+    /// A call of a client's session is made in the child.
+    pub(super) fn serves(&self, client: Option<SessionKey>) {
+        if let (Some(lists), Some(client)) = (self.child.pipe.lists.get(), client) {
+            lists.serves(client);
+            lists.called();
+        }
+    }
+
+    async fn ask_about(&self, method: Method, uri: &str) -> Result<(), Refusal> {
+        let members: &[(&str, &[u8])] = &[("uri", &lower::json(uri))];
+        talk::ask(&self.child.pipe.site, self, CapabilityClass::BASE, method, members).await.map(drop)
+    }
+}
+
+impl ListSession for Running {
+    fn lists(self: Arc<Self>) -> Box<dyn Watch> {
+        Box::new(StdioWatch::beside_calls(self))
+    }
+
+    fn subscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, Result<(), Failure>> {
+        Box::pin(
+            async move { self.ask_about(Method::ResourcesSubscribe, &uri).await.map_err(|refusal| refusal.failure) },
+        )
+    }
+
+    fn unsubscribe(self: Arc<Self>, uri: Arc<str>) {
+        let site = self.child.pipe.site.clone();
+        site.clone().spawn(async move {
+            if let Err(refusal) = self.ask_about(Method::ResourcesUnsubscribe, &uri).await {
+                tracing::debug!(upstream = %site.id, error = %refusal.failure, "a subscription was not taken back");
+            }
+        });
+    }
+}
