@@ -212,8 +212,8 @@ async fn one(
             Err(failure) => fail(&failure),
         },
         Some(method) if listed(method).is_some() => {
-            let class = opened.class();
-            let page = lists::page(context, known, revision, (method, class), &params);
+            let (class, session) = (opened.class(), opened.lasts.then_some(opened.key));
+            let page = lists::page(context, known, revision, (method, class), (session, &params));
             match Box::pin(page).await {
                 Ok(result) => Turn::List(result.response(&request.id)),
                 Err(failure) => fail(&failure),

@@ -37,6 +37,7 @@ mod rescue;
 mod roll;
 mod running;
 mod sender;
+mod session_news;
 mod sessions;
 pub mod settings;
 mod stack;

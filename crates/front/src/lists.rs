@@ -13,7 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use weir_core::budget::ByteBudget;
 use weir_core::catalog::{Page, PageAsk, Version};
 use weir_core::upstream::{Kinds, ListKind};
-use weir_core::{Authenticated, CapabilityClass, Failure, FailureKind};
+use weir_core::{Authenticated, CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::capabilities::Offer;
 use weir_era::render::{self, PageFacts};
 use weir_wire::method::Method;
@@ -46,6 +46,10 @@ impl PageCache {
         }
         let rendered = render::items(revision, &page.view.items[page.range.clone()]);
         let rendered = budget.try_reserve(rendered.len())?.hold(rendered);
+        if page.view.is_of_session {
+            // Nobody else reads it.
+            return Some(rendered);
+        }
         let mut kept = self.lock();
         if rendered.len() <= most && kept.pages.insert(key.clone(), rendered.clone()).is_none() {
             kept.bytes += rendered.len();
@@ -120,14 +124,14 @@ pub(crate) async fn page(
     known: &Authenticated<()>,
     revision: Revision,
     (method, class): (Method, CapabilityClass),
-    params: &Params,
+    (session, params): (Option<SessionKey>, &Params),
 ) -> Result<ListResult, Failure> {
     offered(context, method)?;
     let kind = listed(method).ok_or_else(|| Failure::internal("a page of no list"))?;
     let shared = &context.shared;
     let cursor = params.cursor().map_err(|error| Failure::invalid_params(error.to_string()))?;
-    let ask =
-        PageAsk { endpoint: &context.endpoint, class, principal: known.principal(), kind, cursor: cursor.as_deref() };
+    let (endpoint, principal, cursor) = (&context.endpoint, known.principal(), cursor.as_deref());
+    let ask = PageAsk { endpoint, class, principal, session, kind, cursor };
     let page = shared.catalog.page(ask).await?;
     let room = (context.limits().page_cache_bytes, &shared.ports.budgets.results);
     let items = shared.pages.items(revision, &page, room).ok_or_else(|| {

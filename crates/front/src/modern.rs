@@ -216,7 +216,8 @@ async fn dispatch(
             Box::pin(tasks::modern(context, known, &request.id, (method, *lifted))).await
         }
         Some(method) if listed(method).is_some() => {
-            let page = lists::page(context, known, revision, (method, lifted.capabilities.class), &lifted.params);
+            let page =
+                lists::page(context, known, revision, (method, lifted.capabilities.class), (None, &lifted.params));
             match Box::pin(page).await {
                 Ok(result) => answer::json_body(StatusCode::OK, Body::new(result.response(&request.id))),
                 Err(failure) => fail(&failure),

@@ -35,6 +35,7 @@ use crate::places::{NoPlace, Place};
 use crate::questions::Questions;
 use crate::replay;
 use crate::rescue::{Told, rescue};
+use crate::session_news::{Client, SessionNews};
 use crate::sessions::{Sessions, StreamHold, Subscribed};
 use crate::stack::Context;
 use crate::subscriptions::{self, Granted};
@@ -59,7 +60,18 @@ pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, heade
     go_on(&mut changes, &hold);
     let line = context.shared.ports.bells.open(opened.key);
     let questions = Questions::new(context.shared.clone(), opened.key, opened.session.revision);
-    let beside = Beside { endpoint: context.endpoint.clone(), line, questions };
+    let mut news = SessionNews::new(Client {
+        catalog: context.shared.catalog.clone(),
+        endpoint: context.endpoint.clone(),
+        class: opened.class_of_lists(),
+        principal: known.principal().clone(),
+        session: opened.key,
+    });
+    // What a server said while there was no stream is told now.
+    for (upstream, kinds) in context.shared.catalog.unread_session_news(&context.endpoint, &opened.key) {
+        news.heard(upstream, kinds);
+    }
+    let beside = Box::new(Beside { endpoint: context.endpoint.clone(), line, questions, news });
     let retry = opened.session.revision.has_stream_polling().then(|| context.limits().retry_millis());
     let kind = Kind::Get { hold, beside, retry };
     let keep_alive = KeepAlive::new(context, known.principal(), "session");
@@ -198,7 +210,7 @@ pub(crate) fn place(context: &Context, known: &Authenticated<()>) -> Result<Plac
 }
 
 enum Kind {
-    Get { hold: StreamHold, beside: Beside, retry: Option<u64> },
+    Get { hold: StreamHold, beside: Box<Beside>, retry: Option<u64> },
     Listen { id: RequestId, about: Arc<About>, subscribed: Vec<Subscribed>, tasks: Followed },
 }
 
@@ -216,6 +228,8 @@ struct Beside {
     endpoint: EndpointId,
     line: Line,
     questions: Questions,
+    /// Changes of lists in its own sessions at upstreams.
+    news: SessionNews,
 }
 
 impl Beside {
@@ -227,6 +241,7 @@ impl Beside {
                     self.questions.ask(ask);
                 }
                 Ring::Said(message) => self.questions.say(message),
+                Ring::ListsChanged(upstream, kinds) => self.news.heard(upstream, kinds),
                 Ring::Visited(upstream, theirs) => {
                     let elicitation = self.questions.elicitation(Some((&upstream, &theirs)));
                     self.questions.completed(&elicitation);
@@ -313,14 +328,16 @@ impl Stream {
     /// The next change of any list, if there is one. All of them are looked at until then, so that each wakes the stream.
     fn poll_changes(&mut self, cx: &mut Task<'_>) -> Option<(ListKind, Change)> {
         let Self { changes, kind, .. } = self;
-        changes.iter_mut().find_map(|watched| match watched.watching.poll_changed(cx) {
-            Poll::Ready(change) => {
-                if let Kind::Get { hold, .. } = kind {
-                    hold.tell(watched.list, watched.watching.last());
+        changes.iter_mut().find_map(|watched| {
+            loop {
+                let Poll::Ready(change) = watched.watching.poll_changed(cx) else { return None };
+                let Kind::Get { hold, beside, .. } = kind else { return Some((watched.kind, change)) };
+                hold.tell(watched.list, watched.watching.last());
+                if change == Change::Gone || !beside.news.covers(watched.kind) {
+                    beside.news.shared(watched.kind);
+                    return Some((watched.kind, change));
                 }
-                Some((watched.kind, change))
             }
-            Poll::Pending => None,
         })
     }
 
@@ -388,11 +405,16 @@ impl http_body::Body for Stream {
                 }
                 continue;
             }
-            if let Kind::Get { beside, .. } = &mut this.kind
-                && let Poll::Ready(message) = beside.poll_message(cx)
-            {
-                this.say(&message);
-                continue;
+            if let Kind::Get { beside, .. } = &mut this.kind {
+                if let Poll::Ready(message) = beside.poll_message(cx) {
+                    this.say(&message);
+                    continue;
+                }
+                // After the line, on which it comes.
+                if let Poll::Ready(list) = beside.news.poll_news(cx) {
+                    this.changed(list);
+                    continue;
+                }
             }
             std::task::ready!(this.keep_alive.poll_due(cx));
             this.ready = keep_alive::comment();
