@@ -38,6 +38,16 @@ struct Listed {
     next: Option<String>,
     missing: Vec<Missing>,
     collisions: Vec<Collision>,
+    /// Where clients with sessions of their own see other lists than this one.
+    sessions: Vec<OwnLists>,
+}
+
+/// An upstream that lists other items in sessions of single clients.
+#[derive(Serialize)]
+struct OwnLists {
+    upstream: String,
+    /// How many sessions.
+    differing: usize,
 }
 
 /// Something that is listed.
@@ -120,8 +130,20 @@ pub(in super::super) async fn all(
             next: page.last().filter(|_| more).map(|item| item.exposed.to_string()),
             missing: missing(&view, upstream),
             collisions: collisions(&view, upstream),
+            sessions: sessions(&desk, &view, upstream),
         },
     ))
+}
+
+/// The upstreams of a view whose sessions have lists of their own.
+fn sessions(desk: &Desk, view: &View, upstream: Option<&str>) -> Vec<OwnLists> {
+    let mut shown: Vec<_> = view.items.iter().map(|item| &item.tool.upstream).collect();
+    shown.sort_unstable();
+    shown.dedup();
+    let wanted = shown.into_iter().filter(|id| upstream.is_none_or(|wanted| id.as_str() == wanted));
+    let counted =
+        wanted.map(|id| OwnLists { upstream: id.to_string(), differing: desk.catalog.sessions_that_differ(id) });
+    counted.filter(|own| own.differing > 0).collect()
 }
 
 /// What all tools of an endpoint cost a model to read.

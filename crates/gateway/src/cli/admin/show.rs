@@ -84,7 +84,14 @@ pub(super) fn show(command: &Command, answer: &Value) -> String {
         Command::Upstreams { id: None } => table(&answer["upstreams"], UPSTREAMS),
         Command::Catalog { .. } => {
             let total = format!("{} in all, about {} tokens\n", answer["total"], answer["tokens_estimated"]);
-            table(&answer["items"], ITEMS) + &total
+            let own = answer["sessions"].as_array().into_iter().flatten().map(|own| {
+                let upstream = plain(own["upstream"].as_str().unwrap_or_default());
+                format!(
+                    "{upstream} lists other items in {} sessions, whose clients alone see these\n",
+                    own["differing"]
+                )
+            });
+            table(&answer["items"], ITEMS) + &total + &own.collect::<String>()
         }
         Command::Sessions => table(&answer["sessions"], SESSIONS),
         Command::Clients => table(&answer["clients"], CLIENTS),
