@@ -6,4 +6,5 @@ mod dual;
 mod old;
 mod servers;
 mod tasks;
+mod toolsets;
 mod types;

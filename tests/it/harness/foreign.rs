@@ -34,6 +34,9 @@ pub enum Server {
     /// The same with its port written into it: the program is told another when it runs (`ported.mjs`).
     Fixed(&'static str),
     TypeScript1,
+    /// Tools that change the lists of their own session. The silent one has no standing stream.
+    Toolsets,
+    SilentToolsets,
     RmcpLegacy,
     RmcpModern,
     /// The conformance fixture, on the TypeScript SDK 2.x, in one era.
@@ -80,6 +83,7 @@ impl Server {
             }
             Self::Asking => python(".venv2", &[&script("asking_server.py")]),
             Self::TypeScript1 => node("mcpserver.mjs"),
+            Self::Toolsets | Self::SilentToolsets => node("toolsets.mjs"),
             Self::RmcpLegacy | Self::RmcpModern => vec![env!("CARGO_BIN_EXE_rmcp-peer").into(), "serve".into()],
             Self::Fixture(_) => node("fixture/main.mjs"),
             Self::DualTypeScript | Self::DualRust | Self::DualFastMcp => {
@@ -89,6 +93,7 @@ impl Server {
         match self {
             Self::Filesystem => words.push(std::env::temp_dir().display().to_string()),
             Self::RmcpLegacy => words.extend(["--era".into(), "legacy".into(), "--stdio".into()]),
+            Self::SilentToolsets => words.push("--silent".into()),
             Self::RmcpModern => words.extend(["--era".into(), "modern".into(), "--stdio".into()]),
             Self::Fixture(era) => words.extend(["--era".into(), era.into(), "--stdio".into()]),
             _ => {}
@@ -110,7 +115,12 @@ impl Server {
             Self::Everything => return everything("streamableHttp", "mcp"),
             Self::Example(_, variable) => return on_port(self.stdio(), variable, "mcp"),
             Self::Fixed(_) => return on_port(self.stdio(), "PORT", "mcp"),
-            Self::FastMcp | Self::LowLevel | Self::Asking | Self::TypeScript1 => {
+            Self::FastMcp
+            | Self::LowLevel
+            | Self::Asking
+            | Self::TypeScript1
+            | Self::Toolsets
+            | Self::SilentToolsets => {
                 let mut words = self.stdio();
                 words.extend(["--transport", "http", "--port", "0"].map(String::from));
                 words
