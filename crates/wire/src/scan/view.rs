@@ -298,15 +298,13 @@ fn skip_string(bytes: &[u8], at: usize) -> usize {
 fn string_end(bytes: &[u8], at: usize) -> (usize, bool) {
     let (mut pos, mut escaped) = (at + 1, false);
     while let Some(rest) = bytes.get(pos..).filter(|rest| !rest.is_empty()) {
-        pos += run::plain(rest);
+        pos += run::unescaped(rest);
         match bytes.get(pos) {
             Some(b'"') => return (pos + 1, escaped),
-            Some(b'\\') => {
+            Some(_) => {
                 escaped = true;
                 pos += 2;
             }
-            // A raw control character, which checked JSON does not have.
-            Some(_) => pos += 1,
             None => break,
         }
     }
