@@ -121,9 +121,9 @@ fn program() -> PathBuf {
             let profile =
                 profile.and_then(Path::parent).unwrap_or_else(|| panic!("no target folder: {}", test.display()));
             let program = profile.join(NAME);
-            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bin").join(NAME);
-            let newest =
-                ["main.rs", "flags.rs", "relay.rs"].map(|file| changed(&source.join(file))).into_iter().max().flatten();
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+            let newest = ["bin/mock-stdio/main.rs", "bin/mock-stdio/flags.rs", "relay.rs"];
+            let newest = newest.map(|file| changed(&source.join(file))).into_iter().max().flatten();
             if changed(&program) < newest {
                 build(profile);
             }

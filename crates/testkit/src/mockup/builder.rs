@@ -113,11 +113,17 @@ impl Builder {
         self
     }
 
-    /// Has tools whose calls become tasks, see `tasks.rs`; of a revision that has no tasks, plain ones.
-    pub fn with_tasks(mut self) -> Self {
+    /// Has tools whose calls become tasks, see `tasks.rs`; of a revision that has no tasks, plain ones. A server of both eras
+    /// has those of the modern one.
+    pub fn with_tasks(self) -> Self {
+        let legacy = self.settings.legacy.unwrap_or(Revision::MODERN);
+        let revision = if self.settings.modern { Revision::MODERN } else { legacy };
+        self.with_tasks_of(revision)
+    }
+
+    /// The same with tools as they are defined in this revision.
+    pub fn with_tasks_of(mut self, revision: Revision) -> Self {
         self.settings.tasks = true;
-        let revision =
-            if self.settings.modern { Revision::MODERN } else { self.settings.legacy.unwrap_or(Revision::MODERN) };
         self.tools.extend(tasks::tools(revision));
         self
     }

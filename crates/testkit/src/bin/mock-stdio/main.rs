@@ -3,7 +3,6 @@
 #![allow(clippy::disallowed_methods, reason = "a child that sleeps and exits as it is told is what is played here")]
 
 mod flags;
-mod relay;
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, Write as _};
@@ -13,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use weir_testkit::{emitted, schemas};
+use weir_testkit::{emitted, relay, schemas};
 use weir_wire::{Revision, code, meta};
 
 use flags::Flags;
@@ -56,7 +55,7 @@ fn main() -> Result<(), String> {
         say_text("mock-stdio is starting up...\n{\"not\": finished");
     }
     if let Some(url) = &flags.relay {
-        return relay::run(url);
+        return relayed(url);
     }
     let sleeper =
         || Command::new("sleep").arg("300").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
@@ -68,6 +67,27 @@ fn main() -> Result<(), String> {
     if server.flags.hang || server.flags.ignore_sigterm {
         outlive_all_but_the_parent();
     }
+    Ok(())
+}
+
+/// Relays until the end of the input.
+fn relayed(url: &str) -> Result<(), String> {
+    let (sender, relayed, mut messages) = relay::connect(url);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if sender.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| error.to_string())?.block_on(async {
+        tokio::join!(relayed, async {
+            while let Some(message) = messages.recv().await {
+                say_text(&message);
+            }
+        });
+    });
     Ok(())
 }
 

@@ -1,55 +1,51 @@
-//! A child that is another server's mouth: what it reads it posts there, and what comes back it prints. So whatever a
-//! [`weir_testkit::Mockup`] does can be had over standard streams, and looked at in the test's own process.
+//! A relay between a line transport (standard streams, HTTP+SSE) and a Streamable HTTP server: each message of the client is posted
+//! to the server, and each message of the server is passed on in the order of arrival. A [`crate::Mockup`] can so be reached over
+//! every transport, and inspected in the test's own process.
 
 use std::collections::HashMap;
-use std::io::BufRead as _;
 
-use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
-use weir_testkit::{Exchange, RawClient};
 use weir_wire::{Revision, meta};
 
-use super::say_text;
+use crate::client::{Exchange, RawClient};
 
-/// Lines that wait to be posted.
-const WAITING: usize = 64;
+/// The capacity of each queue, in messages.
+const QUEUE: usize = 64;
 
-/// Relays until the end of the input; the session at the server ends with it.
-pub(super) fn run(url: &str) -> Result<(), String> {
-    let (sender, lines) = mpsc::channel(WAITING);
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            if sender.blocking_send(line).is_err() {
-                return;
-            }
-        }
-    });
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let relay = Relay { client: RawClient::new(url), session: None, running: HashMap::new(), all: JoinSet::new() };
-    runtime.map_err(|error| error.to_string())?.block_on(relay.serve(lines));
-    Ok(())
+/// The messages of one side, in order.
+pub type Messages = mpsc::Receiver<String>;
+
+/// Connects to the server at `url`. Returns the sender of the client's messages, the future that relays, and the server's messages.
+/// When the sender is dropped the future deletes the server's session and ends.
+pub fn connect(url: &str) -> (mpsc::Sender<String>, impl Future<Output = ()> + Send + use<>, Messages) {
+    let (client_sender, client_messages) = mpsc::channel(QUEUE);
+    let (server_sender, server_messages) = mpsc::channel(QUEUE);
+    let client = RawClient::new(url);
+    let relay = Relay { client, session: None, running: HashMap::new(), all: JoinSet::new(), server_sender };
+    (client_sender, relay.run(client_messages), server_messages)
 }
 
 struct Relay {
     client: RawClient,
     session: Option<HeaderValue>,
-    /// Requests that may still be answered, by id.
+    /// Requests in flight, by id.
     running: HashMap<String, AbortHandle>,
     all: JoinSet<()>,
+    server_sender: mpsc::Sender<String>,
 }
 
 impl Relay {
-    async fn serve(mut self, mut lines: mpsc::Receiver<String>) {
-        while let Some(line) = lines.recv().await {
+    async fn run(mut self, mut messages: Messages) {
+        while let Some(line) = messages.recv().await {
             let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
             self.take(line, &message).await;
             while self.all.try_join_next().is_some() {}
         }
         if self.session.is_some() {
-            // An error means that the server is gone before us.
+            // An error means that the server has stopped already.
             let _ = self.client.send(Method::DELETE, self.headers(&Value::Null), "").await;
         }
     }
@@ -60,7 +56,7 @@ impl Relay {
         if method == "initialize" {
             let Ok(answer) = self.client.send(Method::POST, headers, line).await else { return };
             self.session = answer.headers.get("mcp-session-id").cloned();
-            return print(answer).await;
+            return pass_on(answer, &self.server_sender).await;
         }
         // Over HTTP a modern request is cancelled by closing its connection.
         if method == "notifications/cancelled" && self.session.is_none() {
@@ -69,10 +65,10 @@ impl Relay {
             }
             return;
         }
-        let (client, id) = (self.client.clone(), message["id"].to_string());
+        let (client, id, sender) = (self.client.clone(), message["id"].to_string(), self.server_sender.clone());
         let posted = self.all.spawn(async move {
             if let Ok(answer) = client.send(Method::POST, headers, line).await {
-                print(answer).await;
+                pass_on(answer, &sender).await;
             }
         });
         self.running.retain(|_, running| !running.is_finished());
@@ -80,14 +76,15 @@ impl Relay {
         if method == "notifications/initialized" {
             let mut headers = self.headers(&Value::Null);
             headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
-            // Whatever the server says beside its calls has a way from here on.
+            // The server can send messages outside of calls from here on.
             if let Ok(stream) = self.client.send(Method::GET, headers, "").await {
-                self.all.spawn(print(stream));
+                let sender = self.server_sender.clone();
+                self.all.spawn(async move { pass_on(stream, &sender).await });
             }
         }
     }
 
-    /// What HTTP says beside a message.
+    /// The headers of a message.
     fn headers(&self, message: &Value) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
@@ -112,22 +109,22 @@ impl Relay {
     }
 }
 
-/// Prints every message of an answer as it comes, a line each.
-async fn print(mut answer: Exchange) {
+/// Passes every message of an answer on as it arrives.
+async fn pass_on(mut answer: Exchange, sender: &mpsc::Sender<String>) {
     if !answer.is_stream() {
         if let Ok(answer) = answer.finish().await {
-            line(&answer.body);
+            send(&String::from_utf8_lossy(&answer.body), sender).await;
         }
         return;
     }
     while let Ok(Some(event)) = answer.next_event().await {
-        line(&Bytes::from(event.data));
+        send(&event.data, sender).await;
     }
 }
 
-fn line(message: &Bytes) {
-    let text = String::from_utf8_lossy(message);
-    if !text.trim().is_empty() {
-        say_text(&text.replace(['\n', '\r'], " "));
+async fn send(message: &str, sender: &mpsc::Sender<String>) {
+    if !message.trim().is_empty() {
+        // An error means that the client has closed the line.
+        let _ = sender.send(message.replace(['\n', '\r'], " ")).await;
     }
 }
