@@ -85,11 +85,15 @@ pub fn lifted(task: &Bytes, status: Status) -> Bytes {
     written(task, status, |_| {})
 }
 
-/// The same with the result that the call had.
+/// The same with the result of the call. It becomes a result of the newest revision, which has a `resultType` inside of a task too:
+/// the official client of tasks rejects any other.
 #[must_use]
-pub fn completed(task: &Bytes, result: &[u8]) -> Bytes {
+pub fn completed(task: &Bytes, result: &Bytes) -> Bytes {
+    let complete = Edits::new().set("resultType", &b"\"complete\""[..]).apply_checked(result);
+    // A malformed result passes as it is: the checks of results come later.
+    let result = complete.map_or_else(|_| result.clone(), |(complete, _)| complete);
     written(task, Status::Completed, |object| {
-        object.raw("result", result);
+        object.raw("result", &result);
     })
 }
 
@@ -352,9 +356,9 @@ mod tests {
     #[test]
     fn r229_a_tools_own_failure_is_completed_in_one_form_and_failed_in_the_other() {
         let task = bytes(&legacy("failed"));
-        let state = completed(&task, br#"{"content":[],"isError":true}"#);
+        let state = completed(&task, &Bytes::from_static(br#"{"content":[],"isError":true}"#));
         let mut expected = modern("completed");
-        expected["result"] = json!({ "content": [], "isError": true });
+        expected["result"] = json!({ "content": [], "isError": true, "resultType": "complete" });
         assert_eq!(value(&state), expected);
         assert_eq!(value(&lowered(&state))["status"], "failed");
         let state = failed(&task, &ErrorObject::new(-32603, "broke"));
@@ -362,7 +366,7 @@ mod tests {
         expected["error"] = json!({ "code": -32603, "message": "broke" });
         assert_eq!(value(&state), expected);
         assert_eq!(value(&lowered(&state))["status"], "failed");
-        let fine = completed(&task, br#"{"content":[]}"#);
+        let fine = completed(&task, &Bytes::from_static(br#"{"content":[]}"#));
         assert_eq!(value(&lowered(&fine))["status"], "completed");
     }
 
