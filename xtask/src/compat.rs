@@ -1,11 +1,7 @@
 //! `cargo xtask compat`: which client revision reaches what of which server revision, from the results of the pairing
 //! matrix. Nobody writes a cell by hand: the tables in README.md and docs/compatibility.md are what the tests found.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
-    fs,
-};
+use std::{collections::BTreeMap, fmt::Write as _, fs};
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -14,20 +10,64 @@ use crate::{run::root, test};
 
 /// The revisions of the protocol, oldest first.
 const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
-const TRANSPORTS: [(&str, &str); 2] = [("http", "HTTP"), ("stdio", "stdio")];
 
-/// What the files of scenarios are called in the tables. One that is not here goes by its own name.
-const FEATURES: [(&str, &str); 10] = [
-    ("greeting", "greetings, discovery, pings"),
-    ("lists", "lists, with pages and changes"),
-    ("calls", "tool calls, their results and errors"),
-    ("library", "prompts, resources, templates, completion"),
-    ("updates", "subscriptions to resources"),
-    ("asks_and_sampling_with_tools", "sampling (with tools), elicitation, roots"),
-    ("tasks", "tasks, where both revisions have them"),
-    ("notes", "progress and logs"),
-    ("endings", "cancellation, deadlines, lost connections"),
-    ("resuming", "resumption"),
+/// What a server speaks, in the order of the columns: a revision, or both eras beside each other.
+const SERVERS: [&str; 6] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28", "both eras"];
+
+/// A transport between weir and its servers.
+struct Transport {
+    /// Its name in the tests.
+    key: &'static str,
+    title: &'static str,
+    servers: &'static [&'static str],
+    about: &'static str,
+}
+
+const TRANSPORTS: [Transport; 3] = [
+    Transport {
+        key: "http",
+        title: "Streamable HTTP",
+        servers: &SERVERS,
+        about: "A server of both eras speaks them on one URL, to each client its own.",
+    },
+    Transport {
+        key: "stdio",
+        title: "stdio",
+        servers: &SERVERS,
+        about: "A server of both eras speaks one in each of its processes.",
+    },
+    Transport {
+        key: "sse",
+        title: "HTTP+SSE",
+        servers: SERVERS.split_at(4).0,
+        about: "The transport of 2024-11-05, over which servers agree on later revisions too; 2026-07-28 has no form for it.",
+    },
+];
+
+/// A row of the tables: the test that reports it, its name there, and its title.
+struct Feature(&'static str, &'static str, &'static str);
+
+const FEATURES: [Feature; 20] = [
+    Feature("greeting", "greeting", "greetings, discovery"),
+    Feature("greeting", "pings", "pings"),
+    Feature("lists", "lists", "lists, with pages and changes"),
+    Feature("calls", "calls", "tool calls, their results and errors"),
+    Feature("calls", "batches", "batches of messages"),
+    Feature("library", "library", "prompts, resources, templates, completion"),
+    Feature("updates", "updates", "subscriptions to resources"),
+    Feature("asks", "sampling", "sampling"),
+    Feature("asks", "sampling_with_tools", "sampling with tools"),
+    Feature("asks", "elicitation", "elicitation by form"),
+    Feature("asks", "elicitation_url", "elicitation by URL"),
+    Feature("asks", "roots", "roots"),
+    Feature("asks", "asked_beside", "what a server asks beside its call's own stream"),
+    Feature("asks", "asked_outside", "what a server asks while no call runs"),
+    Feature("tasks", "tasks", "tasks"),
+    Feature("tasks", "tasks_alone", "calls of tools that are tasks alone, by who asks for none"),
+    Feature("notes", "progress", "progress"),
+    Feature("notes", "logs", "log messages"),
+    Feature("endings", "endings", "cancellation, deadlines, lost connections"),
+    Feature("resuming", "resuming", "resumption"),
 ];
 
 const DOCUMENT: &str = "docs/compatibility.md";
@@ -77,18 +117,49 @@ fn spliced(readme: &str, text: &str) -> anyhow::Result<String> {
     Ok(format!("{before}{BEGIN}{text}{END}{after}"))
 }
 
-/// One scenario file in one pairing.
+/// One pairing over one transport.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Cell {
-    feature: String,
+struct Pairing {
     client: String,
     server: String,
     transport: String,
 }
 
-/// What the matrix found: whether each cell that was run holds.
+/// The state of one feature in one pairing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Carried,
+    Refused,
+    NotInRevision,
+    /// A test that is about it fails.
+    Fails,
+}
+
+impl Found {
+    /// As the tests write it.
+    fn parse(word: &str) -> Option<Self> {
+        match word {
+            "Carried" => Some(Self::Carried),
+            "Refused" => Some(Self::Refused),
+            "NotInRevision" => Some(Self::NotInRevision),
+            _ => None,
+        }
+    }
+
+    fn shown(found: Option<Self>) -> &'static str {
+        match found {
+            Some(Self::Carried) => "yes",
+            Some(Self::Refused) => "refused",
+            Some(Self::NotInRevision) => "not in this revision",
+            Some(Self::Fails) => "NO",
+            None => "not run",
+        }
+    }
+}
+
+/// What the matrix found of each feature in each pairing that was run.
 #[derive(Debug, PartialEq, Eq)]
-struct Results(BTreeMap<Cell, bool>);
+struct Results(BTreeMap<(Pairing, &'static str), Found>);
 
 impl Results {
     fn read() -> anyhow::Result<Self> {
@@ -99,73 +170,74 @@ impl Results {
         Self::parse(&text)
     }
 
-    /// Reads the test runner's report: it writes one `testcase` a test, with a `failure` or `error` in it where it failed.
+    /// Reads the test runner's report: it writes one `testcase` a test, with a `failure` or `error` in it where it failed, and
+    /// else with what the test printed.
     fn parse(report: &str) -> anyhow::Result<Self> {
-        let cases = report.split("<testcase ").skip(1).filter_map(|case| {
-            let name = case.split_once("name=\"")?.1.split_once('"')?.0;
+        let mut found = BTreeMap::new();
+        for case in report.split("<testcase ").skip(1) {
+            let name = case.split_once("name=\"").and_then(|(_, rest)| rest.split_once('"')).map(|(name, _)| name);
+            let Some((name, (test, pairing))) = name.and_then(|name| Some((name, pairing(name)?))) else { continue };
             let own = case.split_once("</testcase>").map_or(case, |(own, _)| own);
-            Some((cell(name)?, !own.contains("<failure") && !own.contains("<error")))
-        });
-        let found: BTreeMap<_, _> = cases.collect();
+            let fails = own.contains("<failure") || own.contains("<error");
+            let told = if fails { BTreeMap::new() } else { told(own, &test)? };
+            for Feature(_, feature, _) in FEATURES.iter().filter(|Feature(of, ..)| *of == test) {
+                let state = match told.get(feature) {
+                    _ if fails => Found::Fails,
+                    Some(state) => *state,
+                    None => bail!("{name} passed and said nothing of `{feature}`"),
+                };
+                found.insert((pairing.clone(), *feature), state);
+            }
+        }
         if found.is_empty() { bail!("the last run of the tests had no pairing in it") } else { Ok(Self(found)) }
     }
 
-    fn features(&self) -> Vec<&str> {
-        let found: BTreeSet<&str> = self.0.keys().map(|cell| cell.feature.as_str()).collect();
-        let known = FEATURES.iter().map(|(name, _)| *name).filter(|name| found.contains(name));
-        let other = found.iter().copied().filter(|name| FEATURES.iter().all(|(known, _)| known != name));
-        known.chain(other).collect()
+    fn get(&self, feature: &'static str, client: &str, server: &str, transport: &str) -> Option<Found> {
+        let [client, server, transport] = [client, server, transport].map(str::to_owned);
+        self.0.get(&(Pairing { client, server, transport }, feature)).copied()
     }
 
-    fn get(&self, feature: &str, client: &str, server: &str, transport: &str) -> Option<bool> {
-        let [feature, client, server, transport] = [feature, client, server, transport].map(str::to_owned);
-        self.0.get(&Cell { feature, client, server, transport }).copied()
-    }
-
-    /// All features of one pairing in a few words.
+    /// How many of the features that both sides of a pairing have work.
     fn pairing(&self, client: &str, server: &str, transport: &str) -> String {
-        let features = self.features();
-        let found: Vec<_> = features.iter().map(|name| self.get(name, client, server, transport)).collect();
-        let hold = found.iter().filter(|cell| **cell == Some(true)).count();
-        if found.iter().all(Option::is_none) {
-            "not run".to_owned()
-        } else if hold == features.len() {
-            "all".to_owned()
-        } else {
-            format!("{hold} of {}", features.len())
+        let found = FEATURES.iter().map(|Feature(_, feature, _)| self.get(feature, client, server, transport));
+        let found: Vec<_> = found.flatten().collect();
+        if found.is_empty() {
+            return "not run".to_owned();
         }
+        let count = |wanted: Found| found.iter().filter(|state| **state == wanted).count();
+        let works = count(Found::Carried);
+        format!("{works} of {}", works + count(Found::Fails))
     }
 
-    /// README's table: every pairing over HTTP.
+    /// README's table: every pairing over Streamable HTTP.
     fn summary(&self) -> String {
-        let names: Vec<_> = self.features().into_iter().map(title).collect();
+        let titles: Vec<_> = FEATURES.iter().map(|Feature(_, _, title)| *title).collect();
         let mut text = format!(
-            "All of: {}. Each cell is a run of the tests with a real weir between; `docs/compatibility.md` has every feature and stdio.\n\n",
-            names.join("; ")
+            "Each cell says how many of the features that both sides have work; what one side lacks is refused in the words of the \
+             revision. The features: {}. Each cell is a run of the tests with a real weir between; `docs/compatibility.md` has every \
+             feature, stdio and HTTP+SSE.\n\n",
+            titles.join("; ")
         );
-        text += &grid("client \\ server", |client, server| self.pairing(client, server, "http"));
+        text += &grid(&SERVERS, |client, server| self.pairing(client, server, "http"));
         text
     }
 
     fn document(&self) -> String {
         let mut text = "# Compatibility\n\n\
             Which clients reach what of which servers through weir, by protocol revision. `cargo xtask compat` writes this from the results\n\
-            of the pairing matrix (`tests/it/matrix`); no cell is written by hand. *yes*: its scenarios pass, with every message of weir held\n\
-            against its revision. *NO*: one fails. *not run*: no test says anything. A scenario is also right where the pairing lacks the\n\
-            feature and weir says so in the words of the client's revision.\n"
+            of the pairing matrix (`tests/it/matrix`); no cell is written by hand. Every message of weir is held against its revision.\n\n\
+            - *yes*: the feature is carried from one side to the other.\n\
+            - *refused*: one side has the feature and the other lacks it; weir refuses it in the words of the revision, and a test sees that.\n\
+            - *not in this revision*: the client's or the server's revision lacks it, so that there is nothing to try.\n\
+            - *NO*: a test fails. *not run*: no test says anything.\n"
             .to_owned();
-        for (transport, shown) in TRANSPORTS {
+        for transport in &TRANSPORTS {
             // Writing to a String cannot fail.
-            let _ = write!(text, "\n## Servers over {shown}\n");
-            for feature in self.features() {
-                let _ = write!(text, "\n### {}\n\n", capital(title(feature)));
-                text += &grid("client \\ server", |client, server| {
-                    match self.get(feature, client, server, transport) {
-                        Some(true) => "yes",
-                        Some(false) => "NO",
-                        None => "not run",
-                    }
-                    .to_owned()
+            let _ = write!(text, "\n## Servers over {}\n\n{}\n", transport.title, transport.about);
+            for Feature(_, feature, title) in &FEATURES {
+                let _ = write!(text, "\n### {}\n\n", capital(title));
+                text += &grid(transport.servers, |client, server| {
+                    Found::shown(self.get(feature, client, server, transport.key)).to_owned()
                 });
             }
         }
@@ -174,19 +246,15 @@ impl Results {
 }
 
 /// Clients down, servers across.
-fn grid(corner: &str, cell: impl Fn(&str, &str) -> String) -> String {
+fn grid(servers: &[&str], cell: impl Fn(&str, &str) -> String) -> String {
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    let head = std::iter::once(corner.to_owned()).chain(REVISIONS.map(str::to_owned)).collect();
-    let rule = vec!["---".to_owned(); REVISIONS.len() + 1];
+    let head = std::iter::once("client \\ server").chain(servers.iter().copied()).map(str::to_owned).collect();
+    let rule = vec!["---".to_owned(); servers.len() + 1];
     let rows = REVISIONS.map(|client| {
-        let cells = REVISIONS.map(|server| cell(client, server));
+        let cells = servers.iter().map(|server| cell(client, server));
         line(std::iter::once(client.to_owned()).chain(cells).collect())
     });
     line(head) + &line(rule) + &rows.concat()
-}
-
-fn title(feature: &str) -> &str {
-    FEATURES.iter().find(|(name, _)| *name == feature).map_or(feature, |(_, title)| title)
 }
 
 fn capital(text: &str) -> String {
@@ -194,8 +262,8 @@ fn capital(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// The cell of `matrix::upstream_2024_11_05_http::client_2025_06_18::r119_r148_lists`.
-fn cell(test: &str) -> Option<Cell> {
+/// The test and the pairing of `matrix::upstream_2024_11_05_http::client_2025_06_18::r119_r148_lists`.
+fn pairing(test: &str) -> Option<(String, Pairing)> {
     let mut parts = test.strip_prefix("matrix::upstream_")?.split("::");
     let (server, transport) = parts.next()?.rsplit_once('_')?;
     let client = parts.next()?.strip_prefix("client_")?;
@@ -208,12 +276,20 @@ fn cell(test: &str) -> Option<Cell> {
     };
     let words: Vec<&str> = scenario.split('_').skip_while(is_id).collect();
     let revision = |text: &str| text.replace('_', "-");
-    Some(Cell {
-        feature: words.join("_"),
-        client: revision(client),
-        server: revision(server),
-        transport: transport.to_owned(),
-    })
+    let server = if server == "both_eras" { "both eras".to_owned() } else { revision(server) };
+    Some((words.join("_"), Pairing { client: revision(client), server, transport: transport.to_owned() }))
+}
+
+/// The features in what a test printed: `compat FEATURE STATE`, wherever on a line that stands.
+fn told<'a>(output: &'a str, test: &str) -> anyhow::Result<BTreeMap<&'a str, Found>> {
+    let lines = output.split("compat ").skip(1).map(|rest| {
+        let mut words = rest.split_whitespace();
+        let (feature, state) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let is_known = FEATURES.iter().any(|Feature(of, name, _)| (*of, *name) == (test, feature));
+        let state = Found::parse(state).filter(|_| is_known);
+        Ok((feature, state.with_context(|| format!("`{test}` says of `{feature}` what no table has a place for"))?))
+    });
+    lines.collect()
 }
 
 #[cfg(test)]
@@ -223,33 +299,62 @@ mod tests {
 
     const REPORT: &str = r#"<testsuites><testsuite name="weir-tests::it">
         <testcase name="matrix::upstream_2024_11_05_http::client_2026_07_28::r119_r148_lists" classname="weir-tests::it" time="1">
+            <system-out>running 1 test
+test matrix::upstream_2024_11_05_http ... compat lists Carried
+            </system-out>
         </testcase>
         <testcase name="matrix::upstream_2024_11_05_http::client_2026_07_28::r207_notes" classname="weir-tests::it" time="1">
             <failure type="test failure">no</failure>
         </testcase>
         <testcase name="pain::other" classname="weir-tests::it" time="1"/>
-        <testcase name="matrix::upstream_2025_11_25_stdio::client_2025_03_26::r119_lists" classname="weir-tests::it" time="1"/>
+        <testcase name="matrix::upstream_both_eras_stdio::client_2025_03_26::r051_greeting" classname="weir-tests::it" time="1">
+            <system-out>
+compat greeting Refused
+compat pings NotInRevision
+            </system-out>
+        </testcase>
         </testsuite></testsuites>"#;
 
     #[test]
     fn a_report_is_read_by_pairing_and_feature() {
         let results = Results::parse(REPORT).unwrap();
-        assert_eq!(results.features(), ["lists", "notes"]);
-        assert_eq!(results.get("lists", "2026-07-28", "2024-11-05", "http"), Some(true));
-        assert_eq!(results.get("notes", "2026-07-28", "2024-11-05", "http"), Some(false));
-        assert_eq!(results.get("lists", "2025-03-26", "2025-11-25", "stdio"), Some(true));
+        assert_eq!(results.get("lists", "2026-07-28", "2024-11-05", "http"), Some(Found::Carried));
+        assert_eq!(results.get("logs", "2026-07-28", "2024-11-05", "http"), Some(Found::Fails));
+        assert_eq!(results.get("greeting", "2025-03-26", "both eras", "stdio"), Some(Found::Refused));
+        assert_eq!(results.get("pings", "2025-03-26", "both eras", "stdio"), Some(Found::NotInRevision));
         assert_eq!(results.get("lists", "2025-03-26", "2025-11-25", "http"), None);
         assert!(Results::parse("<testsuites/>").is_err());
     }
 
     #[test]
+    fn a_test_that_says_nothing_or_something_unknown_makes_no_table() {
+        let (own, of_another) = ("compat lists Carried", "compat roots Carried");
+        for (said, wrong) in [
+            (own, "passed and said nothing of `lists`"),
+            ("compat lists Perhaps", "no table has a place for"),
+            (of_another, "no table has a place for"),
+        ] {
+            let said = if said == own { REPORT.replace(own, "") } else { REPORT.replace(own, said) };
+            let error = Results::parse(&said).unwrap_err().to_string();
+            assert!(error.contains(wrong), "{error}");
+        }
+    }
+
+    #[test]
     fn a_cell_says_what_holds_what_fails_and_what_was_not_run() {
         let results = Results::parse(REPORT).unwrap();
-        assert_eq!(results.pairing("2026-07-28", "2024-11-05", "http"), "1 of 2");
+        assert_eq!(results.pairing("2026-07-28", "2024-11-05", "http"), "1 of 3");
+        assert_eq!(results.pairing("2025-03-26", "both eras", "stdio"), "0 of 0");
         assert_eq!(results.pairing("2026-07-28", "2025-11-25", "http"), "not run");
         let document = results.document();
-        assert!(document.contains("| 2026-07-28 | NO | not run |"), "{document}");
-        assert!(document.contains("| 2026-07-28 | yes | not run |"), "{document}");
+        for row in [
+            "| 2026-07-28 | NO | not run |",
+            "| 2026-07-28 | yes | not run |",
+            "| not run | refused |",
+            "| not run | not in this revision |",
+        ] {
+            assert!(document.contains(row), "{row}: {document}");
+        }
     }
 
     #[test]

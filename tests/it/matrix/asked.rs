@@ -6,6 +6,7 @@ use weir_testkit::mockup::Step;
 use weir_wire::Revision;
 
 use super::asks::{Asking, converse_about, form};
+use super::report::Support;
 use super::world::Transport;
 use crate::harness::{Checked, soon};
 
@@ -19,9 +20,9 @@ fn first_asking(world: &Asking, result: Value) -> Vec<Behaviour> {
     vec![Behaviour::steps([ask, Step::Result(result)])]
 }
 
-pub async fn r166_prompts_and_resources_ask_as_tools_do_and_nothing_else_does(world: &Asking) {
+pub async fn r166_prompts_and_resources_ask_as_tools_do_and_nothing_else_does(world: &Asking) -> Support {
     if !world.has(Revision::V2025_06_18) {
-        return;
+        return Support::NotInRevision;
     }
     let client = world.able("/mcp").await;
     let message = json!({ "role": "user", "content": { "type": "text", "text": "Hello Ada" } });
@@ -56,6 +57,7 @@ pub async fn r166_prompts_and_resources_ask_as_tools_do_and_nothing_else_does(wo
         assert_eq!(last["result"]["completion"]["values"], json!(["x"]), "{last}");
         assert_eq!(world.mockup.answers().last().unwrap()["error"]["code"], -32602);
     }
+    Support::Carried
 }
 
 /// Makes a call and answers whatever comes with an error.
@@ -75,10 +77,10 @@ async fn decline(client: &Checked, tool: &str) -> Value {
     }
 }
 
-pub async fn r181_who_declines_is_taken_at_its_word(world: &Asking) {
+pub async fn r181_who_declines_is_taken_at_its_word(world: &Asking) -> Support {
     if world.client.is_modern() || !world.has(Revision::V2025_06_18) {
         // A modern client has no errors for an answer: it says so in the form, or does not come back.
-        return;
+        return Support::NotInRevision;
     }
     let client = world.able("/shop").await;
     let told = decline(&client, "declined").await;
@@ -96,11 +98,12 @@ pub async fn r181_who_declines_is_taken_at_its_word(world: &Asking) {
         assert_eq!(world.mockup.answers().last().unwrap()["error"]["message"], "User rejected it");
         assert!(told["result"]["content"].is_array(), "the server goes on: {told}");
     }
+    Support::Carried
 }
 
-pub async fn a_question_that_is_taken_back_is_nobodys(world: &Asking) {
+pub async fn a_question_that_is_taken_back_is_nobodys(world: &Asking) -> Support {
     if world.upstream.is_modern() || !world.has(Revision::V2025_06_18) {
-        return;
+        return Support::NotInRevision;
     }
     let client = world.able("/shop").await;
     let (asked, last) = converse_about(&client, "tools/call", json!({ "name": "hasty", "arguments": {} })).await;
@@ -110,11 +113,12 @@ pub async fn a_question_that_is_taken_back_is_nobodys(world: &Asking) {
     let told = [&[][..], &["elicitation/create"], &["elicitation/create", "notifications/cancelled"]];
     let may = if world.client.is_modern() { &told[..1] } else { &told[..] };
     assert!(may.contains(&&methods[..]), "{methods:?}");
+    Support::Carried
 }
 
-pub async fn r193_a_session_of_a_clients_own_hears_of_its_roots_and_ends_with_it(world: &Asking) {
+pub async fn r193_a_session_of_a_clients_own_hears_of_its_roots_and_ends_with_it(world: &Asking) -> Support {
     if world.client.is_modern() {
-        return;
+        return Support::NotInRevision;
     }
     let client = world.able("/shop").await;
     assert!(client.call("tool_0000", json!({})).await.result().is_object());
@@ -126,13 +130,13 @@ pub async fn r193_a_session_of_a_clients_own_hears_of_its_roots_and_ends_with_it
     if world.upstream.is_modern() {
         assert!(client.call("tool_0000", json!({})).await.result().is_object());
         assert!(world.mockup.requests_of(roots).is_empty(), "it knows no such words");
-        return;
+        return Support::Refused;
     }
     let heard = |mockup: &weir_testkit::Mockup| mockup.requests_of(roots).len() > before;
     world.mockup.until("the server hears of other roots", heard).await;
     if world.transport == Transport::Stdio {
         // One process serves all sessions of a principal, and ends with none of them.
-        return;
+        return Support::Carried;
     }
     assert_eq!(world.mockup.requests_of(roots).len(), 1);
     let own = world.mockup.requests_of(roots)[0].session().unwrap().to_owned();
@@ -140,4 +144,5 @@ pub async fn r193_a_session_of_a_clients_own_hears_of_its_roots_and_ends_with_it
     let gone =
         |mockup: &weir_testkit::Mockup| mockup.requests_of("DELETE").iter().any(|end| end.session() == Some(&own));
     soon("the end of its session", world.mockup.until("the session at the server ends", gone)).await;
+    Support::Carried
 }

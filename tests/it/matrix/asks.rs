@@ -1,11 +1,12 @@
 //! What servers ask in the middle of a call: sampling, elicitation, roots, in every pairing.
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Step, Tool};
+use weir_testkit::mockup::{Builder, Step, Tool};
 use weir_testkit::{Behaviour, Mockup};
 use weir_wire::Revision;
 
-use super::world::Transport;
+use super::report::Support;
+use super::world::{Reached, Transport, Upstream};
 use crate::harness::{Checked, Weir, soon};
 
 /// A server that asks, weir, and what both sides speak.
@@ -13,8 +14,10 @@ pub struct Asking {
     weir: Weir,
     pub mockup: Mockup,
     pub client: Revision,
+    /// The revision in which the upstream is spoken to for this client.
     pub upstream: Revision,
     pub transport: Transport,
+    _reached: Reached,
 }
 
 /// Everything a client can be asked.
@@ -68,18 +71,20 @@ fn answer(method: &str, params: &Value) -> Value {
 }
 
 impl Asking {
-    pub async fn start(client: Revision, upstream: Revision, transport: Transport) -> Self {
-        let mockup = mockup(upstream).await;
-        let mut server = transport.reached(&mockup);
-        if transport == Transport::Stdio {
-            // A child that everybody shares is told that nobody can be asked.
+    pub async fn start(client: Revision, server: Upstream, transport: Transport) -> Self {
+        let upstream = server.revision_for(client);
+        let mockup = mockup(server.builder(), upstream).await;
+        let reached = transport.reached(&mockup).await;
+        let mut server = reached.config.clone();
+        if transport.is_line() {
+            // A line that everybody shares is told that nobody can be asked.
             server["session"] = json!("principal");
         }
         let weir = Weir::with(json!({
             "upstreams": { "shop": server },
             "endpoints": { "/mcp": { "upstreams": ["shop"] }, "/shop": { "upstream": "shop" } },
         }));
-        Self { weir, mockup, client, upstream, transport }
+        Self { weir, mockup, client, upstream, transport, _reached: reached }
     }
 
     pub async fn able(&self, path: &str) -> Checked {
@@ -92,8 +97,7 @@ impl Asking {
     }
 }
 
-async fn mockup(revision: Revision) -> Mockup {
-    let builder = if revision.is_modern() { Mockup::modern() } else { Mockup::legacy(revision) };
+async fn mockup(builder: Builder, revision: Revision) -> Mockup {
     let url = json!({ "mode": "url", "message": "Sign in", "url": "https://idp.example/", "elicitationId": "own-1" });
     let tool =
         |name: &str, questions: &[(&'static str, Value)]| Tool::new(name).does_in_turn(asking(revision, questions));
@@ -228,44 +232,79 @@ fn heard(world: &Asking, tool: &str) -> Vec<Value> {
     mockup.answers().iter().map(|answer| answer["result"].clone()).collect()
 }
 
-pub async fn r168_r181_r182_what_a_server_asks_reaches_the_client_and_the_answer_the_server(world: &Asking) {
-    let client = world.able("/mcp").await;
-    let questions = [
-        ("elicit", "elicitation/create", Revision::V2025_06_18),
-        ("sample", "sampling/createMessage", Revision::V2024_11_05),
-        ("roots", "roots/list", Revision::V2024_11_05),
-    ];
-    for (tool, method, since) in questions {
-        if !world.has(since) {
-            continue;
-        }
-        let (asked, last) = converse(&client, &format!("shop__{tool}"), json!({ "n": 1 })).await;
-        assert!(last["result"]["content"].is_array() && last["result"]["isError"] != true, "{last}");
-        let [(asked, with)] = &asked[..] else { panic!("{tool}: {asked:?}") };
-        assert_eq!(asked, method);
-        match method {
-            "elicitation/create" => {
-                assert_eq!(with["message"], "[shop] Who are you?");
-                assert_eq!(with["requestedSchema"], form()["requestedSchema"]);
-            }
-            "sampling/createMessage" => assert_eq!(with["includeContext"], "none", "R190"),
-            _ => {}
-        }
-        assert_eq!(heard(world, tool).last(), Some(&answer(method, with)), "{tool}");
+/// A tool of the server's, what it asks for, and the revision that has the words for it first.
+pub struct Question {
+    tool: &'static str,
+    method: &'static str,
+    since: Revision,
+}
+
+pub const ELICITATION: Question =
+    Question { tool: "elicit", method: "elicitation/create", since: Revision::V2025_06_18 };
+pub const SAMPLING: Question =
+    Question { tool: "sample", method: "sampling/createMessage", since: Revision::V2024_11_05 };
+pub const ROOTS: Question = Question { tool: "roots", method: "roots/list", since: Revision::V2024_11_05 };
+
+pub async fn r168_r181_r182_what_a_server_asks_reaches_the_client_and_the_answer_the_server(
+    world: &Asking,
+    question: &Question,
+) -> Support {
+    let Question { tool, method, since } = *question;
+    if !world.has(since) {
+        return r182_what_a_revision_has_no_words_for_is_refused(world, tool, since).await;
     }
+    let client = world.able("/mcp").await;
+    let (asked, last) = converse(&client, &format!("shop__{tool}"), json!({ "n": 1 })).await;
+    assert!(last["result"]["content"].is_array() && last["result"]["isError"] != true, "{last}");
+    let [(asked, with)] = &asked[..] else { panic!("{tool}: {asked:?}") };
+    assert_eq!(asked, method);
+    match method {
+        "elicitation/create" => {
+            assert_eq!(with["message"], "[shop] Who are you?");
+            assert_eq!(with["requestedSchema"], form()["requestedSchema"]);
+        }
+        "sampling/createMessage" => assert_eq!(with["includeContext"], "none", "R190"),
+        _ => {}
+    }
+    assert_eq!(heard(world, tool).last(), Some(&answer(method, with)), "{tool}");
     if world.upstream.is_modern() {
         // R170, R171: the state as it was, an id of its own, and the very arguments.
         let calls = world.mockup.requests_of("tools/call");
-        let calls: Vec<_> = calls.iter().filter(|call| call.tool() == Some("sample")).collect();
+        let calls: Vec<_> = calls.iter().filter(|call| call.tool() == Some(tool)).collect();
         assert_eq!(calls[1].message["params"]["requestState"], "state \"0\" \u{1F980}");
         assert_eq!(calls[1].message["params"]["arguments"], calls[0].message["params"]["arguments"]);
         assert_ne!(calls[1].message["id"], calls[0].message["id"]);
     }
+    Support::Carried
 }
 
-pub async fn sampling_with_tools_goes_on_for_turns(world: &Asking) {
-    if !world.has(Revision::V2025_11_25) {
-        return;
+/// A server asks a client whose revision has no words for it, although that said that it can be asked everything.
+async fn r182_what_a_revision_has_no_words_for_is_refused(world: &Asking, tool: &str, since: Revision) -> Support {
+    if world.upstream < since {
+        return Support::NotInRevision;
+    }
+    let client = world.able("/shop").await;
+    let answers = world.mockup.answers().len();
+    let (asked, last) = converse(&client, tool, json!({ "n": 1 })).await;
+    assert_eq!(asked, [], "{tool}: {last}");
+    if world.upstream.is_modern() {
+        // It cannot go on without an answer, and the model reads why.
+        assert_eq!(last["result"]["isError"], true, "{tool}: {last}");
+        return Support::Refused;
+    }
+    // The server hears that nobody can be asked, and goes on.
+    assert_eq!(last["result"]["content"][0]["text"], r#"{"n":1}"#, "{tool}: {last}");
+    let refused = world.mockup.answers().split_off(answers);
+    assert!(!refused.is_empty(), "{tool}: the server was answered");
+    let codes: Vec<_> = refused.iter().map(|answer| answer["error"]["code"].as_i64()).collect();
+    assert!(codes.iter().all(|code| matches!(code, Some(-32601 | -32602))), "{tool}: {refused:?}");
+    Support::Refused
+}
+
+pub async fn sampling_with_tools_goes_on_for_turns(world: &Asking) -> Support {
+    let since = Revision::V2025_11_25;
+    if !world.has(since) {
+        return r182_what_a_revision_has_no_words_for_is_refused(world, "turns", since).await;
     }
     let client = world.able("/shop").await;
     let (asked, last) = converse(&client, "turns", json!({ "n": 2 })).await;
@@ -275,11 +314,12 @@ pub async fn sampling_with_tools_goes_on_for_turns(world: &Asking) {
     assert_eq!(asked[1].1["messages"], with_tools(2)["messages"]);
     let heard = heard(world, "turns");
     assert!(heard.iter().any(|answer| answer["content"] == json!([tool_use()])), "{heard:?}");
+    Support::Carried
 }
 
-pub async fn several_questions_at_once_are_all_answered(world: &Asking) {
+pub async fn several_questions_at_once_are_all_answered(world: &Asking) -> Support {
     if !world.has(Revision::V2025_06_18) {
-        return;
+        return Support::NotInRevision;
     }
     let client = world.able("/shop").await;
     let (mut asked, last) = converse(&client, "both", json!({ "n": 3 })).await;
@@ -287,11 +327,13 @@ pub async fn several_questions_at_once_are_all_answered(world: &Asking) {
     asked.sort_by(|one, other| one.0.cmp(&other.0));
     let methods: Vec<_> = asked.iter().map(|(method, _)| method.as_str()).collect();
     assert_eq!(methods, ["elicitation/create", "roots/list"]);
+    Support::Carried
 }
 
-pub async fn r186_a_url_goes_with_an_id_that_only_2025_11_25_has(world: &Asking) {
-    if !world.has(Revision::V2025_11_25) {
-        return;
+pub async fn r186_a_url_goes_with_an_id_that_only_2025_11_25_has(world: &Asking) -> Support {
+    let since = Revision::V2025_11_25;
+    if !world.has(since) {
+        return r182_what_a_revision_has_no_words_for_is_refused(world, "visit", since).await;
     }
     let client = world.able("/shop").await;
     let (asked, last) = converse(&client, "visit", json!({ "n": 4 })).await;
@@ -300,6 +342,7 @@ pub async fn r186_a_url_goes_with_an_id_that_only_2025_11_25_has(world: &Asking)
     assert_eq!((with["mode"].as_str(), with["url"].as_str()), (Some("url"), Some("https://idp.example/")));
     assert_eq!(with["elicitationId"].is_string(), !world.client.is_modern(), "{with}");
     assert_ne!(with["elicitationId"], "own-1", "weir's own");
+    Support::Carried
 }
 
 /// What a server of 2025-11-25 says to who has to sign in first.
@@ -308,9 +351,9 @@ fn sign_in() -> Value {
     json!({ "code": -32042, "message": "Not yet", "data": { "elicitations": [one] } })
 }
 
-pub async fn r187_r188_a_url_to_visit_first_is_told_in_the_words_of_the_revision(world: &Asking) {
+pub async fn r187_r188_a_url_to_visit_first_is_told_in_the_words_of_the_revision(world: &Asking) -> Support {
     if world.upstream != Revision::V2025_11_25 {
-        return;
+        return Support::NotInRevision;
     }
     let client = world.able("/shop").await;
     let answer = client.call("sign_in", json!({})).await;
@@ -335,10 +378,12 @@ pub async fn r187_r188_a_url_to_visit_first_is_told_in_the_words_of_the_revision
     } else {
         assert_eq!(answer.result()["isError"], true, "{}", answer.last());
         assert!(answer.text().contains("https://idp.example/"), "{}", answer.last());
+        return Support::Refused;
     }
+    Support::Carried
 }
 
-pub async fn e21_a_client_is_not_asked_what_it_did_not_declare(world: &Asking) {
+pub async fn e21_a_client_is_not_asked_what_it_did_not_declare(world: &Asking) -> Support {
     let able = json!({ "roots": {} });
     let client = Checked::with_capabilities(&world.weir.url("/shop"), world.client, able).await;
     let (asked, last) = converse(&client, "unable", json!({ "n": 1 })).await;
@@ -350,11 +395,12 @@ pub async fn e21_a_client_is_not_asked_what_it_did_not_declare(world: &Asking) {
         assert_eq!(last["result"]["content"][0]["text"], r#"{"n":1}"#, "{last}");
         assert_eq!(world.mockup.answers().last().unwrap()["error"]["code"], -32601);
     }
+    Support::Refused
 }
 
-pub async fn r167_r180_a_server_that_asks_for_nothing_or_for_ever_is_not_followed(world: &Asking) {
+pub async fn r167_r180_a_server_that_asks_for_nothing_or_for_ever_is_not_followed(world: &Asking) -> Support {
     if !world.upstream.is_modern() {
-        return;
+        return Support::NotInRevision;
     }
     let client = world.able("/shop").await;
     let (asked, last) = converse(&client, "nothing", json!({})).await;
@@ -362,11 +408,12 @@ pub async fn r167_r180_a_server_that_asks_for_nothing_or_for_ever_is_not_followe
     assert_eq!(world.mockup.executions("nothing"), 1, "it is not asked again what it wants");
     if world.client.is_modern() || !world.has(Revision::V2025_06_18) {
         // A modern client counts its rounds itself, and an older one cannot be asked.
-        return;
+        return Support::Refused;
     }
     let (asked, last) = converse(&client, "again", json!({})).await;
     assert_eq!((asked.len(), &last["result"]["isError"]), (16, &json!(true)), "R180: {last}");
     assert_eq!(world.mockup.executions("again"), 17);
+    Support::Refused
 }
 
 /// The newest session in which the server was called.
@@ -374,10 +421,12 @@ fn session(world: &Asking) -> String {
     world.mockup.requests_of("tools/call").last().and_then(|call| call.session()).unwrap().to_owned()
 }
 
-pub async fn r185_what_a_server_asks_outside_of_calls_is_asked_on_the_clients_own_stream_or_refused(world: &Asking) {
+pub async fn r185_what_a_server_asks_outside_of_calls_is_asked_on_the_clients_own_stream_or_refused(
+    world: &Asking,
+) -> Support {
     if world.upstream.is_modern() {
         // It has no channel for that.
-        return;
+        return Support::NotInRevision;
     }
     let client = world.able("/mcp").await;
     // A session of the client's own is opened by a call; and the server can speak in it before the call is over.
@@ -397,12 +446,14 @@ pub async fn r185_what_a_server_asks_outside_of_calls_is_asked_on_the_clients_ow
     if world.client.is_modern() {
         let refused = ask("roots/list", &json!({})).await.unwrap();
         assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        return Support::Refused;
     }
+    Support::Carried
 }
 
-pub async fn r182_what_a_server_asks_beside_its_call_is_asked_in_the_call(world: &Asking) {
+pub async fn r182_what_a_server_asks_beside_its_call_is_asked_in_the_call(world: &Asking) -> Support {
     if world.upstream.is_modern() {
-        return;
+        return Support::NotInRevision;
     }
     let client = world.able("/mcp").await;
     // The stream beside its calls is there before the first of them where it is weir that opens it.
@@ -410,17 +461,18 @@ pub async fn r182_what_a_server_asks_beside_its_call_is_asked_in_the_call(world:
     let methods: Vec<_> = asked.iter().map(|(method, _)| method.as_str()).collect();
     assert_eq!(methods, ["roots/list"], "{last}");
     assert_eq!(last["result"]["content"][0]["text"], answer("roots/list", &Value::Null).to_string(), "{last}");
+    Support::Carried
 }
 
-pub async fn r172_what_is_asked_and_answered_in_one_call_reaches_no_other(world: &Asking) {
+pub async fn r172_what_is_asked_and_answered_in_one_call_reaches_no_other(world: &Asking) -> Support {
     if !world.has(Revision::V2025_06_18) {
-        return;
+        return Support::NotInRevision;
     }
     let client = world.able("/shop").await;
     let [one, two, three] = OWN.map(|tool| Box::pin(converse(&client, tool, json!({ "of": tool }))));
     let (one, two, three) = tokio::join!(one, two, three);
     // Over its one line a server does not say which call of its client's it asks for: any of them asks, and the server knows.
-    let one_line = world.transport == Transport::Stdio && !world.upstream.is_modern() && !world.client.is_modern();
+    let one_line = world.transport.is_line() && !world.upstream.is_modern() && !world.client.is_modern();
     for (tool, (asked, last)) in OWN.into_iter().zip([one, two, three]) {
         let messages: Vec<_> = asked.iter().map(|(_, with)| &with["message"]).collect();
         assert!(one_line || messages == [tool], "{messages:?}");
@@ -433,7 +485,7 @@ pub async fn r172_what_is_asked_and_answered_in_one_call_reaches_no_other(world:
         calls.iter().filter(|call| of_rounds.iter().any(|name| call.message["params"].get(name).is_some())).collect();
     if !world.upstream.is_modern() {
         assert!(with.is_empty(), "it knows no such words: {with:?}");
-        return;
+        return Support::Carried;
     }
     for tool in OWN {
         let [second] = with.iter().filter(|call| call.tool() == Some(tool)).collect::<Vec<_>>()[..] else {
@@ -444,4 +496,5 @@ pub async fn r172_what_is_asked_and_answered_in_one_call_reaches_no_other(world:
         assert_eq!(params["inputResponses"]["question"]["content"], json!({ "name": tool }));
     }
     assert!(with.iter().all(|call| call.tool() != Some("tool_0000")));
+    Support::Carried
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use weir_testkit::Answer;
 
+use super::report::Support;
 use super::world::{World, content, failed};
 
 /// The result without what weir adds for its own revision.
@@ -31,7 +32,7 @@ fn renamed(mut result: Value) -> Value {
     result
 }
 
-pub async fn r128_results_of_every_type_pass_intact(world: &World) {
+pub async fn r128_results_of_every_type_pass_intact(world: &World) -> Support {
     let client = world.client().await;
     let arguments = json!({ "text": "\u{1F980}\n", "n": 9_007_199_254_740_993_i64, "none": null, "deep": [[{}]] });
     let echoed = client.call("shop__tool_0000", arguments.clone()).await;
@@ -51,11 +52,12 @@ pub async fn r128_results_of_every_type_pass_intact(world: &World) {
     assert_eq!(seen.tool(), Some("content"), "the upstream's own name");
     assert_eq!(seen.meta()["com.example/from-client"], meta["com.example/from-client"]);
     assert_eq!(world.mockup.executions("content"), 1);
+    Support::Carried
 }
 
-pub async fn r129_r130_a_list_as_a_result_is_text_to_those_who_have_no_form_for_it(world: &World) {
+pub async fn r129_r130_a_list_as_a_result_is_text_to_those_who_have_no_form_for_it(world: &World) -> Support {
     if !world.upstream.is_modern() {
-        return;
+        return Support::NotInRevision;
     }
     let client = world.direct().await;
     let (tools, _) = client.pages().await;
@@ -68,18 +70,20 @@ pub async fn r129_r130_a_list_as_a_result_is_text_to_those_who_have_no_form_for_
         assert!(called.result().get("structuredContent").is_none(), "R129: {}", called.last());
         assert_eq!(serde_json::from_str::<Value>(called.text()).unwrap(), json!([1, 2]), "{}", called.last());
     }
+    Support::Carried
 }
 
-pub async fn r123_an_unknown_tool_is_refused_and_reaches_nobody(world: &World) {
+pub async fn r123_an_unknown_tool_is_refused_and_reaches_nobody(world: &World) -> Support {
     let before = world.mockup.requests_of("tools/call").len();
     for (client, name) in [(world.client().await, "shop__nothing"), (world.direct().await, "nothing")] {
         let refused = client.call(name, json!({})).await;
         assert_eq!((refused.status.as_u16(), refused.code()), (200, -32602), "{:?}", refused.last());
     }
     assert_eq!(world.mockup.requests_of("tools/call").len(), before);
+    Support::Carried
 }
 
-pub async fn r128_errors_of_tools_and_of_servers_pass_unchanged(world: &World) {
+pub async fn r128_errors_of_tools_and_of_servers_pass_unchanged(world: &World) -> Support {
     let client = world.client().await;
     let of_tool = client.call("shop__fails", json!({})).await;
     assert_eq!(bare(&of_tool), failed());
@@ -89,9 +93,10 @@ pub async fn r128_errors_of_tools_and_of_servers_pass_unchanged(world: &World) {
     assert_eq!(of_server.error()["data"]["left"], 0, "{}", of_server.last());
     assert_eq!(of_server.error()["data"]["big"], 9_007_199_254_740_993_i64);
     assert_eq!((world.mockup.executions("fails"), world.mockup.executions("error")), (1, 1));
+    Support::Carried
 }
 
-pub async fn b24_arguments_against_the_schema_never_reach_the_tool(world: &World) {
+pub async fn b24_arguments_against_the_schema_never_reach_the_tool(world: &World) -> Support {
     let client = world.client().await;
     for arguments in [json!({}), json!({ "n": "three" }), json!({ "n": 1.5 })] {
         let refused = client.call("shop__strict", arguments).await;
@@ -106,9 +111,10 @@ pub async fn b24_arguments_against_the_schema_never_reach_the_tool(world: &World
     assert_eq!(world.mockup.executions("strict"), 0);
     let taken = client.call("shop__strict", json!({ "n": 3 })).await;
     assert_eq!((taken.text(), world.mockup.executions("strict")), (r#"{"n":3}"#, 1));
+    Support::Carried
 }
 
-pub async fn r028_b14_an_unknown_method_is_refused(world: &World) {
+pub async fn r028_b14_an_unknown_method_is_refused(world: &World) -> Support {
     let client = world.client().await;
     let refused = client.ask("shop/sweep", json!({})).await;
     let status = if world.client.is_modern() { 404 } else { 200 };
@@ -117,9 +123,10 @@ pub async fn r028_b14_an_unknown_method_is_refused(world: &World) {
         // The session lives on.
         assert_eq!(client.ask("ping", json!({})).await.result(), &json!({}));
     }
+    Support::Carried
 }
 
-pub async fn r032_b05_batches_belong_to_one_revision(world: &World) {
+pub async fn r032_b05_batches_belong_to_one_revision(world: &World) -> Support {
     let client = world.client().await;
     let raw = client.raw();
     let (headers, call) = raw.envelope("tools/call", json!({ "name": "shop__tool_0000", "arguments": { "b": 1 } }));
@@ -130,11 +137,12 @@ pub async fn r032_b05_batches_belong_to_one_revision(world: &World) {
     let answer = raw.send(http::Method::POST, headers, batch).await.unwrap().finish().await.unwrap();
     if !world.client.has_batches() {
         assert_eq!((answer.status.as_u16(), answer.code()), (400, -32600), "{}", answer.last());
-        return;
+        return Support::Refused;
     }
     let by_id = |id: &Value| answer.messages.iter().find(|message| message["id"] == *id).unwrap();
     assert_eq!(answer.messages.len(), 3, "{:?}", answer.messages);
     assert_eq!(by_id(&call["id"])["result"]["content"][0]["text"], r#"{"b":1}"#);
     assert_eq!(by_id(&ping["id"])["result"], json!({}));
     assert_eq!(by_id(&unknown["id"])["error"]["code"], -32602);
+    Support::Carried
 }

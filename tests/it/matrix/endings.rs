@@ -4,10 +4,11 @@ use serde_json::{Value, json};
 use weir_testkit::Mockup;
 use weir_wire::meta;
 
+use super::report::Support;
 use super::world::World;
 use crate::harness::Checked;
 
-pub async fn r143_progress_extends_the_deadline_and_silence_does_not(world: &World) {
+pub async fn r143_progress_extends_the_deadline_and_silence_does_not(world: &World) -> Support {
     let client = Checked::open(&world.weir.url("/hasty"), world.client).await;
     // Each wait is shorter than the deadline, and all of them together are longer.
     let (token, arguments) = (json!("p"), json!({ "n": 1 }));
@@ -20,6 +21,7 @@ pub async fn r143_progress_extends_the_deadline_and_silence_does_not(world: &Wor
     assert_eq!(error["code"], 1001, "{}", late.last());
     assert_eq!((error["upstream"].as_str(), error["requestId"].is_string()), (Some("hasty"), true), "{error}");
     let_go(&world.mockup, "silent", 1).await;
+    Support::Carried
 }
 
 /// Waits until so many calls of a tool were given up by weir, by whatever means the upstream's revision has.
@@ -28,7 +30,7 @@ async fn let_go(mockup: &Mockup, tool: &str, calls: usize) {
     mockup.until(&format!("{calls} of {tool} were given up"), |mockup| told(mockup) == calls).await;
 }
 
-pub async fn r210_r211_r212_r213_r214_a_cancelled_call_is_cancelled_upstream_and_no_other(world: &World) {
+pub async fn r210_r211_r212_r213_r214_a_cancelled_call_is_cancelled_upstream_and_no_other(world: &World) -> Support {
     let client = world.direct().await;
     let (mockup, gate) = (&world.mockup, &world.gate);
     let other = world.direct().await;
@@ -61,9 +63,10 @@ pub async fn r210_r211_r212_r213_r214_a_cancelled_call_is_cancelled_upstream_and
         assert_eq!(again.status, 202);
     }
     assert!(client.call("tool_0001", json!({})).await.result().is_object());
+    Support::Carried
 }
 
-pub async fn r091_a_lost_connection_cancels_a_modern_call_alone(world: &World) {
+pub async fn r091_a_lost_connection_cancels_a_modern_call_alone(world: &World) -> Support {
     let (mockup, gate) = (&world.mockup, &world.gate);
     let client = world.direct().await;
     let before = mockup.counts("gated");
@@ -77,7 +80,7 @@ pub async fn r091_a_lost_connection_cancels_a_modern_call_alone(world: &World) {
                 now.abandoned + now.cancelled == before.abandoned + before.cancelled + 1
             })
             .await;
-        return;
+        return Support::Carried;
     }
     // R091: the connection is lost, the call is not. A later call is through before the gate opens.
     assert!(client.call("tool_0001", json!({})).await.result().is_object());
@@ -85,4 +88,5 @@ pub async fn r091_a_lost_connection_cancels_a_modern_call_alone(world: &World) {
     mockup.until("the call was done", |mockup| mockup.counts("gated").completed == before.completed + 1).await;
     let now = mockup.counts("gated");
     assert_eq!((now.started, now.abandoned, now.cancelled), (before.started + 1, before.abandoned, before.cancelled));
+    Support::Carried
 }

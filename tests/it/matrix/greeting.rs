@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 use weir_wire::{Revision, meta};
 
+use super::report::Support;
 use super::world::{Transport, World};
 use crate::harness::Checked;
 
-pub async fn r051_r053_r059_weir_greets_clients_itself_with_what_its_servers_have(world: &World) {
+pub async fn r051_r053_r059_weir_greets_clients_itself_with_what_its_servers_have(world: &World) -> Support {
     let (client, about) = greeted(world).await;
     let own = if world.client.is_modern() { &about["_meta"][meta::SERVER_INFO] } else { &about["serverInfo"] };
     assert_eq!(own["name"], "weir", "R053: {about}");
@@ -23,6 +24,7 @@ pub async fn r051_r053_r059_weir_greets_clients_itself_with_what_its_servers_hav
     // What the server never said it has, nobody is offered.
     assert!(capabilities.get("tasks").is_none() && capabilities.get("extensions").is_none(), "{about}");
     assert!(client.call("tool_0000", json!({})).await.result().is_object());
+    Support::Carried
 }
 
 /// A client of the transparent endpoint, and what it was told.
@@ -44,7 +46,7 @@ async fn greeted(world: &World) -> (Checked, Value) {
     (client, opened.result().clone())
 }
 
-pub async fn r075_r079_servers_are_greeted_once_for_all_in_their_own_words(world: &World) {
+pub async fn r075_r079_servers_are_greeted_once_for_all_in_their_own_words(world: &World) -> Support {
     let clients = [world.direct().await, world.direct().await];
     for client in &clients {
         assert!(client.call("tool_0000", json!({})).await.result().is_object());
@@ -78,21 +80,42 @@ pub async fn r075_r079_servers_are_greeted_once_for_all_in_their_own_words(world
         assert_eq!(sessions.len(), if own { 1 + clients.len() } else { 1 });
     }
     assert!(mockup.requests().iter().all(|request| !request.holds("nobody-else-hears-of-this")));
+    Support::Carried
 }
 
-pub async fn r104_r105_pings_are_answered_where_they_arrive(world: &World) {
+pub async fn r104_r105_pings_are_answered_where_they_arrive(world: &World) -> Support {
     let client = world.direct().await;
     let pinged = client.ask("ping", Value::Null).await;
-    if world.client.is_modern() {
+    let found = if world.client.is_modern() {
         assert_eq!((pinged.status.as_u16(), pinged.code()), (404, -32601), "{}", pinged.last());
+        Support::Refused
     } else {
         assert_eq!(pinged.result(), &json!({}), "R104");
-    }
+        Support::Carried
+    };
     assert!(world.mockup.requests_of("ping").is_empty(), "no ping goes through");
-    if world.upstream.is_modern() || world.transport == Transport::Stdio {
-        // A modern server has no requests of its own; over its one line a child's are tested with what it asks.
-        return;
+    if world.upstream.is_modern() || world.transport.is_line() {
+        // A modern server has no requests of its own; over one line they are tested with what it asks.
+        return found;
     }
     let answered = client.call("pings", json!({})).await;
     assert_eq!(answered.text(), "{}", "R105: {}", answered.last());
+    found
+}
+
+/// Each client of a server of both eras speaks to the server in its own era, in whatever order they come.
+pub async fn r075_a_server_of_both_eras_is_spoken_to_in_each_clients_own(world: &World) -> Support {
+    if !world.has_both_eras {
+        return Support::NotInRevision;
+    }
+    let other = if world.client.is_modern() { Revision::NEWEST_LEGACY } else { Revision::MODERN };
+    for revision in [world.client, other, world.client] {
+        let client = Checked::open(&world.weir.url("/shop"), revision).await;
+        assert!(client.call("tool_0000", json!({ "in": revision.as_str() })).await.result().is_object());
+        let call = world.mockup.requests_of("tools/call").pop().unwrap();
+        assert_eq!(call.message["params"]["arguments"]["in"], revision.as_str());
+        assert_eq!(call.session().is_some(), !revision.is_modern(), "{call:?}");
+        assert_eq!(call.meta().get(meta::PROTOCOL_VERSION).is_some(), revision.is_modern(), "{call:?}");
+    }
+    Support::Carried
 }

@@ -4,6 +4,7 @@ use serde_json::json;
 use weir_testkit::{Answer, Behaviour};
 use weir_wire::Revision;
 
+use super::report::Support;
 use super::world::World;
 
 fn names(answer: &Answer, list: &str, key: &str) -> Vec<String> {
@@ -11,7 +12,7 @@ fn names(answer: &Answer, list: &str, key: &str) -> Vec<String> {
     items.iter().map(|item| item[key].as_str().unwrap().to_owned()).collect()
 }
 
-pub async fn r128_r138_prompts_are_listed_got_and_completed_under_their_names(world: &World) {
+pub async fn r128_r138_prompts_are_listed_got_and_completed_under_their_names(world: &World) -> Support {
     for (client, prefix) in [(world.client().await, "shop__"), (world.direct().await, "")] {
         let listed = client.ask("prompts/list", json!({})).await;
         assert_eq!(names(&listed, "prompts", "name"), [format!("{prefix}greet"), format!("{prefix}linked")]);
@@ -40,9 +41,10 @@ pub async fn r128_r138_prompts_are_listed_got_and_completed_under_their_names(wo
         let none = client.ask("completion/complete", with).await;
         assert_eq!(none.result()["completion"]["values"], json!([]), "{:?}", none.last());
     }
+    Support::Carried
 }
 
-pub async fn r134_r138_resources_and_templates_are_listed_and_read_under_their_uris(world: &World) {
+pub async fn r134_r138_resources_and_templates_are_listed_and_read_under_their_uris(world: &World) -> Support {
     let (many, one) = (world.client().await, world.direct().await);
     let uris = |memo: &str, panel: &str, template: &str| [memo.to_owned(), panel.to_owned(), template.to_owned()];
     for (client, [memo, panel, template]) in [
@@ -71,9 +73,10 @@ pub async fn r134_r138_resources_and_templates_are_listed_and_read_under_their_u
         let completed = client.ask("completion/complete", params).await;
         assert_eq!(completed.result()["completion"]["values"], json!(["71", "72"]), "{:?}", completed.last());
     }
+    Support::Carried
 }
 
-pub async fn r124_r125_r126_r127_what_is_not_there_is_refused_in_the_words_of_the_revision(world: &World) {
+pub async fn r124_r125_r126_r127_what_is_not_there_is_refused_in_the_words_of_the_revision(world: &World) -> Support {
     let mockup = &world.mockup;
     let client = world.client().await;
     let refused = client.ask("prompts/get", json!({ "name": "shop__nothing" })).await;
@@ -99,4 +102,5 @@ pub async fn r124_r125_r126_r127_what_is_not_there_is_refused_in_the_words_of_th
         let refused = client.ask("completion/complete", bad).await;
         assert_eq!((refused.status.as_u16(), refused.code()), (200, -32602), "{:?}", refused.last());
     }
+    Support::Carried
 }

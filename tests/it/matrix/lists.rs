@@ -5,10 +5,11 @@ use std::collections::HashSet;
 use serde_json::json;
 use weir_testkit::mockup::Tool;
 
+use super::report::Support;
 use super::world::{FILLERS, RICH_SCHEMA, World};
 use crate::harness::{soon, until_it};
 
-pub async fn r119_r148_all_pages_are_listed_once_and_byte_for_byte(world: &World) {
+pub async fn r119_r148_all_pages_are_listed_once_and_byte_for_byte(world: &World) -> Support {
     let client = world.client().await;
     let (tools, pages) = client.pages().await;
     let names: HashSet<_> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
@@ -22,9 +23,10 @@ pub async fn r119_r148_all_pages_are_listed_once_and_byte_for_byte(world: &World
     let body = String::from_utf8(first.body.to_vec()).unwrap();
     assert!(body.contains(RICH_SCHEMA), "{body}");
     assert!(body.contains(r#""name":"shop__rich""#), "{body}");
+    Support::Carried
 }
 
-pub async fn r201_a_change_upstream_is_told_and_then_listed(world: &World) {
+pub async fn r201_a_change_upstream_is_told_and_then_listed(world: &World) -> Support {
     let client = world.client().await;
     let before = client.names().await;
     let mut stream = client.changes().await;
@@ -43,4 +45,5 @@ pub async fn r201_a_change_upstream_is_told_and_then_listed(world: &World) {
     assert_eq!(called.text(), r#"{"a":1}"#);
     drop(stream);
     soon("weir goes on listening", mockup.until("it listens", |mockup| mockup.listeners() > 0)).await;
+    Support::Carried
 }

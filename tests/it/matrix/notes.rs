@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use weir_testkit::Answer;
 use weir_wire::LogLevel;
 
+use super::report::Support;
 use super::world::World;
 use crate::harness::Checked;
 
@@ -14,7 +15,7 @@ fn notes<'a>(answer: &'a Answer, method: &str) -> Vec<&'a Value> {
     before.iter().filter(|message| message["method"] == method).collect()
 }
 
-pub async fn r207_r208_progress_carries_the_clients_own_token(world: &World) {
+pub async fn r207_r208_progress_carries_the_clients_own_token(world: &World) -> Support {
     let client = world.client().await;
     for token in [json!("tok \u{1F980}"), json!(7), json!(0)] {
         let answer = client.call_with_token("shop__progress", json!({ "count": 3 }), &token).await;
@@ -28,6 +29,7 @@ pub async fn r207_r208_progress_carries_the_clients_own_token(world: &World) {
     }
     let silent = client.call("shop__progress", json!({ "count": 3 })).await;
     assert_eq!(silent.messages.len(), 1, "nobody asked: {:?}", silent.messages);
+    Support::Carried
 }
 
 async fn logs(client: &Checked, tool: &str) -> Vec<String> {
@@ -40,7 +42,7 @@ async fn logs(client: &Checked, tool: &str) -> Vec<String> {
     notes.iter().map(|note| note["params"]["level"].as_str().unwrap().to_owned()).collect()
 }
 
-pub async fn r215_r216_r218_logs_come_at_the_level_asked_for(world: &World) {
+pub async fn r215_r216_r218_logs_come_at_the_level_asked_for(world: &World) -> Support {
     let silent = world.client().await;
     assert_eq!(logs(&silent, "shop__log").await, Vec::<String>::new(), "R215: no level, no logs");
     let informed = world.client().await.wanting_logs(LogLevel::Info).await;
@@ -50,17 +52,19 @@ pub async fn r215_r216_r218_logs_come_at_the_level_asked_for(world: &World) {
     assert_eq!(logs(&informed, "shop__log").await, ["info", "error"]);
     assert_eq!(logs(&silent, "shop__chatty").await, Vec::<String>::new(), "R215");
     assert_eq!(logs(&silent, "shop__log").await, Vec::<String>::new(), "R216: another's level is not mine");
+    Support::Carried
 }
 
-pub async fn r217_a_level_that_is_none_is_refused(world: &World) {
+pub async fn r217_a_level_that_is_none_is_refused(world: &World) -> Support {
     if world.client.is_modern() {
         let meta = json!({ weir_wire::meta::LOG_LEVEL: "loud" });
         let params = json!({ "name": "shop__tool_0000", "arguments": {}, "_meta": meta });
         let refused = world.client().await.ask("tools/call", params).await;
         assert_eq!(refused.code(), -32602, "{}", refused.last());
-        return;
+        return Support::Carried;
     }
     let client = world.client().await;
     let refused = client.ask("logging/setLevel", json!({ "level": "loud" })).await;
     assert_eq!((refused.status.as_u16(), refused.code()), (200, -32602), "{}", refused.last());
+    Support::Carried
 }

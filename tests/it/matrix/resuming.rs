@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use weir_testkit::Exchange;
 use weir_wire::Revision;
 
+use super::report::Support;
 use super::world::World;
 use crate::harness::{Checked, soon};
 
@@ -32,7 +33,7 @@ async fn begun(client: &Checked) -> (Exchange, String) {
     }
 }
 
-pub async fn r092_r094_r095_streams_of_calls_begin_with_an_id_where_the_revision_has_them(world: &World) {
+pub async fn r092_r094_r095_streams_of_calls_begin_with_an_id_where_the_revision_has_them(world: &World) -> Support {
     let gate = &world.gate;
     gate.admit(1);
     let client = world.direct().await;
@@ -40,7 +41,7 @@ pub async fn r092_r094_r095_streams_of_calls_begin_with_an_id_where_the_revision
     let ids: Vec<_> = answer.events.iter().filter_map(|event| event.id.clone()).collect();
     if !has_ids(world.client) {
         assert_eq!(ids, [""; 0]);
-        return;
+        return Support::NotInRevision;
     }
     let first = answer.events.iter().find(|event| event.id.is_some()).unwrap();
     if world.client.has_stream_polling() {
@@ -52,12 +53,13 @@ pub async fn r092_r094_r095_streams_of_calls_begin_with_an_id_where_the_revision
     assert_eq!(distinct.len(), ids.len(), "R092");
     let stream = |id: &String| id.split('-').next().unwrap_or_default().to_owned();
     assert!(ids.iter().all(|id| stream(id) == stream(&ids[0])), "R092: an id names its stream: {ids:?}");
+    Support::Carried
 }
 
-pub async fn r093_a_result_is_fetched_by_who_lost_its_connection(world: &World) {
+pub async fn r093_a_result_is_fetched_by_who_lost_its_connection(world: &World) -> Support {
     let (mockup, gate) = (&world.mockup, &world.gate);
     if !has_ids(world.client) {
-        return;
+        return Support::NotInRevision;
     }
     let client = world.direct().await;
     let (lost, id) = begun(&client).await;
@@ -81,12 +83,13 @@ pub async fn r093_a_result_is_fetched_by_who_lost_its_connection(world: &World) 
     gate.admit(1);
     assert_eq!(soon("the rest", second.finish()).await.unwrap().text(), r#"{"n":1}"#);
     assert_eq!(mockup.counts("gated").abandoned + mockup.counts("gated").cancelled, 0);
+    Support::Carried
 }
 
-pub async fn r093_d06_nobody_resumes_what_is_not_its_own(world: &World) {
+pub async fn r093_d06_nobody_resumes_what_is_not_its_own(world: &World) -> Support {
     let gate = &world.gate;
     if !has_ids(world.client) {
-        return;
+        return Support::NotInRevision;
     }
     let (client, other) = (world.direct().await, world.direct().await);
     let (lost, id) = begun(&client).await;
@@ -105,4 +108,5 @@ pub async fn r093_d06_nobody_resumes_what_is_not_its_own(world: &World) {
         Vec::<Value>::new(),
         "nothing is ahead of its head"
     );
+    Support::Carried
 }

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 use weir_testkit::Mockup;
 use weir_wire::Revision;
 
-use super::world::Transport;
+use super::report::Support;
+use super::world::{Reached, Transport, Upstream};
 use crate::harness::{Checked, Weir, until_it};
 use crate::tenants::{TENANTS, Tenant};
 
@@ -13,7 +14,9 @@ pub struct Tasking {
     weir: Weir,
     mockup: Mockup,
     client: Revision,
+    /// The revision in which the upstream is spoken to for this client.
     upstream: Revision,
+    _reached: Reached,
 }
 
 /// How a client says that its calls may become tasks.
@@ -26,18 +29,40 @@ fn able(revision: Revision) -> Value {
 }
 
 impl Tasking {
-    pub async fn start(client: Revision, upstream: Revision, transport: Transport) -> Self {
-        let builder = if upstream.is_modern() { Mockup::modern() } else { Mockup::legacy(upstream) };
-        let mockup = builder.with_tasks().start().await;
-        let mut server = transport.reached(&mockup);
-        server["session"] = json!("principal");
+    pub async fn start(client: Revision, server: Upstream, transport: Transport) -> Self {
+        let upstream = server.revision_for(client);
+        let mockup = server.builder().with_tasks_of(upstream).start().await;
+        let reached = transport.reached(&mockup).await;
+        let mut shop = reached.config.clone();
+        shop["session"] = json!("principal");
         let config = json!({
-            "upstreams": { "shop": server },
+            "upstreams": { "shop": shop },
             "endpoints": { "/mcp": { "upstreams": ["shop"] }, "/shop": { "upstream": "shop" } },
             "auth": { "mode": "required", "api_keys": TENANTS.each_ref().map(Tenant::api_key) },
         });
         let weir = Weir::with(config);
-        Self { weir, mockup, client, upstream }
+        let own = Self { weir, mockup, client, upstream, _reached: reached };
+        if server == Upstream::BothEras && upstream.has_task_param() {
+            own.settle().await;
+        }
+        own
+    }
+
+    /// weir looks for the legacy era of a server of both when the first client with a session calls, and lists the tools of that era
+    /// soon after. Only there the server says what is a task alone.
+    async fn settle(&self) {
+        for capabilities in [json!({}), able(Revision::NEWEST_LEGACY)] {
+            let url = self.weir.url("/mcp");
+            let header = TENANTS[0].header();
+            let client = Checked::able_with_header(&url, Revision::NEWEST_LEGACY, capabilities, header).await;
+            assert!(client.call("shop__task_done", json!({})).await.result().is_object());
+            until_it("the list of the legacy era", async || {
+                let tools = client.pages().await.0;
+                let only = tools.iter().find(|tool| tool["name"] == "shop__task_only")?;
+                (only["execution"]["taskSupport"] == "required").then_some(())
+            })
+            .await;
+        }
     }
 
     async fn of(&self, tenant: &Tenant, path: &str) -> Checked {
@@ -48,6 +73,14 @@ impl Tasking {
     /// Whether a revision has tasks in some form.
     fn has(revision: Revision) -> bool {
         revision.is_modern() || revision.has_task_param()
+    }
+
+    fn support(&self) -> Support {
+        match (Self::has(self.client), Self::has(self.upstream)) {
+            (true, true) => Support::Carried,
+            (false, false) => Support::NotInRevision,
+            _ => Support::Refused,
+        }
     }
 
     fn is_bridged(&self) -> bool {
@@ -112,7 +145,7 @@ async fn outcome(client: &Checked, name: &str) -> Value {
     json!({ "result": last.get("result"), "error": last.get("error"), "status": state["status"] })
 }
 
-pub async fn r220_r227_r228_tasks_are_offered_where_both_sides_have_them(world: &Tasking) {
+pub async fn r220_r227_r228_tasks_are_offered_where_both_sides_have_them(world: &Tasking) -> Support {
     let client = world.of(&TENANTS[0], "/mcp").await;
     let tools = client.pages().await.0;
     let marked: Vec<_> = tools.iter().filter(|tool| tool.get("execution").is_some()).collect();
@@ -144,11 +177,12 @@ pub async fn r220_r227_r228_tasks_are_offered_where_both_sides_have_them(world: 
         let params = json!({ "name": "shop__task_done", "arguments": { "n": 2 }, "task": { "ttl": 1 } });
         assert_eq!(plain.ask("tools/call", params).await.text(), r#"{"n":2}"#);
     }
+    world.support()
 }
 
-pub async fn r221_r235_what_can_only_be_a_task_is_refused_or_waited_for(world: &Tasking) {
+pub async fn r221_r235_what_can_only_be_a_task_is_refused_or_waited_for(world: &Tasking) -> Support {
     if !Tasking::has(world.upstream) {
-        return;
+        return Support::NotInRevision;
     }
     let plain = Checked::open_with_header(&world.weir.url("/mcp"), world.client, TENANTS[0].header()).await;
     let answer = plain.call("shop__task_only", json!({ "n": 3 })).await;
@@ -162,15 +196,19 @@ pub async fn r221_r235_what_can_only_be_a_task_is_refused_or_waited_for(world: &
             assert_eq!(answer.code(), -32601, "{}", answer.last());
         }
         // weir waits for the task in the stead of a client that knows none.
-        (_, upstream) if upstream.has_task_param() => assert_eq!(answer.text(), r#"{"n":3}"#, "{}", answer.last()),
+        (_, upstream) if upstream.has_task_param() => {
+            assert_eq!(answer.text(), r#"{"n":3}"#, "{}", answer.last());
+            return Support::Carried;
+        }
         // A modern server says itself that it cannot.
         _ => assert!(answer.last().get("error").is_some(), "{}", answer.last()),
     }
+    Support::Refused
 }
 
-pub async fn r222_r226_r229_r232_a_task_is_looked_at_until_it_has_what_its_call_gave(world: &Tasking) {
+pub async fn r222_r226_r229_r232_a_task_is_looked_at_until_it_has_what_its_call_gave(world: &Tasking) -> Support {
     if !world.is_bridged() {
-        return;
+        return Support::NotInRevision;
     }
     let client = world.of(&TENANTS[0], "/mcp").await;
     let (name, first) = begin(&client, "shop__task_done", json!({ "n": 4 })).await;
@@ -185,6 +223,9 @@ pub async fn r222_r226_r229_r232_a_task_is_looked_at_until_it_has_what_its_call_
     let done = outcome(&client, &name).await;
     assert_eq!(done["result"]["content"][0]["text"], r#"{"n":4}"#, "{done}");
     assert_eq!(done["status"], "completed");
+    if client.revision.is_modern() && !world.upstream.is_modern() {
+        assert_eq!(done["result"]["resultType"], "complete", "R132, inside of a task too: {done}");
+    }
     let (name, _) = begin(&client, "shop__task_errs", json!({})).await;
     let errs = outcome(&client, &name).await;
     assert_eq!(errs["result"]["isError"], true, "{errs}");
@@ -198,11 +239,12 @@ pub async fn r222_r226_r229_r232_a_task_is_looked_at_until_it_has_what_its_call_
         let refused = direct.ask("tasks/get", json!({ "taskId": foreign })).await;
         assert_eq!(refused.code(), -32602, "R225: {}", refused.last());
     }
+    Support::Carried
 }
 
-pub async fn changes_of_tasks_are_told_on_streams_that_name_them(world: &Tasking) {
+pub async fn changes_of_tasks_are_told_on_streams_that_name_them(world: &Tasking) -> Support {
     if !world.is_bridged() || !world.client.is_modern() {
-        return;
+        return Support::NotInRevision;
     }
     let client = world.of(&TENANTS[0], "/mcp").await;
     let (name, _) = begin(&client, "shop__task_done", json!({ "n": 6 })).await;
@@ -216,16 +258,16 @@ pub async fn changes_of_tasks_are_told_on_streams_that_name_them(world: &Tasking
         assert_eq!((&told["method"], &told["params"]["taskId"]), (&json!("notifications/tasks"), &json!(name)));
         if told["params"]["status"] == "completed" {
             assert_eq!(told["params"]["result"]["content"][0]["text"], r#"{"n":6}"#, "{told}");
-            return;
+            return Support::Carried;
         }
         assert_eq!(told["params"]["status"], "working", "{told}");
     }
 }
 
-pub async fn r207_progress_goes_on_when_a_call_became_a_task(world: &Tasking) {
+pub async fn r207_progress_goes_on_when_a_call_became_a_task(world: &Tasking) -> Support {
     if !world.client.has_task_param() || !world.upstream.has_task_param() {
         // Tasks of the extension have no progress.
-        return;
+        return Support::NotInRevision;
     }
     let client = world.of(&TENANTS[0], "/mcp").await;
     let mut stream = client.changes().await;
@@ -237,17 +279,19 @@ pub async fn r207_progress_goes_on_when_a_call_became_a_task(world: &Tasking) {
     let told = stream.next().await.unwrap();
     assert_eq!((&told["method"], &told["params"]["progressToken"]), (&json!("notifications/progress"), &json!("mine")));
     assert!(told["params"]["progress"].as_u64() > Some(0), "{told}");
+    Support::Carried
 }
 
-pub async fn r207_progress_of_a_task_is_told_where_its_result_is_waited_for(world: &Tasking) {
+pub async fn r207_progress_of_a_task_is_told_where_its_result_is_waited_for(world: &Tasking) -> Support {
     if !world.client.has_task_param() || !world.upstream.has_task_param() {
-        return;
+        return Support::NotInRevision;
     }
     // They have no streams of their own.
     let plain = Checked::open_with_header(&world.weir.url("/mcp"), world.client, TENANTS[0].header()).await;
     for client in [world.of(&TENANTS[0], "/mcp").await, plain] {
         waits_and_hears(&client).await;
     }
+    Support::Carried
 }
 
 async fn waits_and_hears(client: &Checked) {
@@ -274,9 +318,9 @@ async fn waits_and_hears(client: &Checked) {
     client.ask("tasks/cancel", json!({ "taskId": name })).await;
 }
 
-pub async fn r207_progress_is_told_in_the_call_that_became_a_task_nobody_knows_of(world: &Tasking) {
+pub async fn r207_progress_is_told_in_the_call_that_became_a_task_nobody_knows_of(world: &Tasking) -> Support {
     if Tasking::has(world.client) || !world.upstream.has_task_param() {
-        return;
+        return Support::NotInRevision;
     }
     let client = Checked::open_with_header(&world.weir.url("/mcp"), world.client, TENANTS[0].header()).await;
     // A task may be over before its progress is there: what is told in the end counts.
@@ -288,11 +332,12 @@ pub async fn r207_progress_is_told_in_the_call_that_became_a_task_nobody_knows_o
         Some(())
     })
     .await;
+    Support::Carried
 }
 
-pub async fn changes_of_tasks_are_heard_from_servers_that_tell_of_them(world: &Tasking) {
+pub async fn changes_of_tasks_are_heard_from_servers_that_tell_of_them(world: &Tasking) -> Support {
     if !world.is_bridged() || !world.client.is_modern() {
-        return;
+        return Support::NotInRevision;
     }
     let client = world.of(&TENANTS[0], "/mcp").await;
     let (name, _) = begin(&client, "shop__task_waits", json!({})).await;
@@ -312,14 +357,14 @@ pub async fn changes_of_tasks_are_heard_from_servers_that_tell_of_them(world: &T
     loop {
         let told = stream.next().await.unwrap();
         if told["params"]["status"] == "cancelled" {
-            return;
+            return Support::Carried;
         }
     }
 }
 
-pub async fn r233_r236_a_task_is_cancelled_by_its_own_method(world: &Tasking) {
+pub async fn r233_r236_a_task_is_cancelled_by_its_own_method(world: &Tasking) -> Support {
     if !world.is_bridged() {
-        return;
+        return Support::NotInRevision;
     }
     let client = world.of(&TENANTS[0], "/mcp").await;
     let (name, _) = begin(&client, "shop__task_waits", json!({})).await;
@@ -341,11 +386,12 @@ pub async fn r233_r236_a_task_is_cancelled_by_its_own_method(world: &Tasking) {
     assert!(world.mockup.requests_of("notifications/cancelled").is_empty(), "R236");
     let cancels = world.mockup.requests_of("tasks/cancel").len() - before;
     assert_eq!(cancels, 1 + usize::from(client.revision.is_modern()));
+    Support::Carried
 }
 
-pub async fn r230_a_task_asks_and_goes_on_with_the_answer(world: &Tasking) {
+pub async fn r230_a_task_asks_and_goes_on_with_the_answer(world: &Tasking) -> Support {
     if !world.is_bridged() {
-        return;
+        return Support::NotInRevision;
     }
     let client = world.of(&TENANTS[0], "/mcp").await;
     let (name, _) = begin(&client, "shop__task_asks", json!({ "n": 5 })).await;
@@ -383,11 +429,12 @@ pub async fn r230_a_task_asks_and_goes_on_with_the_answer(world: &Tasking) {
         }
     };
     assert_eq!(said["content"][0]["text"], answer.to_string(), "{said}");
+    Support::Carried
 }
 
-pub async fn r225_r234_b20_tasks_belong_to_their_principals(world: &Tasking) {
+pub async fn r225_r234_b20_tasks_belong_to_their_principals(world: &Tasking) -> Support {
     if !world.is_bridged() {
-        return;
+        return Support::NotInRevision;
     }
     let (ada, bob) = (world.of(&TENANTS[0], "/mcp").await, world.of(&TENANTS[1], "/mcp").await);
     let (hers, _) = begin(&ada, "shop__task_waits", json!({})).await;
@@ -419,4 +466,5 @@ pub async fn r225_r234_b20_tasks_belong_to_their_principals(world: &Tasking) {
     } else {
         assert_eq!(ada.ask("tasks/list", json!({})).await.code(), -32601, "R029");
     }
+    Support::Carried
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Gate, Step, Tool};
-use weir_testkit::{Behaviour, MockStdio, Mockup};
+use weir_testkit::mockup::{Builder, Gate, Step, Tool};
+use weir_testkit::{Behaviour, MockStdio, Mockup, SseRelay};
 use weir_wire::{LogLevel, Revision};
 
 use crate::harness::{Checked, Weir};
@@ -14,17 +14,61 @@ use crate::harness::{Checked, Weir};
 pub enum Transport {
     Http,
     Stdio,
+    /// HTTP+SSE, the transport of 2024-11-05.
+    Sse,
+}
+
+/// The part of an upstream's config that says where it is.
+pub struct Reached {
+    pub config: Value,
+    _relay: Option<SseRelay>,
 }
 
 impl Transport {
-    /// The part of an upstream's config that says where it is. Over standard streams a child says what the server says.
-    pub fn reached(self, mockup: &Mockup) -> Value {
+    /// Over standard streams a child says what the server says, and over HTTP+SSE another server does.
+    pub async fn reached(self, mockup: &Mockup) -> Reached {
         match self {
-            Self::Http => json!({ "url": mockup.url() }),
+            Self::Http => Reached { config: json!({ "url": mockup.url() }), _relay: None },
             Self::Stdio => {
                 let (command, args) = MockStdio::relay(&mockup.url()).command();
-                json!({ "command": command, "args": args })
+                Reached { config: json!({ "command": command, "args": args }), _relay: None }
             }
+            Self::Sse => {
+                let relay = SseRelay::start(&mockup.url()).await;
+                Reached { config: json!({ "url": relay.url() }), _relay: Some(relay) }
+            }
+        }
+    }
+
+    /// Whether all that a legacy server says comes on one line, on which nothing says what call a message belongs to.
+    pub fn is_line(self) -> bool {
+        matches!(self, Self::Stdio | Self::Sse)
+    }
+}
+
+/// What an upstream speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Upstream {
+    One(Revision),
+    /// Both eras: over HTTP on one URL, over standard streams one in each process.
+    BothEras,
+}
+
+impl Upstream {
+    /// The revision that it is spoken to in for a client.
+    pub fn revision_for(self, client: Revision) -> Revision {
+        match self {
+            Self::One(revision) => revision,
+            Self::BothEras if client.is_modern() => Revision::MODERN,
+            Self::BothEras => Revision::NEWEST_LEGACY,
+        }
+    }
+
+    pub fn builder(self) -> Builder {
+        match self {
+            Self::One(revision) if revision.is_modern() => Mockup::modern(),
+            Self::One(revision) => Mockup::legacy(revision),
+            Self::BothEras => Mockup::dual(),
         }
     }
 }
@@ -35,8 +79,11 @@ pub struct World {
     /// What its gated tools wait for.
     pub gate: Gate,
     pub client: Revision,
+    /// The revision in which the upstream is spoken to for this client.
     pub upstream: Revision,
+    pub has_both_eras: bool,
     pub transport: Transport,
+    _reached: Reached,
 }
 
 /// A tool as people write them, with words in its schema that weir does not know and a number that no double holds.
@@ -49,15 +96,16 @@ pub const RICH_SCHEMA: &str = r#""inputSchema":{"type":"object","$comment":"kept
 pub const FILLERS: usize = 7;
 
 impl World {
-    pub async fn start(client: Revision, upstream: Revision, transport: Transport) -> Self {
+    pub async fn start(client: Revision, server: Upstream, transport: Transport) -> Self {
         let gate = Gate::new();
-        let mockup = mockup(upstream, client.min(upstream), &gate).await;
-        let reached = transport.reached(&mockup);
+        let upstream = server.revision_for(client);
+        let mockup = mockup(server.builder(), upstream, client.min(upstream), &gate).await;
+        let reached = transport.reached(&mockup).await;
         // The same server once more, with less patience.
-        let mut hasty = reached.clone();
+        let mut hasty = reached.config.clone();
         hasty["deadlines"] = json!({ "idle": "600ms" });
         let weir = Weir::with(json!({
-            "upstreams": { "shop": reached, "hasty": hasty },
+            "upstreams": { "shop": reached.config, "hasty": hasty },
             "endpoints": {
                 "/mcp": { "upstreams": ["shop"], "page": { "items": 4 } },
                 "/shop": { "upstream": "shop" },
@@ -66,7 +114,8 @@ impl World {
             "limits": { "progress_interval": "0ms" },
             "change_window": "50ms",
         }));
-        Self { weir, mockup, gate, client, upstream, transport }
+        let has_both_eras = server == Upstream::BothEras;
+        Self { weir, mockup, gate, client, upstream, has_both_eras, transport, _reached: reached }
     }
 
     /// A client of the endpoint that renames.
@@ -85,8 +134,7 @@ impl World {
     }
 }
 
-async fn mockup(revision: Revision, common: Revision, gate: &Gate) -> Mockup {
-    let builder = if revision.is_modern() { Mockup::modern() } else { Mockup::legacy(revision) };
+async fn mockup(builder: Builder, revision: Revision, common: Revision, gate: &Gate) -> Mockup {
     let strict = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
     let patient = (1..=5).flat_map(|n| [Step::Wait(Duration::from_millis(150)), Step::Progress(n, 5)]);
     builder
