@@ -81,6 +81,14 @@ impl From<Failure> for End {
 pub enum Payload {
     /// All of it.
     Whole(Bytes),
+    /// All of it, without hidden characters that it had: its client is told how many. The router gives it, as the end of
+    /// [`End::Complete`] alone.
+    Cleaned {
+        /// The `result` object.
+        result: Bytes,
+        /// How many characters and escape sequences were removed: at least one.
+        removed: u64,
+    },
     /// More than weir buffers.
     Stream(Box<dyn PayloadSource>),
 }
@@ -89,6 +97,7 @@ impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Whole(bytes) => write!(f, "Whole({} bytes)", bytes.len()),
+            Self::Cleaned { result, removed } => write!(f, "Cleaned({} bytes, {removed} removed)", result.len()),
             Self::Stream(_) => f.write_str("Stream"),
         }
     }
@@ -98,6 +107,12 @@ impl fmt::Debug for Payload {
 pub trait PayloadSource: Send {
     /// The next bytes of the `result` object; `None` after its closing brace. A failure ends it.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>>;
+
+    /// How many hidden characters and escape sequences were removed from what was given so far. A source around another one passes on
+    /// what that says.
+    fn removed(&self) -> u64 {
+        0
+    }
 }
 
 /// Where a reply's events come from. Dropping it cancels the call.

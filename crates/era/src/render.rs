@@ -54,6 +54,12 @@ pub fn complete(revision: Revision, method: Method, about: &About) -> Edits {
     }
 }
 
+/// The same for a result from which so many hidden characters were removed: its `_meta` says so.
+#[must_use]
+pub fn cleaned(complete: Edits, removed: u64) -> Edits {
+    complete.add_meta(meta::WEIR_CLEANED, removed.to_string())
+}
+
 /// What replaces the content blocks that the revision does not have by words; `None` where it has them all.
 #[must_use]
 pub fn blocks(revision: Revision) -> Option<Blocks> {

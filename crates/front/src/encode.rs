@@ -205,14 +205,8 @@ impl Asked {
             None => edits,
         };
         match payload {
-            Payload::Whole(result) => {
-                // The result itself is gone before its message takes memory.
-                let said = self.with_structured_as_text(result).and_then(|result| self.edited(&result, edits));
-                match said.and_then(|said| self.held(said)) {
-                    Ok(said) => Ready::Message(said),
-                    Err(failure) => self.failed(&failure),
-                }
-            }
+            Payload::Whole(result) => self.whole(result, edits),
+            Payload::Cleaned { result, removed } => self.whole(result, render::cleaned(edits, removed)),
             Payload::Stream(source) => {
                 let structured = structured::as_text(self.revision)
                     .filter(|_| self.is_of_tool())
@@ -220,6 +214,15 @@ impl Asked {
                 let column = Column::new(render::blocks(self.revision), structured, edits);
                 Ready::Stream(Box::new(stream::Results::new(&self.id, column, source)))
             }
+        }
+    }
+
+    fn whole(&self, result: Bytes, edits: Edits) -> Ready {
+        // The result itself is gone before its message takes memory.
+        let said = self.with_structured_as_text(result).and_then(|result| self.edited(&result, edits));
+        match said.and_then(|said| self.held(said)) {
+            Ok(said) => Ready::Message(said),
+            Err(failure) => self.failed(&failure),
         }
     }
 

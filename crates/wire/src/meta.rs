@@ -30,6 +30,8 @@ pub const BAGGAGE: &str = "baggage";
 pub const WEIR_UPSTREAMS: &str = "dev.weir/upstreams";
 /// The error object of a failure that weir reports inside an `isError` result.
 pub const WEIR_ERROR: &str = "dev.weir/error";
+/// How many hidden characters weir removed from a result.
+pub const WEIR_CLEANED: &str = "dev.weir/cleaned";
 
 const OWNED_PREFIXES: [&str; 2] = ["io.modelcontextprotocol/", "dev.weir/"];
 const OWNED_KEYS: [&str; 4] = [PROGRESS_TOKEN, TRACEPARENT, TRACESTATE, BAGGAGE];
@@ -42,7 +44,7 @@ pub fn is_owned_by_weir(key: &str) -> bool {
 }
 
 /// The keys of one hop that some revision or weir defines.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     PROTOCOL_VERSION,
     CLIENT_INFO,
     CLIENT_CAPABILITIES,
@@ -56,6 +58,7 @@ const NAMES: [&str; 13] = [
     BAGGAGE,
     WEIR_UPSTREAMS,
     WEIR_ERROR,
+    WEIR_CLEANED,
 ];
 
 /// The key of one hop, or the prefix of such keys, that `key` differs from in case alone ([`crate::fold`]). A server without regard to
@@ -92,6 +95,7 @@ mod tests {
             BAGGAGE,
             WEIR_UPSTREAMS,
             WEIR_ERROR,
+            WEIR_CLEANED,
         ];
         assert!(ours.iter().all(|key| is_owned_by_weir(key)));
         for key in ["ui", "com.example/x", "progresstoken", "Traceparent", "io.modelcontextprotocol", "dev.weird/x", ""]

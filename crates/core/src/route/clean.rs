@@ -8,13 +8,15 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use weir_clean::{Cleaner, Document};
 use weir_wire::method::Method;
-use weir_wire::splice::Sink;
+use weir_wire::splice::{Edits, MetaEdits, Sink};
+use weir_wire::splitter::WITHHELD;
+use weir_wire::{meta, scan};
 
 use crate::call::Call;
 use crate::catalog::Item;
 use crate::clean;
 use crate::endpoint::Endpoint;
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureKind};
 use crate::names::UpstreamId;
 use crate::reply::{End, Payload, PayloadSource};
 
@@ -31,9 +33,43 @@ impl Removed {
         self.whole + self.streamed.as_ref().map_or(0, |streamed| streamed.load(Ordering::Relaxed))
     }
 
+    /// That from a result that is whole.
+    pub(super) const fn of_whole(&self) -> u64 {
+        self.whole
+    }
+
     fn whole(whole: u64) -> Self {
         Self { whole, streamed: None }
     }
+
+    /// A whole result with the number removed from it, for its client. That of a streamed one comes with its source
+    /// ([`PayloadSource::removed`]).
+    pub(super) fn told(whole: u64, end: End) -> End {
+        match end {
+            End::Complete(Payload::Whole(result)) if whole > 0 => {
+                End::Complete(Payload::Cleaned { result, removed: whole })
+            }
+            end => end,
+        }
+    }
+}
+
+/// A result that is kept or shown inside of a task's state: without the members of one hop, and with the number of what was removed.
+///
+/// # Errors
+/// `BadAnswer`: it is malformed.
+pub(super) fn bare(result: &Bytes, removed: u64) -> Result<Bytes, Failure> {
+    let edits = Edits::new().without_variants_of(&WITHHELD).meta(MetaEdits::new().drop_owned());
+    let edits = if removed > 0 { edits.add_meta(meta::WEIR_CLEANED, removed.to_string()) } else { edits };
+    let bare = edits.apply_checked(result).map(|(bare, _)| bare);
+    bare.map_err(|error| Failure::new(FailureKind::BadAnswer, "The server's result of the task is malformed").because(error))
+}
+
+/// What [`bare`] wrote into a result.
+pub(super) fn removed_from(bare: &[u8]) -> u64 {
+    let said = scan::find(bare, "_meta").map(|at| &bare[at]);
+    let removed = said.and_then(|said| scan::find(said, meta::WEIR_CLEANED).and_then(|at| scan::integer(&said[at])));
+    removed.and_then(|removed| u64::try_from(removed).ok()).unwrap_or_default()
 }
 
 /// The cleaning of the answers to one call.
@@ -135,6 +171,10 @@ impl PayloadSource for Passing {
                 }
             }
         }
+    }
+
+    fn removed(&self) -> u64 {
+        self.removed.load(Ordering::Relaxed)
     }
 }
 

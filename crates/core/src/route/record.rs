@@ -90,10 +90,12 @@ impl Record {
         reply.map(move |event| match event {
             Event::End(end) => {
                 let (end, removed) = way.clean(end);
+                let of_whole = removed.of_whole();
                 if let Some(record) = &mut record {
                     record.removed = removed;
                 }
-                Event::End(finish(way.pass(end), record.take()))
+                let end = finish(way.pass(end, of_whole), record.take());
+                Event::End(Removed::told(of_whole, end))
             }
             Event::Ask(ask) => {
                 record.iter().for_each(|record| record.is(Phase::Asking));
@@ -219,5 +221,9 @@ impl PayloadSource for Arriving {
             Poll::Pending => {}
         }
         chunk
+    }
+
+    fn removed(&self) -> u64 {
+        self.inner.removed()
     }
 }

@@ -15,13 +15,12 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
-use weir_wire::splice::{Edits, MetaEdits};
-use weir_wire::splitter::WITHHELD;
+use weir_wire::splice::Edits;
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{code, scan};
 
 use super::way::Way;
-use super::{Look, Router};
+use super::{Look, Router, clean};
 use crate::admit::Authenticated;
 use crate::call::{AsTask, Call};
 use crate::catalog::{Closing, Item};
@@ -211,12 +210,11 @@ fn detailed(state: &Bytes, name: &str, way: &Way) -> Result<Bytes, Failure> {
     let bad = || Failure::new(FailureKind::BadAnswer, "The server's answer about the task is malformed");
     let state = named(&way.questions(state), name).ok_or_else(bad)?;
     let Some(at) = scan::find(&state, "result") else { return Ok(state) };
-    let bare =
-        Edits::new().without_variants_of(&WITHHELD).meta(MetaEdits::new().drop_owned()).apply_checked(&state.slice(at));
-    let bare = bare.map_err(|error| bad().because(error))?.0;
-    let (bare, _removed) = way.clean(End::Complete(Payload::Whole(bare)));
-    let edits = match way.pass(bare) {
-        End::Complete(Payload::Whole(result)) => Edits::new().replace("result", result),
+    let (cleaned, removed) = way.clean(End::Complete(Payload::Whole(state.slice(at))));
+    let edits = match way.pass(cleaned, removed.of_whole()) {
+        End::Complete(Payload::Whole(result)) => {
+            Edits::new().replace("result", clean::bare(&result, removed.of_whole())?)
+        }
         End::Failed(failure) => {
             let failed = failed(&failure);
             Edits::new().remove("result").set("status", &b"\"failed\""[..]).set("error", failed)
@@ -290,7 +288,9 @@ async fn whole(mut reply: Reply) -> Result<Bytes, Failure> {
     loop {
         match reply.next().await {
             Some(Event::Note(_) | Event::Ask(_)) => {}
-            Some(Event::End(End::Complete(Payload::Whole(result)))) => return Ok(result),
+            Some(Event::End(End::Complete(Payload::Whole(result) | Payload::Cleaned { result, .. }))) => {
+                return Ok(result);
+            }
             Some(Event::End(End::Complete(Payload::Stream(mut source)))) => {
                 let mut held = BytesMut::new();
                 while let Some(chunk) = poll_fn(|cx| source.poll_chunk(cx)).await {

@@ -120,6 +120,10 @@ impl PayloadSource for Streamed {
             self.waiting.extend(pieces);
         }
     }
+
+    fn removed(&self) -> u64 {
+        self.source.removed()
+    }
 }
 
 /// What is known of a result that passes.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use weir_wire::method::Method;
 use weir_wire::{code, scan};
 
-use super::clean::{Cleaning, Removed};
+use super::clean::{self, Cleaning, Removed};
 use super::tasks::Naming;
 use super::{asks, check, uris};
 use crate::ask::Ask;
@@ -101,7 +101,8 @@ impl Way {
         Event::Ask(ask)
     }
 
-    pub(super) fn pass(&self, end: End) -> End {
+    /// Passes an end on. `removed`: how many hidden characters were removed from it, if it is whole.
+    pub(super) fn pass(&self, end: End, removed: u64) -> End {
         let end = match &self.results {
             Some(results) => results.check(end),
             None => end,
@@ -124,7 +125,7 @@ impl Way {
                 None => Failure::new(FailureKind::BadAnswer, "The server makes a task of what must be none").into(),
             },
             (End::Complete(Payload::Whole(result)), _) if self.is_wanted() => {
-                match self.task.as_ref().map(|naming| naming.settled(&result)) {
+                match self.task.as_ref().map(|naming| clean::bare(&result, removed).and_then(|result| naming.settled(&result))) {
                     Some(Ok(created)) => End::Task(created),
                     Some(Err(failure)) => failure.into(),
                     None => End::Complete(Payload::Whole(result)),
@@ -193,7 +194,7 @@ mod tests {
             let error = crate::failure::UpstreamError { code, message: "m".into(), data: None };
             End::from(Failure::new(FailureKind::Upstream(error), "m"))
         };
-        let of = |completion, code| match (Way { completion, ..Way::default() }).pass(failed(code)) {
+        let of = |completion, code| match (Way { completion, ..Way::default() }).pass(failed(code), 0) {
             End::Complete(Payload::Whole(result)) => Some(result),
             _ => None,
         };
@@ -206,8 +207,8 @@ mod tests {
     fn r166_only_calls_that_may_have_questions_end_with_them() {
         let asks = || End::InputRequired(Payload::Whole(Bytes::from_static(b"{\"requestState\":\"s\"}")));
         let of = |rounds| Way { rounds, ..Way::default() };
-        assert!(matches!(of(true).pass(asks()), End::InputRequired(_)));
-        let End::Failed(failure) = of(false).pass(asks()) else { panic!("it was passed on") };
+        assert!(matches!(of(true).pass(asks(), 0), End::InputRequired(_)));
+        let End::Failed(failure) = of(false).pass(asks(), 0) else { panic!("it was passed on") };
         assert_eq!(*failure.kind(), FailureKind::BadAnswer);
     }
 

@@ -50,9 +50,16 @@ async fn called(desk: &Desk, to: &weir_core::names::EndpointId) -> End {
     end(desk.router.call(asked(to, Method::ToolsCall, params).await).await).await
 }
 
+/// Removals from [`result`]: a sequence and two tags in the text and in the note.
+const REMOVED: u64 = 6;
+
 fn whole(end: End) -> Value {
     match end {
         End::Complete(Payload::Whole(result)) => serde_json::from_slice(&result).unwrap(),
+        End::Complete(Payload::Cleaned { result, removed }) => {
+            assert_eq!(removed, REMOVED);
+            serde_json::from_slice(&result).unwrap()
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -68,8 +75,12 @@ async fn results_are_cleaned_where_the_endpoint_or_the_tool_says_so() {
         "_meta": { "x/y": POISONED },
     });
     let usual = desk(&fake, ToolRules::default(), (true, false));
-    assert_eq!(whole(called(&usual, &aggregating).await), cleaned);
-    assert_eq!(whole(called(&usual, &own).await), result(), "nothing is changed");
+    let end = called(&usual, &aggregating).await;
+    assert!(matches!(end, End::Complete(Payload::Cleaned { .. })), "{end:?}");
+    assert_eq!(whole(end), cleaned);
+    let end = called(&usual, &own).await;
+    assert!(matches!(end, End::Complete(Payload::Whole(_))), "{end:?}");
+    assert_eq!(whole(end), result(), "nothing is changed");
     for (says, expected) in [(true, &cleaned), (false, &result())] {
         let rules = ToolRules { clean: Some(says), ..ToolRules::default() };
         let other = desk(&fake, rules, (!says, !says));
@@ -142,6 +153,7 @@ async fn a_result_that_streams_is_cleaned_as_a_whole_one_wherever_it_is_cut() {
         while let Some(chunk) = std::future::poll_fn(|cx| source.poll_chunk(cx)).await {
             got.extend_from_slice(&chunk.unwrap());
         }
+        assert_eq!(source.removed(), REMOVED, "chunks of {size}");
         assert_eq!(serde_json::from_slice::<Value>(&got).unwrap(), expected, "chunks of {size}");
     }
 }

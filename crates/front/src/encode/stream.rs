@@ -12,7 +12,7 @@ use http_body::Frame;
 use weir_core::reply::PayloadSource;
 use weir_core::{Failure, FailureKind};
 use weir_era::render;
-use weir_wire::RequestId;
+use weir_wire::{RequestId, meta};
 use weir_wire::splice::{Blocks, Edits, Observed, Rewriter, SpliceError, StructuredAsText};
 
 use super::BatchRoom;
@@ -35,6 +35,8 @@ pub(super) struct Column {
     blocks: Option<Blocks>,
     structured: Option<(StructuredAsText, HeldPart)>,
     rewriter: Rewriter,
+    /// How many hidden characters were removed from the result so far.
+    removed: u64,
 }
 
 impl Results {
@@ -65,6 +67,7 @@ impl Results {
                 return Poll::Ready(None);
             }
             let chunk = ready!(self.source.poll_chunk(cx));
+            column.cleaned(self.source.removed());
             let mut out: Vec<Bytes> = Vec::new();
             let fed = match chunk {
                 Some(Ok(chunk)) => column.feed(&chunk, &mut out).map_err(broken),
@@ -104,7 +107,15 @@ impl Results {
 
 impl Column {
     pub(super) fn new(blocks: Option<Blocks>, structured: Option<(StructuredAsText, HeldPart)>, edits: Edits) -> Self {
-        Self { blocks, structured, rewriter: Rewriter::new(edits) }
+        Self { blocks, structured, rewriter: Rewriter::new(edits), removed: 0 }
+    }
+
+    /// So many hidden characters were removed from what is fed from now on and before: the result says so at its end.
+    fn cleaned(&mut self, removed: u64) {
+        if removed != self.removed {
+            self.removed = removed;
+            self.rewriter.add_late_meta(meta::WEIR_CLEANED, removed.to_string().into());
+        }
     }
 
     fn feed(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), SpliceError> {

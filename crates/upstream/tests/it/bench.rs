@@ -135,7 +135,7 @@ pub(crate) async fn outcome(mut reply: Reply) -> Outcome {
 
 async fn bytes(payload: Payload) -> Result<Bytes, Failure> {
     match payload {
-        Payload::Whole(bytes) => Ok(bytes),
+        Payload::Whole(bytes) | Payload::Cleaned { result: bytes, .. } => Ok(bytes),
         Payload::Stream(mut source) => {
             let mut all = BytesMut::new();
             while let Some(chunk) = std::future::poll_fn(|cx| source.poll_chunk(cx)).await {

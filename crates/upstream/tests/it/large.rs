@@ -43,7 +43,7 @@ async fn drained(mut reply: Reply) -> (BytesMut, Result<&'static str, Failure>) 
             Event::End(end) => panic!("{end:?}"),
         };
         match payload {
-            Payload::Whole(bytes) => given.extend_from_slice(&bytes),
+            Payload::Whole(bytes) | Payload::Cleaned { result: bytes, .. } => given.extend_from_slice(&bytes),
             Payload::Stream(mut source) => {
                 while let Some(chunk) = std::future::poll_fn(|cx| source.poll_chunk(cx)).await {
                     match chunk {

@@ -74,6 +74,13 @@ impl Edits {
         Self { meta: Some(edits), ..self }
     }
 
+    /// Adds a key to `_meta`, beside the edits of it that were given before ([`MetaEdits::add`]).
+    #[must_use]
+    pub fn add_meta(mut self, key: impl Into<Name>, value: impl Into<Bytes>) -> Self {
+        self.meta = Some(self.meta.take().unwrap_or_default().add(key, value));
+        self
+    }
+
     /// Reports the value of a top-level scalar, up to 256 bytes of it, as it came.
     #[must_use]
     pub fn observe(mut self, name: &'static str) -> Self {

@@ -91,6 +91,10 @@ pub struct Rewriter {
     occupied: [bool; 2],
     met: Vec<bool>,
     meta_met: bool,
+    /// The key of `_meta` whose value is known only while the object passes.
+    late: Option<(&'static str, Bytes)>,
+    /// Whether the closing brace of `_meta` is held: the late key goes before it if no further member follows.
+    meta_held: bool,
     observing: Option<&'static str>,
     capturing: bool,
     observed: Observed,
@@ -116,10 +120,21 @@ impl Rewriter {
             occupied: [false; 2],
             met,
             meta_met: false,
+            late: None,
+            meta_held: false,
             observing: None,
             capturing: false,
             observed: Observed::default(),
         }
+    }
+
+    /// Adds a key to `_meta` whose value depends on the members that pass. The value given last counts.
+    ///
+    /// It is written at the end of the object: into the `_meta` that ends there, or into a new one where there is none. It is left out where
+    /// `_meta` is not the last member, because the value may still change then. The key must be one that the edits take out
+    /// ([`MetaEdits::drop_owned`](super::MetaEdits::drop_owned)), or it stands twice.
+    pub fn add_late_meta(&mut self, key: &'static str, value: Bytes) {
+        self.late = Some((key, value));
     }
 
     /// Takes the next chunk and emits what is decided.
@@ -182,7 +197,12 @@ impl Rewriter {
             Event::ValueStart(byte) if depth == 0 && byte != b'{' => return Err(SpliceError::NotAnObject),
             Event::ValueStart(byte) if depth == 1 => self.value_starts(byte, port),
             Event::Open => self.await_member(),
-            Event::KeyStart => self.held.key_starts(),
+            Event::KeyStart => {
+                if depth == 1 && std::mem::take(&mut self.meta_held) {
+                    port.put(b"}");
+                }
+                self.held.key_starts();
+            }
             Event::KeyEnd => self.key_ends(port)?,
             Event::ValueEnd => {
                 if depth == 1 {
@@ -194,19 +214,34 @@ impl Rewriter {
                     self.mode = Mode::Pass;
                 }
             }
-            Event::Closing => {
-                let added = if depth == 1 { self.missing_members() } else { self.added_meta() };
-                if !added.is_empty() {
-                    let comma: &[u8] = if self.occupied[depth as usize - 1] { b"," } else { b"" };
-                    port.put(comma);
-                    port.put(&added);
-                }
-                port.put(self.held.take(true));
-                self.mode = Mode::Pass;
-            }
+            Event::Closing => self.closing(depth as usize - 1, port),
             Event::ValueStart(_) => {}
         }
         Ok(())
+    }
+
+    /// Adds what is missing before the closing brace of the object (0) or of its `_meta` (1).
+    fn closing<S: Sink>(&mut self, level: usize, port: &mut Port<'_, S>) {
+        if level == 0 && std::mem::take(&mut self.meta_held) {
+            let late = self.late_meta();
+            self.put_members(1, &late, port);
+            port.put(b"}");
+        }
+        let added = if level == 0 { self.missing_members() } else { self.added_meta() };
+        self.put_members(level, &added, port);
+        self.mode = Mode::Pass;
+        if level == 1 && self.late.is_some() {
+            self.meta_held = true;
+            self.mode = Mode::Drop;
+        }
+        port.put(self.held.take(true));
+    }
+
+    fn put_members<S: Sink>(&mut self, level: usize, members: &[u8], port: &mut Port<'_, S>) {
+        if !members.is_empty() {
+            port.put(if std::mem::replace(&mut self.occupied[level], true) { b"," } else { b"" });
+            port.put(members);
+        }
     }
 
     fn await_member(&mut self) {
@@ -300,14 +335,25 @@ impl Rewriter {
             Action::Set(value) | Action::Ensure(value) => Some((name.as_ref(), value.clone())),
             Action::Remove | Action::Replace(_) | Action::OnlyObject => None,
         });
-        let meta = Some(self.added_meta()).filter(|added| !self.meta_met && !added.is_empty());
+        let late = self.late.iter().map(|(name, value)| (*name, value.clone()));
+        let meta = joined(self.meta_additions().chain(late));
+        let meta = Some(meta).filter(|added| !self.meta_met && !added.is_empty());
         joined(values.chain(meta.map(|added| ("_meta", braced(&added)))))
+    }
+
+    /// The late key of `_meta`, where there is one.
+    fn late_meta(&self) -> BytesMut {
+        joined(self.late.iter().map(|(name, value)| (*name, value.clone())))
     }
 
     /// The members to add to `_meta`, with commas between them.
     fn added_meta(&self) -> BytesMut {
+        joined(self.meta_additions())
+    }
+
+    fn meta_additions(&self) -> impl Iterator<Item = (&str, Bytes)> {
         let added = self.edits.meta.iter().flat_map(|meta| &meta.add);
-        joined(added.map(|(name, value)| (name.as_ref(), value.clone())))
+        added.map(|(name, value)| (name.as_ref(), value.clone()))
     }
 }
 

@@ -352,3 +352,62 @@ fn b06_members_that_differ_from_edited_ones_in_case_alone_are_taken_out() {
     let plain = Bytes::from_static(br#"{"resultType":1,"resultTypes":2,"meta":3}"#);
     assert_eq!(edits().apply_checked(&plain).unwrap().0.as_ptr(), plain.as_ptr());
 }
+
+/// Passes chunks through edits like those of a result, with a late key whose value is the number of chunks so far.
+fn with_late_key(text: &str, sizes: &[usize]) -> String {
+    let mut rewriter = Rewriter::new(Edits::new().meta(MetaEdits::new().drop_owned()));
+    let (mut out, mut rest, mut chunks) = (BytesMut::new(), text.as_bytes(), 0);
+    for size in sizes.iter().copied().chain([usize::MAX]) {
+        let (chunk, left) = rest.split_at(size.min(rest.len()));
+        chunks += 1;
+        rewriter.add_late_meta("dev.weir/cleaned", chunks.to_string().into());
+        rewriter.feed(&Bytes::copy_from_slice(chunk), &mut out).unwrap();
+        rest = left;
+    }
+    rewriter.finish().unwrap();
+    String::from_utf8(out.to_vec()).unwrap()
+}
+
+#[test]
+fn a_late_key_is_written_where_meta_ends_the_object_and_nowhere_else() {
+    let late = r#""dev.weir/cleaned":"#;
+    for (text, expected) in [
+        ("{}", r#"{"_meta":{LATE}}"#),
+        (r#"{"content":[]} "#, r#"{"content":[],"_meta":{LATE}} "#),
+        (r#"{"content":[], "_meta" : {"a":{"b":1} } }"#, r#"{"content":[], "_meta" : {"a":{"b":1} ,LATE} }"#),
+        (r#"{"_meta":{}}"#, r#"{"_meta":{LATE}}"#),
+        (r#"{"_meta":{"dev.weir/cleaned":"forged"}}"#, r#"{"_meta":{LATE}}"#),
+        (r#"{"_meta":{"dev.weir/cleaned":7,"a":1},"content":[]}"#, r#"{"_meta":{"a":1},"content":[]}"#),
+        (r#"{"_meta":{},"content":{"_meta":{}}}"#, r#"{"_meta":{},"content":{"_meta":{}}}"#),
+        (r#"{"_meta":7}"#, r#"{"_meta":7}"#),
+    ] {
+        for at in 0..=text.len() {
+            // The last chunk is the second or, where the object ended with the first, that.
+            let written = with_late_key(text, &[at]);
+            let ends_in_first = text[..at].trim_end().ends_with('}') && at >= text.trim_end().len();
+            let value = format!("{late}{}", if ends_in_first { 1 } else { 2 });
+            assert_eq!(written, expected.replace("LATE", &value), "{text} cut at {at}");
+        }
+    }
+    assert_eq!(apply(Edits::new().add_meta("k", "1"), r#"{"a":1}"#), r#"{"a":1,"_meta":{"k":1}}"#);
+    let beside = Edits::new().meta(MetaEdits::new().drop_owned()).add_meta("dev.weir/cleaned", "1");
+    assert_eq!(apply(beside, r#"{"_meta":{"dev.weir/cleaned":2}}"#), r#"{"_meta":{"dev.weir/cleaned":1}}"#);
+}
+
+proptest! {
+    #[test]
+    fn a_late_key_changes_nothing_else_wherever_the_object_is_cut(
+        text in result(),
+        cuts in prop::collection::vec(1..9_usize, 0..40),
+    ) {
+        let expected = apply(Edits::new().meta(MetaEdits::new().drop_owned()), &text);
+        let mut written: Value = serde_json::from_str(&with_late_key(&text, &cuts)).unwrap();
+        let expected: Value = serde_json::from_str(&expected).unwrap();
+        let said = written["_meta"].as_object_mut().and_then(|meta| meta.remove("dev.weir/cleaned"));
+        if said.is_some() && expected.get("_meta").is_none() {
+            written.as_object_mut().unwrap().remove("_meta");
+        }
+        prop_assert!(said.is_some() || expected.get("_meta").is_some());
+        prop_assert_eq!(written, expected);
+    }
+}

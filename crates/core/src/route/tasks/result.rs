@@ -17,7 +17,8 @@ use weir_wire::splice::{Edits, MetaEdits};
 use weir_wire::write::ObjectWriter;
 use weir_wire::{meta, scan, write};
 
-use super::super::Router;
+use super::super::clean::Removed;
+use super::super::{Router, clean};
 use crate::admit::Authenticated;
 use crate::ask::{Ask, Hearing, Question, Word};
 use crate::call::Call;
@@ -170,7 +171,9 @@ impl Waiting {
             "completed" => {
                 let bad = || Failure::new(FailureKind::BadAnswer, "The server's task is completed, and has no result");
                 let at = scan::find(&state, "result").ok_or_else(bad)?;
-                Ok(Some(End::Complete(Payload::Whole(state.slice(at)))))
+                let result = state.slice(at);
+                let removed = clean::removed_from(&result);
+                Ok(Some(Removed::told(removed, End::Complete(Payload::Whole(result)))))
             }
             "failed" => Err(failed(&state)),
             "cancelled" => Err(Failure::invalid_params("The task was cancelled: it has no result")),
