@@ -1,9 +1,14 @@
-//! A bound for the text of a result.
+//! A bound for the size of a result, at the cost of its text.
+
+use std::ops::Range;
 
 use bytes::BytesMut;
 use weir_wire::{scan, write};
 
 use crate::spelled::Characters;
+
+/// What stands around the note where it is a block of its own.
+const NOTE_BLOCK: [&[u8]; 2] = [br#"{"type":"text","text":"#, b"}"];
 
 /// A result that was cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,48 +19,88 @@ pub struct Cut {
     pub removed: usize,
 }
 
-/// Cuts the text blocks of a `tools/call` result to `limit` bytes in all, as they are spelled in the JSON. `None` where they are
-/// within the limit.
+/// A result is larger than the limit even without its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the result is too large without its text blocks, and nothing else of it can be cut")]
+pub struct TooLarge;
+
+/// Cuts the text blocks of a `tools/call` result, so that all of it has at most `limit` bytes, as it is spelled. `None` where it has no more.
 ///
-/// The block that reaches beyond the limit ends at the last whole character within it, and `note` follows, which does not count. Text
-/// blocks behind it are left out. All else stays, `structuredContent` too: half of a value is none.
+/// The block that reaches beyond the limit ends at the last whole character within it, and what `note` says of the bytes that are gone follows on
+/// a line of its own; where nothing of the block has room, the note is a block. Text blocks behind are left out. All else stays,
+/// `structuredContent` too: half of a value is none.
 ///
-/// Expects checked JSON ([`scan::check`]); of anything else the result is arbitrary.
-#[must_use]
-pub fn cut(result: &[u8], limit: usize, note: &str) -> Option<Cut> {
-    let content = scan::find(result, "content")?;
-    let blocks = &result[content.clone()];
-    let total: usize = scan::elements(blocks).map(|place| text_len(&blocks[place])).sum();
-    if total <= limit {
-        return None;
+/// Expects checked JSON ([`scan::check`]); of anything else the result is arbitrary. A longer number must not make a shorter note.
+///
+/// # Errors
+/// What cannot be cut is too large.
+pub fn cut(result: &[u8], limit: usize, note: impl Fn(usize) -> String) -> Result<Option<Cut>, TooLarge> {
+    if result.len() <= limit {
+        return Ok(None);
     }
-    let mut bytes = Vec::with_capacity(result.len() - (total - limit) + note.len());
+    let content = scan::find(result, "content").ok_or(TooLarge)?;
+    let blocks: Vec<Range<usize>> =
+        scan::elements(&result[content.clone()]).map(|at| content.start + at.start..content.start + at.end).collect();
+    let of_text = || blocks.iter().map(|at| &result[at.clone()]).filter(|block| has_text(block));
+    // With the comma in front.
+    let fixed = result.len() - of_text().map(|block| block.len() + 1).sum::<usize>().min(result.len());
+    let longest_note = quoted(&note(result.len())).len() + NOTE_BLOCK.concat().len() + 1;
+    let room = limit.checked_sub(fixed + longest_note).filter(|_| of_text().next().is_some()).ok_or(TooLarge)?;
+    let kept = Kept::within(room, of_text());
+    let removed = of_text().map(text_len).sum::<usize>() - kept.text;
+    let mut bytes = Vec::with_capacity(limit);
     bytes.extend_from_slice(&result[..content.start]);
-    let (mut left, mut removed) = (limit, 0);
-    let mut separator = b'[';
-    for block in scan::elements(blocks).map(|place| &blocks[place]) {
-        let len = text_len(block);
-        if removed > 0 && has_text(block) {
-            removed += len;
+    let (mut separator, mut texts) = (b'[', 0);
+    for block in blocks.iter().map(|at| &result[at.clone()]) {
+        let is_text = has_text(block);
+        texts += usize::from(is_text);
+        if is_text && texts > kept.whole + 1 {
             continue;
         }
         bytes.push(separator);
         separator = b',';
-        if len <= left {
-            left -= len;
-            bytes.extend_from_slice(block);
+        if is_text && texts > kept.whole {
+            write_last(block, kept.part, &note(removed), &mut bytes);
         } else {
-            removed += cut_block(block, left, note, &mut bytes);
-            left = 0;
+            bytes.extend_from_slice(block);
         }
     }
     bytes.push(b']');
     bytes.extend_from_slice(&result[content.end..]);
-    Some(Cut { bytes, removed })
+    Ok(Some(Cut { bytes, removed }))
+}
+
+/// What stays of the text blocks.
+struct Kept {
+    /// So many stay whole.
+    whole: usize,
+    /// So much text of the next; `None` where it has no room at all.
+    part: Option<usize>,
+    /// Bytes of text in all.
+    text: usize,
+}
+
+impl Kept {
+    fn within<'a>(mut room: usize, blocks: impl Iterator<Item = &'a [u8]>) -> Self {
+        let mut kept = Self { whole: 0, part: None, text: 0 };
+        for block in blocks {
+            let text = text_len(block);
+            if let Some(left) = room.checked_sub(block.len() + 1) {
+                kept.whole += 1;
+                kept.text += text;
+                room = left;
+                continue;
+            }
+            kept.part = room.checked_sub(block.len() - text + 1);
+            kept.text += kept.part.map_or(0, |left| pieces(block, left).map(|(_, kept)| kept).sum());
+            break;
+        }
+        kept
+    }
 }
 
 /// The strings that are a block's text, with their quotes. Where a key stands twice, readers differ: both are.
-fn texts(block: &[u8]) -> impl Iterator<Item = std::ops::Range<usize>> {
+fn texts(block: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let members = scan::members(block).filter(|member| member.key.eq_str("text"));
     members.map(|member| member.value).filter(|value| block.get(value.start) == Some(&b'"'))
 }
@@ -68,14 +113,14 @@ fn text_len(block: &[u8]) -> usize {
     texts(block).map(|place| place.len().saturating_sub(2)).sum()
 }
 
-/// Writes a block whose text is longer than `left`: the number of bytes that are gone.
-fn cut_block(block: &[u8], mut left: usize, note: &str, out: &mut Vec<u8>) -> usize {
-    let (mut copied, mut removed) = (0, 0);
-    for place in texts(block) {
-        let text = &block[place.start + 1..place.end.saturating_sub(1).max(place.start + 1)];
+/// The places of a block's texts, without their quotes, and how much of each fits.
+fn pieces(block: &[u8], mut left: usize) -> impl Iterator<Item = (Range<usize>, usize)> {
+    texts(block).map(move |place| {
+        let place = place.start + 1..place.end.saturating_sub(1).max(place.start + 1);
+        let text = &block[place.clone()];
         if text.len() <= left {
             left -= text.len();
-            continue;
+            return (place, text.len());
         }
         let mut end = 0;
         for character in Characters(text) {
@@ -84,70 +129,181 @@ fn cut_block(block: &[u8], mut left: usize, note: &str, out: &mut Vec<u8>) -> us
             }
             end += character.raw.len();
         }
-        out.extend_from_slice(&block[copied..place.start + 1]);
-        out.extend_from_slice(&text[..end]);
-        let mut quoted = BytesMut::new();
-        write::string(&mut quoted, note);
-        // The text has its opening quote; the note brings the closing one.
-        out.extend_from_slice(&quoted[1..]);
-        copied = place.end;
-        removed += text.len() - end;
         left = 0;
+        (place, end)
+    })
+}
+
+/// Writes the block at which a result is cut, or the note in its stead.
+fn write_last(block: &[u8], part: Option<usize>, note: &str, out: &mut Vec<u8>) {
+    let Some(part) = part else {
+        out.extend_from_slice(NOTE_BLOCK[0]);
+        out.extend_from_slice(&quoted(note));
+        out.extend_from_slice(NOTE_BLOCK[1]);
+        return;
+    };
+    let (mut copied, mut is_said) = (0, false);
+    for (place, kept) in pieces(block, part) {
+        if kept == place.len() {
+            continue;
+        }
+        out.extend_from_slice(&block[copied..place.start + kept]);
+        copied = place.end;
+        if !std::mem::replace(&mut is_said, true) {
+            if kept > 0 {
+                out.extend_from_slice(b"\\n");
+            }
+            let quoted = quoted(note);
+            out.extend_from_slice(&quoted[1..quoted.len() - 1]);
+        }
     }
     out.extend_from_slice(&block[copied..]);
-    removed
+}
+
+fn quoted(text: &str) -> BytesMut {
+    let mut quoted = BytesMut::with_capacity(text.len() + 2);
+    write::string(&mut quoted, text);
+    quoted
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
     use super::*;
 
-    fn after(result: &str, limit: usize) -> Option<(String, usize)> {
-        cut(result.as_bytes(), limit, " […\n]").map(|cut| (String::from_utf8(cut.bytes).unwrap(), cut.removed))
+    fn note(removed: usize) -> String {
+        format!("[{removed} \"gone\"]")
+    }
+
+    fn after(result: &str, limit: usize) -> Result<Option<(String, usize)>, TooLarge> {
+        let cut = cut(result.as_bytes(), limit, note)?;
+        Ok(cut.map(|cut| (String::from_utf8(cut.bytes).unwrap(), cut.removed)))
+    }
+
+    /// The same for a result that is larger than the limit and can be cut.
+    fn less(result: &str, limit: usize) -> (String, usize) {
+        let (cut, removed) = after(result, limit).unwrap().unwrap();
+        assert!(cut.len() <= limit, "{limit}: {cut}");
+        (cut, removed)
     }
 
     #[test]
     fn text_is_cut_at_a_character_with_a_note() {
-        let result = r#"{"a":1, "content" : [ {"text":"aé\n\ud83d\ude00z","type":"text"} ] ,"structuredContent":{"x":"aaaaaaaaaaaaaaaaaaaaaaaaa"}}"#;
-        assert_eq!(after(result, 18), None);
-        for (limit, kept) in
-            [(17, r"aé\n\ud83d\ude00"), (16, r"aé\n"), (5, r"aé\n"), (4, "aé"), (3, "aé"), (2, "a"), (1, "a"), (0, "")]
-        {
-            let expected = format!(
-                r#"{{"a":1, "content" : [{{"text":"{kept} […\n]","type":"text"}}] ,"structuredContent":{{"x":"aaaaaaaaaaaaaaaaaaaaaaaaa"}}}}"#
-            );
-            assert_eq!(after(result, limit), Some((expected, 18 - kept.len())), "{limit}");
+        let text = r"aé\n\ud83d\ude00z";
+        let filler = "x".repeat(80);
+        let result = format!(
+            r#"{{"a":1, "content" : [ {{"text":"{text}{filler}","type":"text"}} ] ,"structuredContent":{{"x":"aaaa"}}}}"#
+        );
+        assert_eq!(after(&result, result.len()), Ok(None));
+        let mut seen = std::collections::BTreeSet::new();
+        for limit in 0..result.len() {
+            let Ok(cut) = after(&result, limit) else { continue };
+            let (cut, removed) = cut.unwrap();
+            assert!(cut.len() <= limit);
+            let value: Value = serde_json::from_str(&cut).unwrap();
+            assert_eq!((&value["a"], &value["structuredContent"]["x"]), (&json!(1), &json!("aaaa")));
+            let said = value["content"][0]["text"].as_str().unwrap().to_owned();
+            let (kept, said) = said.rsplit_once('\n').unwrap_or(("", &said));
+            assert_eq!(said, note(removed));
+            assert!(format!("aé\n😀z{filler}").starts_with(kept), "{kept}");
+            seen.insert(kept.to_owned());
+        }
+        for kept in ["", "a", "aé", "aé\n", "aé\n😀", "aé\n😀z"] {
+            assert!(seen.contains(kept), "{kept:?} of {seen:?}");
         }
     }
 
     #[test]
     fn later_text_blocks_are_left_out_and_others_stay() {
-        let result = r#"{"content":[{"type":"text","text":"aaaa"},{"type":"image","data":"iiii"},{"type":"text","text":"bbbb"},{"type":"text","text":"cccc"},{"type":"text","text":""},{"type":"resource","resource":{"text":"rrrr"}}]}"#;
-        let expected = r#"{"content":[{"type":"text","text":"aaaa"},{"type":"image","data":"iiii"},{"type":"text","text":"b […\n]"},{"type":"resource","resource":{"text":"rrrr"}}]}"#;
-        assert_eq!(after(result, 5), Some((expected.to_owned(), 7)));
-        assert_eq!(after(result, 12), None);
+        let long = "b".repeat(100);
+        let image = r#"{"type":"image","data":"iiii"}"#;
+        let resource = r#"{"type":"resource","resource":{"text":"rrrr"}}"#;
+        let result = format!(
+            r#"{{"content":[{{"type":"text","text":"aaaa"}},{image},{{"type":"text","text":"{long}"}},{{"type":"text","text":"cccc"}},{resource}]}}"#
+        );
+        let (cut, removed) = less(&result, 230);
+        let kept = 104 - removed;
+        let expected = format!(
+            r#"{{"content":[{{"type":"text","text":"aaaa"}},{image},{{"type":"text","text":"{}\n[{removed} \"gone\"]"}},{resource}]}}"#,
+            "b".repeat(kept)
+        );
+        assert!(kept > 0 && kept < 100);
+        assert_eq!(cut, expected);
+    }
+
+    #[test]
+    fn a_block_without_room_becomes_the_note() {
+        let annotations = "y".repeat(200);
+        let result = format!(
+            r#"{{"content":[{{"type":"text","text":"aaaa"}},{{"type":"text","text":"bbbb","_meta":{{"y":"{annotations}"}}}}]}}"#
+        );
+        let (cut, removed) = less(&result, 150);
+        let expected = r#"{"content":[{"type":"text","text":"aaaa"},{"type":"text","text":"[4 \"gone\"]"}]}"#;
+        assert_eq!((cut.as_str(), removed), (expected, 4));
     }
 
     #[test]
     fn a_text_that_stands_twice_counts_twice() {
-        let result = r#"{"content":[{"text":"aaaa","\u0074ext":"bbbb"}]}"#;
-        assert_eq!(after(result, 8), None);
-        let (cut, removed) = after(result, 5).unwrap();
-        assert_eq!((cut.as_str(), removed), (r#"{"content":[{"text":"aaaa","\u0074ext":"b […\n]"}]}"#, 3));
+        let (long, filler) = ("b".repeat(100), "f".repeat(200));
+        let twice = format!(r#"{{"content":[{{"text":"{long}","text":"{long}"}}],"f":"{filler}"}}"#);
+        let (cut, removed) = less(&twice, twice.len() - 90);
+        assert_eq!((cut.matches("gone").count(), cut.matches("\"text\":").count()), (1, 2), "{cut}");
+        assert!(removed > 100, "{cut}");
+        let result = format!(r#"{{"content":[{{"text":"aaaa","\u0074ext":"{long}"}}],"f":"{filler}"}}"#);
+        let (cut, removed) = less(&result, result.len() - 1);
+        assert!(removed < 100 && cut.starts_with(r#"{"content":[{"text":"aaaa","\u0074ext":"bb"#), "{cut}");
     }
 
     #[test]
-    fn what_has_no_text_is_left() {
+    fn what_has_no_text_is_too_large() {
         for result in [
             "{}",
             r#"{"content":[]}"#,
             r#"{"content":"aaaa"}"#,
             r#"{"content":[{"text":["aaaa"]},1,"aaaa"]}"#,
+            r#"{"content":[{"text":"aaaa"}],"structuredContent":{"x":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}}"#,
             "[1]",
-            "",
         ] {
-            assert_eq!(after(result, 0), None, "{result}");
+            assert_eq!(after(result, 1), Err(TooLarge), "{result}");
+            assert_eq!(after(result, result.len() - 1), Err(TooLarge), "{result}");
+            assert_eq!(after(result, result.len()), Ok(None));
+        }
+        assert_eq!(after("", 0), Ok(None));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_cut_is_json_within_the_limit_that_says_what_is_gone(
+            texts in prop::collection::vec("[a-z\\\\\"é😀\n]{0,60}", 1..6),
+            data in 0..300_usize,
+            limit in 0..800_usize,
+        ) {
+            let mut blocks: Vec<Value> = texts.iter().map(|text| json!({ "type": "text", "text": text })).collect();
+            blocks.insert(blocks.len() / 2, json!({ "type": "image", "data": "i".repeat(data) }));
+            let result = json!({ "content": blocks, "isError": false }).to_string();
+            let spelled = |text: &str| json!(text).to_string().len() - 2;
+            match cut(result.as_bytes(), limit, note) {
+                Ok(None) => prop_assert!(result.len() <= limit),
+                Err(TooLarge) => prop_assert!(limit < result.len() && limit < data + 200),
+                Ok(Some(cut)) => {
+                    prop_assert!(result.len() > limit && cut.bytes.len() <= limit);
+                    let value: Value = serde_json::from_slice(&cut.bytes).unwrap();
+                    prop_assert_eq!(value["isError"].as_bool(), Some(false));
+                    let left: Vec<&str> =
+                        value["content"].as_array().unwrap().iter().filter_map(|block| block["text"].as_str()).collect();
+                    let (last, whole) = left.split_last().unwrap();
+                    prop_assert!(whole.iter().zip(&texts).all(|(left, text)| left == text));
+                    let (kept, said) = last.rsplit_once('\n').unwrap_or(("", *last));
+                    prop_assert_eq!(said, note(cut.removed));
+                    prop_assert!(texts[whole.len()].starts_with(kept));
+                    let all: usize = texts.iter().map(|text| spelled(text)).sum();
+                    let stays: usize = whole.iter().map(|text| spelled(text)).sum::<usize>() + spelled(kept);
+                    prop_assert_eq!(all - stays, cut.removed);
+                }
+            }
         }
     }
 }

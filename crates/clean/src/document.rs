@@ -26,6 +26,8 @@ pub enum Document {
     Notification,
     /// The result of `tasks/get`, `tasks/list` or `tasks/cancel`.
     Task,
+    /// The state of one task without its result, which is a [`Document::ToolResult`] of its own.
+    TaskState,
     /// The `arguments` of a tool. They come from the client and are not cleaned: for [`Patterns`](crate::Patterns).
     Arguments,
 }
@@ -42,6 +44,7 @@ impl Document {
             Self::Question => Node::Question,
             Self::Notification => Node::Notification,
             Self::Task => Node::Task,
+            Self::TaskState => Node::TaskState,
             Self::Arguments => Node::Values,
         }
     }
@@ -82,6 +85,7 @@ pub(crate) enum Node {
     Notification,
     /// A task, or an array of them.
     Task,
+    TaskState,
 }
 
 /// The members of an object at a node; others are [`Node::others`].
@@ -178,6 +182,9 @@ const TASK: Members = &[
     ("inputRequests", Node::Questions),
 ];
 
+const TASK_STATE: Members =
+    &[("statusMessage", Node::Text), ("error", Node::Error), ("inputRequests", Node::Questions)];
+
 /// The length of the longest key in the tables above.
 pub(crate) const LONGEST_KEY: usize = 21;
 
@@ -236,6 +243,7 @@ impl Node {
             Self::KeyedQuestion => KEYED_QUESTION,
             Self::Notification => NOTIFICATION,
             Self::Task => TASK,
+            Self::TaskState => TASK_STATE,
         }
     }
 }
@@ -263,6 +271,7 @@ mod tests {
             KEYED_QUESTION,
             NOTIFICATION,
             TASK,
+            TASK_STATE,
         ];
         let longest = tables.iter().flat_map(|table| table.iter()).map(|(key, _)| key.len()).max();
         assert_eq!(longest, Some(LONGEST_KEY));

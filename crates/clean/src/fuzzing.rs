@@ -20,6 +20,7 @@ pub fn clean_any(data: &[u8]) {
         Document::Question,
         Document::Notification,
         Document::Task,
+        Document::TaskState,
         Document::Arguments,
     ];
     let document = documents[usize::from(first) % documents.len()];
@@ -37,8 +38,10 @@ pub fn clean_any(data: &[u8]) {
     if scan::check(data, &limits).is_ok() {
         assert!(scan::check(whole, &limits).is_ok(), "broken by cleaning");
         assert!(clean(document, whole).is_none(), "something was left");
-        if let Some(cut) = cut(data, data.len() / 4, "\"cut\"") {
+        let limit = data.len() / 4 * 3;
+        if let Ok(Some(cut)) = cut(data, limit, |removed| format!("\"{removed}\"")) {
             assert!(scan::check(&cut.bytes, &limits).is_ok(), "broken by cutting");
+            assert!(cut.bytes.len() <= limit, "too long");
         }
     }
 }

@@ -8,7 +8,7 @@
 //! alone that has nothing to remove, and makes of JSON always JSON. [`is_quiet`] finds out cheaply that a text has none of the characters,
 //! without a look at its structure.
 //!
-//! [`cut()`] bounds the size of a result's text, and [`Patterns`] find secrets in the same strings. This crate does no IO and holds no clock.
+//! [`cut()`] bounds the size of a result at the cost of its text, and [`Patterns`] find secrets in the same strings. This crate does no IO and holds no clock.
 
 mod bidi;
 mod cleaner;
@@ -29,11 +29,11 @@ mod walker;
 
 pub use bidi::WINDOW;
 pub use cleaner::{Cleaner, HELD_MAX};
-pub use cut::{Cut, cut};
+pub use cut::{Cut, TooLarge, cut};
 pub use document::Document;
 pub use escape::LONGEST_SEQUENCE;
 pub use kind::{Counts, Kind, REMOVALS, Removal};
-pub use patterns::{Masked, Pattern, PatternError, Patterns};
+pub use patterns::{Found, Masked, Pattern, PatternError, Patterns};
 pub use stops::is_quiet;
 pub use walker::DEPTH;
 

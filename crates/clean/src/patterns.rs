@@ -41,7 +41,7 @@ pub enum PatternError {
     Regex {
         /// The pattern's name.
         name: String,
-        /// The report of the crate `regex`.
+        /// The last line of what the crate `regex` says of it.
         reason: String,
     },
     /// The expression matches the empty text, so everything would be a secret.
@@ -52,12 +52,44 @@ pub enum PatternError {
     TooLarge,
 }
 
-/// Compiled patterns. Matching takes linear time, whatever the expressions.
+impl PatternError {
+    /// The name of the pattern that is wrong; `None` where it is all of them together.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::Name(name) | Self::Twice(name) | Self::Empty(name) | Self::Regex { name, .. } => Some(name),
+            Self::TooLarge => None,
+        }
+    }
+}
+
+/// Compiled patterns. Finding out that a string has no match takes linear time, whatever the expressions. Those are equal that have the
+/// same names and expressions in the same order.
 #[derive(Clone, Debug)]
 pub struct Patterns {
     /// Answers for most strings that there is nothing to find.
     set: RegexSet,
     each: Vec<(String, Regex)>,
+}
+
+impl PartialEq for Patterns {
+    fn eq(&self, other: &Self) -> bool {
+        let each = |all: &Self| {
+            all.each.iter().map(|(name, regex)| (name.clone(), regex.as_str().to_owned())).collect::<Vec<_>>()
+        };
+        each(self) == each(other)
+    }
+}
+
+impl Eq for Patterns {}
+
+/// A secret in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found<'a> {
+    /// The name of its pattern.
+    pub name: &'a str,
+    /// Where in the text the string begins that has it, behind its quote.
+    pub at: usize,
 }
 
 /// A text with its secrets masked.
@@ -86,7 +118,7 @@ impl Patterns {
             }
             let compiled = RegexBuilder::new(regex).size_limit(SIZE_LIMIT).build();
             let compiled =
-                compiled.map_err(|error| PatternError::Regex { name: name.clone(), reason: error.to_string() })?;
+                compiled.map_err(|error| PatternError::Regex { name: name.clone(), reason: reason(&error) })?;
             if compiled.is_match("") {
                 return Err(PatternError::Empty(name.clone()));
             }
@@ -97,14 +129,25 @@ impl Patterns {
         Ok(Self { set: set.map_err(|_too_large| PatternError::TooLarge)?, each })
     }
 
-    /// The name of the pattern of the first secret in the strings of the document, if there is one.
+    /// The names of the patterns.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.each.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// The first secret in the strings of the document, if there is one.
     #[must_use]
-    pub fn find(&self, document: Document, bytes: &[u8]) -> Option<&str> {
+    pub fn find(&self, document: Document, bytes: &[u8]) -> Option<Found<'_>> {
         let mut texts = Texts::new(document, bytes);
         texts.find_map(|place| {
-            let secrets = self.secrets(&decode(&bytes[place]));
-            secrets.first().map(|(_, name)| *name)
+            let secrets = self.secrets(&decode(&bytes[place.clone()]));
+            secrets.first().map(|(_, name)| Found { name, at: place.start })
         })
+    }
+
+    /// Whether a secret is in a text that is no JSON.
+    #[must_use]
+    pub fn has_match(&self, text: &str) -> bool {
+        !self.secrets(text).is_empty()
     }
 
     /// Puts `[masked: NAME]` in the place of every secret in the strings of the document. `None` where there is none.
@@ -152,6 +195,13 @@ impl Patterns {
         }
         apart
     }
+}
+
+/// What is wrong with an expression, in one line: the lines before point at the place with a caret.
+fn reason(error: &regex::Error) -> String {
+    let text = error.to_string();
+    let last = text.lines().next_back().unwrap_or_default();
+    last.strip_prefix("error: ").unwrap_or(last).to_owned()
 }
 
 /// The way through a spelled string by places in the decoded one.
@@ -225,7 +275,20 @@ mod tests {
             assert_eq!(masked(json), None);
             assert_eq!(patterns().find(Document::ToolResult, json.as_bytes()), None);
         }
-        assert_eq!(patterns().find(Document::Arguments, br#"{"a":{"b":["AKIA12AB"]}}"#), Some("key"));
+        assert_eq!(
+            patterns().find(Document::Arguments, br#"{"a":{"b":["AKIA12AB"]}}"#),
+            Some(Found { name: "key", at: 12 })
+        );
+        assert!(patterns().has_match("AKIA12AB") && !patterns().has_match("AKIA"));
+    }
+
+    #[test]
+    fn patterns_are_equal_by_their_names_and_expressions() {
+        let of = |name: &str, regex: &str| Patterns::new(&[pattern(name, regex)]).unwrap();
+        assert_eq!(of("a", "x"), of("a", "x"));
+        assert_ne!(of("a", "x"), of("b", "x"));
+        assert_ne!(of("a", "x"), of("a", "y"));
+        assert_eq!(patterns().names().collect::<Vec<_>>(), ["key", "password", "umlaut"]);
     }
 
     #[test]
@@ -233,7 +296,7 @@ mod tests {
         let error = |patterns: &[Pattern]| Patterns::new(patterns).unwrap_err().to_string();
         assert!(error(&[pattern("a b", "x")]).contains("'a b' must have"));
         assert!(error(&[pattern("a", "x"), pattern("a", "y")]).contains("two patterns"));
-        assert!(error(&[pattern("a", "(")]).starts_with("pattern 'a': regex parse error"));
+        assert_eq!(error(&[pattern("a", "(")]), "pattern 'a': unclosed group");
         assert!(error(&[pattern("a", "x*")]).contains("empty text"));
         assert!(error(&[pattern("a", r"\w{1000}{1000}")]).starts_with("pattern 'a'"));
         assert!(Patterns::new(&[]).unwrap().mask(Document::ToolResult, b"{}").is_none());

@@ -7,7 +7,7 @@ use weir_clean::{Document, clean};
 
 use crate::{cleaned, streamed};
 
-const DOCUMENTS: [(&str, Document); 8] = [
+const DOCUMENTS: [(&str, Document); 9] = [
     ("definitions", Document::Definitions),
     ("error", Document::Error),
     ("instructions", Document::Instructions),
@@ -15,6 +15,7 @@ const DOCUMENTS: [(&str, Document); 8] = [
     ("prompt_result", Document::PromptResult),
     ("question", Document::Question),
     ("task", Document::Task),
+    ("task_state", Document::TaskState),
     ("tool_result", Document::ToolResult),
 ];
 
