@@ -23,6 +23,15 @@ pub(crate) fn text(upstream: &UpstreamId, document: Document, text: Bytes) -> (B
 
 /// Cleans an error in place. Returns the number of characters removed.
 pub(crate) fn error(upstream: &UpstreamId, error: &mut UpstreamError) -> u64 {
+    let (cleaned, removed) = text(upstream, Document::Error, error_text(error));
+    if removed > 0 {
+        take_error_text(error, &cleaned);
+    }
+    removed
+}
+
+/// Message and data of an error as one [`Document::Error`].
+pub(crate) fn error_text(error: &UpstreamError) -> Bytes {
     let mut out = BytesMut::with_capacity(error.message.len() + 32);
     let mut object = ObjectWriter::new(&mut out);
     object.string("message", &error.message);
@@ -30,14 +39,15 @@ pub(crate) fn error(upstream: &UpstreamId, error: &mut UpstreamError) -> u64 {
         object.raw("data", data);
     }
     object.end();
-    let (cleaned, removed) = text(upstream, Document::Error, out.freeze());
-    if removed > 0 {
-        if let Some(message) = scan::find(&cleaned, "message").and_then(|at| scan::string(&cleaned[at])) {
-            error.message = message.into_owned();
-        }
-        error.data = scan::find(&cleaned, "data").map(|at| cleaned.slice(at));
+    out.freeze()
+}
+
+/// Takes both over from a text that [`error_text`] made.
+pub(crate) fn take_error_text(error: &mut UpstreamError, text: &Bytes) {
+    if let Some(message) = scan::find(text, "message").and_then(|at| scan::string(&text[at])) {
+        error.message = message.into_owned();
     }
-    removed
+    error.data = scan::find(text, "data").map(|at| text.slice(at));
 }
 
 /// A server's `instructions`, without hidden characters.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::names::{EndpointId, Naming, UpstreamId};
 use crate::schema::Validation;
+use crate::secrets::Secrets;
 use crate::toolset::Toolset;
 use crate::upstream::Deadlines;
 
@@ -92,6 +93,28 @@ pub struct UpstreamRules {
     pub walk: WalkLimits,
     /// Whether rules may believe what its tools say of themselves (R279).
     pub trusted: bool,
+    /// What is done about secrets in its calls.
+    pub secrets: Option<Arc<Secrets>>,
+    /// What its results may have.
+    pub results: Option<ResultLimit>,
+}
+
+/// The bound of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResultLimit {
+    /// Bytes of the `result` object, as its server spells it.
+    pub bytes: usize,
+    /// What happens to one that has more.
+    pub over: Oversized,
+}
+
+/// What happens to a result that is too large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Oversized {
+    /// An error in its place says so.
+    Refuse,
+    /// A tool's loses text, and says how much. What cannot be cut is refused.
+    Cut,
 }
 
 /// What the operator says of one tool.
@@ -136,6 +159,8 @@ impl Default for UpstreamRules {
             grace: Duration::from_secs(300),
             walk: WalkLimits::default(),
             trusted: false,
+            secrets: None,
+            results: None,
         }
     }
 }

@@ -30,6 +30,7 @@ pub mod reply;
 pub mod route;
 pub mod schema;
 pub mod seal;
+pub mod secrets;
 pub mod task;
 pub mod telemetry;
 pub mod token;

@@ -8,7 +8,7 @@ mod replay;
 
 pub use book::{KeptTask, TaskBook};
 pub use decide::{
-    Action, Attempt, Audience, Audit, Authorizer, Decision, Ended, Entrance, Entry, Evidence, Limiter, Permit,
+    Action, Attempt, Audience, Audit, Authorizer, Changes, Decision, Ended, Entrance, Entry, Evidence, Limiter, Permit,
     Rejection, Secret, Sight, Verdict, Verifier,
 };
 pub use post::{Form, Post, Posted};

@@ -7,6 +7,8 @@ mod asks;
 mod check;
 mod clean;
 mod record;
+mod secrets;
+mod size;
 mod target;
 mod tasks;
 mod uris;
@@ -151,7 +153,7 @@ impl Router {
         let Parts { principal, token, call, item, verdict, permit } = call.into_parts();
         let begun = Begun { principal: principal.clone(), call: call.clone(), item: item.clone(), verdict, permit };
         let mut record = Record::begin(self.gates.audit.clone(), begun);
-        if let Err(failure) = check::arguments(&item, &call) {
+        if let Err(failure) = check::arguments(&item, &call).and_then(|()| record.search_arguments()) {
             return record.on(Reply::ended(failure), Way::default());
         }
         let Some((upstream, timings)) = self.catalog.timed(&item.tool.upstream) else {

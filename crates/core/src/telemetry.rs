@@ -91,6 +91,8 @@ instruments! {
     upstream_calls: Counter<u64> = u64_counter("weir.upstream.calls", "{call}", ["upstream", "mcp.protocol.version"], "Calls that ended, by the protocol revision they were carried in: a server of both eras has two"),
     upstream_bridged: Counter<u64> = u64_counter("weir.upstream.bridged", "{call}", ["upstream"], "Calls of clients with sessions that went to an upstream of both eras without one, since it holds as many sessions or processes as it may"),
     outputs_cleaned: Counter<u64> = u64_counter("weir.outputs.cleaned", "{character}", ["upstream", "kind"], "Hidden characters removed from what an upstream said, by kind (docs/outputs.md); an escape sequence counts once"),
+    secrets_found: Counter<u64> = u64_counter("weir.secrets.found", "{secret}", ["upstream", "side", "action"], "Secrets found by patterns: `masked` in answers, or `refused` with the arguments or the answer (one for each)"),
+    results_oversized: Counter<u64> = u64_counter("weir.results.oversized", "{result}", ["upstream", "action"], "Results larger than `upstreams.NAME.results.max`: `cut` or `refused`"),
     upstream_processes_refused: Counter<u64> = u64_counter("weir.upstream.processes.refused", "{call}", ["upstream"], "Calls refused since their upstream runs as many child processes as `max_processes` lets it"),
     upstream_protocol_errors: Counter<u64> = u64_counter("weir.upstream.protocol_errors", "{message}", ["upstream", "reason"], "Messages of an upstream that were dropped as invalid"),
     hold_bytes: UpDownCounter<i64> = i64_up_down_counter("weir.hold.bytes", "By", [], "Memory reserved for large results that are held until it is known whose answer they are and of which type, or what a client is told of their structured content (`limits.hold`)"),

@@ -298,7 +298,7 @@ pub fn error_table() -> Vec<ErrorRow> {
         (FailureKind::UnknownResource(String::new()), "No such resource; `data.uri` says which."),
         (
             FailureKind::BadArguments,
-            "The arguments do not match the tool's input schema; the message says where. The tool did not run.",
+            "The arguments do not match the tool's input schema, or have a secret in them; the message says where. The tool did not run.",
         ),
         (
             FailureKind::MissingCapability(Bytes::from_static(b"{}")),

@@ -19,9 +19,9 @@ pub(crate) async fn result(site: &Site, mut reply: Reply) -> Result<Bytes, Failu
         match reply.next().await {
             // Nobody stands behind weir's own requests who could be asked.
             Some(Event::Note(_) | Event::Ask(_)) => {}
-            Some(Event::End(End::Complete(
-                Payload::Whole(bytes) | Payload::Cleaned { result: bytes, .. },
-            ))) => return Ok(bytes),
+            Some(Event::End(End::Complete(Payload::Whole(bytes) | Payload::Cleaned { result: bytes, .. }))) => {
+                return Ok(bytes);
+            }
             Some(Event::End(End::Complete(Payload::Stream(stream)))) => return gather(site, stream).await,
             Some(Event::End(End::InputRequired(_) | End::Parked { .. } | End::Task(_))) => {
                 return Err(site.fail(FailureKind::BadAnswer, "The upstream asks for input where it must not"));

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::endpoint::UpstreamRules;
+use crate::endpoint::{ResultLimit, UpstreamRules};
 use crate::schema::Validation;
+use crate::secrets::Secrets;
 use crate::toolset::Hints;
 use crate::upstream::Deadlines;
 
@@ -23,6 +24,10 @@ pub struct Terms {
     pub clean: Option<bool>,
     /// The operator's word that a call may be made a second time where the connection broke during the first.
     pub safe_to_repeat: bool,
+    /// What is done about secrets.
+    pub secrets: Option<Arc<Secrets>>,
+    /// What its results may have.
+    pub results: Option<ResultLimit>,
 }
 
 /// The rules of one upstream, ready for looking up.
@@ -37,7 +42,9 @@ impl Rules {
     pub(super) fn new(given: UpstreamRules) -> Self {
         let (deadlines, validation) = (given.deadlines, given.validation);
         let (scopes, hints) = (Arc::new([]) as Arc<[_]>, Hints::default());
-        let common = Terms { deadlines, validation, scopes, hints, clean: None, safe_to_repeat: false };
+        let (secrets, results) = (given.secrets.clone(), given.results);
+        let (clean, safe_to_repeat) = (None, false);
+        let common = Terms { deadlines, validation, scopes, hints, clean, safe_to_repeat, secrets, results };
         let exceptions = given
             .tools
             .iter()

@@ -17,6 +17,7 @@ use crate::capability::CapabilityClass;
 use crate::endpoint::{Endpoint, Mode, Prefix, UpstreamRules};
 use crate::names::{EndpointId, UpstreamId};
 use crate::schema::{Check, Contract, Contracts, Mismatch, TOO_COSTLY, Unusable, Verdict, verdict_of_arguments};
+use crate::secrets::ArgumentSecret;
 use crate::upstream::ListKind;
 
 /// A tool that could be meant by a name.
@@ -72,6 +73,12 @@ impl Traced {
             (Contract::Unchecked(why), Check::Enforce) => vec![Mismatch::whole(&why.to_string())],
             _ => Vec::new(),
         }
+    }
+
+    /// The secret in arguments, a JSON object, for which its calls are refused.
+    #[must_use]
+    pub fn secret(&self, arguments: &[u8]) -> Option<ArgumentSecret<'_>> {
+        self.terms.secrets.as_ref().and_then(|secrets| secrets.in_arguments(arguments))
     }
 
     /// `shown` is the tool on the endpoint, where it is there.

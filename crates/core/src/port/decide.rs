@@ -244,12 +244,23 @@ pub struct Ended {
     pub took: Duration,
     /// Bytes of results that went back, where they were counted.
     pub bytes: u64,
-    /// Hidden characters that were removed from what it ended with.
-    pub cleaned: u64,
+    /// What of it was changed or refused for what it has.
+    pub changes: Changes,
     /// The protocol revision that it was carried in to its server, where it was sent.
     pub revision: Option<&'static str>,
     /// What allowed it.
     pub verdict: Verdict,
+}
+
+/// What of a call was changed, or found where it was refused for that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Hidden characters that were removed from what it ended with.
+    pub cleaned: u64,
+    /// Secrets that were masked in what it ended with; 1 where it was refused for one, in its arguments or in its end.
+    pub secrets: u64,
+    /// Bytes of text that were cut from a result that was too large.
+    pub cut: u64,
 }
 
 /// What an operator did.

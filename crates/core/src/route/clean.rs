@@ -62,7 +62,9 @@ pub(super) fn bare(result: &Bytes, removed: u64) -> Result<Bytes, Failure> {
     let edits = Edits::new().without_variants_of(&WITHHELD).meta(MetaEdits::new().drop_owned());
     let edits = if removed > 0 { edits.add_meta(meta::WEIR_CLEANED, removed.to_string()) } else { edits };
     let bare = edits.apply_checked(result).map(|(bare, _)| bare);
-    bare.map_err(|error| Failure::new(FailureKind::BadAnswer, "The server's result of the task is malformed").because(error))
+    bare.map_err(|error| {
+        Failure::new(FailureKind::BadAnswer, "The server's result of the task is malformed").because(error)
+    })
 }
 
 /// What [`bare`] wrote into a result.
@@ -70,6 +72,18 @@ pub(super) fn removed_from(bare: &[u8]) -> u64 {
     let said = scan::find(bare, "_meta").map(|at| &bare[at]);
     let removed = said.and_then(|said| scan::find(said, meta::WEIR_CLEANED).and_then(|at| scan::integer(&said[at])));
     removed.and_then(|removed| u64::try_from(removed).ok()).unwrap_or_default()
+}
+
+/// The kind of a method's result, if there are texts for readers in it.
+pub(super) fn document(method: Method) -> Option<Document> {
+    match method {
+        Method::ToolsCall | Method::TasksGet | Method::TasksUpdate | Method::TasksCancel | Method::TasksResult => {
+            Some(Document::ToolResult)
+        }
+        Method::PromptsGet => Some(Document::PromptResult),
+        // Resources are data.
+        _ => None,
+    }
 }
 
 /// The cleaning of the answers to one call.
@@ -83,15 +97,7 @@ pub(super) struct Cleaning {
 impl Cleaning {
     pub(super) fn of(endpoint: Option<&Endpoint>, item: &Item, call: &Call) -> Self {
         let wanted = item.terms.clean.unwrap_or_else(|| endpoint.is_some_and(|endpoint| endpoint.clean));
-        let result = match call.method {
-            Method::ToolsCall | Method::TasksGet | Method::TasksUpdate | Method::TasksCancel | Method::TasksResult => {
-                Some(Document::ToolResult)
-            }
-            Method::PromptsGet => Some(Document::PromptResult),
-            // Resources are data.
-            _ => None,
-        };
-        Self { upstream: item.tool.upstream.clone(), result: result.filter(|_| wanted) }
+        Self { upstream: item.tool.upstream.clone(), result: document(call.method).filter(|_| wanted) }
     }
 
     /// The end without hidden characters, and their number. A streamed result is counted while it passes.
@@ -116,6 +122,10 @@ impl Cleaning {
                 let (result, removed) = clean::text(&self.upstream, Document::ToolResult, result);
                 (End::Parked { id, result }, Removed::whole(removed))
             }
+            (End::Task(created), _) => {
+                let (created, removed) = clean::text(&self.upstream, Document::TaskState, created);
+                (End::Task(created), Removed::whole(removed))
+            }
             (End::Failed(failure), _) => {
                 let mut removed = 0;
                 let failure = failure.with_upstream_error(|error| removed = clean::error(&self.upstream, error));
@@ -128,6 +138,11 @@ impl Cleaning {
     /// `params` of a notification of the server.
     pub(super) fn notification(&self, params: Bytes) -> Bytes {
         clean::text(&self.upstream, Document::Notification, params).0
+    }
+
+    /// The state of a task. Its result is cleaned by itself.
+    pub(super) fn task_state(&self, state: Bytes) -> Bytes {
+        clean::text(&self.upstream, Document::TaskState, state).0
     }
 
     /// `params` of a question of the server.

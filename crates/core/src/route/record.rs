@@ -11,7 +11,8 @@ use weir_wire::method::Method;
 
 use super::check::is_error;
 use super::clean::Removed;
-use super::way::Way;
+use super::secrets;
+use super::way::{Changed, Way};
 use crate::call::Call;
 use crate::catalog::{Item, Timings};
 use crate::failure::Failure;
@@ -35,8 +36,8 @@ pub(super) struct Record {
     /// Where it is timed.
     timings: Option<Arc<Timings>>,
     carried_in: CarriedIn,
-    /// What was removed from what it ended with.
-    removed: Removed,
+    /// What of it was changed.
+    changed: Changed,
 }
 
 /// Whose call it is, of what, and what it holds until it ends.
@@ -59,7 +60,7 @@ impl Record {
             live: None,
             timings: None,
             carried_in: CarriedIn::default(),
-            removed: Removed::default(),
+            changed: Changed::default(),
         }
     }
 
@@ -78,6 +79,13 @@ impl Record {
         self.live = Some(live);
     }
 
+    /// Refuses the call where a secret in its arguments is not to be passed on, and notes that.
+    pub(super) fn search_arguments(&mut self) -> Result<(), Failure> {
+        let searched = secrets::arguments(&self.begun.item, &self.begun.call);
+        self.changed.secrets = searched.is_err().into();
+        searched
+    }
+
     fn is(&self, phase: Phase) {
         if let Some(live) = &self.live {
             live.is(phase);
@@ -89,10 +97,11 @@ impl Record {
         let mut record = Some(self);
         reply.map(move |event| match event {
             Event::End(end) => {
-                let (end, removed) = way.clean(end);
-                let of_whole = removed.of_whole();
+                let (end, changed) = way.clean(end);
+                let of_whole = changed.removed.of_whole();
                 if let Some(record) = &mut record {
-                    record.removed = removed;
+                    let secrets = record.changed.secrets + changed.secrets;
+                    record.changed = Changed { secrets, ..changed };
                 }
                 let end = finish(way.pass(end, of_whole), record.take());
                 Event::End(Removed::told(of_whole, end))
@@ -132,9 +141,9 @@ impl Record {
         }
         self.live = None;
         let attempt = Attempt { principal, call, item: Some(item) };
-        let (cleaned, revision) = (self.removed.total(), revision.map(Revision::as_str));
+        let (changes, revision) = (self.changed.changes(), revision.map(Revision::as_str));
         let verdict = std::mem::take(verdict);
-        let ended = Ended { outcome, took, bytes: self.bytes, cleaned, revision, verdict };
+        let ended = Ended { outcome, took, bytes: self.bytes, changes, revision, verdict };
         self.audit.ended(&attempt, &ended);
         // Its place is free from here on, not only when the client has read the last byte.
         *permit = Permit::free();

@@ -208,13 +208,12 @@ struct Whereabouts {
 /// A state under the client's name, its questions and its result passed on as those of a call are.
 fn detailed(state: &Bytes, name: &str, way: &Way) -> Result<Bytes, Failure> {
     let bad = || Failure::new(FailureKind::BadAnswer, "The server's answer about the task is malformed");
-    let state = named(&way.questions(state), name).ok_or_else(bad)?;
+    let state = named(&way.task_state(state.clone()), name).ok_or_else(bad)?;
     let Some(at) = scan::find(&state, "result") else { return Ok(state) };
-    let (cleaned, removed) = way.clean(End::Complete(Payload::Whole(state.slice(at))));
-    let edits = match way.pass(cleaned, removed.of_whole()) {
-        End::Complete(Payload::Whole(result)) => {
-            Edits::new().replace("result", clean::bare(&result, removed.of_whole())?)
-        }
+    let (cleaned, changed) = way.clean(End::Complete(Payload::Whole(state.slice(at))));
+    let removed = changed.removed.of_whole();
+    let edits = match way.pass(cleaned, removed) {
+        End::Complete(Payload::Whole(result)) => Edits::new().replace("result", clean::bare(&result, removed)?),
         End::Failed(failure) => {
             let failed = failed(&failure);
             Edits::new().remove("result").set("status", &b"\"failed\""[..]).set("error", failed)

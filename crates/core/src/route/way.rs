@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
+use weir_clean::Document;
 use weir_wire::method::Method;
 use weir_wire::{code, scan};
 
 use super::clean::{self, Cleaning, Removed};
+use super::secrets::AnswerSearch;
+use super::size::SizeCheck;
 use super::tasks::Naming;
 use super::{asks, check, uris};
 use crate::ask::Ask;
@@ -15,6 +18,7 @@ use crate::call::Call;
 use crate::catalog::Item;
 use crate::endpoint::Endpoint;
 use crate::failure::{Failure, FailureKind};
+use crate::port::Changes;
 use crate::reply::{End, Event, Note, NoteKind, Payload};
 
 /// The most values of one completion (server/utilities/completion).
@@ -23,11 +27,31 @@ const MOST_VALUES: usize = 100;
 /// What is told where an upstream completes nothing: others of the endpoint may, so the method itself is there.
 const NO_VALUES: &[u8] = br#"{"completion":{"values":[]}}"#;
 
+/// What was done to an end.
+#[derive(Debug, Default)]
+pub(super) struct Changed {
+    /// Hidden characters that were removed.
+    pub(super) removed: Removed,
+    /// Secrets that were found.
+    pub(super) secrets: u64,
+    /// Bytes of text that were cut.
+    pub(super) cut: u64,
+}
+
+impl Changed {
+    /// All of it so far.
+    pub(super) fn changes(&self) -> Changes {
+        Changes { cleaned: self.removed.total(), secrets: self.secrets, cut: self.cut }
+    }
+}
+
 /// What an end goes through.
 #[derive(Default)]
 pub(super) struct Way {
     /// `None` where no server answered.
     cleaning: Option<Cleaning>,
+    secrets: Option<AnswerSearch>,
+    size: Option<SizeCheck>,
     results: Option<check::Results>,
     renaming: Option<uris::Renaming>,
     asks: asks::Dress,
@@ -44,6 +68,8 @@ impl Way {
     pub(super) fn of(endpoint: Option<&Endpoint>, item: &Item, call: &Call) -> Self {
         Self {
             cleaning: Some(Cleaning::of(endpoint, item, call)),
+            secrets: AnswerSearch::of(item, call),
+            size: SizeCheck::of(item, call),
             results: check::Results::of(item),
             renaming: endpoint.and_then(|endpoint| uris::Renaming::of(endpoint, item)),
             asks: asks::Dress::of(endpoint, &item.tool.upstream),
@@ -66,19 +92,42 @@ impl Way {
     /// True where a result can only be passed on when all of it is there.
     pub(super) fn wants_whole(&self) -> bool {
         self.results.as_ref().is_some_and(check::Results::is_enforced)
+            || self.secrets.as_ref().is_some_and(AnswerSearch::wants_whole)
+            || self.size.is_some()
     }
 
-    /// Removes hidden characters from an end, and tells how many. Before all else that is done to it.
-    pub(super) fn clean(&self, end: End) -> (End, Removed) {
-        match &self.cleaning {
+    /// Removes hidden characters from an end, masks or refuses secrets, and sees to its size. Before all else that is done to it, and in this
+    /// order: a hidden character in the midst of a secret does not hide it.
+    pub(super) fn clean(&self, end: End) -> (End, Changed) {
+        let (end, removed) = match &self.cleaning {
             Some(cleaning) => cleaning.end(end),
             None => (end, Removed::default()),
-        }
+        };
+        let (end, secrets) = match &self.secrets {
+            Some(search) => search.end(end),
+            None => (end, 0),
+        };
+        let (end, cut) = match &self.size {
+            Some(size) => size.end(end),
+            None => (end, 0),
+        };
+        (end, Changed { removed, secrets, cut })
     }
 
-    /// Passes the questions of an object on.
-    pub(super) fn questions(&self, result: &Bytes) -> Bytes {
-        self.asks.questions(result)
+    /// Passes the state of a task on, but for its result.
+    pub(super) fn task_state(&self, state: Bytes) -> Bytes {
+        let state = match &self.cleaning {
+            Some(cleaning) => cleaning.task_state(state),
+            None => state,
+        };
+        self.asks.questions(&self.masked(Document::TaskState, state))
+    }
+
+    fn masked(&self, document: Document, text: Bytes) -> Bytes {
+        match &self.secrets {
+            Some(search) => search.masked(document, text).0,
+            None => text,
+        }
     }
 
     /// Passes a note on.
@@ -86,6 +135,7 @@ impl Way {
         if let Some(cleaning) = &self.cleaning {
             note.params = cleaning.notification(note.params);
         }
+        note.params = self.masked(Document::Notification, note.params);
         if let NoteKind::Log(_) = note.kind {
             note.params = self.asks.log(&note.params);
         }
@@ -97,6 +147,7 @@ impl Way {
         if let Some(cleaning) = &self.cleaning {
             ask.question.params = cleaning.question(ask.question.params.clone());
         }
+        ask.question.params = self.masked(Document::Question, ask.question.params.clone());
         ask.question.params = self.asks.question(ask.question.method, &ask.question.params);
         Event::Ask(ask)
     }
@@ -125,7 +176,11 @@ impl Way {
                 None => Failure::new(FailureKind::BadAnswer, "The server makes a task of what must be none").into(),
             },
             (End::Complete(Payload::Whole(result)), _) if self.is_wanted() => {
-                match self.task.as_ref().map(|naming| clean::bare(&result, removed).and_then(|result| naming.settled(&result))) {
+                match self
+                    .task
+                    .as_ref()
+                    .map(|naming| clean::bare(&result, removed).and_then(|result| naming.settled(&result)))
+                {
                     Some(Ok(created)) => End::Task(created),
                     Some(Err(failure)) => failure.into(),
                     None => End::Complete(Payload::Whole(result)),

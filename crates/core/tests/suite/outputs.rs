@@ -3,10 +3,11 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 use weir_core::catalog::CatalogSettings;
-use weir_core::endpoint::{Endpoint, Prefix, ToolRules};
+use weir_core::endpoint::{Endpoint, Oversized, Prefix, ResultLimit, ToolRules, UpstreamRules};
 use weir_core::failure::UpstreamError;
-use weir_core::reply::{Payload, PayloadSource};
+use weir_core::reply::{Event, Note, NoteKind, Payload, PayloadSource, ReplySource};
 use weir_core::schema::{Check, Validation};
+use weir_core::secrets::{Pattern, Patterns, SecretAction, Secrets};
 use weir_core::upstream::ListKind;
 use weir_core::{CapabilityClass, End, Failure, FailureKind, Reply};
 use weir_wire::method::Method;
@@ -37,8 +38,13 @@ fn answering(answer: impl Fn() -> End + Send + 'static) -> Arc<Fake> {
 
 /// A desk with an aggregating and a transparent endpoint over an upstream, and what the operator says of its tool.
 fn desk(fake: &Arc<Fake>, rules: ToolRules, clean: (bool, bool)) -> Desk {
+    desk_with(fake, UpstreamRules { tools: vec![("a".to_owned(), rules)], ..UpstreamRules::default() }, clean)
+}
+
+/// The same with what the operator says of the upstream.
+fn desk_with(fake: &Arc<Fake>, rules: UpstreamRules, clean: (bool, bool)) -> Desk {
     let mut world = World::empty(CatalogSettings::default());
-    world.rules.tools = vec![("a".to_owned(), rules)];
+    world.rules = rules;
     let of = |endpoint: Arc<Endpoint>, clean| Arc::new(Endpoint { clean, ..Endpoint::clone(&endpoint) });
     let endpoints = vec![of(aggregate(&["up"], Prefix::None, 100), clean.0), of(transparent("up"), clean.1)];
     world.apply(endpoints, &[fake]);
@@ -156,4 +162,68 @@ async fn a_result_that_streams_is_cleaned_as_a_whole_one_wherever_it_is_cut() {
         assert_eq!(source.removed(), REMOVED, "chunks of {size}");
         assert_eq!(serde_json::from_slice::<Value>(&got).unwrap(), expected, "chunks of {size}");
     }
+}
+
+const SECRET: &str = "AKIAIOSFODNN7EXAMPLE";
+
+fn secrets(answers: SecretAction) -> UpstreamRules {
+    let pattern = Pattern { name: "key".to_owned(), regex: "AKIA[0-9A-Z]{16}".to_owned() };
+    let patterns = Arc::new(Patterns::new(&[pattern]).unwrap());
+    let secrets = Secrets { patterns, refuses_arguments: true, answers: Some(answers) };
+    UpstreamRules { secrets: Some(Arc::new(secrets)), ..UpstreamRules::default() }
+}
+
+/// Tells a secret in a note, and ends with a result that has none.
+struct Telling(bool);
+
+impl ReplySource for Telling {
+    fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<Event> {
+        Poll::Ready(if std::mem::replace(&mut self.0, true) {
+            Event::End(End::Complete(Payload::Whole(Bytes::from_static(b"{\"content\":[]}"))))
+        } else {
+            let params = json!({ "progressToken": SECRET, "progress": 1, "message": SECRET });
+            Event::Note(Note { kind: NoteKind::Progress, params: params.to_string().into() })
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn secrets_are_masked_in_notifications_whatever_happens_to_results() {
+    for action in [SecretAction::Mask, SecretAction::Refuse] {
+        let fake = Fake::new("up", &["a"]);
+        fake.set(|script| script.answer = Box::new(|_| Reply::live(Telling(false))));
+        let desk = desk_with(&fake, secrets(action), (false, false));
+        let params = raw(&json!({ "name": "a", "arguments": {} }));
+        let mut reply = desk.router.call(asked(&endpoint(), Method::ToolsCall, params).await).await;
+        let Some(Event::Note(note)) = reply.next().await else { panic!("a note comes first") };
+        let note: Value = serde_json::from_slice(&note.params).unwrap();
+        assert_eq!((&note["message"], &note["progressToken"]), (&json!("[masked: key]"), &json!(SECRET)));
+        assert!(matches!(reply.next().await, Some(Event::End(End::Complete(_)))));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_was_to_come_whole_and_streams_is_refused() {
+    let limit = ResultLimit { bytes: 4096, over: Oversized::Cut };
+    let bounded = UpstreamRules { results: Some(limit), ..UpstreamRules::default() };
+    for rules in [secrets(SecretAction::Mask), bounded] {
+        let chunks = VecDeque::from([Bytes::from_static(b"{\"content\":[]}")]);
+        let fake = answering(move || End::Complete(Payload::Stream(Box::new(Chunks(chunks.clone())))));
+        let desk = desk_with(&fake, rules, (true, true));
+        let End::Failed(failure) = called(&desk, &endpoint()).await else { panic!("nobody looked at it") };
+        assert_eq!(*failure.kind(), FailureKind::BadAnswer);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_with_secrets_reach_no_upstream() {
+    let fake = answering(|| panic!("it was asked"));
+    let desk = desk_with(&fake, secrets(SecretAction::Mask), (true, true));
+    let params = raw(&json!({ "name": "a", "arguments": { "k": [SECRET] } }));
+    let End::Failed(failure) = end(desk.router.call(asked(&endpoint(), Method::ToolsCall, params).await).await).await
+    else {
+        panic!("it was called")
+    };
+    assert_eq!(*failure.kind(), FailureKind::BadArguments);
+    assert!(failure.message().contains("at /k/0 (pattern `key`)") && !failure.message().contains(SECRET), "{failure}");
 }

@@ -12,8 +12,8 @@ use http_body::Frame;
 use weir_core::reply::PayloadSource;
 use weir_core::{Failure, FailureKind};
 use weir_era::render;
-use weir_wire::{RequestId, meta};
 use weir_wire::splice::{Blocks, Edits, Observed, Rewriter, SpliceError, StructuredAsText};
+use weir_wire::{RequestId, meta};
 
 use super::BatchRoom;
 use super::held_part::HeldPart;

@@ -137,7 +137,7 @@ fn allowed(auditing: &Auditing, principal: &Principal) -> Result<(), Failure> {
         outcome: "complete",
         took: Duration::ZERO,
         bytes: 0,
-        cleaned: 0,
+        changes: weir_core::port::Changes::default(),
         revision: None,
         verdict: Verdict::default(),
     };

@@ -13,6 +13,7 @@ mod placeholder;
 mod policy;
 mod rates;
 mod rules;
+mod secrets;
 mod teams;
 mod telemetry;
 mod toolsets;
@@ -56,8 +57,10 @@ pub(crate) struct Part {
     pub(crate) endpoints: Vec<Endpoint>,
     /// What is ruled for them.
     pub(crate) rulings: Vec<Ruling>,
-    /// The files with its rules.
+    /// The files with its rules and patterns.
     pub(crate) files: Texts,
+    /// The compiled patterns of the latter.
+    pub(crate) patterns: secrets::PatternFiles,
     /// The protections that it gives up by name.
     pub(crate) waivers: Waivers,
 }

@@ -31,8 +31,8 @@ pub(crate) use telemetry::{RawPush, RawPushProtocol, RawTelemetry};
 pub(crate) use toolsets::{RawHints, RawToolset, RawTrust};
 pub(crate) use units::{Size, Time};
 pub(crate) use upstream::{
-    RawAsk, RawCheck, RawDeadlines, RawMcpServer, RawProtocol, RawSession, RawUpstream, RawUpstreamDeadlines,
-    RawUpstreamLimits, RawValidation,
+    RawAsk, RawCheck, RawDeadlines, RawMcpServer, RawOversized, RawProtocol, RawResults, RawSecretArguments,
+    RawSecretResults, RawSecrets, RawSession, RawUpstream, RawUpstreamDeadlines, RawUpstreamLimits, RawValidation,
 };
 
 use schemars::JsonSchema;

@@ -10,6 +10,7 @@ mod empty;
 mod includes;
 mod messages;
 mod outbound;
+mod secrets;
 mod settings;
 mod teams;
 mod telemetry;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::raw::{
-    OrOff, Ordered, Raw, RawAdmin, RawAuth, RawClientAuth, RawEndpoint, RawMetrics, RawOnFailure, RawTeamFile,
-    RawUncounted, RawUpstream, RawValidation,
+    OrOff, Ordered, Raw, RawAdmin, RawAuth, RawClientAuth, RawEndpoint, RawMetrics, RawOnFailure, RawSecretArguments,
+    RawTeamFile, RawUncounted, RawUpstream, RawValidation,
 };
 use super::report::{Path, Problem, Report};
 
@@ -120,6 +120,11 @@ impl Waivers {
             if upstream.asks.is_some() {
                 self.written.insert(at.key("asks"));
             }
+            let secrets = upstream.secrets.as_ref();
+            self.note(at.key("secrets"), OrOff::is_off(secrets));
+            let arguments = OrOff::section(secrets).and_then(|secrets| secrets.arguments);
+            let is_off = matches!(arguments, Some(RawSecretArguments::Off));
+            self.note(at.key("secrets").key("arguments"), is_off);
             for (name, tool) in upstream.tools.iter().flat_map(|tools| &tools.0) {
                 let at = at.key("tools").key(name);
                 self.note_validation(&at, tool.validation.as_ref());

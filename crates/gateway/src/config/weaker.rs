@@ -42,13 +42,15 @@ pub enum Protection {
     Validation,
     /// The choice of what an upstream may ask of clients.
     Questions,
+    /// The search for secrets in calls.
+    Secrets,
     /// The audit.
     Audit,
 }
 
 impl Protection {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Credentials,
         Self::Operators,
         Self::Tls,
@@ -59,6 +61,7 @@ impl Protection {
         Self::Rates,
         Self::Validation,
         Self::Questions,
+        Self::Secrets,
         Self::Audit,
     ];
 
@@ -76,6 +79,7 @@ impl Protection {
             Self::Rates => "rates",
             Self::Validation => "validation",
             Self::Questions => "asks",
+            Self::Secrets => "secrets",
             Self::Audit => "audit",
         }
     }
@@ -266,6 +270,11 @@ const PROTECTIONS: &[Row] = &[
         protection: Protection::Questions,
         keys: &["upstreams.*.asks"],
         comparison: Comparison::Served(served::questions),
+    },
+    Row {
+        protection: Protection::Secrets,
+        keys: &["upstreams.*.secrets", "upstreams.*.secrets.patterns", "upstreams.*.secrets.arguments"],
+        comparison: Comparison::Served(served::secrets),
     },
     Row {
         protection: Protection::Audit,

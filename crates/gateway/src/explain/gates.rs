@@ -88,6 +88,13 @@ impl Walk<'_> {
                 format!("they do not match the tool's schema: {}", list(mismatches)),
             );
         }
+        if let Some(secret) = tool.secret(arguments.as_bytes()) {
+            self.say(
+                "arguments",
+                Effect::Refuses,
+                format!("they have {secret}, and the upstream's `secrets` refuse it"),
+            );
+        }
     }
 
     /// How weir proves itself to the server.

@@ -43,8 +43,12 @@ policy:
 "#;
 
 fn explainer() -> Explainer {
+    explainer_of(CONFIG)
+}
+
+fn explainer_of(config: &str) -> Explainer {
     let none = |_: &str| None;
-    let source = Source::Text { name: "test".to_owned(), text: CONFIG.to_owned() };
+    let source = Source::Text { name: "test".to_owned(), text: config.to_owned() };
     let outcome = Loader::new(source, &none).load();
     let config = outcome.config.unwrap_or_else(|| panic!("{}", outcome.report));
     Explainer::supposing(Arc::new(config), Arc::new(SystemClock::new()))
@@ -128,4 +132,20 @@ async fn f14_what_is_asked_for_cannot_write_on_the_terminal() {
     assert!(!told.to_string().chars().any(|c| c.is_control() && c != '\n'), "{told}");
     let told = ask(json!({ "sub": "a\u{1b}[2J", "groups": ["staff"] }), "/mcp", "files__x\u{1b}[31m\u{9b}", None).await;
     assert!(!told.to_string().chars().any(|c| c.is_control() && c != '\n'), "{told}");
+}
+
+#[tokio::test]
+async fn a_secret_in_the_arguments_is_named_by_its_pattern_and_place() {
+    let patterns = std::env::temp_dir().join(format!("weir-explain-{}.yaml", std::process::id()));
+    std::fs::write(&patterns, "key: AKIA[0-9A-Z]{16}\n").unwrap();
+    let secrets = format!("files: {{ secrets: {{ patterns: \"{}\", arguments: refuse }}, url", patterns.display());
+    let explainer = explainer_of(&CONFIG.replace("files: { url", &secrets));
+    let arguments = r#"{"path":"/tmp/x","text":"AKIAIOSFODNN7EXAMPLE"}"#;
+    let claims = json!({ "sub": "alice", "groups": ["staff"] });
+    let question = Question::new(&claims.to_string(), "/mcp", "files__write_file", Some(arguments)).unwrap();
+    let explanation = explainer.answer(&question).await;
+    assert_eq!(causes(&explanation), ["arguments"]);
+    let said = explanation.to_string();
+    assert!(said.contains("a secret at /text (pattern `key`)") && !said.contains("AKIA"), "{said}");
+    let _ = std::fs::remove_file(&patterns);
 }

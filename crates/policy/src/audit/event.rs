@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use weir_core::Principal;
 use weir_core::instant::rfc3339;
 use weir_core::names::{EndpointId, UpstreamId};
-use weir_core::port::Verdict;
+use weir_core::port::{Changes, Verdict};
 
 use super::arguments::{Arguments, Shape};
 use super::chain::Head;
@@ -83,7 +83,7 @@ pub(super) enum Ending {
         outcome: &'static str,
         took: Duration,
         bytes: u64,
-        cleaned: u64,
+        changes: Changes,
         revision: Option<&'static str>,
         verdict: Verdict,
     },
@@ -246,7 +246,7 @@ impl Made {
             Ending::Refused { reason, because } => {
                 record.text("decision", "refused").text("reason", reason).text("because", because);
             }
-            Ending::Ended { outcome, took, bytes, cleaned, revision, verdict } => {
+            Ending::Ended { outcome, took, bytes, changes, revision, verdict } => {
                 record
                     .text("decision", "allowed")
                     .list("policies", verdict.rules.iter().map(|rule| &**rule))
@@ -254,8 +254,11 @@ impl Made {
                     .raw("took_ms", &format!("{:.3}", took.as_secs_f64() * 1e3))
                     .number("bytes", *bytes)
                     .maybe("protocol", *revision);
-                if *cleaned > 0 {
-                    record.number("cleaned", *cleaned);
+                let Changes { cleaned, secrets, cut } = *changes;
+                for (name, number) in [("cleaned", cleaned), ("secrets", secrets), ("cut", cut)] {
+                    if number > 0 {
+                        record.number(name, number);
+                    }
                 }
             }
         }

@@ -143,9 +143,9 @@ impl Audit for Recorder {
     }
 
     fn ended(&self, attempt: &Attempt<'_>, ended: &Ended) {
-        let Ended { outcome, took, bytes, cleaned, revision, ref verdict } = *ended;
+        let Ended { outcome, took, bytes, changes, revision, ref verdict } = *ended;
         let verdict = verdict.clone();
-        self.keeper.fulfil(self.call(attempt, Ending::Ended { outcome, took, bytes, cleaned, revision, verdict }));
+        self.keeper.fulfil(self.call(attempt, Ending::Ended { outcome, took, bytes, changes, revision, verdict }));
     }
 
     fn operated(&self, action: &Action<'_>) {

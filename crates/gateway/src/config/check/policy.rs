@@ -20,7 +20,7 @@ pub(super) fn read<'a>(all: impl Iterator<Item = &'a RawPolicy>, folder: &FilePa
 }
 
 /// What a file says; it is read once.
-fn text<'a>(file: &FilePath, texts: &'a mut Texts) -> &'a Result<String, Problem> {
+pub(super) fn text<'a>(file: &FilePath, texts: &'a mut Texts) -> &'a Result<String, Problem> {
     texts.entry(file.to_owned()).or_insert_with(|| files::read(file))
 }
 

@@ -4,16 +4,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use weir_core::catalog::CatalogSettings;
-use weir_core::endpoint::{Mode, PageSize, Prefix};
+use weir_core::endpoint::{Mode, Oversized, PageSize, Prefix, ResultLimit};
+use weir_core::hold::HoldLimits;
 use weir_core::names::{Alphabet, Naming, UpstreamId};
 use weir_core::schema::{Check, Validation};
 use weir_core::upstream::Deadlines;
 use weir_upstream::OwnDeadlines;
 
 use super::super::raw::{
-    Raw, RawAlphabet, RawCheck, RawDeadlines, RawNaming, RawPage, RawPrefix, RawUpstreamDeadlines, RawValidation,
+    Raw, RawAlphabet, RawCheck, RawDeadlines, RawNaming, RawOversized, RawPage, RawPrefix, RawResults,
+    RawUpstreamDeadlines, RawValidation, Size,
 };
 use super::super::report::{Path, Problem, Report};
+
+/// Room for the note of a result that is cut, and for what stands around its text.
+const LEAST_RESULT: usize = 1 << 10;
 
 /// What holds where an endpoint, upstream or tool says nothing of its own.
 #[derive(Clone, Debug)]
@@ -31,6 +36,8 @@ pub(crate) struct Defaults {
     pub(crate) raw_naming: RawNaming,
     pub(crate) prefix: Prefix,
     pub(crate) page: PageSize,
+    /// The largest result that is held whole.
+    pub(crate) largest_held: usize,
 }
 
 impl Defaults {
@@ -48,6 +55,11 @@ impl Defaults {
             raw_naming: raw.naming.clone().unwrap_or_default(),
             prefix,
             page: page(raw.page.as_ref(), PageSize::default(), &Path::at("page"), report),
+            largest_held: raw
+                .limits
+                .as_ref()
+                .and_then(|limits| limits.hold_per_call)
+                .map_or(HoldLimits::default().per_call, |size| size.0),
         }
     }
 
@@ -113,6 +125,31 @@ pub(super) fn validation(raw: Option<&RawValidation>, base: Validation) -> Valid
         Some(RawCheck::Enforce) => Check::Enforce,
     };
     Validation { input: check(raw.input, base.input), output: check(raw.output, base.output) }
+}
+
+/// The bound of an upstream's results; `None` where it cannot be used.
+pub(super) fn results(raw: RawResults, defaults: &Defaults, path: &Path, report: &mut Report) -> Option<ResultLimit> {
+    let Some(Size(bytes)) = raw.max else {
+        if !report.blames(path) {
+            report.add(Problem::error(path.clone(), "says no `max`").hint("write max: 1MiB, or remove the section"));
+        }
+        return None;
+    };
+    let path = path.key("max");
+    if bytes < LEAST_RESULT {
+        report.add(Problem::error(path, "must be at least 1KiB"));
+        return None;
+    }
+    if bytes > defaults.largest_held {
+        let text = format!("is more than the {} bytes of a result that can be held", defaults.largest_held);
+        report.add(Problem::error(path, text).hint("write a larger limits.hold_per_call, or a smaller one here"));
+        return None;
+    }
+    let over = match raw.over {
+        None | Some(RawOversized::Refuse) => Oversized::Refuse,
+        Some(RawOversized::Cut) => Oversized::Cut,
+    };
+    Some(ResultLimit { bytes, over })
 }
 
 /// How names are made; what is not said comes from `base`. `None` where the rule cannot be used.

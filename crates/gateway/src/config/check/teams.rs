@@ -188,6 +188,9 @@ pub(super) fn judge(raw: &RawTeamFile, grant: &TeamGrant, defaults: &Defaults, s
         if let Some(file) = &upstream.ca_file {
             opened(grant, file, (&defaults.folder, path.key("ca_file")), report);
         }
+        if let Some(file) = OrOff::section(upstream.secrets.as_ref()).and_then(|secrets| secrets.patterns.as_ref()) {
+            opened(grant, file, (&defaults.folder, path.key("secrets").key("patterns")), report);
+        }
         if upstream.trust.is_some() && !grant.trust {
             report.add(grant.refused(path.key("trust"), "is about what rules believe", "trust"));
         }

@@ -16,7 +16,7 @@ use super::super::report::{Path, Problem, Report};
 use super::super::{Secret, UpstreamPlan};
 use super::outbound::Beside;
 use super::rules::{self, Defaults};
-use super::{Part, mcp_servers, outbound, placeholder, toolsets};
+use super::{Part, mcp_servers, outbound, placeholder, secrets, toolsets};
 
 /// Headers that weir writes itself.
 const OWN_HEADERS: [&str; 12] = [
@@ -56,7 +56,9 @@ pub(super) fn check(
             report.add(Problem::error(path, format!("another upstream has the id `{id}`")));
             continue;
         }
-        if let Some(plan) = one(id, raw, defaults, &path, report) {
+        let secrets = secrets::check(raw.secrets.as_ref(), &defaults.folder, part, &path.key("secrets"), report);
+        if let Some(mut plan) = one(id, raw, defaults, &path, report) {
+            plan.rules.secrets = secrets;
             part.upstreams.push(plan);
         }
     }
@@ -176,6 +178,9 @@ fn upstream_rules(raw: &RawUpstream, defaults: &Defaults, path: &Path, report: &
         grace: raw.grace.map_or(usual.grace, |Time(time)| time),
         walk,
         trusted: matches!(raw.trust, Some(RawTrust::Trusted)),
+        // Read with the files that the config names.
+        secrets: None,
+        results: raw.results.and_then(|results| rules::results(results, defaults, &path.key("results"), report)),
     }
 }
 

@@ -24,8 +24,8 @@ pub(crate) struct RawTeam {
     pub(crate) ids: Option<Vec<String>>,
     /// Upstreams of other files that its endpoints may show, by id; `*` stands for any text. Default: none.
     pub(crate) upstreams: Option<Vec<String>>,
-    /// Files that `ca_file` and `policy.files` may name in its file, written as there; `*` stands for any text: `[teams/red/*]`.
-    /// Default: none.
+    /// Files that `ca_file`, `policy.files` and `secrets.patterns` may name in its file, written as there; `*` stands for any text:
+    /// `[teams/red/*]`. Default: none.
     pub(crate) files: Option<Vec<String>>,
     /// Whether it may say what tools do, with `trust: trusted` and `tools.annotations`: rules believe both. Default `no`.
     pub(crate) trust: Option<RawConsent>,

@@ -59,6 +59,10 @@ pub(crate) struct RawUpstream {
     pub(crate) walk: Option<RawWalk>,
     /// What it may make weir hold.
     pub(crate) limits: Option<RawUpstreamLimits>,
+    /// The search for secrets in its calls (docs/outputs.md). A reload takes it away only where the file says `off`.
+    pub(crate) secrets: Option<super::OrOff<RawSecrets>>,
+    /// How large its results may be (docs/outputs.md). Absent: `limits.max_reply` is the only bound, and larger results are streamed.
+    pub(crate) results: Option<RawResults>,
 }
 
 /// Which protocol a server speaks.
@@ -206,6 +210,61 @@ pub(crate) struct RawUpstreamLimits {
     /// Beyond it calls are refused as busy: no process that was idle for less than `session_idle` is ended to make room. Where only the process
     /// for a client's era is missing and the client can be asked nothing, the call goes to the other era instead.
     pub(crate) max_processes: Option<usize>,
+}
+
+/// The search for secrets in the calls of a server.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawSecrets {
+    /// A file with a map of names and regular expressions; it is read again when it changes.
+    pub(crate) patterns: Option<String>,
+    /// What happens to a call with a secret in its arguments. Default `off`.
+    pub(crate) arguments: Option<RawSecretArguments>,
+    /// What happens to a secret in a result, an error, a question or a notification. Default `mask`. A result is held until all of it is there, within
+    /// `limits.hold_per_call`; a larger one is refused.
+    pub(crate) results: Option<RawSecretResults>,
+}
+
+/// What happens to a call with a secret in its arguments.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawSecretArguments {
+    /// They are not looked at.
+    Off,
+    /// It is not made.
+    Refuse,
+}
+
+/// What happens to a secret in an answer.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawSecretResults {
+    /// Answers are not looked at.
+    Off,
+    /// `[masked: NAME]` stands in its place.
+    Mask,
+    /// An error stands in the place of the answer.
+    Refuse,
+}
+
+/// How large the results of a server may be.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawResults {
+    /// The largest result, from 1KiB to `limits.hold_per_call`: it is held until all of it is there.
+    pub(crate) max: Option<Size>,
+    /// What happens to a larger one. Default `refuse`.
+    pub(crate) over: Option<RawOversized>,
+}
+
+/// What happens to a result that is too large.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawOversized {
+    /// An error stands in its place.
+    Refuse,
+    /// It loses text, and says how much; where that is not enough, or it is larger than `limits.hold_per_call`, it is refused.
+    Cut,
 }
 
 /// A server as MCP clients write it.

@@ -28,6 +28,7 @@ fn loaded(name: &str, grant: &str, red: &str) -> Loaded {
     folder.write("teams/red.yaml", red);
     folder.write("teams/red/rules.cedar", "permit(principal, action, resource);");
     folder.write("teams/red/ca.pem", "");
+    folder.write("teams/red/patterns.yaml", "a: x");
     folder.write("secret.cedar", "canary-file");
     #[cfg(unix)]
     std::os::unix::fs::symlink(folder.0.join("secret.cedar"), folder.0.join("teams/red/link.cedar")).unwrap();
@@ -155,6 +156,12 @@ fn others() -> Vec<Attempt> {
             "file of certificates",
             upstream(", ca_file: teams/red/ca.pem"),
             "upstreams.red.ca_file",
+            "files: [teams/red/*]",
+        ),
+        (
+            "file of patterns",
+            upstream(", secrets: { patterns: teams/red/patterns.yaml }"),
+            "upstreams.red.secrets.patterns",
             "files: [teams/red/*]",
         ),
         ("trust", upstream(", trust: trusted"), "upstreams.red.trust", "trust: yes"),

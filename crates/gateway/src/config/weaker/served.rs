@@ -103,3 +103,29 @@ pub(super) fn questions(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
     }
     all
 }
+
+/// The search for secrets in the calls of upstreams, and its patterns.
+pub(super) fn secrets(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
+    let mut all = Vec::new();
+    for plan in old.upstreams {
+        let id = &plan.settings.id;
+        let (Some(was), Some(now)) = (&plan.rules.secrets, new.upstream(id)) else { continue };
+        let path = Path::at("upstreams").key(id).key("secrets");
+        let Some(now) = &now.rules.secrets else {
+            all.push(Loss::new(
+                path,
+                format!("the calls of {id} would not be searched for secrets"),
+                "write secrets: off",
+            ));
+            continue;
+        };
+        if was.refuses_arguments && !now.refuses_arguments {
+            let message = format!("arguments with secrets would go to {id}");
+            all.push(Loss::new(path.key("arguments"), message, "write arguments: off"));
+        }
+        let path = path.key("patterns");
+        let gone = was.patterns.names().filter(|name| !now.patterns.names().any(|other| other == *name));
+        all.extend(gone.map(|name| Loss::unnamed(path.key(name), format!("the pattern {name} of {id} would be gone"))));
+    }
+    all
+}

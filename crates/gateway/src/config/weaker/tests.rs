@@ -128,6 +128,9 @@ const NO_PROTECTION: &[&str] = &[
     // What is shown of an answer lets nobody in.
     "endpoints.*.clean",
     "upstreams.*.tools.*.clean",
+    "upstreams.*.results.**",
+    // Absent is `mask`.
+    "upstreams.*.secrets.results",
     // The hints of a pattern count together.
     "endpoints.*.tools.annotations.*.readOnlyHint",
     "endpoints.*.tools.annotations.*.destructiveHint",
@@ -221,7 +224,7 @@ fn file() -> String {
 }
 
 /// A config with every protection.
-fn full(rules: &str) -> Value {
+fn full(rules: &str, patterns: &str) -> Value {
     let permit = "permit(principal, action, resource);";
     let digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
     let limit = json!({ "rate": "20/s", "daily": 100 });
@@ -254,6 +257,7 @@ fn full(rules: &str) -> Value {
             "a": {
                 "url": "https://a.example.com/",
                 "asks": ["roots"],
+                "secrets": { "patterns": patterns, "arguments": "refuse", "results": "refuse" },
                 "validation": { "input": "enforce", "output": "enforce" },
                 "tools": { "t": {
                     "scopes": ["s1", "s2"],
@@ -336,7 +340,9 @@ fn g01_each_protection_that_a_full_config_loses_is_missed() {
     let text =
         "permit(principal, action, resource);\nforbid(principal, action, resource) when { resource.native == \"f\" };";
     std::fs::write(&rules, text).unwrap();
-    let full = full(&rules.display().to_string());
+    let patterns = std::env::temp_dir().join(format!("weir-protections-{}.yaml", std::process::id()));
+    std::fs::write(&patterns, "a: AKIA[0-9A-Z]{16}\nb: ghp_[0-9A-Za-z]{36}\n").unwrap();
+    let full = full(&rules.display().to_string(), &patterns.display().to_string());
     let read = |config: &Value| load(&config.to_string());
     let mut missed = Vec::new();
     for row in PROTECTIONS {
@@ -365,5 +371,6 @@ fn g01_each_protection_that_a_full_config_loses_is_missed() {
         }
     }
     let _ = std::fs::remove_file(&rules);
+    let _ = std::fs::remove_file(&patterns);
     assert!(missed.is_empty(), "{missed:#?}");
 }

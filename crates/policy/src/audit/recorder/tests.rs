@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::Value;
 use weir_core::call::{RequestName, Trace};
 use weir_core::names::EndpointId;
-use weir_core::port::{Evidence, Fut, Verdict, Verifier};
+use weir_core::port::{Changes, Evidence, Fut, Verdict, Verifier};
 use weir_core::principal::{Identity, Subject};
 use weir_core::{Call, Principal, authenticate};
 use weir_testkit::FakeClock;
@@ -139,7 +139,7 @@ async fn f18_a_call_leaves_one_record_with_who_what_and_how_it_went() {
         outcome: "complete",
         took: Duration::from_micros(1500),
         bytes: 42,
-        cleaned: 7,
+        changes: Changes { cleaned: 7, secrets: 2, cut: 9 },
         revision: Some("2026-07-28"),
         verdict,
     };
@@ -155,6 +155,7 @@ async fn f18_a_call_leaves_one_record_with_who_what_and_how_it_went() {
         "endpoint": "/mcp", "method": "tools/call", "tool": "files__read",
         "arguments": { "sha256": super::super::canonical::digest(br#"{"path":"/a"}"#) },
         "decision": "allowed", "policies": ["team-a"], "outcome": "complete", "took_ms": 1.5, "bytes": 42, "protocol": "2026-07-28", "cleaned": 7,
+        "secrets": 2, "cut": 9,
         "request": "0000000000000abc", "trace": "0af7651916cd43dd8448eb211c80319c",
     });
     assert_eq!(record, expected);
@@ -279,7 +280,7 @@ async fn f18_denials_of_a_principal_have_a_record_each_up_to_600_a_minute() {
         outcome: "complete",
         took: Duration::ZERO,
         bytes: 0,
-        cleaned: 0,
+        changes: Changes::default(),
         revision: None,
         verdict: Verdict::default(),
     };

@@ -1,0 +1,105 @@
+//! What the operator wants done about secrets in calls: patterns, and what happens where one is found.
+//!
+//! Secrets are looked for in arguments before anybody hears of a call, and in what its server answers. An argument is never masked: a call
+//! with another argument is another call.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use weir_clean::Document;
+use weir_wire::scan;
+
+use crate::schema::cut;
+
+pub use weir_clean::{Pattern, PatternError, Patterns};
+
+/// What is done about secrets in the calls of one upstream. Shared: a reload that changes no pattern keeps the compiled ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Secrets {
+    /// The patterns.
+    pub patterns: Arc<Patterns>,
+    /// Whether a call with a secret in its arguments is refused, before it is made.
+    pub refuses_arguments: bool,
+    /// What happens to an answer with a secret; `None`: it is not looked at.
+    pub answers: Option<SecretAction>,
+}
+
+/// What happens to an answer with a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecretAction {
+    /// `[masked: NAME]` stands in its place.
+    Mask,
+    /// An error in the place of the answer says so.
+    Refuse,
+}
+
+/// The longest place that is named.
+const POINTER: usize = 256;
+
+/// A secret in arguments, without the secret itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArgumentSecret<'a> {
+    /// The name of its pattern.
+    pub pattern: &'a str,
+    /// The JSON pointer of the string that has it; `None` where a secret is in the pointer, too.
+    pub place: Option<String>,
+}
+
+impl fmt::Display for ArgumentSecret<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a secret")?;
+        if let Some(place) = &self.place {
+            write!(f, " at {place}")?;
+        }
+        write!(f, " (pattern `{}`)", self.pattern)
+    }
+}
+
+impl Secrets {
+    /// The first secret in the arguments of a call, a JSON object, for which it is refused.
+    #[must_use]
+    pub fn in_arguments(&self, arguments: &[u8]) -> Option<ArgumentSecret<'_>> {
+        if !self.refuses_arguments {
+            return None;
+        }
+        let found = self.patterns.find(Document::Arguments, arguments)?;
+        let place = Some(cut(&pointer(arguments, found.at), POINTER));
+        Some(ArgumentSecret { pattern: found.name, place: place.filter(|place| !self.patterns.has_match(place)) })
+    }
+}
+
+/// The JSON pointer of the value in which a place is.
+fn pointer(json: &[u8], at: usize) -> String {
+    let (mut pointer, mut here) = (String::new(), 0..json.len());
+    loop {
+        let (value, start) = (&json[here.clone()], here.start);
+        let has = |place: &Range<usize>| (start + place.start..start + place.end).contains(&at);
+        let next = if scan::is_object(value) {
+            let member = scan::members(value).find(|member| has(&member.value));
+            member.map(|member| (member.key.decode().replace('~', "~0").replace('/', "~1"), member.value))
+        } else if scan::trim(value).first() == Some(&b'[') {
+            let element = scan::elements(value).enumerate().find(|(_, place)| has(place));
+            element.map(|(nth, place)| (nth.to_string(), place))
+        } else {
+            None
+        };
+        let Some((step, place)) = next else { return pointer };
+        pointer.push('/');
+        pointer.push_str(&step);
+        here = start + place.start..start + place.end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_named_by_its_pointer() {
+        let json = r#" {"a":1,"b/c":{"~":[ "x" ,{"d":"HERE"}]},"e":"x"}"#;
+        let at = json.find("HERE").unwrap_or_default();
+        assert_eq!(pointer(json.as_bytes(), at), "/b~1c/~0/1/d");
+        assert_eq!(pointer(br#""HERE""#, 1), "");
+    }
+}

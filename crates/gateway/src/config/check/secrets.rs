@@ -1,0 +1,110 @@
+//! `upstreams.NAME.secrets`: patterns are read and compiled with everything else, each file once.
+
+use std::collections::BTreeMap;
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::Arc;
+
+use weir_core::secrets::{Pattern, Patterns, SecretAction, Secrets};
+
+use super::super::raw::{OrOff, RawSecretArguments, RawSecretResults, RawSecrets};
+use super::super::report::{Path, Problem, Report};
+use super::super::tree::{Node, Value};
+use super::{Part, policy};
+
+/// The patterns of files, for all upstreams that name one; `None` for one that cannot be used.
+pub(crate) type PatternFiles = BTreeMap<PathBuf, Option<Arc<Patterns>>>;
+
+/// What one upstream wants; `None` where it wants nothing, or it cannot be used. Files start at the folder.
+pub(super) fn check(
+    raw: Option<&OrOff<RawSecrets>>,
+    folder: &FilePath,
+    part: &mut Part,
+    path: &Path,
+    report: &mut Report,
+) -> Option<Arc<Secrets>> {
+    let raw = OrOff::section(raw)?;
+    let refuses_arguments = matches!(raw.arguments, Some(RawSecretArguments::Refuse));
+    let answers = match raw.results {
+        None | Some(RawSecretResults::Mask) => Some(SecretAction::Mask),
+        Some(RawSecretResults::Refuse) => Some(SecretAction::Refuse),
+        Some(RawSecretResults::Off) => None,
+    };
+    let Some(name) = &raw.patterns else {
+        if !report.blames(path) {
+            let problem = Problem::error(path.clone(), "names no file with patterns");
+            report.add(problem.hint("write patterns: secrets.yaml; examples/secrets/tokens.yaml is one to begin with"));
+        }
+        return None;
+    };
+    if !refuses_arguments && answers.is_none() {
+        let problem = Problem::warning(path.clone(), "neither arguments nor results are searched for secrets");
+        report.add(problem.hint("write arguments: refuse, or results: mask"));
+    }
+    let file = folder.join(name);
+    let path = path.key("patterns");
+    let patterns = match part.patterns.get(&file) {
+        Some(known) => known.clone(),
+        None => {
+            let read = match policy::text(&file, &mut part.files) {
+                Ok(text) => patterns(text, &file, &path, report),
+                Err(problem) => {
+                    report.add(Problem { path, ..problem.clone() });
+                    None
+                }
+            };
+            part.patterns.entry(file).or_insert(read).clone()
+        }
+    };
+    Some(Arc::new(Secrets { patterns: patterns?, refuses_arguments, answers }))
+}
+
+/// Compiles the patterns of a file: a map of names and regular expressions.
+fn patterns(text: &str, file: &FilePath, path: &Path, report: &mut Report) -> Option<Arc<Patterns>> {
+    let mut wrong = |line: Option<u32>, message: String| {
+        let problem = Problem::error(path.clone(), message);
+        report.add(Problem { file: file.display().to_string(), line, ..problem });
+    };
+    let tree = match Node::parse(text) {
+        Ok(tree) => tree,
+        Err(problem) => {
+            wrong(problem.line, problem.message);
+            return None;
+        }
+    };
+    let Value::Map(entries) = &tree.value else {
+        wrong(Some(tree.line), format!("expected names with regular expressions, found {}", tree.kind()));
+        return None;
+    };
+    if entries.is_empty() {
+        // Nor is a file that lost what it said taken for one that wants nothing.
+        wrong(None, "has no patterns".to_owned());
+        return None;
+    }
+    let (mut all, mut lines, mut is_good) = (Vec::new(), BTreeMap::new(), true);
+    for (name, node) in entries {
+        match &node.value {
+            Value::Text(regex) => {
+                lines.insert(name.clone(), node.line);
+                all.push(Pattern { name: name.clone(), regex: regex.text.clone() });
+            }
+            _ => {
+                wrong(Some(node.line), format!("`{name}` must be a regular expression, and is {}", node.kind()));
+                is_good = false;
+            }
+        }
+    }
+    loop {
+        let error = match Patterns::new(&all) {
+            Ok(patterns) => return is_good.then(|| Arc::new(patterns)),
+            Err(error) => error,
+        };
+        is_good = false;
+        wrong(error.name().and_then(|name| lines.get(name)).copied(), error.to_string());
+        // The others may be wrong, too.
+        let before = all.len();
+        all.retain(|pattern| Some(pattern.name.as_str()) != error.name());
+        if all.len() == before {
+            return None;
+        }
+    }
+}
