@@ -20,6 +20,8 @@ mod names;
 mod nodes;
 mod old_questions;
 mod old_transport;
+mod outputs;
+mod secrets;
 mod sessionless;
 mod sessions;
 mod shutdown;
