@@ -7,7 +7,7 @@ use weir_wire::{scan, write};
 
 use crate::spelled::Characters;
 
-/// What stands around the note where it is a block of its own.
+/// The JSON around a note that is a block of its own.
 const NOTE_BLOCK: [&[u8]; 2] = [br#"{"type":"text","text":"#, b"}"];
 
 /// A result that was cut.
@@ -70,7 +70,7 @@ pub fn cut(result: &[u8], limit: usize, note: impl Fn(usize) -> String) -> Resul
     Ok(Some(Cut { bytes, removed }))
 }
 
-/// What stays of the text blocks.
+/// The part of the text blocks that stays.
 struct Kept {
     /// So many stay whole.
     whole: usize,

@@ -93,9 +93,9 @@ pub struct UpstreamRules {
     pub walk: WalkLimits,
     /// Whether rules may believe what its tools say of themselves (R279).
     pub trusted: bool,
-    /// What is done about secrets in its calls.
+    /// The search for secrets in its calls.
     pub secrets: Option<Arc<Secrets>>,
-    /// What its results may have.
+    /// The bound of its results.
     pub results: Option<ResultLimit>,
 }
 
@@ -108,7 +108,7 @@ pub struct ResultLimit {
     pub over: Oversized,
 }
 
-/// What happens to a result that is too large.
+/// The action on a result that is too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Oversized {
     /// An error in its place says so.

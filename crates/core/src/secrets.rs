@@ -1,7 +1,7 @@
-//! What the operator wants done about secrets in calls: patterns, and what happens where one is found.
+//! The operator's search for secrets in calls: the patterns, and the action on a match.
 //!
-//! Secrets are looked for in arguments before anybody hears of a call, and in what its server answers. An argument is never masked: a call
-//! with another argument is another call.
+//! Arguments are searched before a call is sent, and answers before they are passed on. An argument is never masked: a call with another
+//! argument is another call.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,23 +14,23 @@ use crate::schema::cut;
 
 pub use weir_clean::{Pattern, PatternError, Patterns};
 
-/// What is done about secrets in the calls of one upstream. Shared: a reload that changes no pattern keeps the compiled ones.
+/// The search for secrets in the calls of one upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secrets {
     /// The patterns.
     pub patterns: Arc<Patterns>,
     /// Whether a call with a secret in its arguments is refused, before it is made.
     pub refuses_arguments: bool,
-    /// What happens to an answer with a secret; `None`: it is not looked at.
+    /// The action on an answer with a secret; `None`: answers are not searched.
     pub answers: Option<SecretAction>,
 }
 
-/// What happens to an answer with a secret.
+/// The action on an answer with a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecretAction {
     /// `[masked: NAME]` stands in its place.
     Mask,
-    /// An error in the place of the answer says so.
+    /// An error stands in the place of the answer.
     Refuse,
 }
 

@@ -24,9 +24,9 @@ pub struct Terms {
     pub clean: Option<bool>,
     /// The operator's word that a call may be made a second time where the connection broke during the first.
     pub safe_to_repeat: bool,
-    /// What is done about secrets.
+    /// The search for secrets.
     pub secrets: Option<Arc<Secrets>>,
-    /// What its results may have.
+    /// The bound of its results.
     pub results: Option<ResultLimit>,
 }
 

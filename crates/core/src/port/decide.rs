@@ -244,7 +244,7 @@ pub struct Ended {
     pub took: Duration,
     /// Bytes of results that went back, where they were counted.
     pub bytes: u64,
-    /// What of it was changed or refused for what it has.
+    /// The changes of its content, and the findings for which it was refused.
     pub changes: Changes,
     /// The protocol revision that it was carried in to its server, where it was sent.
     pub revision: Option<&'static str>,
@@ -252,7 +252,7 @@ pub struct Ended {
     pub verdict: Verdict,
 }
 
-/// What of a call was changed, or found where it was refused for that.
+/// The changes of a call's content, and the findings for which a call was refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Hidden characters that were removed from what it ended with.

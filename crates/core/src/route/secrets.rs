@@ -17,7 +17,7 @@ use crate::schema::cut;
 use crate::secrets::{SecretAction, Secrets};
 use crate::telemetry::instruments;
 
-/// Refuses a call with a secret in its arguments, where the operator wants that.
+/// Refuses a call with a secret in its arguments, if the operator configured that.
 ///
 /// # Errors
 /// `BadArguments`: it names the pattern and the place, and nothing of the secret.
@@ -40,19 +40,19 @@ pub(super) struct AnswerSearch {
     tool: Arc<Tool>,
     secrets: Arc<Secrets>,
     action: SecretAction,
-    /// The kind of the call's result; `None` where it is data, which is not looked at.
+    /// The kind of the call's result; `None` for data, which is not searched.
     result: Option<Document>,
 }
 
 impl AnswerSearch {
-    /// `None` where answers are not looked at.
+    /// The search for one call; `None` if answers are not searched.
     pub(super) fn of(item: &Item, call: &Call) -> Option<Self> {
         let secrets = item.terms.secrets.as_ref()?;
         let action = secrets.answers?;
         Some(Self { tool: item.tool.clone(), secrets: secrets.clone(), action, result: document(call.method) })
     }
 
-    /// True where a result can only be passed on when all of it is there: a secret may stand anywhere in a string, however long.
+    /// True if a result can only be passed on whole: a secret may stand anywhere in a string of any length.
     pub(super) const fn wants_whole(&self) -> bool {
         self.result.is_some()
     }

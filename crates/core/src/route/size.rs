@@ -22,7 +22,7 @@ pub(super) struct SizeCheck {
 }
 
 impl SizeCheck {
-    /// `None` where a result may have any size.
+    /// The bound of one call; `None` if its result may have any size.
     pub(super) fn of(item: &Item, call: &Call) -> Option<Self> {
         let is_bounded = call.method == Method::ResourcesRead || document(call.method).is_some();
         let limit = item.terms.results.filter(|_| is_bounded)?;

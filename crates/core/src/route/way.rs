@@ -27,7 +27,7 @@ const MOST_VALUES: usize = 100;
 /// What is told where an upstream completes nothing: others of the endpoint may, so the method itself is there.
 const NO_VALUES: &[u8] = br#"{"completion":{"values":[]}}"#;
 
-/// What was done to an end.
+/// The changes of an end.
 #[derive(Debug, Default)]
 pub(super) struct Changed {
     /// Hidden characters that were removed.

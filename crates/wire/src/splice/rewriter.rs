@@ -131,7 +131,7 @@ impl Rewriter {
     /// Adds a key to `_meta` whose value depends on the members that pass. The value given last counts.
     ///
     /// It is written at the end of the object: into the `_meta` that ends there, or into a new one where there is none. It is left out where
-    /// `_meta` is not the last member, because the value may still change then. The key must be one that the edits take out
+    /// `_meta` is not the last member, because the value may still change then; behind a [`ReplySplitter`](crate::splitter::ReplySplitter) it always is. The key must be one that the edits take out
     /// ([`MetaEdits::drop_owned`](super::MetaEdits::drop_owned)), or it stands twice.
     pub fn add_late_meta(&mut self, key: &'static str, value: Bytes) {
         self.late = Some((key, value));

@@ -14,7 +14,7 @@ use super::{Part, policy};
 /// The patterns of files, for all upstreams that name one; `None` for one that cannot be used.
 pub(crate) type PatternFiles = BTreeMap<PathBuf, Option<Arc<Patterns>>>;
 
-/// What one upstream wants; `None` where it wants nothing, or it cannot be used. Files start at the folder.
+/// The search for secrets in one upstream's calls; `None` where there is none, or its patterns cannot be used. Relative paths start at `folder`.
 pub(super) fn check(
     raw: Option<&OrOff<RawSecrets>>,
     folder: &FilePath,
@@ -76,7 +76,7 @@ fn patterns(text: &str, file: &FilePath, path: &Path, report: &mut Report) -> Op
         return None;
     };
     if entries.is_empty() {
-        // Nor is a file that lost what it said taken for one that wants nothing.
+        // An empty file has probably lost its patterns.
         wrong(None, "has no patterns".to_owned());
         return None;
     }
