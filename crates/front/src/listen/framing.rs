@@ -94,9 +94,19 @@ impl RequestFraming {
         }
     }
 
-    /// The rest of a line of a head, or of these bytes; gives where it ends.
+    /// Passes over whole lines that say nothing of the body, and takes the next line of the head, or what is there of it; gives where that ends.
     fn head(&mut self, bytes: &mut [u8], from: usize) -> usize {
-        let end = memchr::memchr(b'\n', &bytes[from..]).map(|length| from + length);
+        let line_end = |from| memchr::memchr(b'\n', &bytes[from..]).map(|length| from + length);
+        let (mut from, mut end) = (from, line_end(from));
+        while let Some(behind) = end
+            && self.begun
+            && !self.filled
+            && is_beside_framing(&bytes[from..behind])
+        {
+            self.last = b'\n';
+            from = behind + 1;
+            end = line_end(from);
+        }
         let part = &bytes[from..end.unwrap_or(bytes.len())];
         self.keep(part);
         self.filled |= part.iter().any(|byte| *byte != b'\r');
@@ -116,7 +126,7 @@ impl RequestFraming {
     /// Keeps a line that begins as one does that frames the body.
     fn keep(&mut self, part: &[u8]) {
         let first = if self.filled { self.line.first() } else { part.first() };
-        if matches!(first, Some(b'c' | b'C' | b't' | b'T')) && self.line.len() <= LONGEST {
+        if first.is_some_and(|first| begins_framing(*first)) && self.line.len() <= LONGEST {
             self.line.extend_from_slice(&part[..part.len().min(LONGEST + 1)]);
         }
     }
@@ -188,12 +198,23 @@ impl RequestFraming {
     }
 }
 
+/// Whether a whole line, without its LF, ends as it should and begins as none does that frames a body or ends a head.
+fn is_beside_framing(line: &[u8]) -> bool {
+    matches!(line, [first, .., b'\r'] if !begins_framing(*first) && *first != b'\r')
+}
+
+fn begins_framing(first: u8) -> bool {
+    matches!(first, b'c' | b'C' | b't' | b'T')
+}
+
 fn part_of(left: u64, have: usize) -> usize {
     usize::try_from(left).map_or(have, |left| left.min(have))
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// What is handed on of these reads.
@@ -232,6 +253,61 @@ mod tests {
             }
             assert_eq!(handed_on(&reads), good, "cut at {first}, then every {step}");
         }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+
+        /// A line that comes in parts is never skipped whole.
+        #[test]
+        fn a07_what_is_refused_does_not_depend_on_the_reads(
+            parts in prop::collection::vec(prop::sample::select(PARTS.to_vec()), 0..40),
+            cuts in prop::collection::vec(1..40_usize, 1..8),
+        ) {
+            let sent = parts.concat();
+            let each: Vec<&str> = sent.split("").collect();
+            let (mut reads, mut rest) = (Vec::new(), &sent[..]);
+            for cut in cuts.iter().cycle() {
+                if rest.is_empty() {
+                    break;
+                }
+                let (read, next) = rest.split_at(rest.len().min(*cut));
+                reads.push(read);
+                rest = next;
+            }
+            let expected = handed_on(&each);
+            prop_assert_eq!(handed_on(&[&sent]), expected.clone());
+            prop_assert_eq!(handed_on(&reads), expected);
+        }
+    }
+
+    /// Of heads and bodies, good and bad.
+    const PARTS: [&str; 20] = [
+        "POST /mcp HTTP/1.1\r\n",
+        "GET / HTTP/1.1\r\n",
+        "Host: a\r\n",
+        "X: b\r\n",
+        "Content-Type: a\r\n",
+        "Content-Length: 3\r\n",
+        "content-length: 7\r\n",
+        "Transfer-Encoding: chunked\r\n",
+        "Content-",
+        "Te",
+        "x",
+        ":",
+        "3\r\nabc\r\n",
+        "0\r\n",
+        "\r\n",
+        "\r\n",
+        "\r\n\r\n",
+        "x\r",
+        "\n",
+        "abc",
+    ];
+
+    #[test]
+    fn a07_a_line_that_is_skipped_ends_as_any_other() {
+        assert_eq!(handed_on(&["GET / HTTP/1.1\r\n", "\r", "X: a\r\n", "\n"]), "GET / HTTP/1.1\r\n\rX: a\r\n\0");
     }
 
     #[test]
