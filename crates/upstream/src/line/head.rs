@@ -1,6 +1,5 @@
 //! The head of a request, written, and the head of an answer, read (RFC 9112, sections 2 to 6).
 
-use std::io::Write as _;
 use std::mem::MaybeUninit;
 
 use bytes::{Bytes, BytesMut};
@@ -63,8 +62,7 @@ pub(super) fn write(ask: Ask<'_>) -> Vec<u8> {
     // Without it a body would be read as the next request. Where a method has a meaning for a body, none is said too
     // (RFC 9110, 8.6).
     if !ask.body.is_empty() || ask.method == Method::POST {
-        // Writing into a Vec cannot fail.
-        let _ = write!(out, "content-length: {}\r\n", ask.body.len());
+        put(&mut out, &[b"content-length: ", ask.body.len().to_string().as_bytes(), b"\r\n"]);
     }
     put(&mut out, &[b"\r\n"]);
     out
@@ -85,7 +83,7 @@ fn host(out: &mut Vec<u8>, uri: &Uri) {
     put(out, &[b"host: ", uri.host().unwrap_or_default().as_bytes()]);
     let implied = if uri.scheme_str() == Some("https") { 443 } else { 80 };
     if let Some(port) = uri.port_u16().filter(|port| *port != implied) {
-        let _ = write!(out, ":{port}");
+        put(out, &[b":", port.to_string().as_bytes()]);
     }
     put(out, &[b"\r\n"]);
 }
