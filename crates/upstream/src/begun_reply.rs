@@ -1,16 +1,22 @@
 //! Replies whose first event is waited for before they are handed on.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::task::{Context, Poll};
 
 use weir_core::reply::{End, Event, Payload, Reply, ReplySource};
 
 /// Reads a source up to its first event. Dropping the future drops the source.
-pub(crate) async fn begun(mut source: impl ReplySource + 'static) -> Reply {
-    match poll_fn(|cx| source.poll_event(cx)).await {
-        // A reply that is over needs nothing of its source any more; a result that streams does.
-        Event::End(end) if !matches!(end, End::Complete(Payload::Stream(_))) => Reply::ended(end),
-        first => Reply::live(Begun { first: Some(first), source }),
+#[expect(
+    clippy::manual_async_fn,
+    reason = "the future of an async function has its arguments twice, and a source is large"
+)]
+pub(crate) fn begun(mut source: impl ReplySource + 'static) -> impl Future<Output = Reply> + Send {
+    async move {
+        match poll_fn(|cx| source.poll_event(cx)).await {
+            // A reply that is over needs nothing of its source any more; a result that streams does.
+            Event::End(end) if !matches!(end, End::Complete(Payload::Stream(_))) => Reply::ended(end),
+            first => Reply::live(Begun { first: Some(first), source }),
+        }
     }
 }
 

@@ -300,7 +300,8 @@ impl StdioServer {
         if let Some(running) = alive(&slot) {
             return Ok(running);
         }
-        let running = Arc::new(self.restart((&slot, key), clients).await?);
+        // On the heap: few calls start a process.
+        let running = Arc::new(Box::pin(self.restart((&slot, key), clients)).await?);
         if key.principal.is_some() {
             running.has_own_lists();
         }

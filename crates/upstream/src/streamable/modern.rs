@@ -142,18 +142,19 @@ impl Modern {
         listener: Listener,
         id: u64,
     ) -> Result<Reply, Refusal> {
-        match exchange::post(&self.site, &self.http, headers, body, id).await? {
-            Headed::Answer(_, answer) => {
-                Ok(talk::reply(self.site.clone(), answer, listener, Pending::new(None, id)).await)
-            }
+        // The head is gone before the reply is waited for: what is there while a future waits makes it larger.
+        let reply = match exchange::post(&self.site, &self.http, headers, body, id).await? {
+            Headed::Answer(_, answer) => talk::reply(self.site.clone(), answer, listener, Pending::new(None, id)),
             Headed::Accepted => {
-                Err(self.site.fail(FailureKind::BadAnswer, "The upstream took a request and gave no answer").into())
+                let text = "The upstream took a request and gave no answer";
+                return Err(self.site.fail(FailureKind::BadAnswer, text).into());
             }
             Headed::Refused(refused) => {
                 let refusal = refused.into_refusal(&self.site);
-                Err(if is_strange(&refusal) { refusal.doubtful() } else { refusal })
+                return Err(if is_strange(&refusal) { refusal.doubtful() } else { refusal });
             }
-        }
+        };
+        Ok(reply.await)
     }
 
     fn mirror(

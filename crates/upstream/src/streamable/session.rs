@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::Either;
 use http::{HeaderName, HeaderValue, StatusCode};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -320,22 +322,26 @@ impl Session {
     ) -> Result<Reply, Refusal> {
         let entry = self.standing.as_ref().map(|standing| standing.enter(id, listener.ear.may_be_asked()));
         let mut pending = Pending::new(Some(self.clone()), id).hearing(entry);
-        let headed = exchange::post(&self.site, http, headers, body, id).await;
-        match headed {
-            Ok(Headed::Answer(_, answer)) => Ok(talk::reply(self.site.clone(), answer, listener, pending).await),
-            Ok(Headed::Accepted) => {
-                pending.end();
-                Err(self.site.fail(FailureKind::BadAnswer, "The upstream took a request and gave no answer").into())
+        // As in `Modern::post`, the head is gone before the reply is waited for.
+        let outcome = match exchange::post(&self.site, http, headers, body, id).await {
+            Ok(Headed::Answer(_, answer)) => {
+                Either::Left(talk::reply(self.site.clone(), answer, listener, pending).map(Ok))
             }
             Ok(Headed::Refused(refused)) => {
                 pending.end();
-                Err(Box::pin(self.refused(refused)).await)
+                Either::Right(Box::pin(self.refused(refused)).map(Err))
+            }
+            Ok(Headed::Accepted) => {
+                pending.end();
+                let text = "The upstream took a request and gave no answer";
+                return Err(self.site.fail(FailureKind::BadAnswer, text).into());
             }
             Err(refusal) => {
                 pending.end();
-                Err(refusal)
+                return Err(refusal);
             }
-        }
+        };
+        outcome.await
     }
 
     /// Whether a refusal means that the session is gone: 404 says so where it is beyond doubt about this request; it, and 400, say

@@ -1,6 +1,7 @@
 //! One request's answer as a reply: what belongs to the call becomes events, everything else is answered or dropped.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -100,15 +101,20 @@ impl Drop for Pending {
     }
 }
 
-/// Reads an answer up to its first event.
-pub(crate) async fn reply(site: Arc<Site>, answer: Answer, listener: Listener, pending: Pending) -> Reply {
+/// Reads an answer up to its first event. What it takes is gathered before its future begins.
+pub(crate) fn reply(
+    site: Arc<Site>,
+    answer: Answer,
+    listener: Listener,
+    pending: Pending,
+) -> impl Future<Output = Reply> + Send {
     let asking = Asking::new(listener.tongue.revision());
     let (batch, thread) = (VecDeque::new(), Thread::default());
     // What an older server makes of a call that is to be a task shows in the whole result alone.
     let whole = listener.whole || listener.task && !listener.tongue.has_result_type();
     let release = Release { id: pending.id, tongue: listener.tongue, is_own: true, whole, unsplit: listener.unsplit };
     let answer = Some(answer.releasing(release));
-    begun(Talk { site, answer, listener, asking, pending, over: None, batch, thread, release }).await
+    begun(Talk { site, answer, listener, asking, pending, over: None, batch, thread, release })
 }
 
 struct Talk {
