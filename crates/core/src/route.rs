@@ -16,9 +16,11 @@ mod way;
 
 use std::collections::HashSet;
 use std::fmt;
+use std::future::{self, Future};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use futures_util::future::Either;
 use tokio::time::Instant;
 use weir_clean::Document;
 
@@ -32,7 +34,7 @@ use crate::failure::{Failure, FailureKind};
 use crate::live::{Live, LiveCalls, Phase};
 use crate::names::{EndpointId, uri};
 use crate::parked::{ParkedId, Place, Stay};
-use crate::port::{Attempt, Decision, Parking, Sight};
+use crate::port::{Attempt, Decision, Fut, Parking, Sight};
 use crate::principal::Principal;
 use crate::reply::{End, Event, Reply, ReplySource};
 use crate::task::TaskDesk;
@@ -98,10 +100,11 @@ impl Router {
         let driven = call.inner().as_task == AsTask::Driven && item.tool.tasks == TaskSupport::Required;
         let driven = driven.then(|| call.with(call.inner().clone()));
         let live = self.live.begin(&call, &item);
-        let reply = match live.unless_stopped(admit(&self.gates, call, item)).await {
-            Ok(Ok(call)) => self.send(call, live).await,
+        let sent = match live.unless_stopped(admit(&self.gates, call, item)).await {
+            Ok(Ok(call)) => self.send(call, live),
             Ok(Err(failure)) | Err(failure) => return Reply::ended(failure),
         };
+        let reply = sent.await;
         match driven {
             None => reply,
             Some(call) => Reply::live(Driven { router: self.clone(), call, reply }),
@@ -148,21 +151,29 @@ impl Router {
         }
     }
 
-    /// Sends an admitted call to the upstream that has the tool.
-    async fn send(&self, call: Admitted, live: Live) -> Reply {
+    /// Sends an admitted call to the upstream that has the tool. What that takes is gathered before the future begins.
+    fn send(&self, call: Admitted, live: Live) -> impl Future<Output = Reply> + Send + use<> {
+        match self.prepare(call, live) {
+            Ok(sending) => Either::Left(sending.reply()),
+            Err(ended) => Either::Right(future::ready(ended)),
+        }
+    }
+
+    /// Gathers what sending a call takes, or gives the reply that needs none.
+    fn prepare(&self, call: Admitted, live: Live) -> Result<Sending, Reply> {
         let Parts { principal, token, call, item, verdict, permit } = call.into_parts();
         let begun = Begun { principal: principal.clone(), call: call.clone(), item: item.clone(), verdict, permit };
         let mut record = Record::begin(self.gates.audit.clone(), begun);
         if let Err(failure) = check::arguments(&item, &call).and_then(|()| record.search_arguments()) {
-            return record.on(Reply::ended(failure), Way::default());
+            return Err(record.on(Reply::ended(failure), Way::default()));
         }
         let Some((upstream, timings)) = self.catalog.timed(&item.tool.upstream) else {
-            return record.on(Reply::ended(Failure::unknown_tool(&item.exposed)), Way::default());
+            return Err(record.on(Reply::ended(Failure::unknown_tool(&item.exposed)), Way::default()));
         };
         record.timed(timings);
         // Whoever takes it out stops the calls that run after that: none is in between.
         if let Some(refusal) = self.catalog.refusal(&item.tool.upstream) {
-            return record.on(Reply::ended(refusal), Way::default());
+            return Err(record.on(Reply::ended(refusal), Way::default()));
         }
         let endpoint = self.catalog.endpoint(&call.endpoint);
         let own = endpoint.as_ref().and_then(|endpoint| endpoint.deadlines);
@@ -176,7 +187,7 @@ impl Router {
                 way.becomes(naming);
                 (call, kept)
             }
-            Err(failure) => return record.on(Reply::ended(failure), Way::default()),
+            Err(failure) => return Err(record.on(Reply::ended(failure), Way::default())),
         };
         let parking = self.parking.as_ref().filter(|_| call.asked == AskedBy::Rounds).cloned();
         let place = parking.map(|parking| Place { parking, stay: stay(&principal, &call, &item) });
@@ -184,7 +195,7 @@ impl Router {
             live.is(Phase::Answering);
             let reply = live.over(resumed(place, id, &call).unwrap_or_else(Reply::ended));
             record.runs(live);
-            return record.on(reply, way);
+            return Err(record.on(reply, way));
         }
         let asked = call.asked;
         let outbound = Outbound {
@@ -199,17 +210,7 @@ impl Router {
             safe_to_repeat: item.terms.safe_to_repeat,
         };
         live.is(Phase::Sent);
-        let reply = match live.unless_stopped(upstream.call(outbound)).await {
-            Ok(reply) => live.over(reply),
-            Err(stopped) => Reply::ended(stopped),
-        };
-        record.runs(live);
-        let reply = match (place, asked) {
-            (Some(place), _) => place.by_rounds(reply),
-            (None, AskedBy::Requests) => reply,
-            (None, AskedBy::Rounds) => unasked(reply),
-        };
-        record.on(if kept { tasks::gathered(reply) } else { reply }, way).due(until)
+        Ok(Sending { making: upstream.call(outbound), record, way, live, place, asked, kept, until })
     }
 
     /// A call of nothing that its sender can see. It is on record like every other refusal.
@@ -322,6 +323,39 @@ impl Router {
                 Failure::new(FailureKind::Unavailable, text).at(id)
             }),
             None => target::unknown(kind, name),
+        }
+    }
+}
+
+/// A call at its upstream, and what is done with its reply.
+struct Sending {
+    making: Fut<'static, Reply>,
+    record: Record,
+    way: Way,
+    live: Live,
+    place: Option<Place>,
+    asked: AskedBy,
+    /// Its result is kept as that of a task.
+    kept: bool,
+    until: Instant,
+}
+
+impl Sending {
+    /// Waits for the reply.
+    #[expect(clippy::manual_async_fn, reason = "the future of an async function has its arguments twice")]
+    fn reply(mut self) -> impl Future<Output = Reply> + Send {
+        async move {
+            let reply = match self.live.unless_stopped(self.making).await {
+                Ok(reply) => self.live.over(reply),
+                Err(stopped) => Reply::ended(stopped),
+            };
+            self.record.runs(self.live);
+            let reply = match (self.place, self.asked) {
+                (Some(place), _) => place.by_rounds(reply),
+                (None, AskedBy::Requests) => reply,
+                (None, AskedBy::Rounds) => unasked(reply),
+            };
+            self.record.on(if self.kept { tasks::gathered(reply) } else { reply }, self.way).due(self.until)
         }
     }
 }

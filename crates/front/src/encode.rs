@@ -14,6 +14,7 @@ use http::{HeaderValue, StatusCode, header};
 use tokio::time::{Duration, timeout};
 use weir_core::budget::BudgetOwner;
 use weir_core::call::{AsTask, RequestName};
+use weir_core::port::Fut;
 use weir_core::{
     Authenticated, CapabilityClass, End, EndpointId, Event, Failure, FailureKind, Payload, Principal, Resume,
     SessionKey,
@@ -348,46 +349,49 @@ impl Asked {
 }
 
 /// Answers a call.
-pub(crate) async fn answer(asked: Asked, mut owned: Owned) -> Answer {
-    // A result is not read while too much waits for the client on the same connection.
-    let next = async {
-        match &asked.flow {
-            Some(flow) => flow.within(owned.next()).await,
-            None => owned.next().await,
-        }
-    };
-    let first = timeout(asked.stream_after(), next).await;
-    let first = match first {
-        Ok(Step::Event(Event::End(end))) => {
-            let challenge = asked.challenge(&end);
-            let mut answer = match asked.ready(end) {
-                Ready::Message(said) => said.answer(),
-                Ready::Stream(results) => {
-                    let counted = results.counted();
-                    let mut body = Body::new(*results);
-                    body.labels.until = owned.until();
-                    answer::counted_later(answer::json_body(StatusCode::OK, body), counted)
-                }
-            };
-            answer.headers_mut().extend(challenge.map(|challenge| (header::WWW_AUTHENTICATE, challenge)));
-            return answer;
-        }
-        // The client took it back: an answer would be one too many.
-        Ok(Step::Cancelled) => return answer::counted(answer::events(Body::empty()), Tally::Cancelled),
-        Ok(Step::Event(Event::Note(note))) => Some(First::Note(note)),
-        Ok(Step::Message(message)) => Some(First::Message(message)),
-        Ok(Step::Event(Event::Ask(_))) | Err(_) => None,
-    };
-    let keeping = asked.resumable.and_then(|session| Keeping::begin(session, &asked));
-    let until = owned.until();
-    let events = events::Events::new(asked, owned, first);
-    let counted = events.counted();
-    let mut body = match keeping {
-        Some(keeping) => Body::new(keeping.keep(events)),
-        None => Body::new(events),
-    };
-    body.labels.until = until;
-    answer::counted_later(answer::events(body), counted)
+pub(crate) fn answer(asked: Asked, mut owned: Owned) -> Fut<'static, Answer> {
+    // No async function: the future of one has its arguments twice.
+    Box::pin(async move {
+        // A result is not read while too much waits for the client on the same connection.
+        let next = async {
+            match &asked.flow {
+                Some(flow) => flow.within(owned.next()).await,
+                None => owned.next().await,
+            }
+        };
+        let first = timeout(asked.stream_after(), next).await;
+        let first = match first {
+            Ok(Step::Event(Event::End(end))) => {
+                let challenge = asked.challenge(&end);
+                let mut answer = match asked.ready(end) {
+                    Ready::Message(said) => said.answer(),
+                    Ready::Stream(results) => {
+                        let counted = results.counted();
+                        let mut body = Body::new(*results);
+                        body.labels.until = owned.until();
+                        answer::counted_later(answer::json_body(StatusCode::OK, body), counted)
+                    }
+                };
+                answer.headers_mut().extend(challenge.map(|challenge| (header::WWW_AUTHENTICATE, challenge)));
+                return answer;
+            }
+            // The client took it back: an answer would be one too many.
+            Ok(Step::Cancelled) => return answer::counted(answer::events(Body::empty()), Tally::Cancelled),
+            Ok(Step::Event(Event::Note(note))) => Some(First::Note(note)),
+            Ok(Step::Message(message)) => Some(First::Message(message)),
+            Ok(Step::Event(Event::Ask(_))) | Err(_) => None,
+        };
+        let keeping = asked.resumable.and_then(|session| Keeping::begin(session, &asked));
+        let until = owned.until();
+        let events = events::Events::new(asked, owned, first);
+        let counted = events.counted();
+        let mut body = match keeping {
+            Some(keeping) => Body::new(keeping.keep(events)),
+            None => Body::new(events),
+        };
+        body.labels.until = until;
+        answer::counted_later(answer::events(body), counted)
+    })
 }
 
 /// The answer as one message, for a batch; notes are left out. `None` where the call was taken back.

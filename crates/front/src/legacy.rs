@@ -53,7 +53,7 @@ pub(crate) async fn serve(
             Ok(opened) => match one(context, known, (&opened, Stream::Own), request, params).await {
                 Turn::Message(said) => said.answer(),
                 Turn::List(response) => answer::json_body(StatusCode::OK, Body::new(response)),
-                Turn::Call(asked, owned) => Box::pin(encode::answer(*asked, owned)).await,
+                Turn::Call(asked, owned) => encode::answer(*asked, owned).await,
             },
             // A ping is answered at any time, also before `initialize`.
             Err(NoSession::Missing) if method == Some(Method::Ping) => {

@@ -252,7 +252,7 @@ fn call(
     let (router, call) = (context.shared.router.clone(), known.with(Arc::new(call)));
     let running = Running::new(Box::pin(async move { router.call(call).await }));
     let asked = Asked::new((context, known), id.clone(), (Revision::MODERN, method), token).bound(binding, class);
-    Box::pin(encode::answer(asked, Owned::by_connection(running)))
+    encode::answer(asked, Owned::by_connection(running))
 }
 
 /// Where the call goes on, where the client brought a sealed state.
