@@ -11,7 +11,7 @@ use weir_core::call::Call;
 use weir_core::catalog::Item;
 use weir_core::failure::{BLOCKED, Failure, FailureKind};
 use weir_core::fast::FastMap;
-use weir_core::names::EndpointId;
+use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{Audience, Authorizer, Sight, Verdict};
 use weir_core::principal::{Principal, Subject};
 
@@ -71,6 +71,10 @@ impl Authorizer for Blocked {
 
     fn may_see(&self, principal: &Principal, endpoint: &EndpointId, item: &Item) -> Sight {
         self.inner.may_see(principal, endpoint, item)
+    }
+
+    fn shows_all(&self, principal: &Principal, endpoint: &EndpointId, upstream: &UpstreamId) -> bool {
+        self.inner.shows_all(principal, endpoint, upstream)
     }
 
     fn may_call(&self, principal: &Principal, call: &Call, item: &Item) -> Result<Verdict, Failure> {

@@ -217,6 +217,11 @@ impl Authorizer for Rules {
         self.sees(principal, &Target::of(endpoint, item))
     }
 
+    fn shows_all(&self, principal: &Principal, endpoint: &EndpointId, upstream: &UpstreamId) -> bool {
+        let book = self.0.load();
+        shielded(|| book.desk(endpoint).shows_all(principal, endpoint, upstream)).unwrap_or(false)
+    }
+
     fn may_call(&self, principal: &Principal, call: &Call, item: &Item) -> Result<Verdict, Failure> {
         let arguments = || call.params.arguments().map_err(|error| Failure::invalid_params(error.to_string()));
         self.calls(principal, &Target::of(&call.endpoint, item), arguments)

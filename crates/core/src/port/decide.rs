@@ -10,7 +10,7 @@ use super::Fut;
 use crate::call::Call;
 use crate::catalog::Item;
 use crate::failure::Failure;
-use crate::names::EndpointId;
+use crate::names::{EndpointId, UpstreamId};
 use crate::principal::{Identity, Principal};
 
 /// What a request shows of its sender, before anything is believed.
@@ -83,6 +83,12 @@ pub trait Authorizer: Send + Sync {
 
     /// Whether the principal sees a tool of an endpoint. Whoever may not see a tool may not call it.
     fn may_see(&self, principal: &Principal, endpoint: &EndpointId, item: &Item) -> Sight;
+
+    /// Whether the principal sees all that an upstream has or may have on an endpoint, and may call all of it with any arguments.
+    /// Scopes of single tools do not count here.
+    fn shows_all(&self, principal: &Principal, endpoint: &EndpointId, _upstream: &UpstreamId) -> bool {
+        self.audience(principal, endpoint).is_none()
+    }
 
     /// Whether the principal may make this call of a tool that it sees.
     ///

@@ -12,12 +12,15 @@ use weir_core::principal::Principal;
 use weir_core::toolset::Hints;
 use weir_core::upstream::ListKind;
 
-use super::Target;
 use super::facts;
 use super::index::Index;
-use super::judge::Case;
+use super::judge::{self, Case};
 use super::reads::Reads;
 use super::sheet::Sheet;
+use super::{Target, report};
+
+/// Answers kept about all of an upstream.
+const KEPT_WHOLE: usize = 1024;
 
 /// Decisions kept. Each is a few hundred bytes; where a rule looks at arguments, a few thousand.
 const KEPT: usize = 16_384;
@@ -55,6 +58,8 @@ pub(super) struct Desk {
     reads: Option<Reads>,
     seed: Sha256,
     cases: Cache<Key, Arc<Case>>,
+    /// Whether those of an audience see and may call all of an upstream.
+    wholes: Cache<(Audience, UpstreamId), bool>,
 }
 
 /// What a decision hangs on, for those of one audience.
@@ -128,12 +133,35 @@ impl Desk {
             is_ruled,
             seed,
             cases: Cache::new(KEPT),
+            wholes: Cache::new(KEPT_WHOLE),
         }
     }
 
     /// `endpoint` is part of the name, because one desk may serve several.
     pub(super) fn audience(&self, principal: &Principal, endpoint: &EndpointId) -> Option<Audience> {
         self.reads.map(|reads| facts::audience(&self.seed, endpoint, principal, reads))
+    }
+
+    /// Whether the rules let the principal see and call all that an upstream has or may have; what cannot be decided is a no.
+    pub(super) fn shows_all(&self, principal: &Principal, endpoint: &EndpointId, upstream: &UpstreamId) -> bool {
+        if !self.is_ruled {
+            return true;
+        }
+        let Some(audience) = self.audience(principal, endpoint) else { return false };
+        let key = (audience, upstream.clone());
+        if let Some(known) = self.wholes.get(&key) {
+            return known;
+        }
+        // It has no name: no rule that counts looks at one.
+        let (kind, hints, nameless) = (ListKind::Resources, Hints::default(), Arc::from(""));
+        let (native, name) = (&nameless, &nameless);
+        let target = Target { kind, endpoint, upstream, native, name, hints, scopes: &[], tool: None };
+        let shows = judge::shows_all(&self.index, principal, &target).unwrap_or_else(|why| {
+            report(&why, &target);
+            false
+        });
+        self.wholes.insert(key, shows);
+        shows
     }
 
     /// The case of a principal and a tool; `None` where no rule decides.

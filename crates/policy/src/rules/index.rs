@@ -47,6 +47,21 @@ impl Index {
         &self.rules[at as usize]
     }
 
+    /// The rules about a deed whose scope fits one of these principals, whatever they say of resources.
+    pub(super) fn of_principals<'a>(
+        &'a self,
+        deed: Deed,
+        principals: &'a [EntityUid],
+    ) -> impl Iterator<Item = &'a Arc<Rule>> {
+        self.rules.iter().filter(move |rule| {
+            let concerns = match deed {
+                Deed::See => rule.sees,
+                Deed::Call => rule.calls,
+            };
+            concerns && rule.principal.as_ref().is_none_or(|principal| principals.contains(principal))
+        })
+    }
+
     /// The rules whose scope fits, in the order they were written. `principals` are the principal's own id and its groups,
     /// `resources` the tool's own and what it is in.
     pub(super) fn concerned(&self, deed: Deed, principals: &[EntityUid], resources: &[EntityUid]) -> Vec<u32> {

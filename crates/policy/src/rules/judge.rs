@@ -177,6 +177,46 @@ impl Open {
     }
 }
 
+/// Returns true if a principal may see and call everything of the target's upstream: for each action a rule permits that without
+/// reading the resource or the arguments, and no rule could forbid a part of it. The target stands for the whole upstream.
+///
+/// # Errors
+/// For the log.
+pub(super) fn shows_all(index: &Index, principal: &Principal, target: &Target<'_>) -> Result<bool, String> {
+    let (who, thing) = (facts::principal(principal)?, facts::tool(target)?);
+    let (who_id, thing_id) = (who.uid(), thing.uid());
+    let known = Entities::from_entities([who, thing], None).map_err(|error| error.to_string())?;
+    let mut principals = facts::groups(principal);
+    principals.push(who_id.clone());
+    let [_, upstream, endpoint] = facts::tool_ids(target);
+    let own_names = format!("{}/", target.upstream);
+    for deed in [Deed::See, Deed::Call] {
+        let context = match deed {
+            Deed::See => Context::empty(),
+            Deed::Call => with_arguments()?,
+        };
+        let request = request(deed, (&who_id, &thing_id), context)?;
+        let mut is_permitted = false;
+        for rule in index.of_principals(deed, &principals) {
+            let is_of_all = rule.resource.as_ref().is_none_or(|id| *id == upstream || *id == endpoint);
+            let is_of_one = rule.resource.as_ref().is_some_and(|id| id.id().unescaped().starts_with(&own_names));
+            if is_of_all && rule.is_even {
+                match ask(&rule.set, &request, &known) {
+                    Says::Permit => is_permitted = true,
+                    Says::Nothing => {}
+                    Says::Forbid | Says::Error(_) => return Ok(false),
+                }
+            } else if rule.forbids && (is_of_all || is_of_one) {
+                return Ok(false);
+            }
+        }
+        if !is_permitted {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 fn with_arguments() -> Result<Context, String> {
     let arguments = RestrictedExpression::new_entity_uid(Type::Arguments.id(ARGUMENTS));
     Context::from_pairs([(ARGUMENTS.to_owned(), arguments)]).map_err(|error| error.to_string())

@@ -94,6 +94,8 @@ impl Pointers {
                     match (operator.as_str(), tag_of_arguments(operands)) {
                         // A literal has no variables, whatever its text says.
                         ("Value", _) => {}
+                        // The keys of a record are no operators.
+                        ("Record", _) => values(operands).for_each(|value| self.look(value)),
                         ("hasTag" | "getTag", Some(pointer)) => {
                             self.named.insert(pointer.into());
                         }
@@ -112,6 +114,27 @@ pub(super) fn tag_of_arguments(operands: &Value) -> Option<&str> {
     let of = &operands["left"]["."];
     let is_arguments = of["left"]["Var"] == "context" && of["attr"] == ARGUMENTS;
     operands["right"]["Value"].as_str().filter(|_| is_arguments)
+}
+
+/// The values of a record, by its JSON form.
+fn values(record: &Value) -> impl Iterator<Item = &Value> {
+    record.as_object().into_iter().flat_map(|members| members.values())
+}
+
+/// Whether conditions, in their JSON form, look at what is asked for or at its arguments.
+pub(super) fn looks_at_resource(node: &Value) -> bool {
+    match node {
+        Value::Array(items) => items.iter().any(looks_at_resource),
+        Value::Object(members) => members.iter().any(|(operator, operands)| match operator.as_str() {
+            // A literal has no variables, whatever its text says.
+            "Value" => false,
+            // The keys of a record are no operators.
+            "Record" => values(operands).any(looks_at_resource),
+            "Var" => operands != "principal" && operands != "action",
+            _ => looks_at_resource(operands),
+        }),
+        _ => false,
+    }
 }
 
 impl Reads {
@@ -184,6 +207,11 @@ impl Reads {
         match (operator, on("left"), &operands["attr"]) {
             // A literal has no variables, whatever its text says.
             ("Value", ..) => true,
+            // The keys of a record are no operators.
+            ("Record", ..) => {
+                values(operands).for_each(|value| self.look(value));
+                true
+            }
             ("Var", ..) => {
                 match operands.as_str() {
                     Some("resource" | "action") => {}
@@ -253,6 +281,10 @@ mod tests {
             ),
             ("permit(principal, action, resource) when { context.arguments == context.arguments };", Pointers::all()),
             (
+                "permit(principal, action, resource) when { {Value: context.arguments.getTag(\"/a\")} == {Value: \"x\"} };",
+                these(&["/a"]),
+            ),
+            (
                 "permit(principal, action, resource) when { principal.hasTag(context.arguments.getTag(\"/a\")) };",
                 these(&["/a"]),
             ),
@@ -263,6 +295,27 @@ mod tests {
         }
         assert_eq!(these(&["/a"]).and(&these(&["/b"])), these(&["/a", "/b"]));
         assert_eq!(these(&["/a"]).and(&Pointers::all()), Pointers { all: true, ..these(&["/a"]) });
+    }
+
+    #[test]
+    fn a_look_at_what_is_asked_for_is_found() {
+        let table = [
+            ("principal.subject == \"resource\"", false),
+            ("principal in Group::\"g\" && !principal.anonymous", false),
+            ("principal.hasTag(\"resource\")", false),
+            ("action == Action::\"see\"", false),
+            ("resource.name like \"a*\"", true),
+            ("principal.anonymous || resource in Upstream::\"x\"", true),
+            ("context.arguments.hasTag(\"/a\")", true),
+            ("{Value: resource.name} == {Value: \"x\"}", true),
+            ("{Var: \"resource\"} == {Var: principal.subject}", false),
+            ("principal.hasTag(resource.name)", true),
+        ];
+        for (condition, expected) in table {
+            let text = format!("permit(principal, action, resource) when {{ {condition} }};");
+            let form = Policy::parse(None, text).unwrap().to_json().unwrap();
+            assert_eq!(looks_at_resource(&form["conditions"]), expected, "{condition}");
+        }
     }
 
     #[test]
@@ -307,6 +360,10 @@ mod tests {
             (
                 "permit(principal, action, resource) when { {x: principal.actor} == {x: \"y\"} };",
                 Reads { actor: true, ..none },
+            ),
+            (
+                "permit(principal, action, resource) when { {Value: principal.subject} == {Value: \"y\"} };",
+                Reads { subject: true, ..none },
             ),
             (
                 "permit(principal, action, resource) when { context.arguments.hasTag(\"/a\") };",

@@ -11,7 +11,7 @@ use miette::Diagnostic;
 use sha2::{Digest, Sha256};
 
 use super::condition::Parts;
-use super::reads::{Pointers, Reads};
+use super::reads::{Pointers, Reads, looks_at_resource};
 use super::vocabulary::{SCHEMA, Type};
 
 /// Rules of one text; more is a text that was not meant.
@@ -51,11 +51,13 @@ pub(super) struct Rule {
     pub(super) sees: bool,
     pub(super) calls: bool,
     /// True of a rule that forbids.
-    forbids: bool,
+    pub(super) forbids: bool,
     /// The principal or group that it is about; `None`: any.
     pub(super) principal: Option<EntityUid>,
     /// The tool, upstream or endpoint that it is about; `None`: any.
     pub(super) resource: Option<EntityUid>,
+    /// True of a rule that says the same of everything within [`Self::resource`]: of all kinds, names and arguments.
+    pub(super) is_even: bool,
     pub(super) reads: Reads,
     /// Of the arguments.
     pub(super) pointers: Pointers,
@@ -201,6 +203,8 @@ impl Rule {
                 ResourceConstraint::Any | ResourceConstraint::Is(_) => None,
                 ResourceConstraint::In(id) | ResourceConstraint::Eq(id) | ResourceConstraint::IsIn(_, id) => Some(id),
             },
+            is_even: matches!(policy.resource_constraint(), ResourceConstraint::Any | ResourceConstraint::In(_))
+                && !looks_at_resource(&form["conditions"]),
             parts: if reads.context { Parts::of(policy, &form, &pointers) } else { None },
             reads,
             pointers,

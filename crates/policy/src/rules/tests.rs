@@ -116,6 +116,63 @@ const RULES: &str = r#"
 "#;
 
 #[test]
+fn all_of_an_upstream_is_for_those_to_whom_no_rule_could_refuse_a_part_of_it() {
+    let all = |text: &str, who: &Principal, upstream: &str| {
+        rules(text).shows_all(who, &EndpointId::new("/mcp"), &UpstreamId::new(upstream).unwrap())
+    };
+    let (admin, staff) = (person("ada", &["admins"], &[]), person("bob", &["staff"], &[]));
+    let everything = "permit(principal, action, resource);";
+    let yes = [
+        everything.to_owned(),
+        "permit(principal in Group::\"admins\", action, resource in Upstream::\"files\");".to_owned(),
+        "permit(principal, action, resource in Endpoint::\"/mcp\") when { principal in Group::\"admins\" };".to_owned(),
+        "permit(principal, action == Action::\"see\", resource); permit(principal, action == Action::\"call\", resource);"
+            .to_owned(),
+        format!("{everything} forbid(principal, action, resource in Upstream::\"web\");"),
+        format!("{everything} forbid(principal, action, resource == Tool::\"web/fetch\");"),
+        format!("{everything} forbid(principal in Group::\"staff\", action, resource);"),
+        format!("{everything} forbid(principal, action, resource) unless {{ principal in Group::\"admins\" }};"),
+        format!(
+            "{everything} forbid(principal, action == Action::\"call\", resource == Tool::\"web/fetch\") \
+             unless {{ context.arguments.hasTag(\"/a\") }};"
+        ),
+    ];
+    for text in &yes {
+        assert!(all(text, &admin, "files"), "{text}");
+    }
+    let no = [
+        "permit(principal, action == Action::\"see\", resource);".to_owned(),
+        "permit(principal, action == Action::\"call\", resource);".to_owned(),
+        "permit(principal, action, resource == Tool::\"files/read\");".to_owned(),
+        "permit(principal, action, resource is Resource);".to_owned(),
+        "permit(principal, action, resource is Resource in Upstream::\"files\");".to_owned(),
+        "permit(principal, action, resource) when { resource.native like \"*\" };".to_owned(),
+        "permit(principal, action, resource in Endpoint::\"/other\");".to_owned(),
+        format!("{everything} forbid(principal, action, resource == Tool::\"files/write\");"),
+        format!("{everything} forbid(principal, action, resource) when {{ resource.name like \"*write*\" }};"),
+        format!("{everything} forbid(principal, action, resource is Prompt);"),
+        format!("{everything} forbid(principal, action, resource in Upstream::\"files\");"),
+        format!(
+            "{everything} forbid(principal, action == Action::\"call\", resource == Tool::\"files/write\") \
+             unless {{ context.arguments.hasTag(\"/a\") }};"
+        ),
+        format!("{everything} forbid(principal, action, resource) when {{ principal.hasTag(\"team\") }};"),
+    ];
+    for text in &no {
+        assert!(!all(text, &admin, "files"), "{text}");
+    }
+    for (text, theirs) in yes.iter().zip([true, false, false, true, true, true, false, false, true]) {
+        assert_eq!(all(text, &staff, "files"), theirs, "{text}");
+    }
+    let without = Rules::new(Arc::new(Book::new(Vec::new(), Vec::new())));
+    assert!(without.shows_all(&staff, &EndpointId::new("/mcp"), &UpstreamId::new("files").unwrap()));
+    TRIPPED.set(true);
+    let tripped = all(everything, &admin, "files");
+    TRIPPED.set(false);
+    assert!(!tripped, "c22: a panic of the engine is a no");
+}
+
+#[test]
 fn c21_r115_roles_and_tools_lists_and_calls_agree() {
     let rules = rules(RULES);
     let people = [
