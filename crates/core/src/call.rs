@@ -40,7 +40,7 @@ pub struct Call {
     pub answers: Option<Bytes>,
     /// Whether it may be answered with a task.
     pub as_task: AsTask,
-    /// The method, where it is one of an extension: [`Self::method`] says only that.
+    /// The method, where no revision knows it: [`Self::method`] says only that.
     pub extension: Option<Arc<str>>,
     /// weir's id of this HTTP request, in every error and log line about it.
     pub request: RequestName,
@@ -68,6 +68,12 @@ impl Call {
             request,
             trace: Trace::default(),
         }
+    }
+
+    /// The method as the client named it.
+    #[must_use]
+    pub fn method_name(&self) -> &str {
+        self.extension.as_deref().unwrap_or(self.method.as_str())
     }
 }
 

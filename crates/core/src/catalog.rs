@@ -333,6 +333,16 @@ impl Catalog {
         Some(Item { exposed: exposed.into(), tool, terms, listed_without })
     }
 
+    /// A method that no revision knows, at an upstream of the endpoint. It takes the scopes of all tools of that upstream, since it may
+    /// do what any of them does.
+    pub(crate) fn of_method(&self, endpoint: &EndpointId, upstream: &UpstreamId, name: &str) -> Option<Item> {
+        let layout = self.layout.load();
+        let source = layout.stands.get(endpoint)?.sources.iter().find(|source| source.id() == upstream)?;
+        let tool = Arc::new(Tool::of_method(upstream, name));
+        let (terms, listed_without) = (source.rules().of_methods(), CapabilityClass::BASE);
+        Some(Item { exposed: name.into(), tool, terms, listed_without })
+    }
+
     /// A resource that no list shows, of an upstream that has resources or may have.
     pub(crate) fn unlisted(&self, upstream: &UpstreamId, exposed: &str, native: &str) -> Option<Item> {
         let layout = self.layout.load();

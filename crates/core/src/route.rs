@@ -253,15 +253,19 @@ impl Router {
         unlisted.ok_or_else(|| self.unseen(principal, call, &look, (kind, &name)))
     }
 
-    /// What a method of an extension is about: the one upstream there is. Nobody knows what it may do there, so it passes only
-    /// where nothing of that upstream is hidden from its sender.
+    /// What a method that no revision knows is about: the one upstream of a transparent endpoint. weir cannot tell what it does there,
+    /// so it passes only where nothing of that upstream is hidden from its sender.
     fn of_extension(&self, principal: &Principal, call: &Call, name: &str) -> Result<Item, Failure> {
         let none = || Failure::new(FailureKind::MethodNotFound, "This method is not served");
         let endpoint = self.catalog.endpoint(&call.endpoint).ok_or_else(none)?;
         let Mode::Transparent(upstream) = &endpoint.mode else { return Err(none()) };
-        let selected = endpoint.tools.is_some() || self.gates.authorizer.audience(principal, &call.endpoint).is_some();
-        let item = self.catalog.bygone(&call.endpoint, upstream, name).filter(|_| !selected);
-        item.ok_or_else(none)
+        let authorizer = &self.gates.authorizer;
+        if endpoint.tools.is_some() || !authorizer.shows_all(principal, &call.endpoint, upstream) {
+            return Err(none());
+        }
+        // Scopes of single tools are scopes of the item.
+        let is_seen = |item: &Item| authorizer.may_see(principal, &call.endpoint, item) == Sight::Seen;
+        self.catalog.of_method(&call.endpoint, upstream, name).filter(is_seen).ok_or_else(none)
     }
 
     fn look(&self, principal: &Principal, call: &Call, kind: ListKind) -> Option<Look> {

@@ -186,7 +186,7 @@ impl ServerSpan {
 
     /// The span of a call to an upstream that this request made: under the number that the upstream was told. Over now, begun before
     /// that.
-    pub fn asked(&self, sent: &Trace, target: Option<&Arc<str>>, call: Asked) {
+    pub fn asked(&self, sent: &Trace, target: Option<&Arc<str>>, call: Asked<'_>) {
         let Some(context) = self::sent(sent) else { return };
         let ended = SystemTime::now();
         offer(Span {
@@ -204,9 +204,9 @@ impl ServerSpan {
 }
 
 /// A call to an upstream that is over.
-pub struct Asked {
+pub struct Asked<'a> {
     /// What was called.
-    pub method: &'static str,
+    pub method: &'a str,
     /// How long it took.
     pub took: std::time::Duration,
     /// How it ended, one of a fixed set of words.
@@ -268,7 +268,7 @@ fn offer(span: Span) {
 }
 
 /// `{method} {target}` (semantic conventions for MCP).
-fn named(method: &'static str, target: Option<&Arc<str>>) -> String {
+fn named(method: &str, target: Option<&Arc<str>>) -> String {
     target.map_or_else(|| method.to_owned(), |target| format!("{method} {target}"))
 }
 

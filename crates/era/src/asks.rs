@@ -10,8 +10,9 @@ mod shape;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use weir_core::{CapabilityClass, Question};
-use weir_wire::method::Method;
+use weir_core::call::AskedBy;
+use weir_core::{Call, CapabilityClass, Question};
+use weir_wire::method::{Method, OF_EXTENSION};
 use weir_wire::splice::{Edits, MetaEdits};
 use weir_wire::write::{self, ObjectWriter};
 use weir_wire::{ErrorObject, Request, RequestId, Revision, code, meta, scan};
@@ -78,6 +79,13 @@ pub const fn is_question(method: Method) -> bool {
 #[must_use]
 pub const fn may_have_questions(method: Method) -> bool {
     matches!(method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead | Method::TasksResult)
+}
+
+/// Whether a server with sessions may ask its client in the middle of this call. In a method that no revision knows it may, where the
+/// client is asked by requests: one that is asked by rounds knows none for such methods.
+#[must_use]
+pub fn may_ask_in(call: &Call) -> bool {
+    may_have_questions(call.method) || call.method == OF_EXTENSION && call.asked == AskedBy::Requests
 }
 
 /// The part of a class that a revision has words for.

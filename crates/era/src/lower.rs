@@ -51,12 +51,29 @@ pub fn modern_call(id: u64, call: &Call, native: &str, sender: &Sender<'_>) -> B
     out.freeze()
 }
 
-/// A request of an extension: its `params` are nobody's business but for `_meta`.
+/// A request of a method that no revision knows: its `params` are nobody's business but for `_meta`.
 fn modern_extension(id: u64, call: &Call, method: &str, sender: &Sender<'_>) -> Bytes {
     let mut params = BytesMut::with_capacity(call.params.raw().len() + 512);
     let mut object = ObjectWriter::new(&mut params);
     copy(&mut object, call.params.raw(), &["_meta"], &[]);
     object.with("_meta", |out| about(out, id, call, sender));
+    object.end();
+    weir_wire::write::request(&weir_wire::RequestId::from(id), method, Some(&params))
+}
+
+/// The same for a legacy server, which gets a `_meta` only where there is something to say in it: its schema may know none.
+fn legacy_extension(id: u64, call: &Call, method: &str) -> Bytes {
+    let mut meta = BytesMut::with_capacity(256);
+    let mut own = ObjectWriter::new(&mut meta);
+    hop(&mut own, id, call.wants_progress, &call.trace);
+    keep(&mut own, call);
+    own.end();
+    let mut params = BytesMut::with_capacity(call.params.raw().len() + meta.len() + 16);
+    let mut object = ObjectWriter::new(&mut params);
+    copy(&mut object, call.params.raw(), &["_meta"], &[]);
+    if &meta[..] != b"{}" {
+        object.raw("_meta", &meta);
+    }
     object.end();
     weir_wire::write::request(&weir_wire::RequestId::from(id), method, Some(&params))
 }
@@ -76,6 +93,9 @@ fn about(out: &mut BytesMut, id: u64, call: &Call, sender: &Sender<'_>) {
 /// The same for a legacy server.
 #[must_use]
 pub fn legacy_call(id: u64, call: &Call, native: &str, revision: Revision) -> Bytes {
+    if call.method == OF_EXTENSION {
+        return legacy_extension(id, call, native);
+    }
     let mut out = head(id, call.method, call.params.raw().len() + 256);
     let mut params = ObjectWriter::new(&mut out);
     let named = name(&mut params, call, native);

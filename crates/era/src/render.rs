@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::catalog::Item;
 use weir_core::reply::{Note, NoteKind};
 use weir_core::upstream::{Kinds, ListKind};
-use weir_wire::method::Method;
+use weir_wire::method::{Method, OF_EXTENSION};
 use weir_wire::splice::{Block, Blocks, Edits, MetaEdits};
 use weir_wire::splitter::WITHHELD;
 use weir_wire::write::{ObjectWriter, string};
@@ -47,6 +47,9 @@ pub fn complete(revision: Revision, method: Method, about: &About) -> Edits {
         }
         // A server without cache hints promises nothing (server/utilities/caching).
         edits.ensure("ttlMs", &b"0"[..]).ensure("cacheScope", &b"\"private\""[..])
+    } else if method == OF_EXTENSION {
+        // What else it holds is between client and server.
+        edits.observe(IS_ERROR).remove("resultType").meta(MetaEdits::new().drop_owned())
     } else {
         let edits = edits.observe(IS_ERROR).remove("resultType").remove("ttlMs").remove("cacheScope");
         // Before 2026-07-28 structured content is an object.

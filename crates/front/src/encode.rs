@@ -22,9 +22,9 @@ use weir_core::{
 use weir_era::render::{self, About};
 use weir_era::state::{self, Binding, Origin};
 use weir_era::{structured, tasks};
-use weir_wire::method::Method;
+use weir_wire::method::{Method, OF_EXTENSION};
 use weir_wire::params::Params;
-use weir_wire::splice::Edits;
+use weir_wire::splice::{Blocks, Edits};
 use weir_wire::{RequestId, Revision};
 
 use crate::answer::{self, Said};
@@ -212,7 +212,7 @@ impl Asked {
                 let structured = structured::as_text(self.revision)
                     .filter(|_| self.is_of_tool())
                     .map(|edit| (edit, HeldPart::new(self.shared.clone())));
-                let column = Column::new(render::blocks(self.revision), structured, edits);
+                let column = Column::new(self.blocks(), structured, edits);
                 Ready::Stream(Box::new(stream::Results::new(&self.id, column, source)))
             }
         }
@@ -225,6 +225,12 @@ impl Asked {
             Ok(said) => Ready::Message(said),
             Err(failure) => self.failed(&failure),
         }
+    }
+
+    /// What replaces content blocks that the client's revision does not have. What a method that no revision knows answers with is no
+    /// content.
+    fn blocks(&self) -> Option<Blocks> {
+        render::blocks(self.revision).filter(|_| self.method != OF_EXTENSION)
     }
 
     /// Whether the answer is the result of a tool.
@@ -290,7 +296,7 @@ impl Asked {
     }
 
     fn edited(&self, result: &Bytes, edits: Edits) -> Result<Said, Failure> {
-        let replaced = render::blocks(self.revision).map(|blocks| blocks.apply(result)).transpose();
+        let replaced = self.blocks().map(|blocks| blocks.apply(result)).transpose();
         // The upstream's messages are checked when they are read.
         let edited = replaced.and_then(|replaced| edits.apply_checked(replaced.as_ref().unwrap_or(result)));
         let (result, seen) = edited.map_err(stream::broken)?;

@@ -1,15 +1,18 @@
-//! Extensions that weir does not understand: they are between a modern client and the one server of a transparent endpoint, by
-//! their identifiers. Methods that no revision knows pass where both have an extension in common.
+//! Extensions that weir does not implement, which are between the client and the server of a transparent endpoint, and methods that no
+//! revision defines, which go to that server.
+//!
+//! The router decides whether the client may make such a call, as for every call. Notifications that no revision defines are dropped,
+//! because no answer could refuse one.
+
+use std::sync::Arc;
 
 use weir_core::call::AskedBy;
 use weir_core::upstream::Extension;
 use weir_core::{Authenticated, Call};
-use weir_era::capabilities::declared;
 use weir_era::lift::Lifted;
 use weir_wire::Revision;
 use weir_wire::message::Request;
-use weir_wire::method::OF_EXTENSION;
-use weir_wire::params::Meta;
+use weir_wire::method::{MethodName, OF_EXTENSION};
 
 use crate::encode::{self, Asked};
 use crate::modern::canonical;
@@ -24,17 +27,17 @@ pub(crate) fn offered(context: &Context) -> Vec<Extension> {
     if selects { Vec::new() } else { catalog.extensions(endpoint) }
 }
 
-/// Whether client and server have an extension in common.
-pub(crate) fn are_shared(context: &Context, meta: &Meta) -> bool {
-    let Ok(Some(raw)) = meta.client_capabilities() else { return false };
-    let theirs = offered(context);
-    !theirs.is_empty() && declared(&raw).iter().any(|(own, _)| theirs.iter().any(|(name, _)| name == own))
+/// The name of a method that no revision defines, where the endpoint is transparent and selects no tools.
+pub(crate) fn method(context: &Context, name: &MethodName) -> Option<Arc<str>> {
+    let name = name.extension()?;
+    let endpoint = context.shared.catalog.endpoint(&context.endpoint)?;
+    (endpoint.mode.is_transparent() && endpoint.tools.is_none()).then(|| name.into())
 }
 
-/// Serves a request whose method no revision knows.
+/// Serves a modern request whose method no revision defines.
 pub(crate) async fn serve(context: &Context, known: &Authenticated<()>, request: &Request, lifted: Lifted) -> Answer {
     let token = lifted.token.clone();
-    let extension = Some(request.method.as_str().into());
+    let extension = method(context, &request.method);
     let call = Call { asked: AskedBy::Rounds, extension, ..canonical(context, OF_EXTENSION, lifted) };
     let (router, call) = (context.shared.router.clone(), known.with(call));
     let running = Running::new(Box::pin(async move { router.call(call).await }));

@@ -13,7 +13,7 @@ use weir_era::capabilities::class_of;
 use weir_era::session::{Session, negotiate};
 use weir_era::{asks, lift};
 use weir_wire::message::{Notification, Request, Response};
-use weir_wire::method::Method;
+use weir_wire::method::{Method, OF_EXTENSION};
 use weir_wire::params::Params;
 use weir_wire::{Limits as ScanLimits, Message, RequestId, Revision, code, scan};
 
@@ -22,6 +22,7 @@ use crate::asker::Asker;
 use crate::body::Body;
 use crate::doorway::{envelope_error, refuse};
 use crate::encode::{self, Asked, BatchRoom};
+use crate::extensions;
 use crate::lists::{self, ListResponse};
 use crate::modern::{canonical, is_call, listed, offered};
 use crate::observe::Answer;
@@ -208,7 +209,7 @@ async fn one(
             }
         }
         Some(method) if is_waited_for(revision, method) => match offered(context, method) {
-            Ok(()) => call(context, known, opened, (&request.id, stream), (method, params)),
+            Ok(()) => call(context, known, opened, (&request.id, stream), (CallMethod::Known(method), params)),
             Err(failure) => fail(&failure),
         },
         Some(method) if listed(method).is_some() => {
@@ -219,8 +220,18 @@ async fn one(
                 Err(failure) => fail(&failure),
             }
         }
-        _ => fail(&Failure::new(FailureKind::MethodNotFound, "This method is not served")),
+        method => match extensions::method(context, &request.method).filter(|_| method.is_none()) {
+            Some(name) => call(context, known, opened, (&request.id, stream), (CallMethod::Extension(name), params)),
+            None => fail(&Failure::new(FailureKind::MethodNotFound, "This method is not served")),
+        },
     }
+}
+
+/// The method of a call.
+enum CallMethod {
+    Known(Method),
+    /// One that no revision knows.
+    Extension(Arc<str>),
 }
 
 /// Whether a request is answered when something at an upstream is over.
@@ -248,12 +259,15 @@ fn call(
     known: &Authenticated<()>,
     opened: &Opened,
     (id, stream): (&RequestId, Stream),
-    (method, params): (Method, Params),
+    (method, params): (CallMethod, Params),
 ) -> Turn {
     let revision = opened.session.revision;
+    let (method, extension) = match method {
+        CallMethod::Known(method) => (method, None),
+        CallMethod::Extension(name) => (OF_EXTENSION, Some(name)),
+    };
     let told = Told { revision, tool_call: method == Method::ToolsCall, request: &context.name };
     let fail = |failure: &Failure| Turn::Message(rescue(failure, told).said(id));
-    let asked = asks::may_have_questions(method) && stream == Stream::Own;
     // In a batch nobody can be asked.
     let class = if stream == Stream::Own { opened.class() } else { CapabilityClass::SESSIONS };
     let lifted = match lift::legacy(params, Some(&opened.session), class) {
@@ -263,7 +277,8 @@ fn call(
     let token = lifted.token.clone();
     let (task, as_task) = (tasks::named(method, &lifted.params), tasks::wanted(context, revision, (method, &lifted)));
     let session = opened.lasts.then_some(opened.key);
-    let call = Arc::new(tasks::with(as_task, Call { session, ..canonical(context, method, lifted) }));
+    let call = Arc::new(tasks::with(as_task, Call { session, extension, ..canonical(context, method, lifted) }));
+    let asked = asks::may_ask_in(&call) && stream == Stream::Own;
     let asker = asked.then(|| Asker::new(context, known, (opened.key, revision), call.clone()));
     let (router, call) = (context.shared.router.clone(), known.with(call));
     let running = Running::new(Box::pin(async move {

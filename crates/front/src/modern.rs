@@ -101,7 +101,7 @@ fn check(context: &Context, headers: &HeaderMap, request: &Request, params: &Par
     }
     match request.method.known() {
         Some(known) if is_served(known) => names_its_own(name, known, params).map_err(mismatch),
-        None if extensions::are_shared(context, meta) => Ok(()),
+        None if extensions::method(context, &request.method).is_some() => Ok(()),
         _ => {
             let text = "This method is not served in 2026-07-28";
             Err(refused(StatusCode::NOT_FOUND, code::METHOD_NOT_FOUND, text))

@@ -120,7 +120,7 @@ struct Errand<'a> {
     principal: &'a Principal,
     endpoint: &'a EndpointId,
     upstream: &'a UpstreamId,
-    /// The tool's own name, where it is of a tool and not of a prompt or resource.
+    /// The own name of a tool, or of a method that no revision knows; `None` for a prompt or resource.
     tool: Option<&'a str>,
 }
 
@@ -181,7 +181,9 @@ impl Limiter for Limits {
 
     fn call<'a>(&'a self, principal: &'a Principal, call: &'a Call, item: &'a Item) -> Result<Entry<'a>, Failure> {
         let Tool { upstream, native, kind, .. } = &*item.tool;
-        let tool = matches!(kind, ListKind::Tools).then_some(&**native);
+        // A method that no revision knows is limited by its name, as a tool is.
+        let is_named = matches!(kind, ListKind::Tools) || call.extension.is_some();
+        let tool = is_named.then_some(&**native);
         self.admit(Errand { principal, endpoint: &call.endpoint, upstream, tool })
     }
 }

@@ -4,10 +4,13 @@
 
 use std::fmt;
 
-use crate::Revision;
+use crate::{Revision, fold};
 
-/// Stands where a method of an extension is meant, which no table has; it is in none itself.
+/// Stands for a method that no revision knows: one of an extension, or of a server's own. It is in no table itself.
 pub const OF_EXTENSION: Method = Method::Extension;
+
+/// The most bytes in the name of such a method: names are kept in records and labels.
+const LONGEST: usize = 128;
 
 /// Who sends the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -198,6 +201,16 @@ impl MethodName {
             Self::Unknown(_) => None,
         }
     }
+
+    /// The name, if no revision defines it and a server may get it: up to 128 visible ASCII characters, and no name of the table in
+    /// other letters. A server that finds methods without regard to case would take `Tasks/get` for `tasks/get`.
+    #[must_use]
+    pub fn extension(&self) -> Option<&str> {
+        let Self::Unknown(name) = self else { return None };
+        let is_plain = (1..=LONGEST).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_variant = || Method::ALL.iter().any(|method| fold::equal(method.as_str(), name));
+        (is_plain && !is_variant()).then_some(name)
+    }
 }
 
 impl From<Method> for MethodName {
@@ -223,6 +236,22 @@ mod tests {
             assert_eq!(Method::parse(&method.as_str().to_uppercase()), None, "r014: {method}");
         }
         assert_eq!(MethodName::new("nope/x").known(), None);
+    }
+
+    #[test]
+    fn methods_of_no_revision_are_told_from_the_known_ones_in_any_letters() {
+        for &method in Method::ALL {
+            assert_eq!(MethodName::new(method.as_str()).extension(), None, "{method}");
+            assert_eq!(MethodName::new(&method.as_str().to_uppercase()).extension(), None, "{method}");
+        }
+        let long = "x".repeat(LONGEST);
+        for name in ["acme/stars", "tools/calls", "$/x", "rpc.x", &long] {
+            assert_eq!(MethodName::new(name).extension(), Some(name));
+        }
+        let longer = format!("{long}x");
+        for name in ["", " ", "a b", "tools/call ", "a\n", "a\u{e4}", "ta\u{17f}ks/get", &longer] {
+            assert_eq!(MethodName::new(name).extension(), None, "{name:?}");
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod nodes;
 mod old_questions;
 mod old_transport;
 mod outputs;
+mod own_methods;
 mod secrets;
 mod sessionless;
 mod sessions;

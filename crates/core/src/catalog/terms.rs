@@ -35,6 +35,8 @@ pub struct Terms {
 pub(super) struct Rules {
     pub(super) given: UpstreamRules,
     common: Arc<Terms>,
+    /// Of methods that no revision knows.
+    methods: Arc<Terms>,
     exceptions: HashMap<String, Arc<Terms>>,
 }
 
@@ -56,7 +58,9 @@ impl Rules {
                 (native.clone(), Arc::new(terms.taking(&rules.scopes)))
             })
             .collect();
-        Self { given, common: Arc::new(common), exceptions }
+        let all: Vec<_> = given.tools.iter().flat_map(|(_, rules)| rules.scopes.iter().cloned()).collect();
+        let methods = Arc::new(common.clone().taking(&all));
+        Self { given, common: Arc::new(common), methods, exceptions }
     }
 
     /// The tools that the operator speaks of and the server does not list.
@@ -67,6 +71,11 @@ impl Rules {
 
     pub(super) fn of(&self, native: &str) -> Arc<Terms> {
         self.exceptions.get(native).unwrap_or(&self.common).clone()
+    }
+
+    /// Those of a method that no revision knows: with the scopes of all tools.
+    pub(super) fn of_methods(&self) -> Arc<Terms> {
+        self.methods.clone()
     }
 }
 

@@ -227,6 +227,11 @@ impl Tool {
             meter,
         }
     }
+
+    /// Stands for a method that no revision knows.
+    pub(crate) fn of_method(upstream: &UpstreamId, name: &str) -> Self {
+        Self { meter: ItemMeter::of_method(UpstreamMeter::of(upstream), name), ..Self::unlisted(upstream, name) }
+    }
 }
 
 impl fmt::Debug for Tool {

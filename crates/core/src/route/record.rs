@@ -159,7 +159,10 @@ impl Drop for Record {
 /// Tells of a call that is over.
 fn told(span: &ServerSpan, call: &Call, item: &Item, (outcome, took): (&'static str, Duration)) {
     let mut attributes = vec![
-        ("mcp.method.name", trace::Value::Word(call.method.as_str())),
+        (
+            "mcp.method.name",
+            call.extension.clone().map_or(trace::Value::Word(call.method.as_str()), trace::Value::Text),
+        ),
         ("weir.upstream", trace::Value::Text(item.tool.upstream.as_str().into())),
     ];
     if call.method == Method::ToolsCall {
@@ -168,7 +171,7 @@ fn told(span: &ServerSpan, call: &Call, item: &Item, (outcome, took): (&'static 
     let name = item.tool.meter.name();
     attributes.extend(name.map(|(attribute, name)| (attribute, trace::Value::Text(name.clone()))));
     let failed = is_failed(outcome);
-    let asked = Asked { method: call.method.as_str(), took, outcome, failed, attributes };
+    let asked = Asked { method: call.method_name(), took, outcome, failed, attributes };
     span.asked(&call.trace, name.map(|(_, name)| name), asked);
 }
 

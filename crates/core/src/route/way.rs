@@ -58,6 +58,8 @@ pub(super) struct Way {
     /// The URI that a read is of, as the client wrote it.
     read: Option<Arc<str>>,
     completion: bool,
+    /// True where the endpoint has several servers: that one of them does not serve a method says nothing of the others.
+    is_shared: bool,
     /// Whether such a call may end with questions.
     rounds: bool,
     /// What names the task that it may become.
@@ -75,6 +77,7 @@ impl Way {
             asks: asks::Dress::of(endpoint, &item.tool.upstream),
             read: (call.method == Method::ResourcesRead).then(|| item.exposed.clone()),
             completion: call.method == Method::CompletionComplete,
+            is_shared: endpoint.is_some_and(|endpoint| !endpoint.mode.is_transparent()),
             rounds: matches!(call.method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead),
             task: None,
         }
@@ -186,7 +189,7 @@ impl Way {
                     None => End::Complete(Payload::Whole(result)),
                 }
             }
-            (End::Failed(failure), _) if self.completion && is_not_served(&failure) => {
+            (End::Failed(failure), _) if self.completion && self.is_shared && is_not_served(&failure) => {
                 End::Complete(Payload::Whole(Bytes::from_static(NO_VALUES)))
             }
             (End::Failed(failure), Some(uri)) if is_not_found(&failure) => Failure::unknown_resource(uri).into(),
@@ -249,13 +252,15 @@ mod tests {
             let error = crate::failure::UpstreamError { code, message: "m".into(), data: None };
             End::from(Failure::new(FailureKind::Upstream(error), "m"))
         };
-        let of = |completion, code| match (Way { completion, ..Way::default() }).pass(failed(code), 0) {
-            End::Complete(Payload::Whole(result)) => Some(result),
-            _ => None,
-        };
-        assert_eq!(of(true, code::METHOD_NOT_FOUND).as_deref(), Some(NO_VALUES));
-        assert_eq!(of(true, code::INVALID_PARAMS), None);
-        assert_eq!(of(false, code::METHOD_NOT_FOUND), None);
+        let of =
+            |completion, is_shared, code| match (Way { completion, is_shared, ..Way::default() }).pass(failed(code), 0) {
+                End::Complete(Payload::Whole(result)) => Some(result),
+                _ => None,
+            };
+        assert_eq!(of(true, true, code::METHOD_NOT_FOUND).as_deref(), Some(NO_VALUES));
+        assert_eq!(of(true, false, code::METHOD_NOT_FOUND), None, "the only server of an endpoint says so itself");
+        assert_eq!(of(true, true, code::INVALID_PARAMS), None);
+        assert_eq!(of(false, true, code::METHOD_NOT_FOUND), None);
     }
 
     #[test]

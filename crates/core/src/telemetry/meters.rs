@@ -23,6 +23,8 @@ use crate::upstream::ListKind;
 pub const NAMES: usize = 80;
 /// What names beyond are called.
 pub const OTHER: &str = "other";
+/// The attribute that holds a method's name.
+const METHOD: &str = "mcp.method.name";
 
 static MOST: AtomicUsize = AtomicUsize::new(NAMES);
 /// Who has a place: a name of an upstream, and under which attribute.
@@ -58,6 +60,14 @@ pub struct UpstreamMeter {
     calls: [OnceLock<BoundCounter<u64>>; Revision::ALL.len()],
     /// Series of what has no name of its own, by attribute, method and outcome.
     unnamed: Shelf,
+    /// Methods that no revision knows, by name.
+    methods: Mutex<HashMap<Arc<str>, MethodSeries>>,
+}
+
+/// The series of one method by outcome, and its place among the names that have series of their own.
+struct MethodSeries {
+    by_outcome: Vec<(&'static str, Arc<Series>)>,
+    _place: Option<Arc<Place>>,
 }
 
 /// Series by what tells them apart beside their names.
@@ -77,8 +87,9 @@ impl UpstreamMeter {
             instruments().upstream_io.bind(&labels)
         };
         let (sent, received) = (io("transmit"), io("receive"));
-        let (label, calls, unnamed) = (id.as_str().into(), Default::default(), Mutex::default());
-        let meter = Arc::new(Self { id: id.clone(), label, sent, received, calls, unnamed });
+        let (label, calls) = (id.as_str().into(), Default::default());
+        let (unnamed, methods) = (Mutex::default(), Mutex::default());
+        let meter = Arc::new(Self { id: id.clone(), label, sent, received, calls, unnamed, methods });
         all.insert(id.clone(), Arc::downgrade(&meter));
         meter
     }
@@ -106,6 +117,27 @@ impl UpstreamMeter {
         let name = attribute.map(|attribute| (attribute, Arc::from(OTHER)));
         on_shelf(&self.unnamed, (attribute, method, outcome), || labels(&self.label, name, method, outcome))
     }
+
+    /// The series of a method that no revision knows. It takes a place with its first call that completes: calls of names that a client
+    /// made up fail.
+    fn method(&self, name: &Arc<str>, outcome: &'static str) -> Arc<Series> {
+        let mut methods = lock(&self.methods);
+        if outcome == "complete" && !methods.contains_key(name) {
+            let place = Place::take(&self.id, METHOD, name);
+            if place.is_some() {
+                methods.insert(name.clone(), MethodSeries { by_outcome: Vec::new(), _place: place });
+            }
+        }
+        let name = if methods.contains_key(name) { name.clone() } else { Arc::from(OTHER) };
+        let none = || MethodSeries { by_outcome: Vec::new(), _place: None };
+        let shelf = &mut methods.entry(name.clone()).or_insert_with(none).by_outcome;
+        if let Some((_, series)) = shelf.iter().find(|(own, _)| *own == outcome) {
+            return series.clone();
+        }
+        let series = CLIENT.series(&with_outcome(vec![("upstream", self.label.clone()), (METHOD, name)], outcome));
+        shelf.push((outcome, series.clone()));
+        series
+    }
 }
 
 fn on_shelf(
@@ -123,8 +155,12 @@ fn on_shelf(
 }
 
 fn labels(upstream: &Arc<str>, name: Option<Label>, method: Method, outcome: &'static str) -> Vec<Label> {
-    let mut all = vec![("upstream", upstream.clone()), ("mcp.method.name", method.as_str().into())];
+    let mut all = vec![("upstream", upstream.clone()), (METHOD, method.as_str().into())];
     all.extend(name);
+    with_outcome(all, outcome)
+}
+
+fn with_outcome(mut all: Vec<Label>, outcome: &'static str) -> Vec<Label> {
     all.push(("outcome", outcome.into()));
     if is_failed(outcome) {
         all.push(("error.type", outcome.into()));
@@ -142,6 +178,8 @@ pub fn is_failed(outcome: &str) -> bool {
 pub struct ItemMeter {
     upstream: Arc<UpstreamMeter>,
     kind: ListKind,
+    /// Whether it is a method that no revision knows.
+    is_method: bool,
     name: Arc<str>,
     /// Whether its name has series of its own; decided with its first call, so that what is only listed takes no place.
     place: OnceLock<Option<Arc<Place>>>,
@@ -157,12 +195,25 @@ impl ItemMeter {
     /// The meter of a thing in a list, by its name as it may stand in a label.
     #[must_use]
     pub fn new(upstream: Arc<UpstreamMeter>, kind: ListKind, name: String) -> Arc<Self> {
+        Arc::new(Self::unused(upstream, kind, name.into()))
+    }
+
+    /// The meter of a method that no revision knows.
+    #[must_use]
+    pub fn of_method(upstream: Arc<UpstreamMeter>, name: &str) -> Arc<Self> {
+        Arc::new(Self { is_method: true, ..Self::unused(upstream, ListKind::Resources, name.into()) })
+    }
+
+    fn unused(upstream: Arc<UpstreamMeter>, kind: ListKind, name: Arc<str>) -> Self {
         let (place, completed, others) = (OnceLock::new(), OnceLock::new(), Mutex::default());
-        Arc::new(Self { upstream, kind, name: name.into(), place, completed, others })
+        Self { upstream, kind, is_method: false, name, place, completed, others }
     }
 
     /// Counts a call that ended with this outcome, one of a fixed set of words.
     pub fn took(&self, method: Method, outcome: &'static str, time: Duration, span: Option<SpanContext>) {
+        if self.is_method {
+            return self.upstream.method(&self.name, outcome).record(time, span);
+        }
         let is_usual = outcome == "complete" && method == self.kind.used_by();
         if is_usual {
             self.completed.get_or_init(|| self.series(method, outcome)).record(time, span);
@@ -232,6 +283,32 @@ impl fmt::Debug for ItemMeter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn f16_a_method_that_no_revision_knows_has_series_once_a_call_of_it_completed() {
+        let id = UpstreamId::new("maker").expect("an id");
+        let upstream = UpstreamMeter::of(&id);
+        let took = |name: &str, outcome: &'static str| {
+            let meter = ItemMeter::of_method(upstream.clone(), name);
+            meter.took(weir_wire::method::OF_EXTENSION, outcome, Duration::from_millis(3), None);
+        };
+        let names = || {
+            let all = CLIENT.points().into_iter().filter(|series| series.labels()[0].1.as_ref() == "maker");
+            let name = |series: &Arc<Series>| (series.labels()[1].1.to_string(), series.counted().buckets.iter().sum());
+            let mut names: Vec<(String, u64)> = all.map(|series| name(&series)).collect();
+            names.sort();
+            names
+        };
+        for number in 0..1000 {
+            took(&format!("made/up-{number}"), "upstream_error");
+        }
+        took("acme/stars", "upstream_error");
+        took("acme/stars", "complete");
+        took("acme/stars", "complete");
+        took("acme/stars", "upstream_error");
+        let expected = [("acme/stars".to_owned(), 1), ("acme/stars".to_owned(), 2), (OTHER.to_owned(), 1001)];
+        assert_eq!(names(), expected);
+    }
 
     #[test]
     fn f16_names_make_as_many_series_as_the_config_says_and_one_for_the_others() {

@@ -44,7 +44,7 @@ pub static CLIENT: Timing = Timing::new(Row {
     kind: Kind::Histogram,
     unit: "s",
     attributes: &["upstream", "mcp.method.name", "gen_ai.tool.name", "gen_ai.prompt.name", "outcome", "error.type"],
-    about: "Time of a call at an upstream, questions to the client included. `outcome` is `complete`, `tool_error`, `input_required`, `task`, `cancelled` or the reason of a failure (docs/errors.md); the name is the upstream's own. Names beyond `telemetry.metrics.max_names` are `other`",
+    about: "Time of a call at an upstream, questions to the client included. `outcome` is `complete`, `tool_error`, `input_required`, `task`, `cancelled` or the reason of a failure (docs/errors.md); the name is the upstream's own. Names beyond `telemetry.metrics.max_names` are `other`, and so are methods that no revision knows, until a call of theirs completed",
 });
 
 static UNMEASURED: AtomicBool = AtomicBool::new(false);

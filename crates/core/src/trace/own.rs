@@ -25,7 +25,7 @@ impl OwnSpan {
     }
 
     /// The span of a request to an upstream that is part of it. Over now, begun before that.
-    pub fn asked(&self, random: &dyn Random, call: Asked) {
+    pub fn asked(&self, random: &dyn Random, call: Asked<'_>) {
         let ended = SystemTime::now();
         offer(Span {
             context: SpanContext { span: nonzero(random), ..self.context },

@@ -74,10 +74,9 @@ impl Ear {
         Self { sessions: false, ..Self::legacy(id, progress, level) }
     }
 
-    /// The same for a call of this method, whose client can be asked what is in `class` where such calls may have questions.
+    /// The same for a call whose client can be asked what is in `class`, and asked in this call where that is `here`.
     #[must_use]
-    pub fn asking(self, class: CapabilityClass, method: Method) -> Self {
-        let here = asks::may_have_questions(method);
+    pub fn asking(self, class: CapabilityClass, here: bool) -> Self {
         let elsewhere = !here && class.cut(carry::TO_LEGACY) != CapabilityClass::BASE;
         Self { class: if here { class } else { CapabilityClass::BASE }, elsewhere, ..self }
     }
@@ -298,7 +297,7 @@ mod tests {
         let declined = word(&ear.hear(ask("sampling/createMessage")));
         assert!(declined.starts_with(r#"{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"#), "{declined}");
         assert_eq!(word(&Ear::modern(1, false, None).hear(ask("ping"))), "dropped server_request");
-        let mut able = Ear::legacy(1, false, None).asking(CapabilityClass::SAMPLING, Method::ToolsCall);
+        let mut able = Ear::legacy(1, false, None).asking(CapabilityClass::SAMPLING, true);
         assert_eq!(word(&able.hear(ask("sampling/createMessage"))), "ask sampling/createMessage");
         assert!(word(&able.hear(ask("elicitation/create"))).contains("-32601"));
         let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a"}}"#;
@@ -308,17 +307,14 @@ mod tests {
     #[test]
     fn r166_a_question_where_there_may_be_none_is_refused_as_that_and_not_as_one_nobody_can_answer() {
         let ask = |method: &str| message(&format!(r#"{{"jsonrpc":"2.0","id":"a","method":"{method}","params":{{}}}}"#));
-        let code = |class, method| {
-            let heard = word(&Ear::legacy(1, false, None).asking(class, method).hear(ask("sampling/createMessage")));
+        let code = |class, here| {
+            let heard = word(&Ear::legacy(1, false, None).asking(class, here).hear(ask("sampling/createMessage")));
             ["-32601", "-32602", "ask "].into_iter().find(|code| heard.contains(code)).unwrap()
         };
         let able = CapabilityClass::SAMPLING;
-        for method in [Method::CompletionComplete, Method::TasksGet] {
-            assert_eq!(code(able, method), "-32602", "{method:?}");
-            assert_eq!(code(CapabilityClass::BASE, method), "-32601", "{method:?}");
-        }
-        assert_eq!(code(able, Method::PromptsGet), "ask ");
-        let mut completing = Ear::legacy(1, false, None).asking(able, Method::CompletionComplete);
+        assert_eq!((code(able, false), code(CapabilityClass::BASE, false)), ("-32602", "-32601"));
+        assert_eq!(code(able, true), "ask ");
+        let mut completing = Ear::legacy(1, false, None).asking(able, false);
         assert_eq!(word(&completing.hear(ask("ping"))), r#"{"jsonrpc":"2.0","id":"a","result":{}}"#);
         assert!(!completing.may_be_asked());
     }

@@ -120,4 +120,13 @@ fn of_an_extensions_request_only_the_meta_is_written_anew() {
     let sent = modern_call(1, &call, "acme/do", &SENDER);
     assert!(text(&sent).contains(r#""params":{"Name":1,"n\u0061me":2,"_meta":{"io.model"#), "{}", text(&sent));
     assert!(text(&sent).ends_with(r#","own":2}}}"#), "{}", text(&sent));
+    let sent = legacy_call(1, &call, "acme/do", Revision::V2025_06_18);
+    let expected = r#"{"jsonrpc":"2.0","id":1,"method":"acme/do","params":{"Name":1,"n\u0061me":2,"_meta":{"own":2}}}"#;
+    assert_eq!(text(&sent), expected);
+    let asked = Call { wants_progress: true, ..call.clone() };
+    let sent = legacy_call(7, &asked, "acme/do", Revision::V2025_06_18);
+    assert!(text(&sent).ends_with(r#""_meta":{"progressToken":7,"own":2}}}"#), "{}", text(&sent));
+    let bare = Call { params: Params::parse(None).unwrap(), ..call };
+    let sent = legacy_call(1, &bare, "acme/do", Revision::V2025_06_18);
+    assert_eq!(text(&sent), r#"{"jsonrpc":"2.0","id":1,"method":"acme/do","params":{}}"#);
 }

@@ -3,6 +3,7 @@
 //! An event holds what core said by reference counts and small copies, so that a request pays little for it; it becomes
 //! text where it is kept.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -59,7 +60,7 @@ pub(super) struct Entry {
 pub(super) struct Made {
     pub(super) principal: Principal,
     pub(super) endpoint: EndpointId,
-    pub(super) method: &'static str,
+    pub(super) method: Cow<'static, str>,
     /// The tool by the name it has for the client, as found or as asked for.
     pub(super) tool: Option<Arc<str>>,
     /// The tool by its own name, and whose it is.
@@ -236,7 +237,7 @@ impl Made {
     fn write(&self, record: &mut Object<'_>) {
         principal(&self.principal, record);
         self.client_software(record);
-        record.text("endpoint", self.endpoint.as_str()).text("method", self.method);
+        record.text("endpoint", self.endpoint.as_str()).text("method", &self.method);
         record.maybe("tool", self.tool.as_deref());
         if let Some((upstream, native)) = &self.native {
             record.text("upstream", upstream.as_str()).text("native", native);

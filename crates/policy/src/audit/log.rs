@@ -40,7 +40,7 @@ impl Audit for LogAudit {
 
     fn decided(&self, attempt: &Attempt<'_>, decision: Decision<'_>) -> Result<(), Failure> {
         let Attempt { principal, call, .. } = attempt;
-        let (endpoint, method, request) = (&call.endpoint, call.method.as_str(), call.request.as_str());
+        let (endpoint, method, request) = (&call.endpoint, call.method_name(), call.request.as_str());
         match decision {
             Decision::Allowed(_) => tracing::debug!(target: "audit", %principal, %endpoint, method, request, "allowed"),
             Decision::Refused(failure) => {
@@ -53,7 +53,7 @@ impl Audit for LogAudit {
 
     fn ended(&self, attempt: &Attempt<'_>, ended: &Ended) {
         let Attempt { principal, call, .. } = attempt;
-        let (endpoint, method, request) = (&call.endpoint, call.method.as_str(), call.request.as_str());
+        let (endpoint, method, request) = (&call.endpoint, call.method_name(), call.request.as_str());
         let (outcome, took_ms) = (ended.outcome, ended.took.as_secs_f64() * 1e3);
         if outcome == "complete" {
             tracing::debug!(target: "audit", %principal, %endpoint, method, request, outcome, took_ms, "ended");

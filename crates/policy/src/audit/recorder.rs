@@ -1,5 +1,6 @@
 //! Core's audit port: turns what core says into events for whoever keeps them.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,8 +81,14 @@ impl Recorder {
         self.event(What::Call(Box::new(Made {
             principal: principal.clone(),
             endpoint: call.endpoint.clone(),
-            method: call.method.as_str(),
-            tool: item.map_or_else(asked, |item| Some(item.exposed.clone())),
+            method: match &call.extension {
+                None => Cow::Borrowed(call.method.as_str()),
+                Some(name) => Cow::Owned(String::from(&**name)),
+            },
+            tool: match call.extension {
+                None => item.map_or_else(asked, |item| Some(item.exposed.clone())),
+                Some(_) => None,
+            },
             native: item.map(|item| (item.tool.upstream.clone(), item.tool.native.clone())),
             arguments,
             shape,

@@ -154,7 +154,7 @@ impl StdioServer {
 
     /// A child for a call, with the turn to be asked where it takes one.
     async fn take(&self, key: Key, outbound: &Outbound) -> Result<Taken, Refusal> {
-        let may_be_asked = key.class != CapabilityClass::BASE && asks::may_have_questions(outbound.call.method);
+        let may_be_asked = key.class != CapabilityClass::BASE && asks::may_ask_in(&outbound.call);
         if !may_be_asked || key.session.is_some() || is_of_task(&outbound.call) {
             return Ok((self.running(&self.slots, &key, key.clients(outbound)).await?, None));
         }

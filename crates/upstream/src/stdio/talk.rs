@@ -49,7 +49,7 @@ pub(crate) async fn call(
     outbound.carried_in.note(tongue.revision());
     let body = tongue.call(id, call, &outbound.native, (declared, &site.client_info, extensions));
     let class = if asks::may_have_questions(call.method) { declared } else { CapabilityClass::BASE };
-    let ear = tongue.ear(id, call.wants_progress, call.log_level).asking(declared, call.method);
+    let ear = tongue.ear(id, call.wants_progress, call.log_level).asking(declared, asks::may_ask_in(call));
     let of_task = (call.method == Method::TasksResult).then(|| outbound.native.clone());
     let purpose = Purpose::Call { asks: ear.may_be_asked(), task: of_task };
     let ticket = running.child.pipe.request(id, body, purpose).await.map_err(not_sent)?;

@@ -20,7 +20,7 @@ use weir_core::reply::Reply;
 use weir_core::upstream::{About, Kinds, ListKind, ListPage, Outbound, Watch};
 use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::hop::{self, Ear, Proof, Tongue};
-use weir_era::{carry, lower};
+use weir_era::{asks, carry, lower};
 use weir_wire::method::Method;
 use weir_wire::{LogLevel, Message, Revision, scan};
 
@@ -266,7 +266,7 @@ impl Session {
         let id = self.site.next_id();
         outbound.carried_in.note(self.tongue.revision());
         let body = self.tongue.call(id, call, &outbound.native, (self.class, &self.site.client_info, &[]));
-        let ear = self.tongue.ear(id, call.wants_progress, call.log_level).asking(self.class, call.method);
+        let ear = self.tongue.ear(id, call.wants_progress, call.log_level).asking(self.class, asks::may_ask_in(call));
         let headers = self.headers().into_iter().chain(exchange::traced(&call.trace)).collect();
         let task = Listener::takes_task(self.tongue, call, self.class);
         let tracked = self.site.tracks.begin(id, outbound);

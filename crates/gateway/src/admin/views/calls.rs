@@ -36,7 +36,7 @@ pub(in super::super) struct Call {
     pub(in super::super) principal: Who,
     pub(in super::super) endpoint: String,
     pub(in super::super) upstream: String,
-    pub(in super::super) method: &'static str,
+    pub(in super::super) method: String,
     /// The name that the client uses.
     pub(in super::super) tool: String,
     pub(in super::super) since: Moment,
@@ -138,7 +138,7 @@ impl Call {
             principal: Who::of(&live.principal),
             endpoint: live.call.endpoint.to_string(),
             upstream: live.item.tool.upstream.to_string(),
-            method: live.call.method.as_str(),
+            method: live.call.method_name().to_owned(),
             tool: live.item.exposed.to_string(),
             since: Moment(now.checked_sub(live.age).unwrap_or(now)),
             age_ms: millis(live.age),
