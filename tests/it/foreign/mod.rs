@@ -4,6 +4,7 @@ mod asks;
 mod clients;
 mod dual;
 mod old;
+mod own_methods;
 mod servers;
 mod tasks;
 mod toolsets;

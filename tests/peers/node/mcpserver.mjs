@@ -7,7 +7,7 @@ import { createMcpExpressApp } from '@modelcontextprotocol/sdk/server/express.js
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
-import { isInitializeRequest } from '@modelcontextprotocol/sdk/types.js';
+import { McpError, isInitializeRequest } from '@modelcontextprotocol/sdk/types.js';
 import { randomUUID } from 'node:crypto';
 import { parseArgs } from 'node:util';
 import * as z from 'zod';
@@ -35,6 +35,7 @@ function build() {
     );
     animals(server);
     growth(server);
+    census(server);
     for (let nth = 1; nth <= added; nth++) grow(server, nth);
     return server;
 }
@@ -89,6 +90,18 @@ function grow(server, nth) {
     server.registerTool(`grown_${nth}`, { description: `The tool that was added as number ${nth}` }, async () => ({
         content: [text(`${nth}`)]
     }));
+}
+
+/** A method of the server's own, which no revision of the protocol knows. */
+function census(server) {
+    const params = z.object({ keepers: z.boolean().default(false), area: z.string().regex(/^[a-z]+$/) });
+    const schema = z.object({ method: z.literal('zoo/census'), params });
+    let counts = 0;
+    server.server.setRequestHandler(schema, async ({ params: { keepers, area } }, { sessionId }) => {
+        if (area === 'cellar') throw new McpError(4711, 'nobody counts there', { area });
+        counts += 1;
+        return { area, animals: keepers ? 13 : 12, weight: 1e2, counts, inSession: sessionId !== undefined };
+    });
 }
 
 async function overStdio() {
