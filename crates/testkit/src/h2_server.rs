@@ -1,17 +1,17 @@
-//! A server of HTTP/2 in clear text (prior knowledge) that writes its frames by hand: a plain modern MCP server that behaves until a
-//! test says otherwise, for one request, or from its first byte on.
+//! A server of HTTP/2 that writes its frames by hand: a plain modern MCP server that behaves until a test says otherwise, for one
+//! request, or from its first byte on. It speaks clear text (prior knowledge), or whatever a test wraps its connections in.
 
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use serde_json::Value;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
@@ -64,6 +64,16 @@ pub enum H2Act {
     Close,
 }
 
+/// What the frames of a connection go over.
+pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+
+type Wrapped = Pin<Box<dyn Future<Output = io::Result<Box<dyn Wire>>> + Send>>;
+
+/// What becomes of an accepted connection before its first frame, such as a TLS handshake.
+pub type Wrap = dyn Fn(TcpStream) -> Wrapped + Send + Sync;
+
 type Script = dyn Fn(&H2Request) -> Option<Vec<H2Act>> + Send + Sync;
 
 /// What it does other than a good server.
@@ -101,6 +111,7 @@ pub struct H2Server {
 
 struct Shared {
     plan: H2Plan,
+    wrap: Box<Wrap>,
     tools: Vec<String>,
     accepted: AtomicUsize,
     open: AtomicUsize,
@@ -114,10 +125,17 @@ struct Shared {
 impl H2Server {
     /// Starts one on a free loopback port, with these tools.
     pub async fn start(tools: &[&str], plan: H2Plan) -> Self {
+        let clear = |stream: TcpStream| -> Wrapped { Box::pin(async move { Ok(Box::new(stream) as Box<dyn Wire>) }) };
+        Self::wrapped(tools, plan, Box::new(clear)).await
+    }
+
+    /// The same, whose connections are wrapped first.
+    pub async fn wrapped(tools: &[&str], plan: H2Plan, wrap: Box<Wrap>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap_or_else(|error| panic!("{error}"));
         let address = listener.local_addr().unwrap_or_else(|error| panic!("{error}"));
         let shared = Arc::new(Shared {
             plan,
+            wrap,
             tools: tools.iter().map(|&tool| tool.to_owned()).collect(),
             accepted: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
@@ -132,9 +150,14 @@ impl H2Server {
         Self { address, shared, _server: server }
     }
 
-    /// The URL of its endpoint.
+    /// The URL of its endpoint, where it speaks clear text.
     pub fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
+    }
+
+    /// Its port on loopback.
+    pub fn port(&self) -> u16 {
+        self.address.port()
     }
 
     /// Connections that it accepted.
@@ -203,7 +226,8 @@ impl Drop for Open {
     }
 }
 
-type Writer = Arc<tokio::sync::Mutex<OwnedWriteHalf>>;
+type Reader = ReadHalf<Box<dyn Wire>>;
+type Writer = Arc<tokio::sync::Mutex<WriteHalf<Box<dyn Wire>>>>;
 
 async fn serve(shared: Arc<Shared>, stream: TcpStream) {
     let connection = shared.accepted.fetch_add(1, Ordering::SeqCst);
@@ -212,7 +236,8 @@ async fn serve(shared: Arc<Shared>, stream: TcpStream) {
     let _open = Open(shared.clone());
     // What is written is on its way at once.
     let _ = stream.set_nodelay(true);
-    let (mut reader, writer) = stream.into_split();
+    let Ok(stream) = (shared.wrap)(stream).await else { return };
+    let (mut reader, writer) = tokio::io::split(stream);
     let writer: Writer = Arc::new(tokio::sync::Mutex::new(writer));
     let mut acting = JoinSet::new();
     let mut ended = Vec::from([H2Act::Write(frame(SETTINGS, 0, 0, b"").into())]);
@@ -226,7 +251,7 @@ async fn serve(shared: Arc<Shared>, stream: TcpStream) {
 }
 
 /// Sends requests to the acts of their own tasks, until the connection ends.
-async fn read(shared: &Arc<Shared>, connection: usize, reader: &mut OwnedReadHalf, writer: &Writer) -> io::Result<()> {
+async fn read(shared: &Arc<Shared>, connection: usize, reader: &mut Reader, writer: &Writer) -> io::Result<()> {
     let mut acting = JoinSet::new();
     let mut unread = BytesMut::new();
     while unread.len() < PREFACE {
@@ -287,7 +312,14 @@ async fn answered(came: &H2Frame, writer: &Writer) -> io::Result<()> {
         }
         _ => return Ok(()),
     };
-    writer.lock().await.write_all(&reply).await
+    write(writer, &reply).await
+}
+
+/// Writes bytes, and sees to it that they are on their way.
+async fn write(writer: &Writer, bytes: &[u8]) -> io::Result<()> {
+    let mut writer = writer.lock().await;
+    writer.write_all(bytes).await?;
+    writer.flush().await
 }
 
 /// Ends when one of the tasks asks for the end of the connection.
@@ -304,10 +336,10 @@ async fn closed(acting: &mut JoinSet<bool>) {
 async fn act(shared: Arc<Shared>, writer: Writer, acts: Vec<H2Act>) -> bool {
     for act in acts {
         let written = match act {
-            H2Act::Write(bytes) => writer.lock().await.write_all(&bytes).await,
+            H2Act::Write(bytes) => write(&writer, &bytes).await,
             H2Act::Endless(bytes) => loop {
                 // For each alone, so that answers to the client's own frames come between.
-                let written = writer.lock().await.write_all(&bytes).await;
+                let written = write(&writer, &bytes).await;
                 if written.is_err() {
                     break written;
                 }
@@ -315,7 +347,7 @@ async fn act(shared: Arc<Shared>, writer: Writer, acts: Vec<H2Act>) -> bool {
             },
             H2Act::Drip(bytes, pause) => loop {
                 tokio::time::sleep(pause).await;
-                let written = writer.lock().await.write_all(&bytes).await;
+                let written = write(&writer, &bytes).await;
                 if written.is_err() {
                     break written;
                 }

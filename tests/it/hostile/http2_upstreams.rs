@@ -3,6 +3,7 @@
 //! client notice nothing.
 
 mod floods;
+mod over_tls;
 
 use std::time::Duration;
 
@@ -43,16 +44,19 @@ impl Scene {
 
     /// With this limit between two signs of life.
     async fn with(plan: H2Plan, idle: &str) -> Self {
-        let bad = H2Server::start(&["t"], plan).await;
+        let (bad, mut upstream) = if over_tls::is_meant() {
+            over_tls::start(plan).await
+        } else {
+            let bad = H2Server::start(&["t"], plan).await;
+            let upstream = json!({ "url": bad.url(), "h2c": true });
+            (bad, upstream)
+        };
         let good = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+        upstream["protocol"] = json!("modern");
+        upstream["limits"] = json!({ "max_reply": "4MiB" });
+        upstream["deadlines"] = json!({ "idle": idle, "hard": "20s" });
         let config = json!({
-            "upstreams": {
-                "bad": {
-                    "url": bad.url(), "h2c": true, "protocol": "modern", "limits": { "max_reply": "4MiB" },
-                    "deadlines": { "idle": idle, "hard": "20s" },
-                },
-                "good": { "url": good.url() },
-            },
+            "upstreams": { "bad": upstream, "good": { "url": good.url() } },
             "endpoints": { "/bad": { "upstream": "bad" }, "/good": { "upstream": "good" } },
         });
         let weir = tokio::task::block_in_place(|| Weir::with(config));
@@ -79,7 +83,7 @@ impl Scene {
                 answers.push(answer.unwrap_or_else(|error| panic!("{name}: {error}")));
             }
         }
-        let figures = bystander.finish(&format!("an upstream over HTTP/2: {name}")).await;
+        let figures = bystander.finish(&format!("an upstream over HTTP/2{}: {name}", over_tls::label())).await;
         figures.none_refused();
         assert!(figures.grown <= MOST_GROWN, "{name}: {} MiB more", figures.grown >> 20);
         assert!(figures.descriptors <= before + MOST_MORE, "{name}: {} of {before} descriptors", figures.descriptors);
@@ -362,7 +366,7 @@ async fn an_answer_without_end_is_cut_off_at_its_bound() {
             failed(name, &answer);
         }
     }
-    let figures = bystander.finish(&format!("an upstream over HTTP/2: {name}")).await;
+    let figures = bystander.finish(&format!("an upstream over HTTP/2{}: {name}", over_tls::label())).await;
     figures.none_refused();
     assert!(figures.grown <= MOST_GROWN, "{} MiB more", figures.grown >> 20);
     // What comes for a stream that was reset is passed over for a moment; then the connection ends.

@@ -18,7 +18,7 @@ async fn flood(name: &str, of: impl Fn(&H2Request) -> Vec<u8> + Send + Sync + 's
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn interim_answers_without_end_are_no_answer() {
+pub(super) async fn interim_answers_without_end_are_no_answer() {
     flood("interim answers", |request| {
         let hints = "<https://example.com/style.css>; rel=preload; as=style".repeat(8);
         answer_head(request.stream, "103", &[("link", &hints)])
@@ -27,12 +27,12 @@ async fn interim_answers_without_end_are_no_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn small_interim_answers_without_end_are_no_answer() {
+pub(super) async fn small_interim_answers_without_end_are_no_answer() {
     flood("small interim answers", |request| answer_head(request.stream, "100", &[])).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_header_block_without_end_is_no_answer() {
+pub(super) async fn a_header_block_without_end_is_no_answer() {
     let block = answer_block("200", &[("x", &"y".repeat(1000))]);
     fails(
         "a header block without end",
@@ -53,17 +53,17 @@ async fn a_header_block_without_end_is_no_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pings_without_end_end_the_connection() {
+pub(super) async fn pings_without_end_end_the_connection() {
     flood("pings", |_| frame(PING, 0, 0, b"attacker")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn settings_without_end_end_the_connection() {
+pub(super) async fn settings_without_end_end_the_connection() {
     flood("settings", |_| frame(SETTINGS, 0, 0, b"\x00\x04\x00\x01\x00\x00")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn window_updates_without_end_end_the_connection() {
+pub(super) async fn window_updates_without_end_end_the_connection() {
     flood("window updates", |request| {
         [frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]), frame(WINDOW_UPDATE, 0, request.stream, &[0, 0, 0, 1])].concat()
     })
@@ -71,13 +71,13 @@ async fn window_updates_without_end_end_the_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn frames_of_no_meaning_without_end_end_the_connection() {
+pub(super) async fn frames_of_no_meaning_without_end_end_the_connection() {
     flood("frames of unknown types", |_| frame(0xfa, 0xff, 0, b"unknown")).await;
     flood("priorities", |request| frame(PRIORITY, 0, request.stream + 2, &[0, 0, 0, 0, 7])).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn empty_data_without_end_end_the_connection() {
+pub(super) async fn empty_data_without_end_end_the_connection() {
     flood("empty DATA", |request| frame(DATA, 0, request.stream, b"")).await;
     let begun = |request: &H2Request| {
         let begin = answer_head(request.stream, "200", &[("content-type", "application/json")]);
@@ -90,12 +90,12 @@ async fn empty_data_without_end_end_the_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn resets_of_streams_without_end_end_the_connection() {
+pub(super) async fn resets_of_streams_without_end_end_the_connection() {
     flood("resets", |request| frame(RST_STREAM, 0, request.stream, &CANCEL.to_be_bytes())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_request_reset_is_sent_at_most_twice() {
+pub(super) async fn every_request_reset_is_sent_at_most_twice() {
     for (name, code) in [
         ("each request refused", REFUSED_STREAM),
         ("each request cancelled", CANCEL),
@@ -117,7 +117,7 @@ fn goaway(last: u32, code: u32) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_sends_everybody_away_is_not_stormed() {
+pub(super) async fn a_server_that_sends_everybody_away_is_not_stormed() {
     for (name, last, code, closes) in [
         ("sent away and closed", 0, 0, true),
         ("sent away and kept", 0, 0, false),
@@ -152,7 +152,7 @@ async fn a_server_that_sends_everybody_away_is_not_stormed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_takes_no_streams_keeps_nothing_of_calls() {
+pub(super) async fn a_server_that_takes_no_streams_keeps_nothing_of_calls() {
     let none = [MAX_CONCURRENT_STREAMS.to_be_bytes().as_slice(), &0u32.to_be_bytes()].concat();
     // Once its tools are known; a server that takes none from the begin has no tools.
     let refuse = move |request: &H2Request| {
@@ -180,7 +180,7 @@ async fn a_server_that_takes_no_streams_keeps_nothing_of_calls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_gives_no_window_gets_a_call_no_further_than_its_deadline() {
+pub(super) async fn a_server_that_gives_no_window_gets_a_call_no_further_than_its_deadline() {
     let none = [INITIAL_WINDOW_SIZE.to_be_bytes().as_slice(), &0u32.to_be_bytes()].concat();
     let name = "no window";
     let scene = Scene::new(H2Plan::on_calls(move |request| {

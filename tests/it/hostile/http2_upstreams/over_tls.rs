@@ -1,0 +1,140 @@
+//! The same attacks behind TLS, where a server chooses HTTP/2 in the handshake and other code of weir's makes the connection.
+
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::pki_types::PrivateKeyDer;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use weir_testkit::h2_server::Wire;
+
+use super::*;
+use crate::harness::fresh_path;
+
+thread_local!(static MEANT: Cell<bool> = const { Cell::new(false) });
+
+/// Whether the servers of this test speak TLS. A test makes its scenes on its own thread.
+pub(super) fn is_meant() -> bool {
+    MEANT.get()
+}
+
+/// What tells these attacks from the others in the table.
+pub(super) fn label() -> &'static str {
+    if is_meant() { " and TLS" } else { "" }
+}
+
+/// The file of a certificate for `localhost`, and what serves with it.
+fn identity() -> &'static (PathBuf, TlsAcceptor) {
+    static IDENTITY: OnceLock<(PathBuf, TlsAcceptor)> = OnceLock::new();
+    IDENTITY.get_or_init(|| {
+        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let file = fresh_path("over-tls.pem");
+        std::fs::write(&file, cert.pem()).unwrap();
+        let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config =
+            rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let mut config = config.with_no_client_auth().with_single_cert(vec![cert.der().clone()], key).unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        (file, TlsAcceptor::from(Arc::new(config)))
+    })
+}
+
+/// A hostile server, and its entry in the config.
+pub(super) async fn start(plan: H2Plan) -> (H2Server, Value) {
+    let (file, acceptor) = identity();
+    let wrap = move |stream: TcpStream| -> std::pin::Pin<Box<dyn Future<Output = _> + Send>> {
+        Box::pin(async move { Ok(Box::new(acceptor.accept(stream).await?) as Box<dyn Wire>) })
+    };
+    let bad = H2Server::wrapped(&["t"], plan, Box::new(wrap)).await;
+    let upstream = json!({ "url": format!("https://localhost:{}/mcp", bad.port()), "ca_file": file });
+    (bad, upstream)
+}
+
+macro_rules! over_tls {
+    ($($from:ident: $($attack:ident)*;)*) => { $($(
+        #[test]
+        fn $attack() {
+            MEANT.set(true);
+            over_tls!(@$from $attack);
+        }
+    )*)* };
+    (@here $attack:ident) => { super::$attack() };
+    (@floods $attack:ident) => { floods::$attack() };
+}
+
+over_tls! {
+    here:
+        a_head_that_breaks_the_protocol_is_a_clear_error
+        frames_that_break_the_protocol_are_a_clear_error
+        a_body_of_another_length_is_a_clear_error
+        a_body_that_is_no_answer_is_a_clear_error
+        an_answer_without_end_is_cut_off_at_its_bound
+        one_hostile_stream_costs_no_other_call_of_the_same_server_more_than_its_connection;
+    floods:
+        interim_answers_without_end_are_no_answer
+        small_interim_answers_without_end_are_no_answer
+        a_header_block_without_end_is_no_answer
+        pings_without_end_end_the_connection
+        settings_without_end_end_the_connection
+        window_updates_without_end_end_the_connection
+        frames_of_no_meaning_without_end_end_the_connection
+        empty_data_without_end_end_the_connection
+        resets_of_streams_without_end_end_the_connection
+        every_request_reset_is_sent_at_most_twice
+        a_server_that_sends_everybody_away_is_not_stormed
+        a_server_that_takes_no_streams_keeps_nothing_of_calls
+        a_server_that_gives_no_window_gets_a_call_no_further_than_its_deadline;
+}
+
+/// Servers that never get as far as a frame.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handshake_that_ends_in_nothing_is_a_clear_error() {
+    let (file, _) = identity();
+    for (name, greeting) in [
+        ("a silent handshake", None),
+        ("a handshake of noise", Some(&[0x16; 4096][..])),
+        ("an alert", Some(&[0x15, 3, 3, 0, 2, 2, 40][..])),
+        ("HTTP/1.1 in place of a handshake", Some(&b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"[..])),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (mut kept, mut accepting) = (Vec::new(), JoinSet::new());
+        accepting.spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                if let Some(bytes) = greeting {
+                    let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, bytes).await;
+                }
+                kept.push(stream);
+            }
+        });
+        let good = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+        let config = json!({
+            "upstreams": {
+                "bad": {
+                    "url": format!("https://localhost:{port}/mcp"), "ca_file": file, "protocol": "modern",
+                    "deadlines": { "connect": "1s" },
+                },
+                "good": { "url": good.url() },
+            },
+            "endpoints": { "/bad": { "upstream": "bad" }, "/good": { "upstream": "good" } },
+        });
+        let weir = tokio::task::block_in_place(|| Weir::with(config));
+        let client = |path: &str| RawClient::new(&weir.url(path)).modern();
+        let bystander = Bystander::beside(&weir, client("/good"));
+        let mut calls = JoinSet::new();
+        for _ in 0..AT_ONCE {
+            let client = client("/bad");
+            calls.spawn(async move { client.call("t", json!({})).await });
+        }
+        for answer in soon(name, calls.join_all()).await {
+            failed(name, &answer.unwrap());
+        }
+        let figures = bystander.finish(&format!("an upstream over HTTP/2 and TLS: {name}")).await;
+        figures.none_refused();
+        assert!(figures.grown <= MOST_GROWN, "{name}: {} MiB more", figures.grown >> 20);
+    }
+}
