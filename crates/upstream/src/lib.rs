@@ -16,6 +16,7 @@ mod factory;
 mod fetch;
 mod guard;
 mod hold;
+mod idle_events;
 mod inbox;
 mod judgment;
 pub mod keeper;

@@ -7,6 +7,7 @@
 
 mod answers;
 mod children;
+mod comments;
 mod config;
 mod flow;
 mod http2_upstreams;

@@ -15,6 +15,7 @@ use weir_wire::sse::{Caps, Decoder, SseItem};
 use super::child::Child;
 use super::message_memory::{MessageMemory, SkippedMessage};
 use super::pipe::Pipe;
+use crate::idle_events::IdleEvents;
 use crate::line::Body;
 use crate::settle;
 use crate::site::Site;
@@ -51,7 +52,10 @@ fn first(site: &Site) -> Duration {
 struct Stream {
     body: Body,
     decoder: Decoder,
+    idle: IdleEvents,
     rest: Bytes,
+    /// Bytes of the part of the body that is being decoded.
+    part: usize,
     /// The data of the event that is being read.
     data: BytesMut,
     memory: MessageMemory,
@@ -74,25 +78,34 @@ impl Stream {
         let caps = Caps { max_event: most as u64, ..Caps::default() };
         let memory = MessageMemory::new(site.budgets.results.clone());
         let (rest, data) = (Bytes::new(), BytesMut::new());
-        Self { body, decoder: Decoder::new(caps), rest, data, memory, skipped: None, most }
+        let (decoder, idle) = (Decoder::new(caps), IdleEvents::new());
+        Self { body, decoder, idle, rest, part: 0, data, memory, skipped: None, most }
     }
 
-    /// The next message; `None` at the end.
+    /// The next message; `None` at the end, and where the server writes without end what brings nothing.
     async fn next(&mut self) -> Option<Received> {
         loop {
             match self.decoder.feed(&mut self.rest).ok()? {
-                Some(SseItem::Data(chunk)) => self.take(&chunk).await,
+                Some(SseItem::Data(chunk)) => {
+                    self.idle.data();
+                    self.take(&chunk).await;
+                }
                 Some(SseItem::End { event, has_data, .. }) => {
                     if let Some(skipped) = self.skipped.take() {
                         return Some(Received::Skipped(skipped.request()));
                     }
                     let data = self.memory.hold(std::mem::take(&mut self.data).freeze());
-                    if has_data {
+                    if has_data && !data.is_empty() && is_known(event.as_deref()) {
                         return Some(Received::Message(event, data));
                     }
+                    self.idle.item();
                 }
-                Some(SseItem::Retry(_) | SseItem::Comment) => {}
-                None => self.rest = self.body.frame().await?.ok()?.into_data().unwrap_or_default(),
+                Some(SseItem::Retry(_) | SseItem::Comment) => self.idle.item(),
+                None => {
+                    self.idle.read(std::mem::take(&mut self.part)).ok()?;
+                    self.rest = self.body.frame().await?.ok()?.into_data().unwrap_or_default();
+                    self.part = self.rest.len();
+                }
             }
         }
     }
@@ -108,6 +121,11 @@ impl Stream {
             None => self.data.extend_from_slice(chunk),
         }
     }
+}
+
+/// Whether the transport has events of this type.
+fn is_known(event: Option<&str>) -> bool {
+    matches!(event, None | Some("message" | "endpoint"))
 }
 
 /// The stream, and where its first event says to post.
@@ -162,7 +180,7 @@ async fn read(mut stream: Stream, pipe: Arc<Pipe>, stop: CancellationToken, _end
         while let Some(received) = stream.next().await {
             match received {
                 Received::Message(event, data) => {
-                    if event.as_deref().is_none_or(|event| event == "message") && !data.is_empty() {
+                    if event.as_deref().is_none_or(|event| event == "message") {
                         pipe.site.meter.received(data.len());
                         pipe.receive(data);
                     }

@@ -17,6 +17,7 @@ use weir_wire::splitter::ResponseEnd;
 use weir_wire::sse::{self, SseItem};
 
 use super::collector::{Bound, Collector, HeldResult, Release};
+use crate::idle_events::IdleEvents;
 use crate::line::{Body, LineError};
 use crate::site::Site;
 
@@ -56,12 +57,21 @@ pub(crate) enum AnswerError {
     Malformed(String),
 }
 
+/// What is known of a stream of events.
+#[derive(Debug)]
+struct Events {
+    decoder: sse::Decoder,
+    idle: IdleEvents,
+    /// Bytes of the part of the body that is being decoded.
+    part: usize,
+}
+
 /// An answer that is being read. Dropping it takes the request back.
 #[derive(Debug)]
 pub(crate) struct Answer {
     body: Body,
     /// Set for a stream of events.
-    events: Option<Box<sse::Decoder>>,
+    events: Option<Box<Events>>,
     rest: Bytes,
     message: Collector,
     parts: VecDeque<Part>,
@@ -81,10 +91,11 @@ impl Answer {
     /// A stream of events: many messages.
     pub(crate) fn events(body: Body, site: &Site) -> Self {
         let caps = sse::Caps { max_event: site.bounds.max_reply as u64, ..sse::Caps::default() };
-        Self::new(body, Some(Box::new(sse::Decoder::new(caps))), site)
+        let events = Events { decoder: sse::Decoder::new(caps), idle: IdleEvents::new(), part: 0 };
+        Self::new(body, Some(Box::new(events)), site)
     }
 
-    fn new(body: Body, events: Option<Box<sse::Decoder>>, site: &Site) -> Self {
+    fn new(body: Body, events: Option<Box<Events>>, site: &Site) -> Self {
         let (most, meter, hold) = (site.bounds.max_reply, site.meter.clone(), site.hold.clone());
         let message = Collector::new(Bound { most, hold: hold.per_call() });
         let (rest, parts, over) = (Bytes::new(), VecDeque::new(), false);
@@ -134,6 +145,9 @@ impl Answer {
                     if let Ok(data) = frame.into_data() {
                         self.meter.received(data.len());
                         self.room = self.room.checked_sub(data.len()).ok_or(AnswerError::TooLarge(self.most))?;
+                        if let Some(events) = &mut self.events {
+                            events.part = data.len();
+                        }
                         self.rest = data;
                     }
                     // Where the length is known, the end needs no further look, and no further wake from the connection.
@@ -161,7 +175,7 @@ impl Answer {
     }
 
     fn decode(&mut self) -> Result<(), AnswerError> {
-        let Some(decoder) = &mut self.events else {
+        let Some(Events { decoder, idle, part }) = self.events.as_deref_mut() else {
             return self.message.feed(std::mem::take(&mut self.rest), &mut self.parts);
         };
         while self.parts.is_empty() {
@@ -170,19 +184,29 @@ impl Answer {
                 other => AnswerError::Malformed(other.to_string()),
             })?;
             match item {
-                None => return Ok(()),
-                Some(SseItem::Data(chunk)) => self.message.feed(chunk, &mut self.parts)?,
+                None => {
+                    return idle.read(std::mem::take(part)).map_err(|flood| AnswerError::Malformed(flood.to_string()));
+                }
+                Some(SseItem::Data(chunk)) => {
+                    idle.data();
+                    self.message.feed(chunk, &mut self.parts)?;
+                }
                 Some(SseItem::End { id, has_data, .. }) => {
                     // An event with empty data opens a stream that can be resumed: no message.
                     if has_data && !self.message.is_blank() {
                         self.message.finish(&mut self.parts)?;
+                    } else {
+                        idle.item();
                     }
                     if id.is_some() {
                         self.parts.push_back(Part::Mark { id, retry: None });
                     }
                 }
-                Some(SseItem::Retry(millis)) => self.parts.push_back(Part::Mark { id: None, retry: Some(millis) }),
-                Some(SseItem::Comment) => {}
+                Some(SseItem::Retry(millis)) => {
+                    idle.item();
+                    self.parts.push_back(Part::Mark { id: None, retry: Some(millis) });
+                }
+                Some(SseItem::Comment) => idle.item(),
             }
         }
         Ok(())
