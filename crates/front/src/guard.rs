@@ -81,10 +81,10 @@ impl Gatekeeper {
             crate::intake::declared(&head.headers, self.body_bytes)?;
             return json(&head.headers);
         }
-        if accepts(&head.headers, "text/event-stream") {
-            return Ok(());
+        if !accepts(&head.headers, "text/event-stream") {
+            return Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, "accept", "send `Accept: text/event-stream`"));
         }
-        Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, "accept", "send `Accept: text/event-stream`"))
+        no_body(&head.headers)
     }
 
     /// Checks that a host of ours is asked.
@@ -186,7 +186,14 @@ fn session_method(head: &Parts) -> Result<(), Refusal> {
         let text = "send `Accept: text/event-stream`";
         return Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, "accept", text));
     }
-    Ok(())
+    if head.method == Method::GET { no_body(&head.headers) } else { Ok(()) }
+}
+
+/// A stream is got without a body. Nobody would read one while the stream is open, and behind it nobody would see its client leave.
+fn no_body(headers: &HeaderMap) -> Result<(), Refusal> {
+    let is_announced = headers.contains_key(header::TRANSFER_ENCODING)
+        || headers.get(header::CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0");
+    if is_announced { Err(bad("body", "a stream is got without a body")) } else { Ok(()) }
 }
 
 /// Whether `Accept` is what nearly every client sends, letter by letter.

@@ -1,13 +1,15 @@
 //! Floods: messages that no side takes, and what they cost in descriptors and memory.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use weir_testkit::flooding::{Calls, FloodingServer, Plan};
-use weir_testkit::{Behaviour, Mockup, RawClient};
+use weir_testkit::scripted::Act;
+use weir_testkit::{Behaviour, Mockup, RawClient, ScriptedServer};
 use weir_wire::Revision;
 
 use crate::harness::{Bystander, Weir, until, until_it};
@@ -78,6 +80,54 @@ async fn a_session_that_does_not_take_256_answers_ends_and_another_is_opened() {
     is_well(&weir).await;
     bystander.finish("a session that takes no answers").await.none_refused();
     assert!(bad.most_connections() <= FEW, "{} connections", bad.most_connections());
+}
+
+/// A server of HTTP+SSE that asks twenty questions at a time on its stream, and takes no answer.
+async fn asks_and_takes_no_answer() -> ScriptedServer {
+    // One result that does for `initialize` and for a list, under each of weir's first ids: the stream was opened before they came.
+    let result = json!({
+        "protocolVersion": "2024-11-05", "serverInfo": { "name": "deaf", "version": "1" },
+        "capabilities": { "tools": {} }, "tools": [{ "name": "t", "inputSchema": { "type": "object" } }],
+    });
+    let answers = (1..40).map(move |id| json!({ "jsonrpc": "2.0", "id": id, "result": result }));
+    let questions = (0..20).map(|id| json!({ "jsonrpc": "2.0", "id": format!("q{id}"), "method": "no/such" }));
+    let events = answers.chain(questions).map(|message| format!("data: {message}\n\n")).collect::<String>();
+    ScriptedServer::start(move |request| {
+        if request.head.starts_with("GET") {
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\nevent: endpoint\ndata: /mcp\n\n";
+            return vec![Act::Write(head.into()), Act::Drip(events.clone().into(), Duration::from_millis(20))];
+        }
+        if request.method().is_empty() {
+            return vec![Act::Hang];
+        }
+        vec![Act::Write("HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".into())]
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_of_http_sse_that_does_not_take_256_answers_ends_and_another_is_opened() {
+    let bad = asks_and_takes_no_answer().await;
+    let good = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let config = json!({
+        "upstreams": {
+            // A post that hangs ends the line, too, and not before 256 messages wait.
+            "bad": { "url": bad.url(), "protocol": "sse", "deadlines": { "list": "60s" } },
+            "good": { "url": good.url() },
+        },
+        "endpoints": { "/bad": { "upstream": "bad" }, "/good": { "upstream": "good" } },
+    });
+    let weir = tokio::task::block_in_place(|| Weir::bounded(300, config));
+    let bystander = beside(&weir);
+    let lines = || bad.requests().iter().filter(|request| request.head.starts_with("GET")).count();
+    let ended = || weir.metric("weir_upstream_sessions_ended_total", &["bad", "posts_waiting"]);
+    tokio::task::block_in_place(|| until("the end of the line", || (ended() >= 1.0).then_some(())));
+    // Those of the probe and of the line that ended are two.
+    until_it("another line", async || (lines() >= 3).then_some(())).await;
+    is_well(&weir).await;
+    bystander.finish("a server of HTTP+SSE that takes no answers").await.none_refused();
+    let answers = bad.requests().iter().filter(|request| request.body.get("error").is_some()).count();
+    assert!(answers <= lines(), "{answers} answers on {} lines: each is posted alone", lines());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -158,3 +158,49 @@ async fn a09_a_client_that_sends_a_large_body_gets_its_refusal_and_no_reset() {
         assert!(answer.starts_with("HTTP/1.1 503") && answer.to_lowercase().contains("retry-after"), "{answer}");
     }
 }
+
+/// A GET of a live session whose client announces a body, sends half of it and closes its half of the connection. Behind a body that
+/// nobody reads the close would not be seen, and the stream would stay for as long as the client likes: such a GET opens none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a09_a_get_with_a_body_whose_client_half_closes_holds_no_stream() {
+    const ROUNDS: usize = 60;
+    let good = Mockup::legacy(Revision::NEWEST_LEGACY).tool("echo", Behaviour::echo()).start().await;
+    let config = json!({
+        "upstreams": { "good": { "url": good.url() } },
+        "endpoints": { "/good": { "upstream": "good" } },
+        // Far fewer than there are rounds.
+        "limits": { "streams": 8 },
+    });
+    let weir = tokio::task::block_in_place(|| Weir::with(config));
+    let address = weir.url("").trim_start_matches("http://").to_owned();
+    let client = RawClient::new(&weir.url("/good")).legacy(Revision::NEWEST_LEGACY).initialize().await.unwrap();
+    let session = client.session().unwrap().to_owned();
+    let bystander = Bystander::beside(&weir, client.clone());
+    let open = || weir.metric("weir_streams", &[]);
+    for round in 0..ROUNDS {
+        let mut stream = tokio::net::TcpStream::connect(&address).await.unwrap();
+        let head = format!(
+            "GET /good HTTP/1.1\r\nhost: {address}\r\naccept: text/event-stream\r\nmcp-session-id: {session}\r\n\
+             mcp-protocol-version: 2025-11-25\r\ncontent-length: 100\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(&[b' '; 50]).await.unwrap();
+        // Every second client leaves before it has seen an answer.
+        let mut answer = vec![0; 4096];
+        if round % 2 == 0 {
+            let read = in_time("the head of the stream", stream.read(&mut answer)).await.unwrap();
+            let head = String::from_utf8_lossy(&answer[..read]).into_owned();
+            assert!(head.starts_with("HTTP/1.1 400"), "round {round}: {head}");
+        }
+        stream.shutdown().await.unwrap();
+        // weir closes its half, too.
+        let closing = async { while stream.read(&mut answer).await.is_ok_and(|read| read > 0) {} };
+        in_time("the end of the connection", closing).await;
+    }
+    crate::harness::until_it("all streams to be over", async || (open() == 0.0).then_some(())).await;
+    let own = in_time("a stream", client.get_stream()).await.unwrap();
+    assert!(own.status.is_success() && own.is_stream(), "the session is alive: {:?}", own.headers);
+    let figures = bystander.finish("streams whose clients half-close within a body").await;
+    figures.none_refused();
+    assert!(figures.descriptors < 60, "{} descriptors", figures.descriptors);
+}
