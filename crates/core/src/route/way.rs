@@ -252,11 +252,12 @@ mod tests {
             let error = crate::failure::UpstreamError { code, message: "m".into(), data: None };
             End::from(Failure::new(FailureKind::Upstream(error), "m"))
         };
-        let of =
-            |completion, is_shared, code| match (Way { completion, is_shared, ..Way::default() }).pass(failed(code), 0) {
-                End::Complete(Payload::Whole(result)) => Some(result),
-                _ => None,
-            };
+        let of = |completion, is_shared, code| match (Way { completion, is_shared, ..Way::default() })
+            .pass(failed(code), 0)
+        {
+            End::Complete(Payload::Whole(result)) => Some(result),
+            _ => None,
+        };
         assert_eq!(of(true, true, code::METHOD_NOT_FOUND).as_deref(), Some(NO_VALUES));
         assert_eq!(of(true, false, code::METHOD_NOT_FOUND), None, "the only server of an endpoint says so itself");
         assert_eq!(of(true, true, code::INVALID_PARAMS), None);
