@@ -1,10 +1,10 @@
 //! Servers of three SDKs that speak both eras on one URL, with the clients of the official SDKs in front, through one weir: each
 //! client is asked the way its era has. A legacy one is asked by a request while its call runs, a modern one by the end of its
-//! call.
+//! call. Each client lists, gets, reads and completes what each server has, under the names of the endpoint.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::asks::{asked, over};
+use super::asks::{Try, asked, over};
 use crate::harness::{Client, Server, needs_peers};
 
 const LEGACY: [Client; 4] =
@@ -16,14 +16,25 @@ const MODERN: [Client; 4] = [
     Client::Python2As("auto"),
 ];
 
-/// Both eras in turns, so that neither finds weir prepared for itself.
-fn asks(server: Server) {
+/// Both eras in turns, so that neither finds weir prepared for itself. Legacy clients call the tools that ask while the call runs,
+/// modern ones those that end the call with the question.
+fn asks(server: Server, pushed: &[Try], ended: &[Try]) {
     if !needs_peers() {
         return;
     }
     let (_running, weir) = over(server);
     weir.until_listed("/mcp/peer", &["test_elicitation", "test_sampling"]);
     let url = weir.url("/mcp/peer");
+    for (legacy, modern) in LEGACY.into_iter().zip(MODERN) {
+        asked(legacy, &url, pushed);
+        asked(modern, &url, ended);
+    }
+    asked(Client::Rmcp("legacy"), &url, pushed);
+    asked(Client::Rmcp("modern"), &url, ended);
+}
+
+/// A form, and a text of the client's model.
+fn asks_once(server: Server) {
     let pushed = [
         ("test_elicitation", json!({ "message": "Who is there?" }), "elicitation/create", "accept"),
         ("test_sampling", json!({ "prompt": "a word" }), "sampling/createMessage", "a sampled text"),
@@ -32,25 +43,102 @@ fn asks(server: Server) {
         ("test_input_required_result_elicitation", json!({}), "elicitation/create", "Hello, Ada!"),
         ("test_input_required_result_sampling", json!({}), "sampling/createMessage", "a sampled text"),
     ];
-    for (legacy, modern) in LEGACY.into_iter().zip(MODERN) {
-        asked(legacy, &url, &pushed);
-        asked(modern, &url, &ended);
-    }
-    asked(Client::Rmcp("legacy"), &url, &pushed);
-    asked(Client::Rmcp("modern"), &url, &ended);
+    asks(server, &pushed, &ended);
+}
+
+/// Sampling with tools: the first answer of the client's model is the use of a tool, and the second a text about its result.
+fn samples_with_tools(server: Server) {
+    let says = "21 degrees in Riga";
+    let pushed = [("test_sampling_with_tools", json!({}), "sampling/createMessage", says)];
+    let ended = [("test_input_required_result_sampling_with_tools", json!({}), "sampling/createMessage", says)];
+    asks(server, &pushed, &ended);
 }
 
 #[test]
 fn r182_the_typescript_sdks_server_of_both_eras_asks_each_client_in_its_own() {
-    asks(Server::DualTypeScript);
+    asks_once(Server::DualTypeScript);
 }
 
 #[test]
 fn r182_the_rust_sdks_server_of_both_eras_asks_each_client_in_its_own() {
-    asks(Server::DualRust);
+    asks_once(Server::DualRust);
 }
 
 #[test]
 fn r182_fastmcps_server_of_both_eras_asks_each_client_in_its_own() {
-    asks(Server::DualFastMcp);
+    asks_once(Server::DualFastMcp);
+}
+
+#[test]
+fn r182_the_typescript_sdks_server_has_every_sdk_sample_with_tools() {
+    samples_with_tools(Server::DualTypeScript);
+}
+
+#[test]
+fn r182_the_rust_sdks_server_has_every_sdk_sample_with_tools() {
+    samples_with_tools(Server::DualRust);
+}
+
+#[test]
+fn r182_fastmcps_server_has_every_sdk_sample_with_tools() {
+    samples_with_tools(Server::DualFastMcp);
+}
+
+/// Prompts, resources, templates, completion and instructions of one server, for all clients.
+fn library(server: Server) {
+    if !needs_peers() {
+        return;
+    }
+    let (_running, weir) = over(server);
+    weir.until_listed("/mcp/peer", &["test_simple_text"]);
+    let url = weir.url("/mcp");
+    let clients = LEGACY.into_iter().chain(MODERN);
+    for client in clients.chain([Client::Rmcp("legacy"), Client::Rmcp("modern")]) {
+        reads(client, &url);
+    }
+}
+
+fn reads(client: Client, url: &str) {
+    let uris = ["peer+test://static-text", "peer+test://template/7/data"];
+    let arguments = json!({
+        "arguments": { "arg1": "x", "arg2": "y" },
+        "read": uris,
+        "argument": { "name": "arg1", "value": "par" },
+    });
+    let seen = client.run(url, &["library", "peer__test_prompt_with_arguments", &arguments.to_string()]);
+    let has = |event: &str, list: &str, item: &str| {
+        let all = seen.one(event)[list].as_array().unwrap();
+        assert!(all.contains(&json!(item)), "{client:?}: no {item} in {all:?}");
+    };
+    has("prompts", "names", "peer__test_simple_prompt");
+    has("prompts", "names", "peer__test_prompt_with_arguments");
+    has("resources", "uris", uris[0]);
+    has("templates", "uris", "peer+test://template/{id}/data");
+    let content = &seen.one("prompt")["messages"][0]["content"];
+    assert_eq!(content["text"], "Prompt with arguments: arg1='x', arg2='y'", "{client:?}");
+    let read: Vec<&Value> = seen.all("read").into_iter().map(|read| &read["contents"][0]).collect();
+    assert_eq!([&read[0]["uri"], &read[1]["uri"]], uris, "{client:?}");
+    assert_eq!(read[0]["text"], "This is the content of the static text resource.", "{client:?}");
+    assert!(read[1]["text"].as_str().unwrap().contains("Data for ID: 7"), "{client:?}: {}", read[1]);
+    assert_eq!(seen.one("completed")["values"], json!(["paris", "park", "party"]), "{client:?}");
+    // In this mode the Python SDK asks no server what it is.
+    if client != Client::Python2As("modern") {
+        let told = &seen.one("connected")["instructions"];
+        assert_eq!(told, "Every name of the conformance suite is here.", "{client:?}");
+    }
+}
+
+#[test]
+fn r128_r134_r138_the_typescript_sdks_server_is_read_by_every_sdk() {
+    library(Server::DualTypeScript);
+}
+
+#[test]
+fn r128_r134_r138_the_rust_sdks_server_is_read_by_every_sdk() {
+    library(Server::DualRust);
+}
+
+#[test]
+fn r128_r134_r138_fastmcps_server_is_read_by_every_sdk() {
+    library(Server::DualFastMcp);
 }

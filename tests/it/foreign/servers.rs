@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
+use weir_testkit::ScriptedServer;
+use weir_testkit::scripted::Act;
 use weir_wire::Revision;
 
-use crate::harness::{Checked, Server, Weir, needs_peers, until_it};
+use crate::harness::{Checked, Client, Server, Weir, fresh_path, needs_peers, until_it};
 
 struct Try {
     tool: &'static str,
@@ -47,9 +49,7 @@ macro_rules! servers {
 servers! {
     r075_server_everything_over_stdio: Server::Everything, child, [("echo", {"message": "weir"}, "weir")];
     r075_server_everything_over_http: Server::Everything, http, [("echo", {"message": "weir"}, "weir"), ("get-sum", {"a": 2, "b": 3}, "5")];
-    r075_server_filesystem_over_stdio: Server::Filesystem, child, [("list_allowed_directories", {}, "Allowed directories")];
     r075_server_memory_over_stdio: Server::Memory, child, [("read_graph", {}, "entities")];
-    r075_mcp_server_fetch_over_stdio: Server::Fetch, child, [("fetch", {"url": "http://127.0.0.1:9/"}, "127.0.0.1:9")];
     r075_fastmcp_over_stdio: Server::FastMcp, child, [("add", {"a": 2, "b": 3}, "5"), ("get_weather", {"city": "Riga"}, "Riga")];
     r075_fastmcp_over_http: Server::FastMcp, http, [("add", {"a": 2, "b": 3}, "5"), ("process_files", {"files": ["a", "b"]}, "2")];
     r128_low_level_server_over_stdio: Server::LowLevel, child, [("reverse", {"text": "weir"}, "riew"), ("fail", {}, "")];
@@ -127,4 +127,93 @@ fn r128_a_tools_own_failure_stays_an_is_error_result() {
         assert!(failed["content"][0]["text"].as_str().unwrap().contains(says), "{failed}");
         assert!(failed["_meta"]["dev.weir/error"].is_null(), "the failure is the tool's, not weir's: {failed}");
     }
+}
+
+/// The reference server reads a real file. It declares what its result looks like, and clients of the SDKs hold the result against
+/// that themselves.
+#[test]
+fn r075_r128_server_filesystem_reads_a_file_as_its_output_schema_says() {
+    if !needs_peers() {
+        return;
+    }
+    let weir = Weir::over(json!({ "files": Server::Filesystem.as_child() }));
+    weir.until_listed("/mcp", &["files__read_text_file", "files__list_allowed_directories"]);
+    // The server's folder is the one for temporary files.
+    let file = fresh_path("poem.txt");
+    let text = "Two roads diverged \u{1F332}\nin a yellow wood,\n";
+    std::fs::write(&file, text).unwrap();
+    let arguments = json!({ "path": file });
+    let read = weir.call("/mcp", "files__read_text_file", &arguments);
+    assert_eq!(read["content"][0]["text"], text, "{read}");
+    assert_eq!(read["structuredContent"], json!({ "content": text }), "{read}");
+    for client in [Client::TypeScript1, Client::TypeScript2("modern"), Client::Python1] {
+        let seen = client.run(&weir.url("/mcp"), &["structured", "files__read_text_file", &arguments.to_string()]);
+        assert_eq!(seen.one("accepted")["structuredContent"], json!({ "content": text }), "{client:?}: {seen:?}");
+    }
+    std::fs::remove_file(&file).unwrap();
+    let gone = weir.call("/mcp", "files__read_text_file", &arguments);
+    assert_eq!((&gone["isError"], gone.get("structuredContent")), (&json!(true), None), "{gone}");
+    assert!(gone["_meta"]["dev.weir/error"].is_null(), "the failure is the server's: {gone}");
+    let outside = weir.call("/mcp", "files__read_text_file", &json!({ "path": "/etc/hostname" }));
+    assert_eq!(outside["isError"], true, "{outside}");
+}
+
+/// The definition of a tool as a client sees it still says what its result looks like.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r119_server_filesystem_shows_its_output_schemas() {
+    if !needs_peers() {
+        return;
+    }
+    let weir = Weir::over(json!({ "files": Server::Filesystem.as_child() }));
+    weir.until_listed("/mcp/files", &["read_text_file"]);
+    for revision in [Revision::V2025_06_18, Revision::V2025_11_25, Revision::MODERN] {
+        let (tools, _) = Checked::open(&weir.url("/mcp/files"), revision).await.pages().await;
+        let shown = tools.iter().find(|tool| tool["name"] == "read_text_file").unwrap();
+        assert_eq!(shown["outputSchema"]["properties"]["content"]["type"], "string", "{revision:?}: {shown}");
+    }
+}
+
+/// The page that a test serves, and what its host lets programs fetch.
+async fn site() -> ScriptedServer {
+    ScriptedServer::start(|request| {
+        let (kind, body) = if request.head.starts_with("GET /robots.txt ") {
+            ("text/plain", "User-agent: *\nDisallow: /private\n")
+        } else if request.head.starts_with("GET /page ") {
+            (
+                "text/html",
+                "<html><body><article><h1>Weirs</h1><p>A low dam across a <b>river</b>.</p></article></body></html>",
+            )
+        } else {
+            ("text/plain", "nothing for programs")
+        };
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n", body.len());
+        vec![Act::Write((head + body).into())]
+    })
+    .await
+}
+
+/// The reference server fetches a page of this test's. It refuses addresses that are not public unless it is started otherwise, and
+/// asks a host for its `robots.txt` first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r075_mcp_server_fetch_fetches_a_page() {
+    if !needs_peers() {
+        return;
+    }
+    let site = site().await;
+    let mut open = Server::Fetch.as_child();
+    open["args"].as_array_mut().unwrap().push(json!("--allow-private-ips"));
+    let weir = Weir::over(json!({ "web": open, "strict": Server::Fetch.as_child() }));
+    weir.until_listed("/mcp", &["web__fetch", "strict__fetch"]);
+    let fetch = |tool: &str, path: &str| weir.call("/mcp", tool, &json!({ "url": format!("{}{path}", site.origin()) }));
+    let text = |result: &Value| result["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+    let page = fetch("web__fetch", "/page");
+    assert_ne!(page["isError"], true, "{page}");
+    assert!(text(&page).contains("A low dam across a **river**."), "as Markdown: {page}");
+    let private = fetch("web__fetch", "/private/page");
+    assert!(private["isError"] == true && text(&private).contains("robots.txt"), "{private}");
+    let refused = fetch("strict__fetch", "/page");
+    assert!(refused["isError"] == true && text(&refused).contains("not a public address"), "{refused}");
+    let asked: Vec<_> = site.requests().iter().map(|request| request.head.lines().next().unwrap().to_owned()).collect();
+    assert!(asked.iter().any(|line| line.starts_with("GET /page ")), "{asked:?}");
+    assert!(!asked.iter().any(|line| line.contains("/private")), "{asked:?}");
 }

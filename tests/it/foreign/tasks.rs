@@ -1,10 +1,10 @@
 //! Tasks of servers that we did not write: the reference server's research and an SDK's example, whose calls are tasks and ask in
-//! between.
+//! between. And the SDKs' own clients of tasks, of both forms, in front of servers of both forms.
 
 use serde_json::{Value, json};
 use weir_wire::Revision;
 
-use crate::harness::{Checked, Server, Weir, needs_peers};
+use crate::harness::{Checked, Client, Server, Weir, needs_peers};
 
 /// A tool whose calls are tasks that ask for something.
 struct Try {
@@ -116,4 +116,60 @@ async fn r230_r232_tasks_of_an_example_server() {
         let (_running, url) = Server::Example("simpleTaskInteractive", "PORT").over_http();
         delete().both(json!({ "url": url })).await;
     }
+}
+
+/// The official clients that can have a call become a task, and in which form: that of 2025-11-25 in the SDKs 1.x of TypeScript and
+/// Python, the extension in the Rust SDK, both in npm's `ext-tasks` on the TypeScript SDK 2.x. The Python SDK 2.x has no tasks,
+/// and the Rust SDK none of 2025-11-25.
+const CLIENTS: [Client; 5] = [
+    Client::TypeScript1,
+    Client::TypeScript2("legacy"),
+    Client::Python1,
+    Client::TypeScript2("modern"),
+    Client::Rmcp("modern"),
+];
+
+/// A task that asks, where its client can be asked.
+fn by_sdks(server: Server, clients: &[Client]) {
+    if !needs_peers() {
+        return;
+    }
+    let (_running, url) = server.over_http();
+    let weir = Weir::over(json!({ "peer": { "url": url, "session": "principal" } }));
+    weir.until_listed("/mcp/peer", &["confirm_delete", "slow_compute"]);
+    let url = weir.url("/mcp");
+    for client in clients {
+        // `ext-tasks` wants the result of a task of 2025-11-25 only when it is over, so that such a task cannot ask it.
+        let (tool, arguments, says) = match client {
+            Client::TypeScript2("legacy") => ("peer__slow_compute", json!({ "seconds": 0.2, "label": "pi" }), "pi"),
+            _ => ("peer__confirm_delete", json!({ "filename": "notes.txt" }), "notes.txt"),
+        };
+        let seen = client.run(&url, &["task", tool, &arguments.to_string(), "--asks"]);
+        assert!(!seen.all("task").is_empty(), "{client:?}: {seen:?}");
+        let asked = seen.all("asked").iter().any(|line| line["method"] == "elicitation/create");
+        assert_eq!(asked, tool == "peer__confirm_delete", "{client:?}: {seen:?}");
+        let result = &seen.one("result")["result"];
+        assert!(result["content"].to_string().contains(says), "{client:?}: {result}");
+    }
+}
+
+#[test]
+fn r230_r232_clients_of_every_sdk_with_tasks_before_tasks_of_2025_11_25() {
+    by_sdks(Server::Fixture("legacy"), &CLIENTS);
+}
+
+#[test]
+fn r230_r232_clients_of_every_sdk_with_tasks_before_tasks_of_the_extension() {
+    by_sdks(Server::Fixture("modern"), &CLIENTS);
+}
+
+#[test]
+fn r230_r232_clients_of_every_sdk_with_tasks_before_a_server_of_both_forms() {
+    by_sdks(Server::DualTypeScript, &CLIENTS);
+}
+
+/// In its legacy era the Rust SDK's server has no tasks, so that clients of that era find none.
+#[test]
+fn r230_clients_of_the_extension_before_the_rust_sdks_server() {
+    by_sdks(Server::DualRust, &CLIENTS[3..]);
 }

@@ -136,7 +136,10 @@ impl Server {
                 words
             }
             Self::DualTypeScript => node("dual.mjs"),
-            Self::DualRust => vec![env!("CARGO_BIN_EXE_rmcp-peer").into(), "conformance".into()],
+            // What is not declared no client of an SDK asks for.
+            Self::DualRust => {
+                vec![env!("CARGO_BIN_EXE_rmcp-peer").into(), "conformance".into(), "--completions".into()]
+            }
             Self::DualFastMcp => python(".venv-fastmcp", &[&script("fastmcp_dual.py"), "--transport", "http"]),
             other => panic!("{other:?} has no HTTP form"),
         };
@@ -182,7 +185,7 @@ fn command(words: &[String]) -> Command {
 }
 
 /// A foreign client.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     TypeScript1,
     TypeScript2(&'static str),

@@ -7,6 +7,7 @@ import { SSEClientTransport } from '@modelcontextprotocol/sdk/client/sse.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import {
+    CallToolResultSchema,
     CreateMessageRequestSchema,
     ElicitRequestSchema,
     ListRootsRequestSchema,
@@ -17,6 +18,9 @@ import {
 
 import { ASKED, answers, run, streamWatch } from './driver.mjs';
 import { Account, withUser } from './oauth.mjs';
+
+/** How long a task is kept, in milliseconds. */
+const TASK_TTL_MS = 60_000;
 
 await run(async given => {
     const [command, ...args] = given.url.split(' ');
@@ -42,8 +46,10 @@ await run(async given => {
             era: 'legacy',
             protocolVersion: transport.protocolVersion,
             server: client.getServerVersion(),
+            instructions: client.getInstructions(),
             session: transport.sessionId !== undefined
         },
+        library: client,
         async *pages() {
             let cursor;
             do {
@@ -54,6 +60,18 @@ await run(async given => {
         },
         call: (name, args, options) =>
             withLogin(() => client.callTool({ name, arguments: args }, undefined, options)),
+        task: async (name, args, onStatus) => {
+            // The client asks for a task where the tool's definition says so, which it keeps from the list.
+            await client.listTools();
+            const options = { task: { ttl: TASK_TTL_MS } };
+            const told = client.experimental.tasks.callToolStream({ name, arguments: args }, CallToolResultSchema, options);
+            for await (const message of told) {
+                if (message.task) onStatus(message.task.status);
+                if (message.type === 'result') return message.result;
+                if (message.type === 'error') throw message.error;
+            }
+            throw new Error('the task has no end');
+        },
         onToolsChanged: async then => {
             client.setNotificationHandler(ToolListChangedNotificationSchema, () => then());
             if (!given.stdio && !given.sse) await stream.opened;

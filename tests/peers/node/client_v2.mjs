@@ -15,6 +15,7 @@ import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 
 import { ASKED, answers, run, streamWatch } from './driver.mjs';
 import { Account, withUser } from './oauth.mjs';
+import { callAsTask } from './task.mjs';
 
 const MODES = { modern: { pin: '2026-07-28' }, legacy: 'legacy', auto: 'auto' };
 
@@ -77,8 +78,10 @@ function peer({ client, transport }, given) {
         about: {
             era: client.getProtocolEra(),
             protocolVersion: client.getNegotiatedProtocolVersion(),
-            server: client.getServerVersion()
+            server: client.getServerVersion(),
+            instructions: client.getInstructions()
         },
+        library: client,
         async *pages() {
             // Without a cursor this client walks all pages itself, and only then keeps the output schemas.
             const { tools } = await client.listTools(undefined, { cacheMode: 'refresh' });
@@ -86,6 +89,7 @@ function peer({ client, transport }, given) {
         },
         call: (name, args, options) =>
             given.withLogin(() => client.callTool({ name, arguments: args, ...(meta && { _meta: meta }) }, options)),
+        task: (name, args, onStatus) => callAsTask(client, given.url, { name, args, onStatus }),
         onToolsChanged: async then => {
             client.setNotificationHandler('notifications/tools/list_changed', () => then());
             if (modern) await client.listen({ toolsListChanged: true });

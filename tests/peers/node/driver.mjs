@@ -22,6 +22,11 @@ const scenarios = {
     },
     watch,
     subscribe,
+    library,
+    task: async (peer, { tool, args }) => {
+        const result = await peer.task(tool, args, status => print({ event: 'task', status }));
+        print({ event: 'result', result });
+    },
     'unknown-tool': unknownTool,
     structured,
     refresh,
@@ -39,7 +44,7 @@ const scenarios = {
  * @param {object} ownFlags further options of this driver, as parseArgs takes them
  *
  * A Peer has `about` (what was negotiated), `account` (see oauth.mjs), `pages()`, `call(tool, args, options)`, `onToolsChanged(then)`,
- * `logAt(level, then)`, `checkFailed(error)` and `close()`.
+ * `logAt(level, then)`, `task(tool, args, onStatus)` (a call that becomes a task), `checkFailed(error)`, `library` (prompts, resources and completion, by the SDK's own names) and `close()`.
  */
 export async function run(connect, ownFlags = {}) {
     const given = commandLine(ownFlags);
@@ -135,8 +140,27 @@ async function subscribe(peer, { tool: uri, trigger }) {
     print({ event: 'updated', uri: await updated });
 }
 
+/**
+ * Lists prompts, resources and templates, gets the prompt that stands in the tool's place, reads, and has an argument completed.
+ * The arguments say with what: `arguments` of the prompt, URIs to `read`, and the `argument` to complete.
+ */
+async function library({ library }, { tool: prompt, args }) {
+    const { prompts } = await library.listPrompts();
+    print({ event: 'prompts', names: prompts.map(({ name }) => name) });
+    const { messages } = await library.getPrompt({ name: prompt, arguments: args.arguments });
+    print({ event: 'prompt', messages });
+    const { resources } = await library.listResources();
+    print({ event: 'resources', uris: resources.map(({ uri }) => uri) });
+    const { resourceTemplates } = await library.listResourceTemplates();
+    print({ event: 'templates', uris: resourceTemplates.map(({ uriTemplate }) => uriTemplate) });
+    for (const uri of args.read) print({ event: 'read', contents: (await library.readResource({ uri })).contents });
+    const ref = { type: 'ref/prompt', name: prompt };
+    const { completion } = await library.complete({ ref, argument: args.argument });
+    print({ event: 'completed', values: completion.values });
+}
+
 /** What a client with `--asks` says that it can do. */
-export const ASKED = { sampling: {}, elicitation: { form: {} }, roots: {} };
+export const ASKED = { sampling: { tools: {} }, elicitation: { form: {} }, roots: {} };
 
 /** Its answers to `elicitation/create`, `sampling/createMessage` and `roots/list`, each printed as a question first. */
 export const answers = {
@@ -147,8 +171,17 @@ export const answers = {
         return { action: 'accept', content };
     },
     sample: ({ params }) => {
-        print({ event: 'asked', method: 'sampling/createMessage', message: params.messages[0].content.text });
-        return { role: 'assistant', model: 'driver', content: { type: 'text', text: 'a sampled text' } };
+        const { messages, tools = [] } = params;
+        const blocks = messages.flatMap(({ content }) => content);
+        const offered = tools.map(({ name }) => name);
+        print({ event: 'asked', method: 'sampling/createMessage', message: blocks[0].text, tools: offered });
+        const used = blocks.find(({ type }) => type === 'tool_result');
+        if (offered.length > 0 && used === undefined) {
+            const use = { type: 'tool_use', id: 'use-1', name: offered[0], input: { city: 'Riga' } };
+            return { role: 'assistant', model: 'driver', stopReason: 'toolUse', content: [use] };
+        }
+        const text = used ? `a sampled text of ${used.content[0].text}` : 'a sampled text';
+        return { role: 'assistant', model: 'driver', content: { type: 'text', text } };
     },
     roots: () => {
         print({ event: 'asked', method: 'roots/list' });

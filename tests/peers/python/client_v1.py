@@ -13,7 +13,7 @@ from mcp import ClientSession, McpError
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
-from driver import CheckFailed, Refused, StreamWatch, answer, run
+from driver import CheckFailed, Refused, StreamWatch, answer, plain, run, show
 from oauth import Account
 
 
@@ -54,6 +54,22 @@ class Peer:
             raise
         return result.model_dump(mode="json", by_alias=True, exclude_none=True)
 
+    async def task(self, tool: str, args: dict[str, Any]) -> dict[str, Any]:
+        tasks = self.session.experimental
+        begun = await tasks.call_tool_as_task(tool, args)
+        show("task", status=begun.task.status)
+        # Asking for the result is waiting for it, and what the task asks is asked meanwhile.
+        result = await tasks.get_task_result(begun.task.taskId, types.CallToolResult)
+        show("task", status=(await tasks.get_task(begun.task.taskId)).status)
+        return plain(result)
+
+    def prompt_reference(self, name: str) -> types.PromptReference:
+        return types.PromptReference(type="ref/prompt", name=name)
+
+    @property
+    def library(self) -> ClientSession:
+        return self.session
+
     @asynccontextmanager
     async def watching(self, changed: anyio.Event) -> AsyncIterator[None]:
         self.changed = changed
@@ -68,21 +84,27 @@ class Peer:
 
 
 async def elicit(_: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-    asked = params.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return types.ElicitResult(**answer("elicitation/create", params.message, asked.get("requestedSchema")))
+    return types.ElicitResult(**answer("elicitation/create", plain(params)))
 
 
-async def sample(_: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
-    content = params.messages[0].content
-    message = content.text if isinstance(content, types.TextContent) else None
-    return types.CreateMessageResult(**answer("sampling/createMessage", message))
+async def sample(
+    _: Any, params: types.CreateMessageRequestParams
+) -> types.CreateMessageResult | types.CreateMessageResultWithTools:
+    reply = answer("sampling/createMessage", plain(params))
+    kind = types.CreateMessageResultWithTools if params.tools else types.CreateMessageResult
+    return kind.model_validate(reply)
 
 
 async def roots(_: Any) -> types.ListRootsResult:
-    return types.ListRootsResult(**answer("roots/list"))
+    return types.ListRootsResult(**answer("roots/list", {}))
 
 
-ASKED: dict[str, Any] = {"elicitation_callback": elicit, "sampling_callback": sample, "list_roots_callback": roots}
+ASKED: dict[str, Any] = {
+    "elicitation_callback": elicit,
+    "sampling_callback": sample,
+    "sampling_capabilities": types.SamplingCapability(tools=types.SamplingToolsCapability()),
+    "list_roots_callback": roots,
+}
 
 
 @asynccontextmanager
@@ -117,6 +139,7 @@ async def connect(given: argparse.Namespace) -> AsyncIterator[Peer]:
             "era": "legacy",
             "protocolVersion": opened.protocolVersion,
             "server": opened.serverInfo.model_dump(mode="json", exclude_none=True),
+            "instructions": opened.instructions,
             "session": session_id() is not None,
         }
         yield peer

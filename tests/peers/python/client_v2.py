@@ -13,7 +13,7 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import AuthorizationCodeResult
 
-from driver import CheckFailed, Refused, StreamWatch, answer, run
+from driver import CheckFailed, Refused, StreamWatch, answer, plain, run
 from oauth import Account
 
 MODERN = "2026-07-28"
@@ -62,6 +62,16 @@ class Peer:
             raise
         return result.model_dump(mode="json", by_alias=True, exclude_none=True)
 
+    async def task(self, tool: str, args: dict[str, Any]) -> dict[str, Any]:
+        raise NotImplementedError("this SDK has no tasks")
+
+    def prompt_reference(self, name: str) -> types.PromptReference:
+        return types.PromptReference(type="ref/prompt", name=name)
+
+    @property
+    def library(self) -> Client:
+        return self.client
+
     @asynccontextmanager
     async def watching(self, changed: anyio.Event) -> AsyncIterator[None]:
         if not self.modern:
@@ -88,21 +98,27 @@ class Peer:
 
 
 async def elicit(_: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-    asked = params.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return types.ElicitResult(**answer("elicitation/create", params.message, asked.get("requestedSchema")))
+    return types.ElicitResult(**answer("elicitation/create", plain(params)))
 
 
-async def sample(_: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
-    content = params.messages[0].content
-    message = content.text if isinstance(content, types.TextContent) else None
-    return types.CreateMessageResult(**answer("sampling/createMessage", message))
+async def sample(
+    _: Any, params: types.CreateMessageRequestParams
+) -> types.CreateMessageResult | types.CreateMessageResultWithTools:
+    reply = answer("sampling/createMessage", plain(params))
+    kind = types.CreateMessageResultWithTools if params.tools else types.CreateMessageResult
+    return kind.model_validate(reply)
 
 
 async def roots(_: Any) -> types.ListRootsResult:
-    return types.ListRootsResult(**answer("roots/list"))
+    return types.ListRootsResult(**answer("roots/list", {}))
 
 
-ASKED: dict[str, Any] = {"elicitation_callback": elicit, "sampling_callback": sample, "list_roots_callback": roots}
+ASKED: dict[str, Any] = {
+    "elicitation_callback": elicit,
+    "sampling_callback": sample,
+    "sampling_capabilities": types.SamplingCapability(tools=types.SamplingToolsCapability()),
+    "list_roots_callback": roots,
+}
 
 
 @asynccontextmanager
@@ -127,6 +143,7 @@ async def connect(given: argparse.Namespace) -> AsyncIterator[Peer]:
             "era": "modern" if peer.modern else "legacy",
             "protocolVersion": client.protocol_version,
             "server": server and server.model_dump(mode="json", exclude_none=True),
+            "instructions": client.instructions,
         }
         yield peer
 

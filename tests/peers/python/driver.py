@@ -18,7 +18,19 @@ from typing import Any, Protocol
 
 import anyio
 
-SCENARIOS = ["list", "call", "call-progress", "watch", "unknown-tool", "structured", "logs", "cancel", "refresh"]
+SCENARIOS = [
+    "list",
+    "call",
+    "call-progress",
+    "watch",
+    "library",
+    "task",
+    "unknown-tool",
+    "structured",
+    "logs",
+    "cancel",
+    "refresh",
+]
 
 
 class Refused(Exception):
@@ -51,12 +63,18 @@ class Peer(Protocol):
 
     about: dict[str, Any]
     account: Any
+    library: Any
+    """What lists, gets, reads and completes: the methods of both SDKs have the same names."""
+    prompt_reference: Callable[[str], Any]
 
     def pages(self) -> AsyncIterator[list[str]]: ...
 
     async def call(
         self, tool: str, args: dict[str, Any], progress: Callable[..., Awaitable[None]] | None = None
     ) -> dict[str, Any]: ...
+
+    async def task(self, tool: str, args: dict[str, Any]) -> dict[str, Any]:
+        """Calls a tool as a task, prints its states, and gives its result."""
 
     def watching(self, changed: anyio.Event) -> AbstractAsyncContextManager[None]: ...
 
@@ -125,6 +143,10 @@ async def scenario(peer: Peer, given: argparse.Namespace) -> None:
             show("result", result=await peer.call(given.tool, given.args))
         case "watch":
             await watch(peer, given.trigger)
+        case "library":
+            await library(peer, given.tool, given.args)
+        case "task":
+            show("result", result=await peer.task(given.tool, given.args))
         case "unknown-tool":
             await unknown_tool(peer, given.tool or "no_such_tool")
         case "structured":
@@ -147,17 +169,53 @@ async def on_progress(progress: float, total: float | None, message: str | None)
     show("progress", progress=progress, total=total, message=message)
 
 
-def answer(method: str, message: str | None = None, schema: dict[str, Any] | None = None) -> dict[str, Any]:
+def plain(model: Any) -> Any:
+    """What a value of the SDK's is on the wire."""
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+async def library(peer: Peer, prompt: str, args: dict[str, Any]) -> None:
+    """Lists prompts, resources and templates, gets the prompt that stands in the tool's place, reads, and has an argument completed.
+    The arguments say with what: `arguments` of the prompt, URIs to `read`, and the `argument` to complete."""
+    own = peer.library
+    show("prompts", names=[one.name for one in (await own.list_prompts()).prompts])
+    show("prompt", messages=plain(await own.get_prompt(prompt, args["arguments"]))["messages"])
+    show("resources", uris=[one["uri"] for one in plain(await own.list_resources())["resources"]])
+    listed = plain(await own.list_resource_templates())
+    show("templates", uris=[one["uriTemplate"] for one in listed["resourceTemplates"]])
+    for uri in args["read"]:
+        show("read", contents=plain(await own.read_resource(uri))["contents"])
+    completed = plain(await own.complete(peer.prompt_reference(prompt), args["argument"]))
+    show("completed", values=completed["completion"]["values"])
+
+
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     """The answer of a client with `--asks`, after a line for the question."""
-    show("asked", method=method, message=message)
     match method:
         case "elicitation/create":
-            fields = (schema or {}).get("properties", {})
+            show("asked", method=method, message=params["message"])
+            fields = params.get("requestedSchema", {}).get("properties", {})
             return {"action": "accept", "content": {name: filled(field) for name, field in fields.items()}}
         case "sampling/createMessage":
-            return {"role": "assistant", "model": "driver", "content": {"type": "text", "text": "a sampled text"}}
+            return sampled(params)
         case _:
+            show("asked", method=method)
             return {"roots": [{"uri": "file:///srv/driver", "name": "driver"}]}
+
+
+def sampled(params: dict[str, Any]) -> dict[str, Any]:
+    """A text, or the use of the first tool where there is one that was not used yet."""
+    contents = [message["content"] for message in params["messages"]]
+    blocks = [block for content in contents for block in (content if isinstance(content, list) else [content])]
+    tools = [tool["name"] for tool in params.get("tools") or []]
+    show("asked", method="sampling/createMessage", message=blocks[0].get("text"), tools=tools)
+    used = next((block for block in blocks if block["type"] == "tool_result"), None)
+    reply: dict[str, Any] = {"role": "assistant", "model": "driver"}
+    if tools and used is None:
+        use = {"type": "tool_use", "id": "use-1", "name": tools[0], "input": {"city": "Riga"}}
+        return {**reply, "stopReason": "toolUse", "content": [use]}
+    text = f"a sampled text of {used['content'][0]['text']}" if used else "a sampled text"
+    return {**reply, "content": {"type": "text", "text": text}}
 
 
 def filled(field: dict[str, Any]) -> Any:

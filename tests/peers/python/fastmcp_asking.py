@@ -76,6 +76,17 @@ async def pushed_sampling(prompt: str, ctx: Context) -> str:
     return f"LLM response: {text}"
 
 
+async def pushed_turns(ctx: Context) -> str:
+    """Have the client's model answer with the help of a tool"""
+    messages = [QUESTION]
+    for _ in range(2):
+        answer = await ctx.session.create_message(
+            messages=messages, max_tokens=100, tools=[TOOL], tool_choice=AUTO, related_request_id=ctx.origin_request_id
+        )
+        messages += after(answer)
+    return f"LLM response: {answer_text(answer)}"
+
+
 async def pushed_elicitation(message: str, ctx: Context) -> str:
     """Ask the user for a name and an address"""
     return f"User response: {await ctx.elicit(message, Account)}"
@@ -130,6 +141,42 @@ def sampling(prompt: str) -> types.CreateMessageRequest:
     )
 
 
+# A question to the client's model that it can only answer with a tool of the server's, in two turns.
+QUESTION = types.SamplingMessage(role="user", content=types.TextContent(type="text", text="How warm is it in Riga?"))
+TOOL = types.Tool(name="temperature", input_schema={"type": "object", "properties": {"city": {"type": "string"}}})
+AUTO = types.ToolChoice(mode="auto")
+
+
+def blocks(answer: Any) -> list[Any]:
+    return answer.content if isinstance(answer.content, list) else [answer.content]
+
+
+def answer_text(answer: Any) -> str:
+    return next((block.text for block in blocks(answer) if isinstance(block, types.TextContent)), "(not a text)")
+
+
+def after(answer: Any) -> list[types.SamplingMessage]:
+    """The messages after the question, where the model used the tool: the use, and what the tool gave."""
+    use = next((block for block in blocks(answer) if isinstance(block, types.ToolUseContent)), None)
+    if use is None:
+        return []
+    text = types.TextContent(type="text", text=f"21 degrees in {use.input['city']}")
+    result = types.ToolResultContent(type="tool_result", tool_use_id=use.id, content=[text])
+    return [
+        types.SamplingMessage(role="assistant", content=[use]),
+        types.SamplingMessage(role="user", content=[result]),
+    ]
+
+
+def turn(*more: types.SamplingMessage) -> types.CreateMessageRequest:
+    return types.CreateMessageRequest(
+        method="sampling/createMessage",
+        params=types.CreateMessageRequestParams(
+            messages=[QUESTION, *more], max_tokens=100, tools=[TOOL], tool_choice=AUTO
+        ),
+    )
+
+
 def roots() -> types.ListRootsRequest:
     return types.ListRootsRequest(method="roots/list")
 
@@ -179,6 +226,16 @@ async def one_sampling(ctx: Context) -> Asked:
     """Have the client's model name a capital"""
     text = sampled(ctx, "capital_question")
     return questions(capital_question=sampling("What is the capital of France?")) if text is None else f"Sampled: {text}"
+
+
+async def two_turns(ctx: Context) -> Asked:
+    """Have the client's model answer with the help of a tool"""
+    first, second = given(ctx, "turn1"), given(ctx, "turn2")
+    if second is not None:
+        return f"Sampled: {answer_text(second)}"
+    if first is not None:
+        return questions(state="weather", turn2=turn(*after(first)))
+    return questions(state="weather", turn1=turn())
 
 
 async def one_list(ctx: Context) -> Asked:
@@ -237,6 +294,7 @@ async def prompt(ctx: Context) -> Asked:
 
 TOOLS = {
     "test_sampling": pushed_sampling,
+    "test_sampling_with_tools": pushed_turns,
     "test_elicitation": pushed_elicitation,
     "test_elicitation_sep1034_defaults": pushed_defaults,
     "test_elicitation_sep1330_enums": pushed_enumerations,
@@ -244,6 +302,7 @@ TOOLS = {
     "test_streaming_elicitation": streaming_elicitation,
     "test_input_required_result_elicitation": one_form,
     "test_input_required_result_sampling": one_sampling,
+    "test_input_required_result_sampling_with_tools": two_turns,
     "test_input_required_result_list_roots": one_list,
     "test_input_required_result_request_state": with_state,
     "test_input_required_result_tampered_state": with_state,

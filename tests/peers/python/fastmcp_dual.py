@@ -43,7 +43,9 @@ BETWEEN = 0.05
 # What a client that lost its stream waits before it comes back, in milliseconds.
 RETRY_MS = 100
 
-mcp = FastMCP("fastmcp-dual", dereference_schemas=False)
+mcp = FastMCP(
+    "fastmcp-dual", instructions="Every name of the conformance suite is here.", dereference_schemas=False
+)
 fastmcp_asking.register(mcp)
 
 

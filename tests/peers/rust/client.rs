@@ -1,12 +1,15 @@
 //! The client driver on `rmcp`.
 
 mod answers;
+mod library;
+mod task;
 
 use anyhow::{Context as _, bail};
 use rmcp::model::{
-    CallToolRequestParams, ClientConfig, ClientRequest, CreateMessageRequestParams, CreateMessageResult,
-    ElicitRequestParams, ElicitResult, ListRootsResult, LoggingLevel, LoggingMessageNotificationParam, NumberOrString,
-    PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion, Request, RequestMetaObject, SubscriptionFilter,
+    CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest, CreateMessageRequestParams,
+    CreateMessageResult, ElicitRequestParams, ElicitResult, ListRootsResult, LoggingLevel,
+    LoggingMessageNotificationParam, NumberOrString, PaginatedRequestParams, ProgressNotificationParam,
+    ProtocolVersion, Request, RequestMetaObject, SubscriptionFilter,
 };
 use rmcp::service::{NotificationContext, PeerRequestOptions, RequestContext, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
@@ -29,7 +32,7 @@ pub(crate) async fn run(words: &[String], flags: &Flags) -> anyhow::Result<()> {
     let tool = rest.first().map_or("", String::as_str);
     let arguments: Value = serde_json::from_str(rest.get(1).map_or("{}", String::as_str)).context("arguments")?;
     let (told, mut heard) = mpsc::channel(MOST_HEARD);
-    let client = connect(url, flags, told).await?;
+    let client = connect(url, flags, Listener::new(told, flags, scenario == "task")).await?;
     match scenario.as_str() {
         "list" => list(&client).await?,
         "call" => print(json!({ "event": "result", "result": call(&client, tool, &arguments, flags).await? })),
@@ -42,6 +45,8 @@ pub(crate) async fn run(words: &[String], flags: &Flags) -> anyhow::Result<()> {
             }
             print(json!({ "event": "result", "result": result }));
         }
+        "library" => library::run(&client, tool, &arguments).await?,
+        "task" => task::run(&client, tool, &arguments).await?,
         "watch" => watch(&client, &mut heard, flags).await?,
         "unknown-tool" => match call(&client, "no_such_tool", &arguments, flags).await {
             Err(error) => print(json!({ "event": "refused", "isError": false, "message": format!("{error:#}") })),
@@ -54,7 +59,7 @@ pub(crate) async fn run(words: &[String], flags: &Flags) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn connect(url: &str, flags: &Flags, told: mpsc::Sender<Value>) -> anyhow::Result<Connected> {
+async fn connect(url: &str, flags: &Flags, listener: Listener) -> anyhow::Result<Connected> {
     let modern = vec![ProtocolVersion::V_2026_07_28];
     let lifecycle = match flags.text("era", "auto") {
         "modern" => ClientLifecycleMode::Discover { preferred_versions: modern },
@@ -68,13 +73,13 @@ async fn connect(url: &str, flags: &Flags, told: mpsc::Sender<Value>) -> anyhow:
         None => config,
     };
     let transport = StreamableHttpClientTransport::from_config(config);
-    let listener = Listener { told, asks: flags.maybe("asks").is_some() };
     let client = listener.serve_with_lifecycle(transport, lifecycle).await.context("connect")?;
     let about = client.peer_info();
     print(json!({
         "event": "connected",
         "protocolVersion": about.as_ref().map(|about| about.protocol_version.as_str()),
         "server": about.as_ref().and_then(|about| about.server_info.as_ref()).map(|info| json!({ "name": info.name })),
+        "instructions": about.as_ref().and_then(|about| about.instructions.as_deref()),
     }));
     Ok(client)
 }
@@ -140,16 +145,25 @@ async fn watch(client: &Connected, heard: &mut mpsc::Receiver<Value>, flags: &Fl
 
 struct Listener {
     told: mpsc::Sender<Value>,
-    /// Whether the server may ask this client.
-    asks: bool,
+    /// What the client says that it can do.
+    able: ClientCapabilities,
+}
+
+impl Listener {
+    fn new(told: mpsc::Sender<Value>, flags: &Flags, takes_tasks: bool) -> Self {
+        let able = match (takes_tasks, flags.maybe("asks")) {
+            (true, _) => answers::with_tasks(),
+            (false, Some(_)) => answers::capabilities(),
+            (false, None) => ClientCapabilities::default(),
+        };
+        Self { told, able }
+    }
 }
 
 impl ClientHandler for Listener {
     fn get_info(&self) -> ClientConfig {
         let mut info = ClientConfig::default();
-        if self.asks {
-            info.capabilities = answers::capabilities();
-        }
+        info.capabilities = self.able.clone();
         info
     }
 

@@ -1,7 +1,7 @@
 //! A server and a client on the official Rust SDK (`rmcp`), as a foreign peer of weir.
 //!
 //! `rmcp-peer serve --era modern|legacy [--stdio]` prints `listening <url>` once it serves over HTTP, and so does
-//! `rmcp-peer conformance`, which speaks both eras.
+//! `rmcp-peer conformance [--completions]`, which speaks both eras.
 //! `rmcp-peer client URL SCENARIO [TOOL] [JSON] [--era modern|legacy|auto] [--trigger TOOL] [--level L]
 //! [--bearer TOKEN] [--asks]` prints one JSON object a line of what was seen, like the drivers of the other SDKs.
 
@@ -35,7 +35,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// `--name value` pairs; `--stdio` and `--asks` stand alone.
+/// `--name value` pairs; `--stdio`, `--asks` and `--completions` stand alone.
 #[derive(Default)]
 struct Flags(Vec<(String, String)>);
 
@@ -55,7 +55,7 @@ fn split(words: Vec<String>) -> (Flags, Vec<String>) {
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
         match word.strip_prefix("--") {
-            Some(alone @ ("stdio" | "asks")) => flags.0.push((alone.to_owned(), String::new())),
+            Some(alone @ ("stdio" | "asks" | "completions")) => flags.0.push((alone.to_owned(), String::new())),
             Some(name) => flags.0.push((name.to_owned(), words.next().unwrap_or_default())),
             None => rest.push(word),
         }

@@ -12,7 +12,14 @@ use super::print;
 
 /// What such a client says that it can do.
 pub(super) fn capabilities() -> ClientCapabilities {
-    typed(json!({ "sampling": {}, "elicitation": { "form": {} }, "roots": {} })).unwrap_or_default()
+    typed(json!({ "sampling": { "tools": {} }, "elicitation": { "form": {} }, "roots": {} })).unwrap_or_default()
+}
+
+/// The same of one that also takes tasks for results.
+pub(super) fn with_tasks() -> ClientCapabilities {
+    let mut able = capabilities();
+    able.extensions = ClientCapabilities::builder().enable_tasks().build().extensions;
+    able
 }
 
 fn typed<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
@@ -24,9 +31,29 @@ fn asked(method: &str, message: &Value) {
 }
 
 pub(super) fn sample(params: &CreateMessageRequestParams) -> Result<CreateMessageResult, ErrorData> {
-    asked("sampling/createMessage", &json!(params)["messages"][0]["content"]["text"]);
-    let content = json!({ "type": "text", "text": "a sampled text" });
-    typed(json!({ "role": "assistant", "model": "driver", "content": content }))
+    let params = json!(params);
+    let contents = params["messages"].as_array().into_iter().flatten().map(|message| &message["content"]);
+    let blocks = contents.flat_map(|content| match content {
+        Value::Array(blocks) => blocks.iter().collect(),
+        one => vec![one],
+    });
+    let blocks: Vec<&Value> = blocks.collect();
+    let tools: Vec<&Value> = params["tools"].as_array().into_iter().flatten().map(|tool| &tool["name"]).collect();
+    let message = blocks.first().map(|block| &block["text"]);
+    print(json!({ "event": "asked", "method": "sampling/createMessage", "message": message, "tools": tools }));
+    let used = blocks.iter().find(|block| block["type"] == "tool_result");
+    let (reason, content) = match (tools.first(), used) {
+        (Some(tool), None) => {
+            let content = json!([{ "type": "tool_use", "id": "use-1", "name": tool, "input": { "city": "Riga" } }]);
+            ("toolUse", content)
+        }
+        (_, used) => {
+            let given = used.and_then(|used| used["content"][0]["text"].as_str());
+            let text = given.map_or_else(|| "a sampled text".to_owned(), |given| format!("a sampled text of {given}"));
+            ("endTurn", json!({ "type": "text", "text": text }))
+        }
+    };
+    typed(json!({ "role": "assistant", "model": "driver", "stopReason": reason, "content": content }))
 }
 
 pub(super) fn elicit(params: &ElicitRequestParams) -> Result<ElicitResult, ErrorData> {

@@ -15,7 +15,7 @@ use rmcp::{ErrorData, RoleServer};
 use serde_json::{Value, json};
 
 use super::tools::{said, tool};
-use super::typed;
+use super::{typed, weather};
 
 /// How the tools begin that end their calls with questions.
 pub(super) const PREFIX: &str = "test_input_required_result_";
@@ -37,6 +37,8 @@ pub(super) fn tools() -> Vec<Tool> {
         ("test_input_required_result_multiple_inputs", "Asks three things at once"),
         ("test_input_required_result_multi_round", "Asks for a name, then for a colour"),
         ("test_input_required_result_capabilities", "Asks only for what the client said it can do"),
+        ("test_input_required_result_sampling_with_tools", "Has the client's model answer with the help of a tool"),
+        ("test_sampling_with_tools", "Has the client's model answer with the help of a tool"),
     ];
     let mut tools = vec![
         tool("test_sampling", "Has the client's model answer", json!({ "prompt": { "type": "string" } })),
@@ -52,7 +54,7 @@ fn argument<'a>(request: &'a CallToolRequestParams, name: &str) -> &'a str {
 }
 
 /// The result of a question that could not be put.
-fn unasked(error: impl std::fmt::Display) -> CallToolResponse {
+pub(super) fn unasked(error: impl std::fmt::Display) -> CallToolResponse {
     CallToolResult::error(vec![ContentBlock::text(format!("The client was not asked: {error}"))]).into()
 }
 
@@ -258,6 +260,10 @@ impl States {
                     }
                 }
             }
+            "sampling_with_tools" => match weather::rounds(given) {
+                Ok(done) => return Ok(said(done).into()),
+                Err(questions) => (questions, Some("weather".to_owned())),
+            },
             "multi_round" => match rounds(given, state) {
                 Ok(done) => return Ok(said(done).into()),
                 Err((questions, next)) => (questions, Some(next)),

@@ -3,12 +3,13 @@
 //!
 //! Four tools ask their client by requests of their own while the call runs, which the SDK does in legacy sessions alone;
 //! those of the modern era end a call with their questions. As in the SDK's own server for the suite, `completion/complete`
-//! is answered without being declared, and `list_changed` may come without a change.
+//! is answered without being declared (`--completions` declares it), and `list_changed` may come without a change.
 
 mod asking;
 mod content;
 mod tasks;
 mod tools;
+mod weather;
 
 use anyhow::ensure;
 use rmcp::model::{
@@ -41,6 +42,7 @@ pub(crate) async fn serve(flags: &Flags) -> anyhow::Result<()> {
         tasks: TaskManager::new(),
         states: asking::States::default(),
         changes: broadcast::Sender::new(CHANGES_KEPT),
+        declares_completions: flags.maybe("completions").is_some(),
     };
     server::over_http(move || shared.clone()).await
 }
@@ -50,6 +52,7 @@ struct ConformanceServer {
     tasks: TaskManager,
     states: asking::States,
     changes: broadcast::Sender<Change>,
+    declares_completions: bool,
 }
 
 /// A list that subscriptions hear of.
@@ -103,7 +106,7 @@ impl ConformanceServer {
 
 impl ServerHandler for ConformanceServer {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder()
+        let mut capabilities = ServerCapabilities::builder()
             .enable_tools()
             .enable_tool_list_changed()
             .enable_prompts()
@@ -114,7 +117,12 @@ impl ServerHandler for ConformanceServer {
             .enable_logging()
             .enable_tasks()
             .build();
-        ServerConfig::new(capabilities).with_server_info(Implementation::new("rust-conformance", "1.0.0"))
+        if self.declares_completions {
+            capabilities.completions = ServerCapabilities::builder().enable_completions().build().completions;
+        }
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("rust-conformance", "1.0.0"))
+            .with_instructions("Every name of the conformance suite is here.")
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
@@ -160,6 +168,7 @@ impl ServerHandler for ConformanceServer {
         let name = request.name.clone();
         match &*name {
             "test_sampling" => asking::pushed_sampling(&request, &context).await,
+            "test_sampling_with_tools" => weather::pushed(&context).await,
             "test_elicitation" | "test_elicitation_sep1034_defaults" | "test_elicitation_sep1330_enums" => {
                 asking::pushed_elicitation(&request, &context).await
             }
