@@ -70,6 +70,20 @@ const FEATURES: [Feature; 20] = [
     Feature("resuming", "resuming", "resumption"),
 ];
 
+/// The end of the document: what is not a pairing of revisions.
+const SDKS: &str = "
+## The official SDKs on both ends
+
+Clients of the TypeScript SDK (1.x, 2.x), the Python SDK (1.x, 2.x) and the Rust SDK run through weir before servers of the TypeScript SDK,
+FastMCP and the Rust SDK that speak both eras: prompts, resources, templates, completion, `instructions`, elicitation, sampling and sampling
+with tools (`tests/it/foreign/dual.rs`), and tasks (`tests/it/foreign/tasks.rs`). What these packages lack, no test can show:
+
+- The Python SDK 2.x and FastMCP 4 bring no tasks. The Rust SDK has those of the extension, and none of 2025-11-25.
+- The TypeScript SDK 2.x has tasks by npm's `ext-tasks`. That package asks for the result of a task of 2025-11-25 only when the task is over, so
+  that such a task cannot ask its client.
+- A Python client 2.x that is pinned to 2026-07-28 sends no `server/discover`, and shows no `instructions`.
+";
+
 const DOCUMENT: &str = "docs/compatibility.md";
 const README: &str = "README.md";
 const BEGIN: &str = "<!-- begin: cargo xtask compat -->\n";
@@ -241,7 +255,7 @@ impl Results {
                 });
             }
         }
-        text
+        text + SDKS
     }
 }
 
