@@ -176,7 +176,7 @@ async fn every_answer_names_its_request() {
         let mut letter = stage.call();
         // A client's own id is not weir's.
         letter.set("x-request-id", "mine");
-        letter.rename("no/such");
+        letter.rename("roots/list");
         let answer = letter.post(&stage).await;
         let id = answer.header("x-request-id").unwrap();
         assert_eq!(answer.error()["data"]["requestId"], id, "{:?}", answer.body);

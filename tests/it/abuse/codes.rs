@@ -82,9 +82,15 @@ async fn b14_an_unknown_method_on_a_session_is_200_32601() {
     let mut stage = Stage::new().await;
     for revision in Revision::LEGACY {
         let client = stage.legacy(revision).await;
-        for method in
-            ["no/such", "server/discover", "subscriptions/listen", "prompts/list", "resources/read", "TOOLS/LIST", ""]
-        {
+        for method in [
+            "roots/list",
+            "server/discover",
+            "subscriptions/listen",
+            "prompts/list",
+            "resources/read",
+            "TOOLS/LIST",
+            "",
+        ] {
             let answer = client.ask(method, json!({})).await.unwrap();
             let id = answer.last()["id"].clone();
             refused(method, &answer, 200, -32601, &id);

@@ -171,7 +171,7 @@ async fn r034_every_error_echoes_the_id_in_its_own_type() {
                 letter.meta().remove(weir_wire::meta::CLIENT_CAPABILITIES);
             }),
             ("an unknown version", 400, -32022, |letter| letter.claim("v999")),
-            ("an unknown method", 404, -32601, |letter| letter.rename("no/such")),
+            ("an unknown method", 404, -32601, |letter| letter.rename("roots/list")),
             ("an unknown tool", 200, -32602, |letter| {
                 letter.set("mcp-name", "nobody");
                 letter.params().insert("name".to_owned(), json!("nobody"));

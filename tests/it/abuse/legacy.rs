@@ -146,7 +146,7 @@ async fn methods_of_newer_revisions_are_unknown_to_older_sessions() {
     let mut stage = Stage::new().await;
     for revision in Revision::LEGACY {
         let client = stage.legacy(revision).await;
-        for method in ["tasks/list", "tasks/get", "tasks/update", "server/discover", "initialize/x"] {
+        for method in ["tasks/list", "tasks/get", "tasks/update", "server/discover", "subscriptions/listen"] {
             let answer = client.ask(method, json!({ "taskId": "x" })).await.unwrap();
             let id = answer.last()["id"].clone();
             refused(method, &answer, 200, -32601, &id);

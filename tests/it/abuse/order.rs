@@ -48,14 +48,14 @@ async fn envelope_faults_are_told_in_their_order() {
         }),
         row("one unknown version and an unknown method", 400, -32022, |letter| {
             letter.claim("v999");
-            letter.rename("no/such");
+            letter.rename("roots/list");
         }),
         row("another method, both unknown", 400, -32020, |letter| {
-            letter.rename("no/such");
+            letter.rename("roots/list");
             letter.set("mcp-method", "no/such/either");
         }),
         row("an unknown method and a wrong name", 404, -32601, |letter| {
-            letter.rename("no/such");
+            letter.rename("roots/list");
             letter.set("mcp-name", "smuggled");
         }),
         row("another name, and no such tool", 400, -32020, |letter| {
