@@ -174,6 +174,49 @@ async fn a_result_says_only_what_weir_removed_from_it() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_result_of_a_task_says_what_was_removed_from_it() {
+    // Its text is the JSON of this, in which these two are not escaped.
+    let arguments = || json!({ "k": "a\u{e0041}b\u{202e}" });
+    for (era, builder) in both_eras() {
+        let upstream = builder.with_tasks().start().await;
+        let weir = Weir::over(json!({ "one": { "url": upstream.url(), "session": "principal" } }));
+        for revision in BOTH {
+            let capabilities = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+            let capabilities = if revision.is_modern() { capabilities } else { json!({}) };
+            let client = Checked::with_capabilities(&weir.url("/mcp"), revision, capabilities).await;
+            let mut call = json!({ "name": "one__task_done", "arguments": arguments() });
+            if !revision.is_modern() {
+                call["task"] = json!({ "ttl": 60_000 });
+            }
+            let created = client.ask("tools/call", call).await;
+            let task = if revision.is_modern() { created.result() } else { &created.result()["task"] };
+            let about = json!({ "taskId": task["taskId"] });
+            let mut state = json!({});
+            for _ in 0..20 {
+                state = client.ask("tasks/get", about.clone()).await.result().clone();
+                if state["status"] == "completed" {
+                    break;
+                }
+            }
+            assert_eq!(state["status"], "completed", "{era} {revision}: {state}");
+            if !revision.is_modern() {
+                state["result"] = client.ask("tasks/result", about).await.result().clone();
+            }
+            let result = &state["result"];
+            let said = (&result["content"][0]["text"], &result["_meta"][meta::WEIR_CLEANED]);
+            assert_eq!(said, (&json!(r#"{"k":"ab"}"#), &json!(2)), "{era} {revision}: {result}");
+        }
+        // A client that knows of no tasks has the result of its call, where the server takes calls of such a client as tasks.
+        if !era.is_modern() {
+            let plain = Checked::open(&weir.url("/mcp"), Revision::V2025_06_18).await;
+            let answer = plain.call("one__task_only", arguments()).await;
+            let said = (answer.text(), said(&answer));
+            assert_eq!(said, (r#"{"k":"ab"}"#, Some(2)), "{era}: {}", answer.last());
+        }
+    }
+}
+
 /// An upstream whose results are bounded, with `over` for what happens to larger ones.
 async fn bounded(builder: Builder, over: &str) -> (weir_testkit::Mockup, Weir) {
     let structured = json!({ "s": "y".repeat(1500) }).to_string();
