@@ -19,6 +19,7 @@ use tokio::time::timeout;
 pub use self::descriptors::{Descriptor, Descriptors, Side};
 use crate::fast::FastMap;
 use crate::hold::{HoldLimits, HoldRoom};
+use crate::names::UpstreamId;
 use crate::network::SenderNetwork;
 use crate::principal::Principal;
 use crate::telemetry::instruments;
@@ -88,13 +89,15 @@ impl Default for Budgets {
     }
 }
 
-/// The owner of bytes: one principal, or the network of a client without credentials.
+/// The owner of bytes: one principal, the network of a client without credentials, or an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BudgetOwner {
     /// The digest of a principal.
     Principal([u8; 16]),
     /// A network of anonymous clients.
     Network(SenderNetwork),
+    /// The id of an upstream, in a form that is copied.
+    Upstream([u8; UpstreamId::LONGEST]),
 }
 
 impl BudgetOwner {
@@ -106,6 +109,14 @@ impl BudgetOwner {
         } else {
             Self::Principal(*principal.digest())
         }
+    }
+
+    /// The owner of what an upstream says, and of what waits to be taken by it.
+    #[must_use]
+    pub fn of_upstream(id: &UpstreamId) -> Self {
+        let mut text = [0; UpstreamId::LONGEST];
+        text.iter_mut().zip(id.as_str().bytes()).for_each(|(to, byte)| *to = byte);
+        Self::Upstream(text)
     }
 }
 
@@ -171,6 +182,13 @@ impl ByteBudget {
     #[must_use]
     pub fn try_reserve(&self, bytes: usize) -> Option<Reservation> {
         let mut none = self.nothing();
+        none.try_grow(bytes).then_some(none)
+    }
+
+    /// The same for an owner, who leaves some to others.
+    #[must_use]
+    pub fn try_reserve_of(&self, owner: BudgetOwner, bytes: usize) -> Option<Reservation> {
+        let mut none = self.nothing_of(owner);
         none.try_grow(bytes).then_some(none)
     }
 

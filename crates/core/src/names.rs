@@ -18,6 +18,9 @@ pub struct UpstreamId(Arc<str>);
 pub struct BadUpstreamId(String);
 
 impl UpstreamId {
+    /// The most bytes of an id.
+    pub const LONGEST: usize = 24;
+
     /// Checks the grammar.
     ///
     /// # Errors
@@ -26,7 +29,8 @@ impl UpstreamId {
         let mut bytes = text.bytes();
         let first = bytes.next().is_some_and(|b| b.is_ascii_lowercase());
         let rest = bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
-        if first && rest && text.len() <= 24 { Ok(Self(text.into())) } else { Err(BadUpstreamId(text.to_owned())) }
+        let is_good = first && rest && text.len() <= Self::LONGEST;
+        if is_good { Ok(Self(text.into())) } else { Err(BadUpstreamId(text.to_owned())) }
     }
 
     /// The id's text.

@@ -324,7 +324,8 @@ pub(crate) async fn batch(
         return refuse(context, StatusCode::BAD_REQUEST, None, (code::INVALID_REQUEST, text));
     }
     let budget = &context.shared.ports.budgets.messages;
-    let room = BatchRoom::new(context.limits().batch_bytes, budget);
+    let owner = context.owner(known);
+    let room = BatchRoom::new(context.limits().batch_bytes, budget, owner);
     let answers = parsed.into_iter().map(|item| item_of_batch(context, known, &opened, item, &room));
     let answers: Vec<Said> = join_all(answers).await.into_iter().flatten().collect();
     let worst = answers.iter().map(|said| said.tally).max().unwrap_or(Tally::Ok);
@@ -333,7 +334,7 @@ pub(crate) async fn batch(
     } else {
         let all = array(&answers);
         drop(answers);
-        match budget.try_reserve(all.len()) {
+        match budget.try_reserve_of(owner, all.len()) {
             Some(share) => answer::counted(answer::json(StatusCode::OK, share.hold(all)), worst),
             None => answer::overloaded(),
         }

@@ -18,6 +18,7 @@ use weir_core::budget::{BudgetOwner, ByteBudget, Descriptor, Reservation, Side};
 use weir_core::call::{RequestName, Trace};
 use weir_core::fast::FastMap;
 use weir_core::hold::HoldShare;
+use weir_core::network::SenderNetwork;
 use weir_core::seal::Sealer;
 use weir_core::telemetry::instruments;
 use weir_core::{Authenticated, Budgets, Catalog, EndpointId, Router};
@@ -169,6 +170,11 @@ impl Arrival {
     pub(crate) fn new(request: Request<RequestBody>, peer: Peer) -> Box<Self> {
         let (head, body) = request.into_parts();
         Box::new(Self { head, body: Some(body), permit: None, peer })
+    }
+
+    /// The network that it came from: who sends it is not known yet.
+    pub(crate) fn network(&self) -> BudgetOwner {
+        BudgetOwner::Network(SenderNetwork::of(self.peer.address))
     }
 }
 

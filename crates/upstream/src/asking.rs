@@ -51,7 +51,9 @@ impl Asking {
         if self.open.len() >= MOST || held + bytes > MOST_BYTES {
             return Err(asks::unanswered(&id));
         }
-        let Some(reservation) = site.budgets.messages.try_reserve(bytes) else { return Err(asks::unanswered(&id)) };
+        let Some(reservation) = site.budgets.messages.try_reserve_of(site.owner(), bytes) else {
+            return Err(asks::unanswered(&id));
+        };
         if shared.is_none() {
             // Without the rest of what was read with it.
             question.params = Bytes::copy_from_slice(&question.params);

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use weir_core::budget::{ByteBudget, Reservation};
+use weir_core::budget::{BudgetOwner, ByteBudget, Reservation};
 use weir_wire::{Limits, Message, Request};
 
 /// Notifications kept for a call whose client reads slowly; beyond this the oldest goes.
@@ -19,6 +19,8 @@ const MOST_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Inbox {
     budget: ByteBudget,
+    /// The upstream whose messages they are.
+    owner: BudgetOwner,
     arrived: Mutex<Arrived>,
 }
 
@@ -34,9 +36,9 @@ struct Arrived {
 }
 
 impl Inbox {
-    /// An empty one. What waits in it is taken from `budget`, too.
-    pub(crate) fn new(budget: ByteBudget) -> Self {
-        Self { budget, arrived: Mutex::default() }
+    /// An empty one. What waits in it is taken from `budget`, too, in the owner's name.
+    pub(crate) fn new(budget: ByteBudget, owner: BudgetOwner) -> Self {
+        Self { budget, owner, arrived: Mutex::default() }
     }
 
     /// Puts a message in; gives a question back that there is no room for.
@@ -106,7 +108,7 @@ impl Inbox {
         if arrived.bytes + size > MOST_BYTES {
             return None;
         }
-        self.budget.try_reserve(size)
+        self.budget.try_reserve_of(self.owner, size)
     }
 
     fn lock(&self) -> MutexGuard<'_, Arrived> {
@@ -170,6 +172,10 @@ mod tests {
         Message::parse(Bytes::copy_from_slice(text.as_bytes()), &Limits::upstream()).unwrap()
     }
 
+    fn owner() -> BudgetOwner {
+        BudgetOwner::Upstream(*b"one.....................")
+    }
+
     fn question(id: usize, padding: usize) -> Message {
         let padding = "x".repeat(padding);
         message(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"roots/list","params":{{"p":"{padding}"}}}}"#))
@@ -192,7 +198,7 @@ mod tests {
     #[test]
     fn a_flood_of_anything_leaves_room_for_the_answer_and_takes_none_away() {
         let budget = ByteBudget::new("messages");
-        let inbox = Inbox::new(budget.clone());
+        let inbox = Inbox::new(budget.clone(), owner());
         let answer = || message(r#"{"jsonrpc":"2.0","id":7,"result":{}}"#);
         assert!(inbox.push(answer()).is_none());
         let refused = (0..1000).filter(|id| inbox.push(question(*id, 10)).is_some()).count();
@@ -209,7 +215,7 @@ mod tests {
     #[test]
     fn what_waits_is_bounded_in_bytes_and_by_the_budget_of_the_process() {
         let budget = ByteBudget::new("messages");
-        let inbox = Inbox::new(budget.clone());
+        let inbox = Inbox::new(budget.clone(), owner());
         let taken = (0..MOST_QUESTIONS).filter(|id| inbox.push(question(*id, 60 << 10)).is_none()).count();
         assert!(taken < MOST_QUESTIONS && budget.used() <= MOST_BYTES, "{taken}");
         assert_eq!(inbox.questions().len(), taken);

@@ -13,6 +13,7 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_core::bell::Bells;
+use weir_core::budget::BudgetOwner;
 use weir_core::catalog::SessionListTable;
 use weir_core::failure::UpstreamError;
 use weir_core::hold::HoldShare;
@@ -245,6 +246,11 @@ impl Site {
         tracing::warn!(upstream = %self.id, "session ended: the upstream does not take the messages it is sent");
         let labels = [self.label(), KeyValue::new("reason", "posts_waiting")];
         instruments().upstream_sessions_ended.add(1, &labels);
+    }
+
+    /// The owner of what its server says and is to take, within the budgets of the process.
+    pub(crate) fn owner(&self) -> BudgetOwner {
+        BudgetOwner::of_upstream(&self.id)
     }
 
     /// Counts sessions and children held open.

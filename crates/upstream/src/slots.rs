@@ -1,5 +1,5 @@
 //! Places for what is opened on need and shared by key: sessions and child processes. Bounded; the one unused longest
-//! makes room, if it was unused for long enough.
+//! makes room, if it was unused for long enough. An owner of many places leaves some to others.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,6 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use arc_swap::ArcSwapOption;
 
 use crate::pace::Pace;
+
+/// An owner may have this many times the places that are left for others, as with the budgets of the process.
+const OWN_TO_FREE: usize = 3;
 
 /// The places.
 #[derive(Debug)]
@@ -40,28 +43,40 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
 
     /// The place of `key`, and what had to go for it. `None` where every place is in use, or was so a short while ago.
     pub(crate) fn slot(&self, key: &K, now: u64) -> Option<Place<T>> {
-        self.place(key, now, true)
+        self.place(key, now, true, |_| false)
+    }
+
+    /// The same for an owner, whose other places are those of the keys that `is_own` names. An owner who has half of all places
+    /// gets a further one while a third as many are left for others, and in place of its own one that was unused longest.
+    pub(crate) fn slot_of(&self, key: &K, now: u64, is_own: impl Fn(&K) -> bool) -> Option<Place<T>> {
+        self.place(key, now, true, is_own)
     }
 
     /// The place of `key`, if it has one or no other has to go for it.
     pub(crate) fn free_slot(&self, key: &K, now: u64) -> Option<Arc<Slot<T>>> {
-        self.place(key, now, false).map(|(slot, _)| slot)
+        self.place(key, now, false, |_| false).map(|(slot, _)| slot)
     }
 
-    fn place(&self, key: &K, now: u64, makes_room: bool) -> Option<Place<T>> {
+    fn place(&self, key: &K, now: u64, makes_room: bool, is_own: impl Fn(&K) -> bool) -> Option<Place<T>> {
         if let Some(slot) = self.read().get(key) {
             slot.used.store(now, Ordering::Relaxed);
             return Some((slot.clone(), None));
         }
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         let mut gone = None;
-        if map.len() >= self.most && !map.contains_key(key) {
+        let is_new = !map.contains_key(key);
+        let own = if is_new { map.keys().filter(|other| is_own(other)).count() } else { 0 };
+        let left = self.most.saturating_sub(map.len() + 1);
+        let has_its_share = own * 2 >= self.most && own + 1 > left * OWN_TO_FREE;
+        if is_new && (map.len() >= self.most || has_its_share) {
             if !makes_room {
                 return None;
             }
             let before = now.saturating_sub(self.idle);
-            let unused =
-                map.iter().filter(|(_, slot)| slot.is_unused() && (self.idle == 0 || slot.last_use() <= before));
+            let is_long_unused = |slot: &Slot<T>| self.idle == 0 || slot.last_use() <= before;
+            // Its own ones an owner gives up as it likes.
+            let may_go = |other: &K, slot: &Slot<T>| if has_its_share { is_own(other) } else { is_long_unused(slot) };
+            let unused = map.iter().filter(|(other, slot)| slot.is_unused() && may_go(other, slot));
             let oldest = unused.min_by_key(|(_, slot)| slot.last_use());
             let oldest = oldest.map(|(key, _)| key.clone())?;
             gone = map.remove(&oldest).and_then(|slot| slot.current.swap(None));
@@ -178,6 +193,26 @@ mod tests {
         used.store(120, Ordering::Relaxed);
         assert!(slots.slot(&2, 169).is_none(), "it was used until then");
         assert_eq!(slots.slot(&2, 170).unwrap().1.as_deref(), Some(&1));
+    }
+
+    #[test]
+    fn an_owner_of_many_places_leaves_some_to_others() {
+        let slots: Slots<(u8, u8), u8> = Slots::new(64, 1000);
+        let place = |owner: u8, nth: u8| slots.slot_of(&(owner, nth), 100, |other| other.0 == owner);
+        let mut held: Vec<_> = (0..64).filter_map(|nth| place(1, nth)).map(|(slot, _)| slot).collect();
+        assert_eq!(held.len(), 48);
+        let others: Vec<_> = (2..20).filter_map(|owner| place(owner, 0)).collect();
+        assert_eq!(others.len(), 16, "each finds one, until all are in use");
+        // One that it does not use gives way to another of its own, and to nobody else's before its time.
+        drop(others);
+        slots.take_where(|key| key.0 != 1);
+        held.truncate(47);
+        let (_, gone) = place(1, 100).expect("in place of its own");
+        assert_eq!((gone, slots.slot(&(1, 47), 100).is_some()), (None, true));
+        // Where there are few places, one owner may have all but the last.
+        let few: Slots<(u8, u8), u8> = Slots::new(3, 1000);
+        let some: Vec<_> = (0..3).filter_map(|nth| few.slot_of(&(1, nth), 1, |other| other.0 == 1)).collect();
+        assert_eq!(some.len(), 2);
     }
 
     #[test]

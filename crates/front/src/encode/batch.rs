@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weir_core::budget::{ByteBudget, Reservation};
+use weir_core::budget::{BudgetOwner, ByteBudget, Reservation};
 use weir_core::{Failure, FailureKind};
 
 use crate::answer::Said;
@@ -11,17 +11,18 @@ use crate::answer::Said;
 pub(crate) struct BatchRoom {
     left: AtomicUsize,
     budget: ByteBudget,
+    owner: BudgetOwner,
 }
 
 impl BatchRoom {
     /// Room for so many bytes.
-    pub(crate) fn new(bytes: usize, budget: &ByteBudget) -> Self {
-        Self { left: AtomicUsize::new(bytes), budget: budget.clone() }
+    pub(crate) fn new(bytes: usize, budget: &ByteBudget, owner: BudgetOwner) -> Self {
+        Self { left: AtomicUsize::new(bytes), budget: budget.clone(), owner }
     }
 
     /// The share of one answer, empty yet.
     pub(super) fn share(&self) -> Reservation {
-        self.budget.nothing()
+        self.budget.nothing_of(self.owner)
     }
 
     /// Makes a share larger.
@@ -57,13 +58,20 @@ mod tests {
     #[test]
     fn the_answers_of_a_batch_share_its_room() {
         let budget = ByteBudget::new("messages");
-        let room = BatchRoom::new(100, &budget);
+        let owner = BudgetOwner::Principal([1; 16]);
+        let room = BatchRoom::new(100, &budget, owner);
         let said = |bytes: usize| Said::ok(Bytes::from(vec![b'x'; bytes]));
         let held = (0..50).filter_map(|_| room.hold(said(30)).ok()).collect::<Vec<_>>();
         assert_eq!((held.len(), budget.used()), (3, 90));
         drop(held);
         assert_eq!(budget.used(), 0);
         budget.set_limit(10);
-        assert!(BatchRoom::new(100, &budget).hold(said(30)).is_err(), "others have the memory");
+        assert!(BatchRoom::new(100, &budget, owner).hold(said(30)).is_err(), "others have the memory");
+        // One principal leaves a fourth to others, however many batches it sends.
+        budget.set_limit(1000);
+        let of = |owner| BatchRoom::new(1000, &budget, owner);
+        let own: Vec<_> = (0..100).filter_map(|_| of(owner).hold(said(30)).ok()).collect();
+        assert_eq!((own.len(), budget.used()), (25, 750));
+        assert!(of(BudgetOwner::Principal([2; 16])).hold(said(30)).is_ok(), "another one finds some");
     }
 }

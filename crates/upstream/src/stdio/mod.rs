@@ -288,7 +288,8 @@ impl StdioServer {
     }
 
     async fn running(&self, slots: &Slots<Key, Running>, key: &Key, clients: Clients) -> Result<Arc<Running>, Refusal> {
-        let Some((slot, gone)) = slots.slot(key, self.site.millis()) else {
+        let is_own = |other: &Key| key.principal.is_some() && other.principal == key.principal;
+        let Some((slot, gone)) = slots.slot_of(key, self.site.millis(), is_own) else {
             return Err(self.origin.no_place(&self.site).into());
         };
         drop(gone);

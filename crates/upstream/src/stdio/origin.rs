@@ -52,7 +52,8 @@ impl Origin {
         let text = match self {
             Self::Process(..) => {
                 instruments().upstream_processes_refused.add(1, &[site.label()]);
-                "The upstream runs as many processes as `limits.max_processes` in its config lets it: try again later"
+                "The upstream runs as many processes as `limits.max_processes` in its config lets it, or as many of yours as \
+                 leave some to others: try again later"
             }
             Self::Line(_) => {
                 "The upstream has as many sessions as `limits.sessions` in its config lets it: try again later"

@@ -140,7 +140,7 @@ impl Pipe {
     /// # Errors
     /// `Unavailable` where the line is closed: nothing was sent.
     pub(crate) async fn request(self: &Arc<Self>, id: u64, body: Bytes, purpose: Purpose) -> Result<Ticket, Failure> {
-        let inbox = Arc::new(Inbox::new(self.site.budgets.messages.clone()));
+        let inbox = Arc::new(Inbox::new(self.site.budgets.messages.clone(), self.site.owner()));
         let cancels = purpose != Purpose::Handshake;
         {
             let mut state = self.lock();
@@ -174,7 +174,7 @@ impl Pipe {
         if self.over.is_cancelled() {
             return;
         }
-        let Some(share) = self.site.budgets.messages.try_reserve(message.len()) else {
+        let Some(share) = self.site.budgets.messages.try_reserve_of(self.site.owner(), message.len()) else {
             return self.overflowed();
         };
         match self.outbox.push(message, Place::Message(share)) {

@@ -440,7 +440,7 @@ async fn farewell(site: &Site, http: &Http, headers: Vec<(HeaderName, HeaderValu
 
 impl Side for Session {
     fn send(&self, message: Bytes) {
-        let Some(reservation) = self.site.budgets.messages.try_reserve(message.len()) else {
+        let Some(reservation) = self.site.budgets.messages.try_reserve_of(self.site.owner(), message.len()) else {
             if !self.outbox.over().is_cancelled() {
                 self.outbox.end();
                 self.overflowed();

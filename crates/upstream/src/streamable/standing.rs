@@ -67,7 +67,8 @@ impl Standing {
 
     /// Lets the request with this id hear; `asks` where it may have questions.
     pub(crate) fn enter(self: &Arc<Self>, id: u64, asks: bool) -> Entry {
-        let inbox = Arc::new(Inbox::new(self.client.site.budgets.messages.clone()));
+        let site = &self.client.site;
+        let inbox = Arc::new(Inbox::new(site.budgets.messages.clone(), site.owner()));
         self.lock().insert(id, (inbox.clone(), asks));
         Entry { standing: self.clone(), id, inbox }
     }

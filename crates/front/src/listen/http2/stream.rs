@@ -14,7 +14,7 @@ use http::{HeaderValue, Response, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, sleep_until};
-use weir_core::budget::ByteBudget;
+use weir_core::budget::{BudgetOwner, ByteBudget};
 
 use super::super::reset;
 use super::flow::{Flow, Piece, Share, StreamWindow};
@@ -39,7 +39,7 @@ pub(super) async fn serve(
     (stack, flow, window): (Arc<Stack>, Arc<Flow>, StreamWindow),
     stall_time: Duration,
 ) {
-    let messages = stack.messages().clone();
+    let (messages, owner) = (stack.messages().clone(), arrival.network());
     let answering = async {
         // A client that does not read its answers gets no further ones.
         flow.room().await;
@@ -54,7 +54,7 @@ pub(super) async fn serve(
         None => None,
         Some(bytes) => {
             let place = Place { flow: &flow, stall_time, until: body.until() };
-            match place.of_whole(bytes, &messages, |cx| respond.poll_reset(cx).map(drop)).await {
+            match place.of_whole(bytes, (&messages, owner), |cx| respond.poll_reset(cx).map(drop)).await {
                 Ok(share) => Some(share),
                 Err(Unsent::Gone) => return,
                 Err(Unsent::Reset(reason)) => return respond.send_reset(reason),
@@ -129,13 +129,13 @@ impl Place<'_> {
     async fn of_whole(
         self,
         bytes: usize,
-        memory: &ByteBudget,
+        (memory, owner): (&ByteBudget, BudgetOwner),
         gone: impl FnMut(&mut Context<'_>) -> Poll<()>,
     ) -> Result<Arc<Share>, Unsent> {
         if let Some(share) = self.flow.hold(bytes) {
             return Ok(share);
         }
-        let Some(_held) = memory.try_reserve(bytes) else {
+        let Some(_held) = memory.try_reserve_of(owner, bytes) else {
             reset("waiting");
             return Err(Unsent::Reset(Reason::ENHANCE_YOUR_CALM));
         };
