@@ -140,9 +140,16 @@ fn shortage(before: Shortage, used: u64, most: u64) -> Shortage {
     }
 }
 
-/// What the config says, or else what the system gives the process's control group.
+/// What the config says, or else nine tenths of what the system gives the process's control group: memory stays within 1.1 times
+/// what is divided here, and beyond the group's limit the kernel ends the process.
 fn budget(config: &Config) -> u64 {
-    config.memory.or_else(|| read("/sys/fs/cgroup/memory.max")?.trim().parse().ok()).unwrap_or(ENDLESS)
+    let of_group = || of_group(&read("/sys/fs/cgroup/memory.max")?);
+    config.memory.or_else(of_group).unwrap_or(ENDLESS)
+}
+
+/// The part of a control group's limit that is divided; `None` where the group has none.
+fn of_group(limit: &str) -> Option<u64> {
+    limit.trim().parse::<u64>().ok().map(|limit| limit / 10 * 9)
 }
 
 /// The memory that is divided: where there is no budget, what the machine has.
@@ -212,6 +219,12 @@ mod tests {
         }
         assert_eq!(shortage(Shortage::Acute, u64::MAX, ENDLESS), Shortage::None);
         assert_eq!(shortage(Shortage::None, 1, 1), Shortage::Acute);
+    }
+
+    #[test]
+    fn a_tenth_of_a_control_groups_memory_is_left_to_what_is_not_counted() {
+        assert_eq!(of_group("1000000000\n"), Some(900_000_000));
+        assert_eq!(of_group("max\n"), None);
     }
 
     #[test]

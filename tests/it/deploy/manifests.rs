@@ -118,7 +118,18 @@ fn the_pod_can_do_little(rendered: &Rendered<'_>) {
     assert_eq!(weir["securityContext"]["readOnlyRootFilesystem"], true);
     assert_eq!(weir["securityContext"]["allowPrivilegeEscalation"], false);
     assert_eq!(weir["securityContext"]["capabilities"]["drop"][0], "ALL");
-    assert!(weir["resources"]["limits"]["memory"].is_string(), "weir refuses by it before the kernel kills");
+    let bytes = |text: &str, units: [(&str, u64); 3]| {
+        let of_unit = |(unit, bytes): (&str, u64)| Some(text.strip_suffix(unit)?.parse::<u64>().ok()? * bytes);
+        units.into_iter().find_map(of_unit).unwrap_or_else(|| panic!("{}: {text} of memory", rendered.name))
+    };
+    let limit = weir["resources"]["limits"]["memory"].as_str().unwrap();
+    let limit = bytes(limit, [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30)]);
+    let config = rendered.weirs("ConfigMap")["data"]["weir.yaml"].as_str().unwrap();
+    let config: Value = serde_saphyr::from_str(config).unwrap();
+    let own = config["limits"]["memory"].as_str().unwrap();
+    let own = bytes(own, [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)]);
+    let (name, most) = (rendered.name, limit / 10 * 9);
+    assert!(own <= most && own >= most / 2, "{name}: weir refuses by {own} before the kernel kills at {limit}");
     assert_eq!(weir["readinessProbe"]["httpGet"]["path"], "/readyz");
     assert_eq!(weir["livenessProbe"]["httpGet"]["path"], "/healthz");
     for container in
