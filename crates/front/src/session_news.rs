@@ -1,7 +1,7 @@
-//! Changes of lists that servers tell of in the sessions that they have with one client: told on its standing stream.
+//! Notifications about list changes from a client's own sessions at servers, passed on to the client's GET stream.
 //!
-//! They come beside the changes of the lists that all clients share, and mostly are the same: a server tells every session of what
-//! concerns all. So one change is told once, and at most one of each list in a window.
+//! A server sends a change that concerns all clients to every session, weir's own watch included. So these notifications and those
+//! about the shared lists are merged: one change becomes one notification, and each list gets at most one in a window.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -15,22 +15,22 @@ use weir_core::port::Fut;
 use weir_core::upstream::{Kinds, ListKind};
 use weir_core::{CapabilityClass, Principal, SessionKey};
 
-/// What a client is to be told.
+/// Notifications from sessions for one client's stream.
 pub(crate) struct SessionNews {
     client: Client,
-    /// What servers said, until it is looked into. Bounded by the upstreams of the endpoint.
+    /// Notifications that wait, by upstream. The upstreams of the endpoint bound it.
     said: Vec<(UpstreamId, Kinds)>,
-    /// What is looked into, and since when.
+    /// The examination of a notification, and its start.
     looking: Option<(Instant, Fut<'static, Kinds>)>,
-    /// What is to be told now.
+    /// Lists of which the client has to be notified now.
     ready: Kinds,
-    /// When each list was last told of, from here or as a shared one. By [`ListKind`].
+    /// The time of the last notification about each list, shared ones included. By [`ListKind`].
     told: [Option<Instant>; 4],
-    /// When one was last told of from here.
+    /// The same without notifications about shared lists.
     own: [Option<Instant>; 4],
 }
 
-/// Whose news.
+/// The client of the stream.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) catalog: Arc<Catalog>,
@@ -46,7 +46,7 @@ impl SessionNews {
         Self { client, said: Vec::new(), looking: None, ready: Kinds::default(), told, own }
     }
 
-    /// A server says in the client's session that lists changed.
+    /// Takes a server's notification from the client's session.
     pub(crate) fn heard(&mut self, upstream: UpstreamId, kinds: Kinds) {
         match self.said.iter_mut().find(|(known, _)| *known == upstream) {
             Some((_, said)) => *said = said.or(kinds),
@@ -54,19 +54,20 @@ impl SessionNews {
         }
     }
 
-    /// The client is told of a list that all share.
+    /// Notes that the client gets a notification about a shared list.
     pub(crate) fn shared(&mut self, kind: ListKind) {
         self.told[kind as usize] = Some(Instant::now());
     }
 
-    /// Whether a change of a shared list is one that the client was just told of: its server tells it in its own session, too.
+    /// True if a change of a shared list needs no notification: the client just got one from its own session, which hears every later
+    /// change as well.
     pub(crate) fn covers(&self, kind: ListKind) -> bool {
         let Client { catalog, endpoint, session, .. } = &self.client;
         let is_recent = self.own[kind as usize].is_some_and(|told| told.elapsed() < catalog.change_window());
         is_recent && catalog.hears_in_session(endpoint, session)
     }
 
-    /// The next list to tell of.
+    /// The next list of which the client has to be notified.
     pub(crate) fn poll_news(&mut self, cx: &mut Task<'_>) -> Poll<ListKind> {
         loop {
             if let Some(kind) = ListKind::ALL.into_iter().find(|kind| self.ready.has(*kind)) {
@@ -92,8 +93,8 @@ impl SessionNews {
         }
     }
 
-    /// Looks what is news of what a server said. The shared lists are read again at the same time, so half of the window passes first;
-    /// more where the client was just told of the same.
+    /// Examines a notification. The watcher walks the shared lists at the same time, so the examination waits for half of the window
+    /// first, and for the rest of a whole one after an earlier notification.
     fn look(&self, upstream: UpstreamId, kinds: Kinds) -> Fut<'static, Kinds> {
         let client = self.client.clone();
         let window = client.catalog.change_window();

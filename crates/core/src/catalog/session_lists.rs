@@ -1,9 +1,8 @@
 //! Lists that belong to one session at a server.
 //!
-//! A legacy server may change what it lists in one session alone: a tool adds tools, a call makes a resource. The client of that
-//! session is told of the change and sees the list as the server gives it there; everybody else sees the list that all share. What is
-//! kept of a session is only how its list differs from the shared one. It belongs to the upstream's session: where that ends, the
-//! difference goes with it.
+//! A legacy server may change a list in one session alone: a tool adds tools, a call makes a resource. The client of that session
+//! gets a notification and the session's list; all other clients get the shared list. The catalog keeps the difference between the two
+//! lists only. The upstream's session owns it, so both end together.
 
 mod difference;
 mod pace;
@@ -32,7 +31,8 @@ pub use subscribed::SessionSubscription;
 use subscribed::Subscribed;
 pub use table::SessionListTable;
 
-/// Clients of one session at a server. A child process may have several, those of one principal; more than these see the shared list.
+/// The most client sessions that one upstream session serves. A child process may serve several, all of one principal; further ones
+/// see the shared list.
 const MOST_CLIENTS: usize = 1024;
 
 /// A session at a server in which lists can be read. Implemented by upstreams.
@@ -40,66 +40,66 @@ pub trait ListSession: Send + Sync {
     /// A watch that reads the lists in this session. It hears of no changes.
     fn lists(self: Arc<Self>) -> Box<dyn Watch>;
 
-    /// Has the server tell of updates of a resource, by its own URI, in this session.
+    /// Subscribes to a resource, by the server's own URI, in this session.
     ///
     /// # Errors
     /// As for any request to the upstream.
     fn subscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, Result<(), Failure>>;
 
-    /// Takes a subscription back, without waiting for the server.
+    /// Ends a subscription, without waiting for the server.
     fn unsubscribe(self: Arc<Self>, uri: Arc<str>);
 }
 
-/// What is known of the lists of one session at a server. The upstream's session has it and says what it hears; the catalog reads it.
+/// The lists of one session at a server. The upstream's session owns this and reports notifications to it; the catalog reads it.
 pub struct SessionLists {
-    /// Unique in this process, and random: part of the versions of what the session's clients see.
+    /// A number that no other session has, also not in another process. It is part of the versions of this session's views.
     id: u64,
     upstream: UpstreamId,
-    /// The lists of which the server says that it tells when they change.
+    /// The lists for which the server declares `listChanged`.
     tells_of: Kinds,
     session: Weak<dyn ListSession>,
     table: Arc<SessionListTable>,
     pace: Arc<WalkPace>,
-    /// The sessions of clients that it serves.
+    /// The client sessions that this session serves.
     clients: RwLock<HashSet<SessionKey>>,
-    /// How often the server said that a list changed. By [`ListKind`].
+    /// Notifications about each list so far. By [`ListKind`].
     said: [AtomicU64; 4],
-    /// Calls in it.
+    /// Calls made in this session.
     calls: AtomicU64,
-    /// Calls, and gaps, in which the server could not be heard.
+    /// Calls made, and streams opened, while a notification could have been missed.
     unheard: AtomicU64,
-    /// Whether a stream is open on which the server would tell of changes.
+    /// True while a stream is open for notifications.
     is_heard: AtomicBool,
-    /// What the last walks found. By [`ListKind`].
+    /// The differences that the last walks found. By [`ListKind`].
     known: [ArcSwapOption<Difference>; 4],
-    /// Held during a walk: one at a time.
+    /// Held during a walk: walks run one after the other.
     walking: tokio::sync::Mutex<()>,
-    /// No walk is tried before then, in milliseconds of the table's clock: the last one failed.
+    /// After a walk that failed: the earliest time for the next one, in milliseconds of [`super::works::Works::millis`].
     not_before: AtomicU64,
-    /// Whether [`Self::known`] has a difference; counted by the table.
+    /// True if [`Self::known`] has a difference. The table counts these.
     differs: AtomicBool,
     subscribed: Subscribed,
 }
 
-/// How far something was when the lists were walked: a walk is due once it went on.
+/// Counters of a session at the time of a walk. A walk is due once they are higher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Mark {
-    /// Changes that the server told of, and what it may have told unheard.
+    /// Notifications, and occasions on which one may have been missed.
     changes: u64,
     calls: u64,
 }
 
-/// When a list of a session is walked again.
+/// The reason for a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
-    /// The server said that it changed, or may have said so unheard.
+    /// The server notified of a change, or may have done so unheard.
     Changed,
-    /// A call was made since: any call may have changed it.
+    /// A call was made since the last walk: any call may have changed the list.
     Called,
 }
 
 impl SessionLists {
-    /// A client's session is served in this one.
+    /// Adds a client session that this session serves.
     pub fn serves(self: &Arc<Self>, client: SessionKey) {
         if self.clients().contains(&client) {
             return;
@@ -111,7 +111,7 @@ impl SessionLists {
         }
     }
 
-    /// A call is made in the session.
+    /// Counts a call in this session.
     pub fn called(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if !self.is_heard.load(Ordering::Relaxed) {
@@ -119,14 +119,14 @@ impl SessionLists {
         }
     }
 
-    /// Whether changes would be heard from now on. Those of the time in between may have been missed.
+    /// Sets whether a stream is open for notifications. Notifications before its opening may have been missed.
     pub fn set_heard(&self, is_heard: bool) {
         if !self.is_heard.swap(is_heard, Ordering::Relaxed) && is_heard && self.calls.load(Ordering::Relaxed) > 0 {
             self.unheard.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// The server says in this session that lists changed: its clients are told.
+    /// Takes a `list_changed` notification of this session, and passes it to the clients' streams.
     pub fn changed(&self, kinds: Kinds) {
         for kind in ListKind::ALL.into_iter().filter(|kind| kinds.has(*kind)) {
             self.said[kind as usize].fetch_add(1, Ordering::Relaxed);
@@ -134,14 +134,14 @@ impl SessionLists {
         self.ring(kinds);
     }
 
-    /// The server says in this session that a resource was updated.
+    /// Takes a `notifications/resources/updated` of this session.
     pub fn updated(&self, uri: &str) {
         self.subscribed.updated(uri);
     }
 
     fn ring(&self, kinds: Kinds) {
         for client in self.clients().iter() {
-            // A client without a stream is told on its next one.
+            // A client without a stream gets the notification when it opens one.
             let _unheard = self.table.bells.ring(client, Ring::ListsChanged(self.upstream.clone(), kinds));
         }
     }
@@ -152,7 +152,7 @@ impl SessionLists {
         Mark { changes, calls: self.calls.load(Ordering::Relaxed) }
     }
 
-    /// Whether a list is to be walked before it is shown, or before a name is called unknown.
+    /// True if a list has to be walked before it is shown, or before a name counts as unknown.
     fn is_due(&self, kind: ListKind, cause: Cause) -> bool {
         let (now, walked) = (self.mark(kind), self.known(kind).map(|known| known.mark).unwrap_or_default());
         match cause {
@@ -186,7 +186,7 @@ impl Drop for SessionLists {
             return;
         }
         self.table.count(false);
-        // They see the shared list again.
+        // The clients see the shared list again.
         let differing =
             ListKind::ALL.into_iter().filter(|kind| self.known(*kind).is_some_and(|known| !known.is_empty()));
         let kinds: Kinds = differing.collect();

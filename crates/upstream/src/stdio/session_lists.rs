@@ -1,4 +1,4 @@
-//! The lists of a child that is one principal's own: it may change them for that principal alone.
+//! The lists of a child process that serves one principal. The child may change them for that principal alone.
 
 use std::sync::{Arc, Weak};
 
@@ -14,7 +14,8 @@ use super::{Running, talk};
 use crate::refusal::Refusal;
 
 impl Running {
-    /// Keeps apart what the child says of its lists, where its revision has sessions. A modern one says nothing unasked.
+    /// Keeps the child's lists apart from the shared ones. A modern child sends no notifications without a subscription, so it has none
+    /// of its own.
     pub(super) fn has_own_lists(self: &Arc<Self>) {
         if self.greeted.tongue.revision().is_modern() {
             return;
@@ -22,12 +23,12 @@ impl Running {
         let site = &self.child.pipe.site;
         let own: Weak<Self> = Arc::downgrade(self);
         let lists = site.session_lists.open(site.id.clone(), self.greeted.about.pushes, own);
-        // Its one line is always read.
+        // The output of a child is always read.
         lists.set_heard(true);
         let _first = self.child.pipe.lists.set(lists);
     }
 
-    /// A call of a client's session is made in the child.
+    /// Notes a call of a client's session in the child.
     pub(super) fn serves(&self, client: Option<SessionKey>) {
         if let (Some(lists), Some(client)) = (self.child.pipe.lists.get(), client) {
             lists.serves(client);

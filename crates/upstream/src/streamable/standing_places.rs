@@ -1,10 +1,10 @@
-//! How many sessions of one server have their standing stream open so that changes of lists are heard: each is a connection.
+//! The bound on GET streams that are open for notifications about a session's own lists: each is a connection.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::session::Session;
 
-/// The sessions that have such a stream. Where there is no place for one more, that which was used least lately gives way.
+/// The sessions with such a stream. Beyond the bound the least recently used session loses its stream.
 #[derive(Debug)]
 pub(crate) struct StandingPlaces {
     most: usize,
@@ -16,7 +16,7 @@ impl StandingPlaces {
         Self { most, taken: Mutex::default() }
     }
 
-    /// Takes a place for a session; false where there is none at all.
+    /// Takes a place for a session; false if the bound is 0.
     pub(crate) fn take(&self, session: &Arc<Session>) -> bool {
         if self.most == 0 {
             return false;
@@ -28,7 +28,7 @@ impl StandingPlaces {
             taken.push(Arc::downgrade(session));
             gone
         };
-        // It goes on without: its lists are read when its client asks for them.
+        // Without its stream, that session's lists are walked on its client's requests.
         if let Some(gone) = gone {
             gone.stop_listening();
         }
@@ -36,7 +36,7 @@ impl StandingPlaces {
     }
 }
 
-/// Takes out the session that was used least lately.
+/// Takes out the least recently used session.
 fn oldest(taken: &mut Vec<Weak<Session>>) -> Option<Arc<Session>> {
     let used = |session: &Weak<Session>| session.upgrade().map_or(0, |session| session.last_call());
     let at = taken.iter().enumerate().min_by_key(|(_, session)| used(session)).map(|(at, _)| at)?;

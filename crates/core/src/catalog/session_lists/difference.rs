@@ -1,4 +1,4 @@
-//! How the list of one session differs from the list that all share.
+//! The difference between the list of one session and the shared list.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use crate::budget::{ByteBudget, Reservation};
 use crate::catalog::tool::Tool;
 use crate::catalog::view::Version;
 
-/// Items that one session may have of its own, or lack.
+/// The most items in a difference.
 const MOST_ITEMS: usize = 256;
-/// Their bytes.
+/// The most bytes in a difference.
 const MOST_BYTES: usize = 256 << 10;
 
-/// What one walk in a session found.
+/// The difference that one walk found.
 #[derive(Debug)]
 pub(super) struct Difference {
-    /// How far the session was when the walk began.
+    /// The session's counters when the walk began.
     pub(super) mark: Mark,
-    /// Items that the shared list does not have, or has otherwise; in the order of the server.
+    /// Items that are new or defined otherwise than in the shared list, in the server's order.
     pub(super) changed: Vec<Arc<Tool>>,
-    /// The server's names of shared items that the session does not have.
+    /// Native names of shared items that the session lacks.
     pub(super) removed: HashSet<Arc<str>>,
     /// A digest of both.
     pub(super) digest: Version,
@@ -28,16 +28,16 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    /// None: the session is shown the shared list.
+    /// No difference: the session's clients see the shared list.
     pub(super) fn none(mark: Mark) -> Self {
         let (changed, removed) = (Vec::new(), HashSet::new());
         Self { mark, changed, removed, digest: Version::default(), _memory: None }
     }
 
-    /// Compares a session's list with the shared one. Where a guard cut the walk, what is missing may have been cut off.
+    /// Compares a session's list with the shared one. If a guard cut the walk (`is_cut`), missing items do not count as removed.
     ///
     /// # Errors
-    /// The bound that it is beyond: `items`, `bytes`, or `memory` where all sessions together have too much.
+    /// The exceeded bound: `items`, `bytes`, or `memory` for the bound of all sessions together.
     pub(super) fn between(
         shared: &[Arc<Tool>],
         (own, is_cut): (&[Arc<Tool>], bool),
@@ -68,12 +68,12 @@ impl Difference {
         Ok(Self { mark, changed, removed, digest, _memory: Some(reserved) })
     }
 
-    /// Whether the session's list is the shared one.
+    /// True if the session's list is the shared one.
     pub(super) fn is_empty(&self) -> bool {
         self.changed.is_empty() && self.removed.is_empty()
     }
 
-    /// The session's own item of this name of the server.
+    /// The session's own item of this native name.
     pub(super) fn changed(&self, native: &str) -> Option<&Arc<Tool>> {
         self.changed.iter().find(|tool| *tool.native == *native)
     }

@@ -1,13 +1,13 @@
-//! How often lists of sessions are walked at one upstream.
+//! The rate of walks over lists of sessions at one upstream.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Walks a second at one upstream, whatever its sessions tell.
+/// Walks a second at one upstream.
 const A_SECOND: u32 = 10;
-/// How long a walk waits for its turn.
+/// The longest wait for a turn.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// The turns of walks at one upstream: up to [`A_SECOND`] at once, then one each tenth of a second.
@@ -15,7 +15,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 pub(super) struct WalkPace(Mutex<Option<Instant>>);
 
 impl WalkPace {
-    /// Waits for a turn; false where too many wait already. Cancel safe: a turn that is not used passes.
+    /// Waits for a turn; false if the wait would be longer than [`LONGEST_WAIT`]. Cancel safe: an unused turn passes.
     pub(super) async fn turn(&self) -> bool {
         let interval = Duration::from_secs(1) / A_SECOND;
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! What the client of a session with lists of its own is shown: the shared view, with that session's items in it.
+//! Views for clients of sessions with lists of their own: the shared view with the session's difference applied.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use crate::port::Sight;
 use crate::principal::Principal;
 use crate::upstream::{Kinds, ListKind};
 
-/// Views kept for cursors into them. A client whose view is gone begins its list anew.
+/// The most views kept for cursors. A client whose view is gone has to begin its list anew.
 const KEPT: usize = 64;
 
-/// Views of sessions into which cursors were given, by the client's session: nobody else's cursor opens there.
+/// Views of sessions for which cursors were issued, by client session. A cursor opens for its own session only.
 pub(in crate::catalog) struct SessionViews(Cache<(SessionKey, Version), Arc<View>>);
 
 impl Default for SessionViews {
@@ -46,21 +46,21 @@ impl SessionViews {
     }
 }
 
-/// One session's lists, of an upstream of the endpoint in question.
+/// An upstream of an endpoint, and the lists of the session that serves a client there.
 struct Served {
     source: Arc<Source>,
     lists: Arc<SessionLists>,
 }
 
-/// The part of a view in which a session differs.
+/// An upstream's part of a view that has to be changed.
 struct Part {
     served: Served,
     difference: Arc<Difference>,
 }
 
 impl Catalog {
-    /// `whole` as the client of a session sees it. Where its server said that a list changed there, that list is read first: at most
-    /// for [`super::super::CatalogSettings::first_list_wait`], and never more often than so many times a second.
+    /// `whole` with the differences of the client's sessions. Lists that are due are walked first, each for at most
+    /// [`super::super::CatalogSettings::first_list_wait`]. Cancel safe.
     pub(in crate::catalog) async fn of_session(
         &self,
         (endpoint, whole): (&EndpointId, Arc<View>),
@@ -78,7 +78,7 @@ impl Catalog {
         self.known_of_session((endpoint, whole), kind, served)
     }
 
-    /// `whole` with what is known of these sessions' lists.
+    /// `whole` with the known differences of these sessions.
     fn known_of_session(
         &self,
         (endpoint, whole): (&EndpointId, Arc<View>),
@@ -96,13 +96,13 @@ impl Catalog {
         }
     }
 
-    /// Whether the lists of any session differ from the shared ones. Where none does, a shared item is what its name stands for.
+    /// True if the lists of any session differ from the shared ones. Otherwise every name of a shared item means that item.
     pub(crate) fn has_differing_sessions(&self) -> bool {
         self.works.ports.session_lists.differing() > 0
     }
 
-    /// What a name stands for in the session of a call's client, where that may be something else than on the shared list; `shared` is
-    /// what it stands for there. Where it stands for nothing, sessions whose list may have changed are asked.
+    /// The item of a name for the client of a session; `shared` is the item of this name in the shared list. If there is none, lists that
+    /// calls may have changed are walked before the name counts as unknown. Cancel safe.
     pub(crate) async fn item_of_session(
         &self,
         (endpoint, whole): (&EndpointId, &View),
@@ -140,9 +140,9 @@ impl Catalog {
         found.filter(|item| self.is_seen(principal, &endpoint, item))
     }
 
-    /// What a client is to be told of, of the lists that an upstream said have changed in its session. On an endpoint that shows one
-    /// server as it is, to a client from whom nothing of it is hidden: all. Elsewhere what the client sees decides, so its lists are read.
-    /// Cancel safe.
+    /// The lists of which a client gets a notification after its server sent one about `kinds` in the client's session. On a transparent
+    /// endpoint, if nothing of the server is hidden from the client: all of them. Otherwise the lists are walked, and those are left
+    /// that changed for the client. Cancel safe.
     pub async fn session_news(
         &self,
         (endpoint, upstream): (&EndpointId, &UpstreamId),
@@ -169,7 +169,7 @@ impl Catalog {
         news
     }
 
-    /// The lists that servers said have changed in a client's sessions and that it has not asked for since, by upstream.
+    /// Lists with notifications since the client's last request for them, by upstream.
     #[must_use]
     pub fn unread_session_news(&self, endpoint: &EndpointId, client: &SessionKey) -> Vec<(UpstreamId, Kinds)> {
         let unread = |served: Served| {
@@ -180,7 +180,7 @@ impl Catalog {
         self.served(endpoint, client).into_iter().filter_map(unread).collect()
     }
 
-    /// Has `subscriber` told of updates of a resource that its own session alone lists; `None` where it is none.
+    /// Subscribes to a resource that the client's own session alone lists; `None` for any other resource.
     pub(in crate::catalog) async fn subscribe_in_session(
         self: &Arc<Self>,
         client: &SessionKey,
@@ -199,26 +199,27 @@ impl Catalog {
         Some(lists.subscribe(native, Box::new(tell)).await)
     }
 
-    /// Whether the one server of an endpoint is heard in the session that it has for a client: what it tells everybody, it tells there.
+    /// True if the server of a transparent endpoint can send notifications in its session of this client. Then a notification to all
+    /// sessions comes there, too.
     #[must_use]
     pub fn hears_in_session(&self, endpoint: &EndpointId, client: &SessionKey) -> bool {
         let is_heard = |served: &Served| served.lists.is_heard.load(Ordering::Relaxed);
         self.is_transparent(endpoint) && self.served(endpoint, client).iter().any(is_heard)
     }
 
-    /// In which time at most one change of a list is told.
+    /// The time in which a client gets at most one notification about a list.
     #[must_use]
     pub fn change_window(&self) -> Duration {
         self.works.settings.change_window
     }
 
-    /// Sessions at an upstream whose lists differ from what all others see.
+    /// The number of sessions at an upstream with lists that differ from the shared ones.
     #[must_use]
     pub fn sessions_that_differ(&self, upstream: &UpstreamId) -> usize {
         self.works.ports.session_lists.differing_at(upstream)
     }
 
-    /// These sessions of clients are over.
+    /// Removes client sessions that ended.
     pub(crate) fn end_sessions(&self, sessions: &HashSet<SessionKey>) {
         self.works.ports.session_lists.ended(sessions);
     }
@@ -227,7 +228,7 @@ impl Catalog {
         self.works.ports.authorizer.may_see(principal, &endpoint.id, item) == Sight::Seen
     }
 
-    /// The sessions that serve a client at the upstreams of an endpoint, in config order.
+    /// The lists of a client's sessions at the upstreams of an endpoint, in config order.
     fn served(&self, endpoint: &EndpointId, client: &SessionKey) -> Vec<Served> {
         let all = self.works.ports.session_lists.of(client);
         if all.is_empty() {
@@ -237,7 +238,7 @@ impl Catalog {
         let sources = layout.stands.get(endpoint).map(|stand| &stand.sources[..]).unwrap_or_default();
         let open = sources.iter().filter(|source| self.works.closed.find(source.id()).is_none());
         let served = |source: &Arc<Source>| {
-            // A session that was opened anew comes after the one that it replaces.
+            // A session opened anew stands behind the one that it replaces.
             let lists = all.iter().rfind(|lists| lists.upstream == *source.id())?;
             Some(Served { source: source.clone(), lists: lists.clone() })
         };
@@ -253,9 +254,9 @@ impl Served {
 }
 
 impl Part {
-    /// What the session has in the place of a shared item of its upstream: that item, another one, or nothing.
+    /// The session's item in place of a shared one of its upstream; `None` if the session lacks it.
     fn in_place_of(&self, endpoint: &Endpoint, shared: &Item) -> Option<Item> {
-        // What its server lists only for clients without sessions is no part of any session's list.
+        // An item that the server lists for clients without sessions only is in no session's list.
         if shared.listed_without != CapabilityClass::BASE {
             return Some(shared.clone());
         }
@@ -271,7 +272,7 @@ impl Part {
         }
     }
 
-    /// The session's items that the shared view does not have, under names that nothing has there.
+    /// The session's items that the shared view lacks, under names that are free in the view.
     fn added<'a>(&'a self, endpoint: &'a Endpoint, whole: &'a View) -> impl Iterator<Item = Item> + 'a {
         let rules = self.served.source.rules();
         let upstream = self.served.source.id();
@@ -290,7 +291,7 @@ impl Part {
     }
 }
 
-/// The shared view with what sessions have otherwise: in the place of shared items, and behind all of them.
+/// Applies differences to the shared view: changed items take the place of shared ones, new items follow at the end.
 fn joined(endpoint: &Endpoint, whole: &View, parts: &[Part]) -> View {
     let mut items: Vec<Item> = Vec::with_capacity(whole.items.len() + 8);
     for item in whole.items.iter() {

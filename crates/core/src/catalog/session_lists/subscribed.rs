@@ -1,4 +1,4 @@
-//! Updates of resources that only one session has: its server is asked, and tells of them, in that session.
+//! Subscriptions to resources that only one session lists. They exist in that session alone.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use super::SessionLists;
 use crate::failure::{Failure, FailureKind};
 
-/// Who is told of an update: called with the server's own URI.
+/// Called for each update, with the server's own URI.
 pub(crate) type Tell = Box<dyn Fn(&Arc<str>) + Send + Sync>;
 
-/// Who is to be told of which resource of a session. Bounded by the clients' subscriptions.
+/// The subscriptions in a session, by URI. The limits of clients' subscriptions bound it.
 #[derive(Default)]
 pub(super) struct Subscribed(Mutex<State>);
 
@@ -20,7 +20,7 @@ struct State {
     next: u64,
 }
 
-/// A client's subscription in its server's session. Dropping it takes it back, at the server too where it was the last.
+/// A client's subscription in its session at a server. Dropping it ends it; the last one of a resource ends it at the server, too.
 pub struct SessionSubscription {
     lists: Weak<SessionLists>,
     uri: Arc<str>,
@@ -28,7 +28,7 @@ pub struct SessionSubscription {
 }
 
 impl Subscribed {
-    /// Tells of an update: of the resource itself, or of a part of it.
+    /// Passes on an update of a resource or of a part of it.
     pub(super) fn updated(&self, uri: &str) {
         let state = self.lock();
         let uri: Arc<str> = uri.into();
@@ -48,7 +48,7 @@ impl Subscribed {
 }
 
 impl SessionLists {
-    /// Has the server tell of a resource in this session.
+    /// Subscribes to a resource in this session.
     ///
     /// # Errors
     /// The session is over, or the server refuses.
@@ -63,7 +63,7 @@ impl SessionLists {
             subscribers.push((nth, tell));
             (nth, subscribers.len() == 1)
         };
-        // Entered first: an update may come with the consent. Dropped, it is taken back.
+        // An update may come together with the server's consent. After a refusal the drop removes the entry.
         let subscription = SessionSubscription { lists: Arc::downgrade(self), uri: uri.clone(), nth };
         if is_first {
             session.subscribe(uri).await?;

@@ -1,4 +1,4 @@
-//! The lists of sessions, by the sessions of the clients that see them.
+//! The lists of all sessions, by client session.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -14,27 +14,27 @@ use crate::names::UpstreamId;
 use crate::port::Random;
 use crate::upstream::Kinds;
 
-/// Bytes of all differences together.
+/// The most bytes of all differences together.
 const MOST_BYTES: usize = 64 << 20;
 
-/// What is known of the lists of all sessions at all servers. Holds none of them: an upstream's session does.
+/// The lists of all sessions at all servers. The table holds weak references; the upstreams' sessions own the lists.
 pub struct SessionListTable {
     pub(super) bells: Arc<Bells>,
-    /// Memory of all differences.
+    /// The memory of all differences.
     pub(super) memory: ByteBudget,
     by_client: RwLock<HashMap<SessionKey, Vec<Weak<SessionLists>>>>,
     paces: Mutex<HashMap<UpstreamId, Weak<WalkPace>>>,
-    /// How many sessions have lists that differ from the shared ones.
+    /// The number of sessions with lists that differ from the shared ones.
     differing: AtomicUsize,
-    /// Names given so far, on top of a random number.
+    /// The next [`SessionLists::id`]. It starts at a random number.
     ids: AtomicU64,
 }
 
 impl SessionListTable {
-    /// An empty table, whose clients are told over `bells`.
+    /// An empty table. Notifications go to clients' streams over `bells`.
     #[must_use]
     pub fn new(bells: Arc<Bells>, random: &dyn Random) -> Arc<Self> {
-        // Another process must not give the same names: they are part of the versions of what clients see.
+        // Versions of views contain these numbers, so another process must not give the same ones.
         let mut seed = [0; 8];
         random.fill(&mut seed);
         let memory = ByteBudget::new("session_lists");
@@ -49,7 +49,7 @@ impl SessionListTable {
         })
     }
 
-    /// What is known of a new session at an upstream, which is nothing: its lists are the shared ones until the server says otherwise.
+    /// The lists of a new session at an upstream. They are the shared ones until a notification comes.
     #[must_use]
     pub fn open(
         self: &Arc<Self>,
@@ -78,7 +78,7 @@ impl SessionListTable {
         })
     }
 
-    /// These sessions of clients are over.
+    /// Removes client sessions that ended.
     pub fn ended(&self, sessions: &HashSet<SessionKey>) {
         let gone: Vec<_> = {
             let mut by_client = self.by_client.write().unwrap_or_else(PoisonError::into_inner);
@@ -91,13 +91,13 @@ impl SessionListTable {
         }
     }
 
-    /// Sessions at upstreams whose lists differ from the shared ones now.
+    /// The number of sessions with lists that differ from the shared ones now.
     #[must_use]
     pub fn differing(&self) -> usize {
         self.differing.load(Ordering::Relaxed)
     }
 
-    /// Those at one upstream.
+    /// The same for one upstream.
     #[must_use]
     pub fn differing_at(&self, upstream: &UpstreamId) -> usize {
         if self.differing() == 0 {
@@ -110,7 +110,7 @@ impl SessionListTable {
         lists.values().filter(|lists| lists.upstream == *upstream && lists.differs.load(Ordering::Relaxed)).count()
     }
 
-    /// The lists of sessions that serve a client's.
+    /// The lists of the sessions that serve a client session.
     pub(super) fn of(&self, client: &SessionKey) -> Vec<Arc<SessionLists>> {
         let by_client = self.by_client.read().unwrap_or_else(PoisonError::into_inner);
         by_client.get(client).map(|lists| lists.iter().filter_map(Weak::upgrade).collect()).unwrap_or_default()
@@ -121,7 +121,7 @@ impl SessionListTable {
         by_client.entry(client).or_default().push(Arc::downgrade(lists));
     }
 
-    /// What is known of one session is dropped, which served these.
+    /// Removes the lists of a session that is being dropped from the client sessions that it served.
     pub(super) fn leave(&self, clients: &HashSet<SessionKey>) {
         let mut by_client = self.by_client.write().unwrap_or_else(PoisonError::into_inner);
         for client in clients {
@@ -133,7 +133,7 @@ impl SessionListTable {
         }
     }
 
-    /// One more session differs, or one fewer.
+    /// Counts one more session that differs, or one fewer.
     pub(super) fn count(&self, differs: bool) {
         match differs {
             true => self.differing.fetch_add(1, Ordering::Relaxed),

@@ -1,4 +1,4 @@
-//! Walking a session's lists, when its client wants to know.
+//! Walks over a session's lists, on a client's request.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,12 +20,12 @@ use crate::failure::{Failure, FailureKind};
 use crate::telemetry::instruments;
 use crate::upstream::ListKind;
 
-/// How long a session's list is not asked for again after that failed: its client is shown what is known.
+/// The pause after a walk that failed. Meanwhile the client sees the last known list.
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
 
 impl Catalog {
-    /// Walks a session's list if there is cause. Whatever fails, what is known stays: a list is shown without its own items rather
-    /// than late. Cancel safe.
+    /// Walks a session's list if it is due. A failure keeps the last known difference: an incomplete list is better than a late one.
+    /// Cancel safe.
     pub(super) async fn refresh_session(
         &self,
         (source, lists): (&Arc<Source>, &Arc<SessionLists>),
@@ -52,7 +52,7 @@ impl Catalog {
         let walked = walking.await.unwrap_or_else(|_| Err(late()));
         let (shared, own, is_cut) = match walked {
             Ok(Some(walked)) => walked,
-            // The session is over, or there is nothing to compare with.
+            // The session is over, or the shared list is not known.
             Ok(None) => return,
             Err(failure) => {
                 let retry = now.saturating_add(u64::try_from(AFTER_FAILURE.as_millis()).unwrap_or(u64::MAX));
@@ -74,7 +74,7 @@ impl Catalog {
         }
     }
 
-    /// The shared list, the session's, and whether a guard cut that; `None` where there is no session or no shared list any more.
+    /// The shared list, the session's list, and whether a guard cut the latter; `None` without a session or a shared list.
     async fn walk_session(
         &self,
         source: &Arc<Source>,
@@ -93,7 +93,7 @@ impl Catalog {
         let before = lists.known(kind).map(|known| known.changed.clone()).unwrap_or_default();
         let known: Arc<[Arc<Tool>]> = match before.is_empty() {
             true => shared.clone(),
-            // What the session had counts on.
+            // Items of the session's last walk keep their meters.
             false => shared
                 .iter()
                 .filter(|tool| !before.iter().any(|own| own.native == tool.native))
