@@ -239,12 +239,17 @@ impl Router {
             look = self.look(principal, call, kind).ok_or_else(gone)?;
         }
         let shared = look.seen.find(&name).item().cloned();
-        let found = match &call.session {
-            Some(client) if shared.is_none() || self.catalog.has_differing_sessions() => {
+        let may_differ = match &shared {
+            Some(_) => self.catalog.has_differing_sessions(),
+            // An item that is hidden from the sender is not unknown: no session is asked for it.
+            None => look.whole.find(&name).item().is_none(),
+        };
+        let found = match call.session.as_ref().filter(|_| may_differ) {
+            Some(client) => {
                 let (of, shown) = ((kind, call.capabilities.class), (&call.endpoint, &*look.whole));
                 Box::pin(self.catalog.item_of_session(shown, of, (principal, client), (&name, shared))).await
             }
-            _ => shared,
+            None => shared,
         };
         if let Some(item) = found {
             return Ok(item);

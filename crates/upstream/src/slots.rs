@@ -12,6 +12,8 @@ use crate::pace::Pace;
 
 /// An owner may have this many times the places that are left for others, as with the budgets of the process.
 const OWN_TO_FREE: usize = 3;
+/// Fewer places than this have no shares: whoever comes first may have all of them.
+const LEAST_SHARED: usize = 8;
 
 /// The places.
 #[derive(Debug)]
@@ -46,8 +48,9 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
         self.place(key, now, true, |_| false)
     }
 
-    /// The same for an owner, whose other places are those of the keys that `is_own` names. An owner who has half of all places
-    /// gets a further one while a third as many are left for others, and in place of its own one that was unused longest.
+    /// The same for an owner, whose other places are those of the keys that `is_own` names. An owner who has half of eight or more
+    /// places gets a further one while a third as many are left for others; after that, one of its own that was unused for long enough
+    /// has to go for it.
     pub(crate) fn slot_of(&self, key: &K, now: u64, is_own: impl Fn(&K) -> bool) -> Option<Place<T>> {
         self.place(key, now, true, is_own)
     }
@@ -67,15 +70,14 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
         let is_new = !map.contains_key(key);
         let own = if is_new { map.keys().filter(|other| is_own(other)).count() } else { 0 };
         let left = self.most.saturating_sub(map.len() + 1);
-        let has_its_share = own * 2 >= self.most && own + 1 > left * OWN_TO_FREE;
+        let has_its_share = self.most >= LEAST_SHARED && own * 2 >= self.most && own + 1 > left * OWN_TO_FREE;
         if is_new && (map.len() >= self.most || has_its_share) {
             if !makes_room {
                 return None;
             }
             let before = now.saturating_sub(self.idle);
             let is_long_unused = |slot: &Slot<T>| self.idle == 0 || slot.last_use() <= before;
-            // Its own ones an owner gives up as it likes.
-            let may_go = |other: &K, slot: &Slot<T>| if has_its_share { is_own(other) } else { is_long_unused(slot) };
+            let may_go = |other: &K, slot: &Slot<T>| is_long_unused(slot) && (!has_its_share || is_own(other));
             let unused = map.iter().filter(|(other, slot)| slot.is_unused() && may_go(other, slot));
             let oldest = unused.min_by_key(|(_, slot)| slot.last_use());
             let oldest = oldest.map(|(key, _)| key.clone())?;
@@ -198,21 +200,23 @@ mod tests {
     #[test]
     fn an_owner_of_many_places_leaves_some_to_others() {
         let slots: Slots<(u8, u8), u8> = Slots::new(64, 1000);
-        let place = |owner: u8, nth: u8| slots.slot_of(&(owner, nth), 100, |other| other.0 == owner);
+        let place_at = |owner: u8, nth: u8, now: u64| slots.slot_of(&(owner, nth), now, |other| other.0 == owner);
+        let place = |owner: u8, nth: u8| place_at(owner, nth, 100);
         let mut held: Vec<_> = (0..64).filter_map(|nth| place(1, nth)).map(|(slot, _)| slot).collect();
         assert_eq!(held.len(), 48);
         let others: Vec<_> = (2..20).filter_map(|owner| place(owner, 0)).collect();
         assert_eq!(others.len(), 16, "each finds one, until all are in use");
-        // One that it does not use gives way to another of its own, and to nobody else's before its time.
+        // An own place gives way after its time, though others are free.
         drop(others);
         slots.take_where(|key| key.0 != 1);
         held.truncate(47);
-        let (_, gone) = place(1, 100).expect("in place of its own");
-        assert_eq!((gone, slots.slot(&(1, 47), 100).is_some()), (None, true));
-        // Where there are few places, one owner may have all but the last.
+        assert!(place(1, 100).is_none(), "used a short while ago");
+        assert!(place_at(1, 100, 1100).is_some(), "in place of its own");
+        assert_eq!(slots.those(|_| true).len() + slots.read().len(), 48);
+        // Few places have no shares.
         let few: Slots<(u8, u8), u8> = Slots::new(3, 1000);
-        let some: Vec<_> = (0..3).filter_map(|nth| few.slot_of(&(1, nth), 1, |other| other.0 == 1)).collect();
-        assert_eq!(some.len(), 2);
+        let all: Vec<_> = (0..4).filter_map(|nth| few.slot_of(&(1, nth), 1, |other| other.0 == 1)).collect();
+        assert_eq!(all.len(), 3);
     }
 
     #[test]

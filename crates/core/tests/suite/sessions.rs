@@ -5,13 +5,16 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde_json::{Value, json};
 use weir_core::catalog::{ListSession, Page, PageAsk, SessionLists};
 use weir_core::endpoint::Prefix;
 use weir_core::port::Fut;
 use weir_core::upstream::{About, Kinds, ListKind, ListPage, Watch};
-use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
+use weir_core::{Call, CapabilityClass, End, Failure, FailureKind, Principal, SessionKey};
+use weir_wire::method::Method;
 
-use crate::support::{Fake, World, endpoint, id, principal, tool};
+use crate::calls::{Desk, asked_by, end, failure, raw};
+use crate::support::{Fake, Rule, World, endpoint, id, principal, tool};
 
 /// A session at an upstream, with tools of its own.
 struct Session {
@@ -186,4 +189,34 @@ async fn a_name_that_another_upstream_has_stays_its_own() {
     assert_eq!(names(&world, &who, ONE).await, ["a", "new", "one__new"]);
     let seen = page(&world, &who, ONE).await;
     assert_eq!(seen.view.items[1].tool.upstream, id("two"));
+}
+
+/// A call in a client's session, to its end.
+async fn called(desk: &Desk, method: Method, params: Value) -> End {
+    let call = asked_by("ada", &endpoint(), method, raw(&params)).await;
+    end(desk.router.call(call.map(|call| Call { session: Some(ONE), ..call })).await).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_is_read_for_a_name_that_nothing_has_and_for_no_other() {
+    let one = Fake::new("one", &["a"]);
+    one.set(|script| script.has_resources = true);
+    let desk = Desk::of(World::of(&[&one]));
+    let session = Session::with(&["a", "new"]);
+    desk.world.settled().await;
+    let lists = open(&desk.world, &session, ONE);
+    lists.called();
+    called(&desk, Method::ToolsCall, json!({ "name": "one__a" })).await;
+    called(&desk, Method::ResourcesRead, json!({ "uri": "one+x:unlisted" })).await;
+    assert_eq!(session.reads(), 0, "a shared tool, and a resource of which the URI says whose it is");
+    let added = called(&desk, Method::ToolsCall, json!({ "name": "one__new" })).await;
+    assert!(matches!(added, End::Complete(_)), "{added:?}");
+    assert_eq!((session.reads(), Fake::count(&one.calls)), (1, 3));
+    let unknown = failure(called(&desk, Method::ToolsCall, json!({ "name": "one__none" })).await);
+    assert_eq!(*unknown.kind(), FailureKind::InvalidParams);
+    assert_eq!(session.reads(), 1, "nothing was called there since");
+    lists.called();
+    desk.gate.rule("ada", "a", Rule::Hidden);
+    failure(called(&desk, Method::ToolsCall, json!({ "name": "one__a" })).await);
+    assert_eq!(session.reads(), 1, "what is hidden is not unknown");
 }

@@ -102,7 +102,7 @@ impl Catalog {
     }
 
     /// The item of a name for the client of a session; `shared` is the item of this name in the shared list. If there is none, lists that
-    /// calls may have changed are walked before the name counts as unknown. Cancel safe.
+    /// calls may have changed are walked before the name counts as unknown, those of resources only after a notification. Cancel safe.
     pub(crate) async fn item_of_session(
         &self,
         (endpoint, whole): (&EndpointId, &View),
@@ -125,12 +125,14 @@ impl Catalog {
             let part = served.part(kind)?;
             part.added(&endpoint, whole).find(|item| *item.exposed == *name)
         };
+        // Servers have resources that no list of theirs shows, and a URI says whose it is: a read does not depend on the list.
+        let cause = if kind == ListKind::Resources { Cause::Changed } else { Cause::Called };
         let mut found = None;
         for served in served {
             let again = Served { source: served.source.clone(), lists: served.lists.clone() };
             found = find(served);
             if found.is_none() {
-                self.refresh_session((&again.source, &again.lists), (kind, class), Cause::Called).await;
+                self.refresh_session((&again.source, &again.lists), (kind, class), cause).await;
                 found = find(again);
             }
             if found.is_some() {
