@@ -61,7 +61,7 @@ pub(crate) struct RawUpstream {
     pub(crate) limits: Option<RawUpstreamLimits>,
     /// The search for secrets in its calls (docs/outputs.md). A reload takes it away only where the file says `off`.
     pub(crate) secrets: Option<super::OrOff<RawSecrets>>,
-    /// How large its results may be (docs/outputs.md). Absent: `limits.max_reply` is the only bound, and larger results are streamed.
+    /// How large its results may be (docs/outputs.md). Absent: `max_reply` of its `limits` is the only bound, and larger results are streamed.
     pub(crate) results: Option<RawResults>,
 }
 
