@@ -1,12 +1,15 @@
 //! `cargo xtask bench`: the load generator and weir, both built as they are measured.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use clap::Args;
 
 use crate::{
     curves,
-    run::{build_weir, cargo, checked, target_dir},
+    run::{build_weir, build_with_tests, cargo, checked, target_dir},
 };
 
 /// Arguments of the load generator, handed on untouched.
@@ -45,7 +48,6 @@ fn generate(args: &[String]) -> anyhow::Result<()> {
 
 /// Runs every part with tiny numbers and without optimization, so that the benchmarks work when they are needed.
 pub(crate) fn smoke(weir: &Path) -> anyhow::Result<()> {
-    let mut smoke = cargo()?;
-    smoke.args(["run", "--locked", "--package", "weir-benches", "--", "smoke", "--weir"]).arg(weir);
-    checked(smoke.arg("--out").arg(target_dir()?.join("bench-smoke.json")))
+    let mut smoke = Command::new(build_with_tests("weir-bench")?);
+    checked(smoke.args(["smoke", "--weir"]).arg(weir).arg("--out").arg(target_dir()?.join("bench-smoke.json")))
 }

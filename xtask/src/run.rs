@@ -62,19 +62,22 @@ pub(crate) fn has_cargo_command(name: &str) -> anyhow::Result<bool> {
     Ok(output_of(cargo()?.args([name, "--version"])).is_some())
 }
 
-/// Builds the binary `weir` and says where it is. `flags` choose the profile.
+/// Builds the binary `weir` alone, as it is shipped, and says where it is. `flags` choose the profile.
 pub(crate) fn build_weir(flags: &[&str]) -> anyhow::Result<PathBuf> {
     let mut build = cargo()?;
     build.args(["build", "--locked", "--package", "weir-gateway", "--bin", "weir"]).args(flags);
     built(&mut build, "weir")
 }
 
-/// Builds the server and client on the official Rust SDK and says where they are.
-pub(crate) fn build_rust_peer() -> anyhow::Result<PathBuf> {
+/// Builds a program of the workspace as the tests build it, and says where it is.
+///
+/// Built for its package alone, with the features that only this package asks for, much of what is beneath it would be
+/// compiled once more.
+pub(crate) fn build_with_tests(program: &str) -> anyhow::Result<PathBuf> {
     let mut build = cargo()?;
-    // Built as the tests build it: for its package alone the SDK and what is beneath it would be compiled once more.
-    build.args(["test", "--workspace", "--locked", "--test", "it", "--no-run"]);
-    built(&mut build, "rmcp-peer")
+    // A test among the targets is what makes cargo choose the features of the tests.
+    build.args(["build", "--workspace", "--locked", "--test", "it", "--bin", program]);
+    built(&mut build, program)
 }
 
 /// Runs a command of cargo's that builds, and says where `binary` is.

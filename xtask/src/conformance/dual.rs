@@ -20,7 +20,7 @@ use crate::{
         verdict::{self, Judgement},
     },
     peers::Peers,
-    run::build_rust_peer,
+    run::build_with_tests,
 };
 
 /// A server of both eras.
@@ -73,7 +73,7 @@ const SERVERS: [Dual; 3] = [
 /// # Errors
 /// When a server or the suite cannot start.
 pub(super) fn judged(weir: &Path, peers: &Peers, output: &Path) -> anyhow::Result<Vec<Judgement>> {
-    let rust = build_rust_peer()?;
+    let rust = build_with_tests("rmcp-peer")?;
     let rig = Rig { weir, peers, rust, suite: Suite::new(peers, output), output };
     let found: anyhow::Result<Vec<_>> = thread::scope(|scope| {
         let running = SERVERS.map(|server| scope.spawn(|| rig.server(server)));
