@@ -15,6 +15,7 @@ use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -29,7 +30,7 @@ pub(crate) struct Site {
     pub(crate) credential: Option<HeaderValue>,
 }
 
-/// A connection, and for a legacy client its session.
+/// A connection, and for a legacy client its session or sessions.
 #[derive(Debug)]
 pub(crate) struct Client {
     sender: SendRequest<Full<Bytes>>,
@@ -38,6 +39,8 @@ pub(crate) struct Client {
     era: Era,
     path: Uri,
     session: Option<HeaderValue>,
+    /// Further sessions, which take turns with that one.
+    waiting: VecDeque<HeaderValue>,
     credential: Option<HeaderValue>,
     last_id: u64,
 }
@@ -122,7 +125,8 @@ impl Client {
             Some(parts.io.into_inner())
         });
         let (host, path) = (addr.to_string(), path.clone());
-        let mut client = Self { sender, driver, host, era, path, session: None, credential, last_id: 0 };
+        let mut client =
+            Self { sender, driver, host, era, path, session: None, waiting: VecDeque::new(), credential, last_id: 0 };
         if era == Era::Legacy {
             client.initialize().await.context("initialize")?;
         }
@@ -145,6 +149,26 @@ impl Client {
         let told = self.post(&path, "notifications/initialized", None, protocol::INITIALIZED.to_owned()).await?;
         ensure!(told.status == StatusCode::ACCEPTED, "initialized got {}", told.status);
         Ok(())
+    }
+
+    /// Opens legacy sessions until there are `count`, all of which are kept.
+    ///
+    /// # Errors
+    /// As [`Client::initialize`].
+    pub(crate) async fn open_sessions(&mut self, count: usize) -> Result<()> {
+        while 1 + self.waiting.len() < count {
+            let former = self.session.clone();
+            self.initialize().await?;
+            self.waiting.extend(former);
+        }
+        Ok(())
+    }
+
+    /// Makes its next request in the session that was not used for longest.
+    pub(crate) fn turn_session(&mut self) {
+        if let Some(next) = self.waiting.pop_front() {
+            self.waiting.extend(self.session.replace(next));
+        }
     }
 
     /// Calls an echo tool with `message`, which must need no JSON escape, and checks that it comes back.

@@ -27,6 +27,8 @@ pub(crate) struct Work {
     /// Called in turn; each client starts at another one.
     pub(crate) sites: Arc<[Site]>,
     pub(crate) era: Era,
+    /// Legacy sessions of each client, in which it calls in turn.
+    pub(crate) sessions: usize,
     /// Bytes of the message that is echoed.
     pub(crate) payload: usize,
 }
@@ -101,7 +103,28 @@ impl Crew {
         Ok(Outcome { round: latencies.round(elapsed, cpu, errors), error })
     }
 
-    /// Ends the sessions.
+    /// Calls once in each session of every client.
+    ///
+    /// # Errors
+    /// A call that is not answered as it must be.
+    pub(crate) async fn call_in_each_session(&mut self) -> Result<()> {
+        let mut working = JoinSet::new();
+        for mut worker in self.workers.drain(..) {
+            let work = self.work.clone();
+            working.spawn(async move {
+                for _ in 0..work.sessions {
+                    timeout(OVERTIME, worker.one_call(&work)).await.context("no answer")??;
+                }
+                anyhow::Ok(worker)
+            });
+        }
+        while let Some(worker) = working.join_next().await {
+            self.workers.push(worker??);
+        }
+        Ok(())
+    }
+
+    /// Ends the session that each client used last, and closes the connections.
     ///
     /// # Errors
     /// One that does not end.
@@ -203,6 +226,7 @@ impl Worker {
         let start = Instant::now();
         client.echo(site, &message).await?;
         let latency = start.elapsed();
+        client.turn_session();
         self.client = Some(client);
         Ok(latency)
     }
@@ -216,7 +240,11 @@ impl Worker {
 async fn connect(work: &Work) -> Result<Client> {
     let site = work.sites.first().context("nothing to call")?;
     let connected = Client::connect_as(site.credential.clone(), site.addr, &site.path, work.era);
-    timeout(OVERTIME, connected).await.context("no connection")?
+    let mut client = timeout(OVERTIME, connected).await.context("no connection")??;
+    if work.era == Era::Legacy {
+        client.open_sessions(work.sessions).await?;
+    }
+    Ok(client)
 }
 
 /// A message no other call has, filled up to `size` bytes.

@@ -121,6 +121,14 @@ impl Process {
         self.kib("smaps_rollup", "Rss:")
     }
 
+    /// Descriptors that it has open.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub(crate) fn descriptors(&self) -> Result<usize> {
+        Ok(fs::read_dir(format!("/proc/{}/fd", self.pid))?.count())
+    }
+
     /// The high water of resident memory in bytes, since the start or the last [`Process::reset_peak`].
     ///
     /// # Errors

@@ -18,6 +18,9 @@ pub(crate) const NAME: HeaderName = HeaderName::from_static("mcp-name");
 /// The one notification a fan-out run waits for.
 pub(crate) const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 
+/// The path segment of servers that speak both eras on one URL.
+pub(crate) const BOTH: &str = "both";
+
 /// What a modern request carries in `params._meta`.
 const META: &str = concat!(
     r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","#,

@@ -1,7 +1,7 @@
 //! The order of a run, and what becomes of a part that cannot run.
 
 use crate::report::{Report, Table};
-use crate::scenario::{body, calls, fanout, gates, hang, lists, overload, sessions, telemetry};
+use crate::scenario::{body, calls, dual, fanout, gates, hang, lists, overload, sessions, telemetry};
 use crate::settings::{Part, Settings};
 use anyhow::Result;
 use serde_json::json;
@@ -30,6 +30,7 @@ pub(crate) async fn run(settings: Settings) -> Result<bool> {
             Part::Lists => lists::run(&settings).await,
             Part::Fanout => fanout::run(&settings, &machine).await,
             Part::Sessions => sessions::run(&settings).await,
+            Part::Dual => Box::pin(dual::run(&settings)).await,
             Part::Gates => Box::pin(gates::run(&settings)).await,
             Part::Telemetry => Box::pin(telemetry::run(&settings)).await,
             Part::Hang => hang::run(&settings).await,

@@ -2,6 +2,7 @@
 
 pub(crate) mod body;
 pub(crate) mod calls;
+pub(crate) mod dual;
 pub(crate) mod fanout;
 pub(crate) mod gates;
 pub(crate) mod hang;

@@ -32,6 +32,8 @@ pub(crate) enum Part {
     Fanout,
     /// Memory of an idle legacy session.
     Sessions,
+    /// tools/call in thousands of legacy sessions, on a server that speaks both eras.
+    Dual,
     /// tools/call with tokens, rules, limits, schema checks and audit, against none of them.
     Gates,
     /// tools/call with metrics, traces and OTLP, against none of them.
@@ -114,6 +116,9 @@ pub(crate) struct Flags {
     /// Idle legacy sessions
     #[arg(long)]
     sessions: Option<usize>,
+    /// Legacy sessions on a server that speaks both eras
+    #[arg(long)]
+    dual_sessions: Option<usize>,
     /// Upstreams of the hang part, one of which hangs
     #[arg(long)]
     hang_upstreams: Option<usize>,
@@ -151,6 +156,7 @@ pub(crate) struct Settings {
     pub(crate) changes: usize,
     pub(crate) change_gap_ms: u64,
     pub(crate) sessions: usize,
+    pub(crate) dual_sessions: usize,
     /// How long memory is left alone before it is read.
     pub(crate) settle_ms: u64,
     pub(crate) hang_upstreams: usize,
@@ -194,6 +200,7 @@ impl Settings {
             changes: flags.changes.unwrap_or_else(|| pick(5, 1)).max(1),
             change_gap_ms: flags.change_gap_ms.unwrap_or(if smoke { 200 } else { 3_000 }),
             sessions: flags.sessions.unwrap_or_else(|| pick(20_000, 50)).max(1),
+            dual_sessions: flags.dual_sessions.unwrap_or_else(|| pick(5_000, 16)).max(1),
             settle_ms: if smoke { 50 } else { 500 },
             hang_upstreams: flags.hang_upstreams.unwrap_or_else(|| pick(50, 4)),
             bodies: list(flags.bodies, &[1 << 20, 4 << 20], &[64 << 10]),

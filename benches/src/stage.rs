@@ -6,7 +6,7 @@
 use crate::client::{Client, Site};
 use crate::cores;
 use crate::process::Process;
-use crate::protocol::Era;
+use crate::protocol::{BOTH, Era};
 use crate::settings::{Endpoint, Kind, Settings};
 use crate::upstream::Shape;
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -32,7 +32,10 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 pub(crate) struct Upstream {
     pub(crate) id: String,
+    /// What it speaks, or is called in where it speaks both eras.
     pub(crate) era: Era,
+    /// Speaks both eras on one URL.
+    pub(crate) both: bool,
     pub(crate) index: usize,
 }
 
@@ -55,11 +58,16 @@ pub(crate) struct Stage {
 impl Upstream {
     /// `count` servers of one era, called `u0`, `u1`, ...
     pub(crate) fn many(era: Era, count: usize) -> Vec<Self> {
-        (0..count).map(|index| Self { id: format!("u{index}"), era, index }).collect()
+        (0..count).map(|index| Self { index, ..Self::one(&format!("u{index}"), era) }).collect()
+    }
+
+    /// The first server of one era.
+    pub(crate) fn one(id: &str, era: Era) -> Self {
+        Self { id: id.to_owned(), era, both: false, index: 0 }
     }
 
     fn path(&self) -> String {
-        format!("/{}/u/{}", self.era.word(), self.index)
+        format!("/{}/u/{}", if self.both { BOTH } else { self.era.word() }, self.index)
     }
 }
 
@@ -378,7 +386,7 @@ mod tests {
     fn the_config_names_every_upstream_by_its_url() {
         let addr = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let mut upstreams = Upstream::many(Era::Modern, 1);
-        upstreams.push(Upstream { id: "old".to_owned(), era: Era::Legacy, index: 7 });
+        upstreams.push(Upstream { index: 7, ..Upstream::one("old", Era::Legacy) });
         let config = weir_config(addr(1), addr(2), addr(3), &upstreams);
         assert_eq!(
             config,

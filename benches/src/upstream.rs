@@ -1,6 +1,6 @@
 //! The upstream of a run: many lean MCP servers in one process, both eras, one path each.
 //!
-//! `/modern/u/N` and `/legacy/u/N` are servers; `/control/...` makes them change, hang and come back. It checks nothing
+//! `/modern/u/N` and `/legacy/u/N` are servers of one era, `/both/u/N` of both; `/control/...` makes them change, hang and come back. It checks nothing
 //! that a load run does not need: it is a load target, no reference server.
 
 mod answers;
@@ -11,10 +11,10 @@ pub(crate) use self::answers::measure;
 use self::streams::{Body, State};
 use crate::machine::unix_micros;
 use crate::process::parent_gone;
-use crate::protocol::Era;
+use crate::protocol::{BOTH, Era, VERSION};
 use anyhow::Result;
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -27,7 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 /// How the servers of this process look.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Shape {
-    /// Servers per era: /modern/u/0 to /modern/u/N-1 and /legacy/u/0 to /legacy/u/N-1.
+    /// Servers of each kind: /modern/u/0 to /modern/u/N-1, and likewise /legacy/u/... and /both/u/...
     #[arg(long, default_value_t = 1)]
     pub(crate) servers: usize,
     /// Tools of each server; the first two are `echo` and `measure`.
@@ -77,7 +77,8 @@ async fn connection(stream: TcpStream, state: Arc<State>) {
 
 /// Where a request goes.
 enum Place {
-    Server(Era, usize),
+    /// A server; one without an era speaks that of the request.
+    Server(Option<Era>, usize),
     Control(String),
     Nowhere,
 }
@@ -86,6 +87,7 @@ async fn answer(request: Request<Incoming>, state: &State) -> Response<Body> {
     match place(request.uri().path(), state) {
         Place::Server(era, index) => {
             state.until_not_hanging(index).await;
+            let era = era.unwrap_or_else(|| asked_in(request.headers()));
             serve_server(request, state, era, index).await
         }
         Place::Control(command) => control(&command, state),
@@ -98,11 +100,20 @@ fn place(path: &str, state: &State) -> Place {
         return Place::Control(command.to_owned());
     }
     let server = path.strip_prefix('/').and_then(|path| path.split_once("/u/"));
-    let server = server.and_then(|(era, index)| Some((Era::from_word(era)?, index.parse().ok()?)));
+    let server = server.and_then(|(word, index)| {
+        let era = if word == BOTH { None } else { Some(Era::from_word(word)?) };
+        Some((era, index.parse().ok()?))
+    });
     match server {
         Some((era, index)) if index < state.servers() => Place::Server(era, index),
         _ => Place::Nowhere,
     }
+}
+
+/// A modern request says its revision; a legacy one says another or none.
+fn asked_in(headers: &HeaderMap) -> Era {
+    let modern = headers.get(VERSION).is_some_and(|version| version == Era::Modern.version());
+    if modern { Era::Modern } else { Era::Legacy }
 }
 
 async fn serve_server(request: Request<Incoming>, state: &State, era: Era, index: usize) -> Response<Body> {

@@ -22,7 +22,10 @@ fn a_smoke_run_measures_pipe_and_upstream_without_an_error() {
     std::fs::remove_file(out).unwrap();
     assert_eq!(result["errors"], 0);
     let names: Vec<&str> = result["tables"].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["calls", "lists", "fanout", "sessions", "gates", "telemetry", "hang", "body", "overload"]);
+    assert_eq!(
+        names,
+        ["calls", "lists", "fanout", "sessions", "dual", "gates", "telemetry", "hang", "body", "overload"]
+    );
     let calls = result["tables"][0]["rows"].as_array().unwrap();
     // Two pairs of eras, two concurrencies, two targets; each was really called.
     assert_eq!(calls.len(), 8);

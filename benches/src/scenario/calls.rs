@@ -62,8 +62,7 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
         settings.endpoint, settings.payload, settings.rounds, settings.round_ms
     );
     let mut table = Table::new("calls", title, COLUMNS);
-    let upstreams =
-        [("m", Era::Modern), ("l", Era::Legacy)].map(|(id, era)| Upstream { id: id.to_owned(), era, index: 0 });
+    let upstreams = [("m", Era::Modern), ("l", Era::Legacy)].map(|(id, era)| Upstream::one(id, era));
     let shape = Shape { servers: 1, tools: 50, page: 50 };
     let mut stage =
         Stage::start(settings, &[Kind::Weir, Kind::Before, Kind::Pipe, Kind::Direct], shape, &upstreams).await?;
@@ -88,7 +87,7 @@ async fn cell(settings: &Settings, stage: &Stage, client: Era, upstream: &Upstre
     for kind in &kinds {
         let era = if matches!(kind, Kind::Weir | Kind::Before) { client } else { upstream.era };
         let sites = [stage.site(*kind, upstream, "echo")?].into();
-        let crew = Crew::open(Work { sites, era, payload: settings.payload }, size).await?;
+        let crew = Crew::open(Work { sites, era, sessions: 1, payload: settings.payload }, size).await?;
         lanes.push(Lane::new(crew, stage.process(*kind)?));
     }
     in_turns(&mut lanes, settings).await?;

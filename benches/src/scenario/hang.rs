@@ -95,7 +95,7 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
 async fn halves(settings: &Settings, stage: &Stage, kind: Kind, upstreams: &[Upstream]) -> Result<[Half; 2]> {
     let sites = upstreams.iter().map(|upstream| stage.site(kind, upstream, "echo")).collect::<Result<Vec<_>>>()?;
     let (first, healthy) = (sites[0].clone(), &sites[1..]);
-    let work = Work { sites: healthy.into(), era: Era::Modern, payload: settings.payload };
+    let work = Work { sites: healthy.into(), era: Era::Modern, sessions: 1, payload: settings.payload };
     let mut crew = Crew::open(work, CLIENTS).await?;
     let length = Duration::from_millis(settings.round_ms);
     let mut halves = [Half::default(), Half::default()];

@@ -119,7 +119,7 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
 }
 
 async fn measure(settings: &Settings) -> Result<[Vec<Load>; 2]> {
-    let upstreams = [Upstream { id: "m".to_owned(), era: Era::Modern, index: 0 }];
+    let upstreams = [Upstream::one("m", Era::Modern)];
     let shape = Shape { servers: 1, tools: 50, page: 50 };
     let mut stage = Stage::start(settings, &[Kind::Weir], shape, &upstreams).await?;
     let weir = stage.process(Kind::Weir)?;

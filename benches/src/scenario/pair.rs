@@ -75,7 +75,7 @@ impl Pair {
         let mut lanes = Vec::new();
         for stage in &self.0 {
             let sites = [stage.site(Kind::Weir, upstream, "echo")?].into();
-            let crew = Crew::open(Work { sites, era, payload: settings.payload }, concurrency).await?;
+            let crew = Crew::open(Work { sites, era, sessions: 1, payload: settings.payload }, concurrency).await?;
             lanes.push(Lane::new(crew, stage.process(Kind::Weir)?));
         }
         in_turns(&mut lanes, settings).await?;
@@ -107,5 +107,5 @@ async fn stage(settings: &Settings, half: Half<'_>) -> Result<Stage> {
 }
 
 fn upstreams() -> [Upstream; 2] {
-    [("m", Era::Modern), ("l", Era::Legacy)].map(|(id, era)| Upstream { id: id.to_owned(), era, index: 0 })
+    [("m", Era::Modern), ("l", Era::Legacy)].map(|(id, era)| Upstream::one(id, era))
 }

@@ -1,0 +1,125 @@
+//! Calls in thousands of legacy sessions on a server that speaks both eras.
+//!
+//! Such a server is spoken to in the era of its caller, so a legacy session has a session of its own on the server. Here
+//! stands what that costs: the first call of each session, calls after that, descriptors and memory.
+
+use super::settle;
+use crate::load::{Crew, Lane, Work, in_turns};
+use crate::protocol::Era;
+use crate::report::Table;
+use crate::settings::{Kind, Settings};
+use crate::stage::{Stage, Upstream};
+use crate::stats::{Round, as_float};
+use crate::upstream::Shape;
+use anyhow::Result;
+use serde::Serialize;
+use std::time::Instant;
+
+/// Connections that share the sessions, each with one call in flight.
+const CONNECTIONS: usize = 40;
+
+const COLUMNS: &[(&str, &str)] = &[
+    ("target", "target"),
+    ("sessions", "sessions"),
+    ("opened_per_second", "opened/s"),
+    ("first_per_second", "first calls/s"),
+    ("per_second", "calls/s"),
+    ("of_before", "of before"),
+    ("p50_us", "p50 us"),
+    ("p99_us", "p99 us"),
+    ("cpu_us", "cpu us"),
+    ("descriptors", "descriptors"),
+    ("session_kib", "KiB/session"),
+    ("errors", "errors"),
+];
+
+#[derive(Serialize)]
+struct Row {
+    target: Kind,
+    #[serde(flatten)]
+    opening: Opening,
+    #[serde(flatten)]
+    medians: Round,
+    /// Throughput over that of the weir of before in the same round, the median of these.
+    of_before: Option<f64>,
+    /// Descriptors of the target, after the last round.
+    descriptors: usize,
+    error: Option<String>,
+}
+
+/// What it took until each session had made a call.
+#[derive(Serialize)]
+struct Opening {
+    sessions: usize,
+    opened_per_second: f64,
+    /// Calls of which each was the first in its session.
+    first_per_second: f64,
+    /// Resident memory of the target for a session that made a call.
+    session_kib: f64,
+}
+
+/// Opens the sessions on each target, calls once in each, and then in turns.
+///
+/// # Errors
+/// A process, a connection or a session that does not start, or ends.
+pub(crate) async fn run(settings: &Settings) -> Result<Table> {
+    let title = format!(
+        "tools/call in legacy sessions of a server of both eras ({CONNECTIONS} in flight), medians of {} rounds of {} ms",
+        settings.rounds, settings.round_ms
+    );
+    let mut table = Table::new("dual", title, COLUMNS);
+    let upstream = Upstream { both: true, ..Upstream::one("u", Era::Legacy) };
+    let shape = Shape { servers: 1, tools: 50, page: 50 };
+    let upstreams = std::slice::from_ref(&upstream);
+    let mut stage = Stage::start(settings, &[Kind::Weir, Kind::Before, Kind::Direct], shape, upstreams).await?;
+    let kinds = stage.kinds(settings);
+    let (mut lanes, mut openings) = (Vec::new(), Vec::new());
+    for kind in &kinds {
+        let (crew, opening) = open(settings, &stage, &upstream, *kind).await?;
+        lanes.push(Lane::new(crew, stage.process(*kind)?));
+        openings.push(opening);
+    }
+    in_turns(&mut lanes, settings).await?;
+    let before = kinds.iter().position(|kind| *kind == Kind::Before);
+    for ((target, lane), opening) in kinds.iter().zip(&lanes).zip(openings) {
+        let before = before.filter(|_| *target == Kind::Weir);
+        table.row(&Row {
+            target: *target,
+            opening,
+            medians: lane.medians(),
+            of_before: before
+                .and_then(|at| lane.against(&lanes[at], |ours, theirs| ours.per_second / theirs.per_second)),
+            descriptors: stage.process(*target)?.descriptors()?,
+            error: lane.error.clone(),
+        })?;
+    }
+    drop(lanes);
+    stage.check()?;
+    stage.stop().await;
+    table.note("direct: the upstream itself, whose one process serves the other targets too");
+    Ok(table)
+}
+
+async fn open(settings: &Settings, stage: &Stage, upstream: &Upstream, kind: Kind) -> Result<(Crew, Opening)> {
+    let process = stage.process(kind)?;
+    let connections = CONNECTIONS.min(settings.dual_sessions);
+    let each = settings.dual_sessions / connections;
+    let sites = [stage.site(kind, upstream, "echo")?].into();
+    let work = Work { sites, era: Era::Legacy, sessions: each, payload: settings.payload };
+    let before = process.resident()?;
+    let start = Instant::now();
+    let mut crew = Crew::open(work, connections).await?;
+    let opened = start.elapsed();
+    crew.call_in_each_session().await?;
+    let called = start.elapsed() - opened;
+    settle(settings).await;
+    let sessions = connections * each;
+    let count = as_float(sessions as u64);
+    let opening = Opening {
+        sessions,
+        opened_per_second: count / opened.as_secs_f64(),
+        first_per_second: count / called.as_secs_f64(),
+        session_kib: as_float(process.resident()?.saturating_sub(before)) / 1024.0 / count,
+    };
+    Ok((crew, opening))
+}
