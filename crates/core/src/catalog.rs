@@ -38,7 +38,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 pub use changes::{Change, Changes};
 pub use closed::{Closed, Closing};
@@ -258,6 +258,28 @@ impl Catalog {
             let snapshot = source.base().snapshot();
             snapshot.list(kind).offers || snapshot.about.is_none()
         })
+    }
+
+    /// Whether the server of a transparent endpoint has a list that it does not declare: it is asked for it, and from then on
+    /// with every walk. What clients of the class see has the list then. A server that does not answer within
+    /// [`CatalogSettings::first_list_wait`], or cannot be asked, has not said so. Never true of an aggregating endpoint. Cancel
+    /// safe.
+    pub async fn offers_undeclared(&self, endpoint: &EndpointId, kind: ListKind, class: CapabilityClass) -> bool {
+        let source = {
+            let layout = self.layout.load();
+            let alone = layout.stands.get(endpoint).filter(|stand| stand.endpoint.mode.is_transparent());
+            alone.and_then(|stand| stand.sources.first().cloned())
+        };
+        let (Some(source), Some(desk)) = (source, self.desk(endpoint, kind, class)) else { return false };
+        let mut built = desk.built.watch();
+        let asked = async {
+            source.ask_undeclared(kind).await;
+            let offers = source.base().snapshot().list(kind).offers;
+            // The view of this class is built a moment later, and after a walk of its own.
+            while offers && !desk.view().is_asked_for && built.changed().await == Change::Moved {}
+            offers
+        };
+        timeout(self.works.settings.first_list_wait, asked).await.unwrap_or(false)
     }
 
     /// The lists of which nobody is told when they change: those of which the server of a transparent endpoint does not tell. An

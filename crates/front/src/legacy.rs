@@ -24,7 +24,7 @@ use crate::doorway::{envelope_error, refuse};
 use crate::encode::{self, Asked, BatchRoom};
 use crate::extensions;
 use crate::lists::{self, ListResponse};
-use crate::modern::{canonical, is_call, listed, offered};
+use crate::modern::{canonical, is_call, listed, offered_if_asked};
 use crate::observe::Answer;
 use crate::rescue::{Told, rescue};
 use crate::running::{Owned, Running, SessionOwner};
@@ -208,10 +208,12 @@ async fn one(
                 Err(failure) => fail(&failure),
             }
         }
-        Some(method) if is_waited_for(revision, method) => match offered(context, method) {
-            Ok(()) => call(context, known, opened, (&request.id, stream), (CallMethod::Known(method), params)),
-            Err(failure) => fail(&failure),
-        },
+        Some(method) if is_waited_for(revision, method) => {
+            match offered_if_asked(context, method, opened.class()).await {
+                Ok(()) => call(context, known, opened, (&request.id, stream), (CallMethod::Known(method), params)),
+                Err(failure) => fail(&failure),
+            }
+        }
         Some(method) if listed(method).is_some() => {
             let (class, session) = (opened.class(), opened.lasts.then_some(opened.key));
             let page = lists::page(context, known, revision, (method, class), (session, &params));

@@ -21,7 +21,7 @@ use weir_wire::params::Params;
 use weir_wire::{RequestId, Revision};
 
 use crate::extensions;
-use crate::modern::{listed, offered};
+use crate::modern::{listed, offered_if_asked};
 use crate::stack::Context;
 
 /// Rendered items of pages, by what they depend on. Bounded in bytes: the oldest goes first.
@@ -126,7 +126,7 @@ pub(crate) async fn page(
     (method, class): (Method, CapabilityClass),
     (session, params): (Option<SessionKey>, &Params),
 ) -> Result<ListResult, Failure> {
-    offered(context, method)?;
+    offered_if_asked(context, method, class).await?;
     let kind = listed(method).ok_or_else(|| Failure::internal("a page of no list"))?;
     let shared = &context.shared;
     let cursor = params.cursor().map_err(|error| Failure::invalid_params(error.to_string()))?;

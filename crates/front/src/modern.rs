@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use weir_core::call::{AsTask, AskedBy, Resume};
 use weir_core::port::Fut;
 use weir_core::upstream::ListKind;
-use weir_core::{Authenticated, Call, Failure, FailureKind};
+use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
 use weir_era::lift::{self, Lifted};
 use weir_era::state::{self, Binding};
 use weir_wire::message::Request;
@@ -127,23 +127,53 @@ pub(crate) fn is_call(method: Method) -> bool {
     matches!(method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead | Method::CompletionComplete)
 }
 
-/// Whether the endpoint has what a method is about.
+/// Whether the endpoint has what a method is about, as far as its servers declare it.
 ///
 /// # Errors
 /// `MethodNotFound`.
 pub(crate) fn offered(context: &Context, method: Method) -> Result<(), Failure> {
     let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
     let has = match method {
-        Method::ToolsList | Method::ToolsCall => catalog.offers(endpoint, ListKind::Tools),
-        Method::PromptsList | Method::PromptsGet => catalog.offers(endpoint, ListKind::Prompts),
         Method::CompletionComplete => catalog.completes(endpoint) || may_complete(context),
         Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => catalog.subscribes(endpoint),
         Method::TasksGet | Method::TasksUpdate | Method::TasksCancel | Method::TasksResult | Method::TasksList => {
             catalog.has_tasks(endpoint)
         }
-        _ => catalog.offers(endpoint, ListKind::Resources),
+        _ => lists_of(method).iter().any(|kind| catalog.offers(endpoint, *kind)),
     };
     if has { Ok(()) } else { Err(Failure::new(FailureKind::MethodNotFound, "No server of this endpoint has this")) }
+}
+
+/// The same, but the server of a transparent endpoint is asked for a list that it does not declare.
+///
+/// # Errors
+/// `MethodNotFound`.
+pub(crate) async fn offered_if_asked(context: &Context, method: Method, class: CapabilityClass) -> Result<(), Failure> {
+    let Err(refused) = offered(context, method) else { return Ok(()) };
+    // Boxed, because hardly any call comes here.
+    if Box::pin(has_undeclared(context, method, class)).await { Ok(()) } else { Err(refused) }
+}
+
+async fn has_undeclared(context: &Context, method: Method, class: CapabilityClass) -> bool {
+    let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
+    for kind in lists_of(method) {
+        if catalog.offers_undeclared(endpoint, *kind, class).await {
+            return true;
+        }
+    }
+    false
+}
+
+/// The lists in which a method finds what it is about.
+const fn lists_of(method: Method) -> &'static [ListKind] {
+    match method {
+        Method::ToolsList | Method::ToolsCall => &[ListKind::Tools],
+        Method::PromptsList | Method::PromptsGet => &[ListKind::Prompts],
+        Method::ResourcesTemplatesList => &[ListKind::Templates, ListKind::Resources],
+        Method::CompletionComplete => &[ListKind::Prompts, ListKind::Templates, ListKind::Resources],
+        Method::ResourcesList | Method::ResourcesRead => &[ListKind::Resources, ListKind::Templates],
+        _ => &[],
+    }
 }
 
 /// Whether the server of a transparent endpoint has anything that could be completed: whether it does so it says itself then.
@@ -202,7 +232,7 @@ async fn dispatch(
             answer::json(StatusCode::OK, weir_wire::write::response(&request.id, &result))
         }
         Some(Method::SubscriptionsListen) => streams::open_listen(context, known, &request.id, *lifted),
-        Some(method) if is_call(method) => match offered(context, method) {
+        Some(method) if is_call(method) => match offered_if_asked(context, method, lifted.capabilities.class).await {
             Ok(()) => match mirrors::check(context, known, headers, (method, &lifted)).await {
                 None => call(context, known, &request.id, (method, *lifted)).await,
                 Some(text) => {

@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use weir_core::Failure;
 use weir_core::upstream::{Kinds, ListKind, ListPage};
-use weir_core::{Failure, FailureKind};
 use weir_era::hop::Tongue;
 use weir_era::lower;
 use weir_wire::splice::Edits;
 use weir_wire::write::ObjectWriter;
-use weir_wire::{code, scan, write};
+use weir_wire::{scan, write};
 
 use crate::refusal::Refusal;
 use crate::site::Site;
 
-/// Reads a page. A server without the method contributes nothing.
+/// Reads a page.
 ///
 /// # Errors
-/// The request's own, or `BadAnswer`.
+/// The request's own, or `BadAnswer`. A server without the method fails with its -32601.
 pub(crate) fn page(
     site: &Site,
     tongue: Tongue,
@@ -30,10 +30,7 @@ pub(crate) fn page(
         Ok(result) => result,
         Err(refusal) => {
             site.note_error(&refusal.failure);
-            return match refusal.failure.kind() {
-                FailureKind::Upstream(error) if error.code == code::METHOD_NOT_FOUND => Ok(ListPage::default()),
-                _ => Err(refusal.failure),
-            };
+            return Err(refusal.failure);
         }
     };
     let mut page = tongue.page(&result, kind.member()).map_err(|failure| failure.at(&site.id))?;

@@ -80,6 +80,51 @@ async fn a_method_that_no_revision_knows_goes_to_the_server_of_its_endpoint_and_
     }
 }
 
+/// A server that declares tools alone, but has a prompt as well.
+fn undeclaring(upstream: Revision) -> weir_testkit::mockup::Builder {
+    let mut list = json!({ "prompts": [{ "name": "rain", "description": "Of rain" }] });
+    let mut got = json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": "It rains." } }] });
+    if upstream.is_modern() {
+        list["ttlMs"] = json!(0);
+        list["cacheScope"] = json!("public");
+        list["resultType"] = json!("complete");
+        got["resultType"] = json!("complete");
+    }
+    mockup(upstream).tools(1).on("prompts/list", Behaviour::result(list)).on("prompts/get", Behaviour::result(got))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_that_the_server_does_not_declare_is_asked_of_it_on_its_own_endpoint_alone() {
+    let pairings = BOTH.into_iter().flat_map(|upstream| BOTH.map(|client| (upstream, client)));
+    for (upstream, client) in pairings {
+        let (server, other) = (undeclaring(upstream).start().await, mockup(upstream).tools(1).start().await);
+        let weir = weir_over(&[("one", &server), ("two", &other)]);
+        weir.until_listed("/mcp/one", &["tool_0000"]);
+        let about = format!("{client:?} to {upstream:?}");
+        assert!(server.requests_of("prompts/list").is_empty(), "{about}: nobody asked yet");
+        let aggregate = Checked::open(&weir.url("/mcp"), client).await;
+        assert_eq!(aggregate.ask("prompts/list", json!({})).await.code(), -32601, "{about}");
+        assert!(
+            server.requests_of("prompts/list").is_empty(),
+            "{about}: an endpoint of several answers by what they declare"
+        );
+        let alone = Checked::open(&weir.url("/mcp/one"), client).await;
+        let listed = alone.ask("prompts/list", json!({})).await;
+        assert_eq!(listed.result()["prompts"][0]["name"], "rain", "{about}");
+        let got = alone.ask("prompts/get", json!({ "name": "rain" })).await;
+        assert_eq!(got.result()["messages"][0]["content"]["text"], "It rains.", "{about}");
+        assert_eq!(alone.ask("prompts/get", json!({ "name": "snow" })).await.code(), -32602, "{about}");
+        // Of what it does not have either it says so itself, and is not asked by every client.
+        for _ in 0..3 {
+            for method in ["resources/list", "resources/templates/list"] {
+                assert_eq!(alone.ask(method, json!({})).await.code(), -32601, "{about}");
+            }
+        }
+        let asked = server.requests_of("resources/list").len();
+        assert!((1..=3).contains(&asked), "{about}: asked {asked} times");
+    }
+}
+
 /// What weir answers itself, and what could be taken for that, reaches no server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_weir_terminates_never_passes_in_whatever_letters() {

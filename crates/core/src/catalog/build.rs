@@ -115,6 +115,7 @@ pub(super) fn build(
         collisions: list.collisions,
         public: status.public,
         settled: status.settled,
+        is_asked_for: status.is_asked_for,
         is_of_session: false,
         body: list.body,
         freshness: status.freshness,
@@ -129,6 +130,7 @@ struct Status {
     missing: Vec<Missing>,
     public: bool,
     settled: bool,
+    is_asked_for: bool,
     freshness: Freshness,
     wait_until: Option<tokio::time::Instant>,
 }
@@ -136,7 +138,7 @@ struct Status {
 impl Status {
     fn new(any: bool) -> Self {
         let freshness = if any { Freshness::OPEN } else { Freshness::NONE };
-        Self { missing: Vec::new(), public: any, settled: true, freshness, wait_until: None }
+        Self { missing: Vec::new(), public: any, settled: true, is_asked_for: true, freshness, wait_until: None }
     }
 
     fn add(
@@ -155,6 +157,7 @@ impl Status {
             self.public &= list.public;
             self.freshness = self.freshness.narrow(if whole { list.freshness } else { Freshness::NONE });
         }
+        self.is_asked_for &= list.is_asked_for;
         if !part.walked {
             self.settled = false;
             self.wait_until = self.wait_until.max(Some(source.feed(works, class).wait_until));

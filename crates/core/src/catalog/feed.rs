@@ -1,5 +1,6 @@
 //! What is known of one upstream's list in one capability class: written by its watcher alone, read by everybody.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -58,6 +59,8 @@ pub(super) struct Listing {
     pub(super) public: bool,
     /// True if the upstream offers it, or once did.
     pub(super) offers: bool,
+    /// True if the upstream was asked for it, whether it declares the list or not.
+    pub(super) is_asked_for: bool,
     /// Items that the last walk left out.
     pub(super) rejected: u64,
 }
@@ -70,6 +73,7 @@ impl Default for Listing {
             freshness: Freshness::NONE,
             public: false,
             offers: false,
+            is_asked_for: false,
             rejected: 0,
         }
     }
@@ -126,6 +130,8 @@ pub(super) struct Feed {
     snapshot: ArcSwap<Snapshot>,
     /// Rung when an operator wants the lists walked now.
     pub(super) again: Notify,
+    /// Wakes those who wait for the next snapshot.
+    published: Notify,
     bell: Arc<Notify>,
 }
 
@@ -150,6 +156,7 @@ impl Feed {
             wait_until: Instant::now() + wait,
             snapshot: ArcSwap::from_pointee(snapshot),
             again: Notify::new(),
+            published: Notify::new(),
             bell,
         }
     }
@@ -163,6 +170,20 @@ impl Feed {
         let mut next = Snapshot::clone(&self.snapshot.load());
         change(&mut next);
         self.snapshot.store(Arc::new(next));
+        self.published.notify_waiters();
         self.bell.notify_one();
+    }
+
+    /// Waits for a snapshot of which `holds` is true. Cancel safe.
+    pub(super) async fn until(&self, holds: impl Fn(&Snapshot) -> bool) {
+        loop {
+            let mut published = pin!(self.published.notified());
+            // What is published between the look and the wait counts.
+            published.as_mut().enable();
+            if holds(&self.snapshot.load()) {
+                return;
+            }
+            published.await;
+        }
     }
 }

@@ -131,6 +131,7 @@ fn restated(whole: &Arc<View>, (version, items, body): (Version, Arc<[Item]>, Ar
         collisions: Arc::new([]),
         public: false,
         settled: whole.settled,
+        is_asked_for: whole.is_asked_for,
         is_of_session: whole.is_of_session,
         freshness: whole.freshness,
         wait_until: whole.wait_until,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
-use super::feed::{Feed, Snapshot};
+use super::feed::{Feed, Snapshot, State};
 use super::terms::Rules;
 use super::timing::Timings;
 use super::watcher::Watcher;
@@ -13,7 +13,7 @@ use super::works::Works;
 use crate::capability::CapabilityClass;
 use crate::endpoint::UpstreamRules;
 use crate::names::UpstreamId;
-use crate::upstream::Upstream;
+use crate::upstream::{Kinds, ListKind, Upstream};
 
 /// An upstream and its feeds.
 pub(super) struct Source {
@@ -22,6 +22,8 @@ pub(super) struct Source {
     pub(super) timings: Arc<Timings>,
     rules: ArcSwap<Rules>,
     base: Arc<Feed>,
+    /// The lists that clients asked for although the server does not declare them.
+    undeclared: Mutex<Kinds>,
     others: Mutex<Vec<(Arc<Feed>, CancellationToken)>>,
     stop: CancellationToken,
 }
@@ -42,6 +44,7 @@ impl Source {
             timings: Arc::default(),
             rules,
             base: base.clone(),
+            undeclared: Mutex::default(),
             others: Mutex::default(),
             stop: stop.clone(),
         });
@@ -62,6 +65,26 @@ impl Source {
         if self.rules.load().given != rules {
             self.rules.store(Arc::new(Rules::new(rules)));
         }
+    }
+
+    /// The lists that the server is asked for although it does not declare them.
+    pub(super) fn undeclared(&self) -> Kinds {
+        *self.undeclared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for a list that the server does not declare, with this walk and all that follow, and waits until it was asked for once,
+    /// or cannot be asked.
+    pub(super) async fn ask_undeclared(&self, kind: ListKind) {
+        let is_new = {
+            let mut undeclared = self.undeclared.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_new = !undeclared.has(kind);
+            *undeclared = undeclared.with(kind);
+            is_new
+        };
+        if is_new {
+            self.feeds().iter().for_each(|feed| feed.again.notify_one());
+        }
+        self.base.until(|snapshot| snapshot.list(kind).is_asked_for || snapshot.state != State::Fresh).await;
     }
 
     pub(super) fn base(&self) -> &Arc<Feed> {

@@ -81,6 +81,8 @@ pub struct View {
     pub settled: bool,
     /// Whether it has items of one client's session.
     pub is_of_session: bool,
+    /// True if every upstream was asked for the list.
+    pub(super) is_asked_for: bool,
     pub(super) body: Arc<Body>,
     pub(super) freshness: Freshness,
     /// When waiting for first walks ends, while some have not.
@@ -236,6 +238,7 @@ impl View {
             collisions: Arc::new([]),
             public: false,
             settled: true,
+            is_asked_for: true,
             is_of_session: false,
             body: Arc::default(),
             freshness: Freshness::NONE,

@@ -24,6 +24,8 @@ pub(super) struct Walked {
     pub(super) ttl: Option<Duration>,
     /// True if every page may be shown to everybody.
     pub(super) public: bool,
+    /// True unless the server has no such list.
+    pub(super) is_known: bool,
 }
 
 /// Asks for page after page. The cursors are the upstream's own, unaltered.
@@ -31,7 +33,7 @@ pub(super) struct Walked {
 /// # Errors
 /// The failure of any page: a part of a list never stands for the whole.
 pub(super) async fn walk(watch: &mut dyn Watch, kind: ListKind, limits: &WalkLimits) -> Result<Walked, Failure> {
-    let mut walked = Walked { items: Vec::new(), truncated: None, ttl: None, public: true };
+    let mut walked = Walked { is_known: true, ..Walked::nothing() };
     let mut hinted = true;
     let mut ttl_ms = u64::MAX;
     let mut bytes = 0;
@@ -76,7 +78,7 @@ fn finish(mut walked: Walked, hinted: bool, ttl_ms: u64) -> Walked {
 impl Walked {
     /// What a list brings that a server does not offer.
     pub(super) fn nothing() -> Self {
-        Self { items: Vec::new(), truncated: None, ttl: None, public: true }
+        Self { items: Vec::new(), truncated: None, ttl: None, public: true, is_known: false }
     }
 }
 

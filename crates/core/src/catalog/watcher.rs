@@ -156,8 +156,9 @@ impl Watcher {
 
     /// Walks one list. Gives it, and how many of its items are defined otherwise than before.
     async fn list(&mut self, watch: &mut dyn Watch, about: &About, kind: ListKind) -> Result<(Listing, u64), Failure> {
-        let offers = about.offers.has(kind);
-        let walked = if offers {
+        let declares = about.offers.has(kind);
+        let is_asked_for = declares || self.source.undeclared().has(kind);
+        let walked = if is_asked_for {
             let rules = self.source.rules();
             let walking = timeout(self.works.settings.walk_time, walk(watch, kind, &rules.given.walk));
             match self.expiring(walking).await {
@@ -168,12 +169,13 @@ impl Watcher {
             Walked::nothing()
         };
         let (truncated, public) = (walked.truncated, walked.public);
+        let offers = declares || walked.is_known;
         let freshness = self.freshness(walked.ttl, !offers || about.pushes.has(kind));
         let before = self.feed.snapshot().list(kind).items.clone();
         let ingested =
             ingest(&self.works, (&self.feed.upstream, kind, Definitions::Shared), walked.items, before).await?;
-        let listing =
-            Listing { items: ingested.items, truncated, freshness, public, offers, rejected: ingested.rejected };
+        let (items, rejected) = (ingested.items, ingested.rejected);
+        let listing = Listing { items, truncated, freshness, public, offers, is_asked_for, rejected };
         Ok((listing, ingested.redefined))
     }
 
@@ -181,8 +183,11 @@ impl Watcher {
     async fn cause(&self, watch: &mut dyn Watch) -> Result<Kinds, Failure> {
         let about = watch.about();
         let poll = self.source.rules().given.poll;
-        let told = about.offers.and(about.pushes) == about.offers && !about.pushes.is_empty();
-        let until = self.feed.snapshot().lists.iter().filter_map(|list| list.freshness.until).min();
+        let snapshot = self.feed.snapshot();
+        // A list that the server has without declaring it is one of which it does not tell.
+        let offers: Kinds = ListKind::ALL.into_iter().filter(|kind| snapshot.list(*kind).offers).collect();
+        let told = offers.and(about.pushes) == offers && !about.pushes.is_empty();
+        let until = snapshot.lists.iter().filter_map(|list| list.freshness.until).min();
         let look = match (told, until) {
             (false, _) => Some(jittered(poll, &*self.works.ports.random)),
             // A promise that runs out is renewed, so that clients may go on keeping the list.

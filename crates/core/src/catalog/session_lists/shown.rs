@@ -322,6 +322,7 @@ fn joined(endpoint: &Endpoint, whole: &View, parts: &[Part]) -> View {
         collisions: whole.collisions.clone(),
         public: false,
         settled: whole.settled,
+        is_asked_for: whole.is_asked_for,
         is_of_session: true,
         body,
         freshness: Freshness::NONE,
