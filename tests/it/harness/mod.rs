@@ -3,6 +3,7 @@
 
 mod browser;
 mod checked;
+mod driver;
 mod foreign;
 mod ports;
 mod process;

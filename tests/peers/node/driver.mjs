@@ -6,8 +6,12 @@
 // node client_v1.mjs URL SCENARIO ... --sse     (HTTP+SSE, the transport of 2024-11-05)
 // node client_vN.mjs URL SCENARIO ... --auth sdk|middleware   (the SDK's OAuth client; it knows nothing but URL)
 //
+// node client_vN.mjs -    (command lines from standard input, each a JSON array of words on a line of its own, run one after the
+//                          other with clients of their own; a `done` line follows each)
+//
 // Exits 0 when the scenario went as its name says, 1 with an `error` line when not, 2 on a wrong command line.
 
+import { createInterface } from 'node:readline';
 import { parseArgs } from 'node:util';
 
 /** Longest wait of a whole scenario unless the command line says otherwise, in milliseconds. */
@@ -47,7 +51,21 @@ const scenarios = {
  * `logAt(level, then)`, `task(tool, args, onStatus)` (a call that becomes a task), `checkFailed(error)`, `library` (prompts, resources and completion, by the SDK's own names) and `close()`.
  */
 export async function run(connect, ownFlags = {}) {
-    const given = commandLine(ownFlags);
+    const words = process.argv.slice(2);
+    if (words[0] === '-') {
+        for await (const line of createInterface({ input: process.stdin })) {
+            await runOne(connect, commandLine(ownFlags, JSON.parse(line)));
+            if (process.exitCode === 1) break;
+            print({ event: 'done' });
+        }
+    } else {
+        await runOne(connect, commandLine(ownFlags, words));
+    }
+    // A client may keep a stream open that would hold the process.
+    process.exit();
+}
+
+async function runOne(connect, given) {
     const late = setTimeout(() => {
         print({ event: 'error', message: `not done after ${given.timeout} ms` });
         process.exit(1);
@@ -64,8 +82,6 @@ export async function run(connect, ownFlags = {}) {
     } finally {
         clearTimeout(late);
     }
-    // A client may keep a stream open that would hold the process.
-    process.exit();
 }
 
 /**
@@ -82,8 +98,9 @@ export function streamWatch() {
     return { fetch: watchingFetch, opened };
 }
 
-function commandLine(ownFlags) {
+function commandLine(ownFlags, words) {
     const { values, positionals } = parseArgs({
+        args: words,
         allowPositionals: true,
         options: {
             level: { type: 'string', default: 'info' },

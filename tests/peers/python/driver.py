@@ -6,6 +6,11 @@ With `--asks` the client can be asked: it prints an `asked` line for each questi
 
 With `--auth sdk` the SDK's own OAuth client logs in; it knows nothing but URL.
 
+    client_vN.py -
+
+takes command lines from standard input, each a JSON array of words on a line of its own, and runs them one after the other with
+clients of their own; a `done` line follows each.
+
 Exits 0 when the scenario went as its name says, 1 with an `error` line when not, 2 on a wrong command line.
 """
 
@@ -86,7 +91,7 @@ def show(event: str, **seen: Any) -> None:
     print(json.dumps({"event": event, **known}), flush=True)
 
 
-def command_line(**own: dict[str, Any]) -> argparse.Namespace:
+def command_line(words: list[str], **own: dict[str, Any]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("url")
     parser.add_argument("scenario", choices=SCENARIOS)
@@ -99,12 +104,22 @@ def command_line(**own: dict[str, Any]) -> argparse.Namespace:
     parser.add_argument("--auth", choices=["none", "sdk"], default="none")
     for name, settings in own.items():
         parser.add_argument(f"--{name}", **settings)
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def run(connect: Callable[[argparse.Namespace], AbstractAsyncContextManager[Peer]], **own: dict[str, Any]) -> None:
-    """Runs the scenario that the command line names on the peer that `connect` opens."""
-    given = command_line(**own)
+    """Runs the scenario that the command line names, or each that standard input names, on a peer that `connect` opens."""
+    words = sys.argv[1:]
+    if words != ["-"]:
+        run_one(connect, command_line(words, **own))
+        return
+    for line in sys.stdin:
+        run_one(connect, command_line(json.loads(line), **own))
+        show("done")
+
+
+def run_one(connect: Callable[[argparse.Namespace], AbstractAsyncContextManager[Peer]], given: argparse.Namespace) -> None:
+    """Runs one scenario, and ends the program where it fails."""
 
     async def whole() -> None:
         with anyio.fail_after(given.timeout / 1000):
