@@ -3,8 +3,10 @@
 
 use std::{
     env,
+    num::NonZero,
     path::{Path, PathBuf},
     process::Command,
+    thread::available_parallelism,
 };
 
 use clap::Args;
@@ -69,6 +71,10 @@ fn tests(options: &Options, weir: &Path, peers: Option<&Peers>, emitted: Option<
     let mut tests = cargo()?;
     if has_cargo_command("nextest")? {
         tests.args(["nextest", "run", "--workspace", "--locked"]);
+        // A flag among the further arguments, or the caller's own variable, goes before it.
+        if env::var_os(AT_A_TIME).is_none() {
+            tests.env(AT_A_TIME, at_a_time().to_string());
+        }
         if options.quick && options.args.is_empty() {
             tests.args(["-E", QUICK]);
         }
@@ -81,6 +87,14 @@ fn tests(options: &Options, weir: &Path, peers: Option<&Peers>, emitted: Option<
         tests.env("WEIR_EMITTED", &emitted.folder);
     }
     checked(&mut tests)
+}
+
+/// The variable from which nextest takes how many tests run at a time.
+const AT_A_TIME: &str = "NEXTEST_TEST_THREADS";
+
+/// Tests that run at a time. Half of them wait for a process or a clock.
+fn at_a_time() -> usize {
+    2 * available_parallelism().map_or(1, NonZero::get)
 }
 
 /// What weir says while the tests run, held against the types of the official Python SDK and, for tasks of the extension, of
