@@ -11,9 +11,12 @@ use super::{Letter, Row};
 use crate::harness::Weir;
 
 /// What weir asks a server on its own account, for its catalog and for a session.
-const OWN: [&str; 7] = [
+const OWN: [&str; 10] = [
     "server/discover",
     "tools/list",
+    "prompts/list",
+    "resources/list",
+    "resources/templates/list",
     "subscriptions/listen",
     "initialize",
     "notifications/initialized",

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_core::CapabilityClass;
 use weir_core::upstream::{ListKind, Upstream, Watch};
+use weir_core::{CapabilityClass, FailureKind};
 use weir_testkit::mockup::{Step, Tool};
 use weir_testkit::{Behaviour, Mockup};
 use weir_wire::Revision;
@@ -119,10 +119,11 @@ async fn a_watch_has_a_session_of_its_own_and_ends_it() {
 }
 
 #[tokio::test]
-async fn a_server_without_tools_lists_none() {
+async fn a_server_without_tools_says_so() {
     let mock = Mockup::modern().start().await;
     mock.on("tools/list", usize::MAX, Behaviour::error(-32601, "no", json!({})).with_status(404));
-    assert_eq!(watch(&mock).await.0.list(ListKind::Tools, None).await.unwrap().items.len(), 0);
+    let failure = watch(&mock).await.0.list(ListKind::Tools, None).await.unwrap_err();
+    assert!(matches!(failure.kind(), FailureKind::Upstream(error) if error.code == -32601), "{failure}");
 }
 
 #[tokio::test]
