@@ -38,7 +38,7 @@ use crate::port::{Attempt, Decision, Fut, Parking, Sight};
 use crate::principal::Principal;
 use crate::reply::{End, Event, Reply, ReplySource};
 use crate::task::TaskDesk;
-use crate::upstream::{ListKind, Outbound, SessionNews};
+use crate::upstream::{CarriedIn, Deadlines, ListKind, Outbound, SessionNews};
 use record::{Begun, Record};
 use way::Way;
 
@@ -127,6 +127,30 @@ impl Router {
         let subscribed = self.catalog.subscribe(&principal, &call.endpoint, (item, call.session.as_ref()), inbox).await;
         record.end(subscribed.as_ref().map_or_else(Failure::reason, |_| "complete"));
         subscribed
+    }
+
+    /// Has the server of a transparent endpoint open a session for the client's session that a call names, unless the client sees
+    /// nothing of that server.
+    pub fn welcome(&self, call: &Authenticated<Arc<Call>>) {
+        let (principal, asked) = (call.principal(), call.inner());
+        let Some(endpoint) = self.catalog.endpoint(&asked.endpoint) else { return };
+        let Mode::Transparent(upstream) = &endpoint.mode else { return };
+        let sees = |kind| self.look(principal, asked, kind).is_some_and(|look| !look.seen.items.is_empty());
+        if self.catalog.refusal(upstream).is_some() || !ListKind::ALL.into_iter().any(sees) {
+            return;
+        }
+        let Some(upstream) = self.catalog.upstream(upstream) else { return };
+        upstream.welcome(Outbound {
+            principal: principal.clone(),
+            token: call.token().cloned(),
+            call: asked.clone(),
+            native: "".into(),
+            tool: None,
+            deadlines: Deadlines::LIST,
+            whole: false,
+            carried_in: CarriedIn::default(),
+            safe_to_repeat: false,
+        });
     }
 
     /// Tells the upstreams what happened to sessions of clients.

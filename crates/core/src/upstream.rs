@@ -137,6 +137,11 @@ pub trait Upstream: Send + Sync {
     /// The server cannot be reached, or tells of no such updates ([`About::subscribes`] says so too).
     fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn Updates>, Failure>>;
 
+    /// A client began a session at an endpoint of this server alone: opens what the server has for that session, as the client's
+    /// first call would, so that the server may change the lists of the session before that call. Gives nothing back: where there is
+    /// no room, or the server refuses, the first call opens it. The call says who the client is and what it can be asked.
+    fn welcome(self: Arc<Self>, _outbound: Outbound) {}
+
     /// Has the server tell of a task: the call asks after it, as it is named there. `None` where the server does not; its state
     /// can be asked for all the same.
     fn follow(self: Arc<Self>, _outbound: Outbound) -> Fut<'static, Option<Rings>> {
@@ -206,7 +211,7 @@ pub trait Watch: Send {
     /// One page. The cursor is the upstream's own, unaltered; the empty string is a cursor.
     ///
     /// # Errors
-    /// As for any request to the upstream.
+    /// As for any request to the upstream; its -32601 where it has no such list.
     fn list(&mut self, kind: ListKind, cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>>;
 
     /// Waits until the server says that a list changed, and gives the lists of which it said so; none where something may have been

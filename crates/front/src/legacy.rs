@@ -391,7 +391,7 @@ async fn item_of_batch(
             if let Err(bad) = Params::of(&notification.method, notification.params.as_ref()) {
                 return error(None, code::INVALID_PARAMS, bad.to_string());
             }
-            heard(context, opened, &notification).await;
+            heard(context, known, opened, &notification).await;
             None
         }
         Ok(Message::Response(response)) => {
@@ -435,7 +435,7 @@ pub(crate) async fn notification(
     }
     let answer = match session(context, known, headers).await {
         Ok(opened) => {
-            heard(context, &opened, notification).await;
+            heard(context, known, &opened, notification).await;
             answer::empty(StatusCode::ACCEPTED)
         }
         Err(none) => none.answer(context, None),
@@ -443,7 +443,7 @@ pub(crate) async fn notification(
     labelled(answer, label, "legacy")
 }
 
-async fn heard(context: &Context, opened: &Opened, notification: &Notification) {
+async fn heard(context: &Context, known: &Authenticated<()>, opened: &Opened, notification: &Notification) {
     let params = notification.params.clone().unwrap_or_default();
     let named = |member: &str| scan::find(&params, member).and_then(|range| RequestId::from_json(&params[range]).ok());
     // Unknown and finished ids are ignored (cancellation, progress, every revision).
@@ -458,11 +458,27 @@ async fn heard(context: &Context, opened: &Opened, notification: &Notification) 
                 context.shared.sessions.report(&opened.key, token.as_json(), params.clone());
             }
         }
-        Some(Method::Initialized) => context.shared.sessions.initialized(opened, context.limits()).await,
+        Some(Method::Initialized) => {
+            context.shared.sessions.initialized(opened, context.limits()).await;
+            welcome(context, known, opened);
+        }
         Some(Method::RootsListChanged) => {
             context.shared.router.tell(&HashSet::from([opened.key]), SessionNews::RootsChanged);
         }
         _ => {}
+    }
+}
+
+/// A session has begun: the server of a transparent endpoint may begin one of its own for it.
+fn welcome(context: &Context, known: &Authenticated<()>, opened: &Opened) {
+    if !opened.lasts {
+        return;
+    }
+    let lifted =
+        Params::parse(None).and_then(|none| lift::legacy(none, Some(&opened.session), opened.class_of_lists()));
+    if let Ok(lifted) = lifted {
+        let call = Call { session: Some(opened.key), ..canonical(context, Method::Ping, lifted) };
+        context.shared.router.welcome(&known.with(Arc::new(call)));
     }
 }
 

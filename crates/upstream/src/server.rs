@@ -192,6 +192,24 @@ impl Upstream for Server {
         Box::pin(async move { self.open_updates().await })
     }
 
+    fn welcome(self: Arc<Self>, outbound: Outbound) {
+        // A child is for a principal and not for a session: its first call starts it. A place keeps many clients that begin at
+        // once from opening more connections than calls may.
+        let Line::Http(_) = &self.line else { return };
+        let Ok(place) = self.places.clone().try_acquire_owned() else { return };
+        if self.breaker.is_open() {
+            return;
+        }
+        let outbound = self.at_border(outbound);
+        let site = self.site.clone();
+        site.spawn(async move {
+            let _place = place;
+            if let Line::Http(server) = &self.line {
+                server.welcome(&outbound).await;
+            }
+        });
+    }
+
     fn follow(self: Arc<Self>, outbound: Outbound) -> Fut<'static, Option<Rings>> {
         Box::pin(async move {
             let place = self.followed.clone().try_acquire_owned().ok()?;

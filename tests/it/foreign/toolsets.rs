@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use weir_wire::Revision;
 
 use crate::auth::api_key;
-use crate::harness::{Checked, Process, Server, Stream, Weir, needs_peers, until_it};
+use crate::harness::{Checked, Client, Process, Server, Stream, Weir, needs_peers, until_it};
 
 const LEGACY: [Revision; 2] = [Revision::V2025_06_18, Revision::NEWEST_LEGACY];
 
@@ -93,6 +93,22 @@ async fn r202_what_a_call_adds_to_its_session_is_heard_seen_and_callable_there_a
         }
     }
     assert!(weir.metric("weir_catalog_session_walks_total", &["outcome=\"differs\""]) >= 4.0);
+}
+
+/// A server that asks a client for its roots when the client listens, and then changes the list of that session: before any call.
+#[test]
+fn r202_a_list_that_depends_on_the_clients_roots_is_heard_and_seen_before_the_first_call() {
+    if !needs_peers() {
+        return;
+    }
+    let (_running, weir) = over_http(Server::Toolsets, &json!({}));
+    for client in [Client::TypeScript1, Client::Python1] {
+        let watched = client.run(&weir.url("/mcp/peer"), &["watch", "--asks"]);
+        assert_eq!(watched.one("asked")["method"], "roots/list", "{client:?}");
+        assert!(watched.names().contains(&"in_driver"), "{client:?}: {watched:?}");
+        let stranger = client.run(&weir.url("/mcp/peer"), &["list"]);
+        assert!(!stranger.names().contains(&"in_driver"), "{client:?}: {stranger:?}");
+    }
 }
 
 /// Without a stream on which the server could tell of it, a change is seen when the client lists, or calls what was added.

@@ -6,7 +6,7 @@ use weir_testkit::Behaviour;
 use weir_wire::Revision;
 
 use super::{BOTH, mockup, own_error, weir_over};
-use crate::harness::{Checked, until_it};
+use crate::harness::{Checked, Weir, until_it};
 
 /// Upstream sessions lost, of the kind that says 404 and of the kind that says 400.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -35,6 +35,26 @@ async fn e10_r077_lost_upstream_sessions_are_opened_again_and_each_call_runs_onc
             assert!(reopened.len() <= opened + 3, "{status}: {} after {opened}", reopened.len());
         }
     }
+}
+
+/// On the endpoint of one server a client's session has one there from its beginning, unless another client's would have to end for
+/// it. Clients of several servers, and those without sessions, have none before they call.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r202_a_client_of_one_server_has_a_session_there_before_its_first_call() {
+    let upstream = mockup(Revision::NEWEST_LEGACY).tools(1).start().await;
+    let weir = Weir::over(json!({ "one": { "url": upstream.url(), "limits": { "sessions": 1 } } }));
+    weir.until_listed("/mcp/one", &["tool_0000"]);
+    for path in ["/mcp", "/mcp/one"] {
+        Checked::open(&weir.url(path), Revision::MODERN).await.names().await;
+    }
+    Checked::open(&weir.url("/mcp"), Revision::NEWEST_LEGACY).await.names().await;
+    let opened = || upstream.requests_of("initialize").len();
+    let before = opened();
+    let first = Checked::open(&weir.url("/mcp/one"), Revision::NEWEST_LEGACY).await;
+    until_it("its session", async || (opened() > before).then_some(())).await;
+    Checked::open(&weir.url("/mcp/one"), Revision::NEWEST_LEGACY).await.names().await;
+    assert!(first.call("tool_0000", json!({})).await.result().is_object());
+    assert_eq!(opened(), before + 1, "the first client called in its session, and the second has no place");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

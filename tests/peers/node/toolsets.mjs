@@ -1,5 +1,5 @@
 // A server with dynamic toolsets, as people write one with the TypeScript SDK 1.x: a tool adds other tools, and a resource, to the
-// list of its own session alone.
+// list of its own session alone. A client with roots gets a tool for each of them, as soon as it listens.
 //
 // node toolsets.mjs [--transport stdio|http] [--port N] [--silent]   (port 0 takes a free one)
 // Over HTTP it prints `listening <url>` once it serves. With `--silent` it has no standing stream (405).
@@ -69,7 +69,15 @@ function build() {
     return server;
 }
 
-/** @type {Map<string, StreamableHTTPServerTransport>} */
+/** Adds a tool for each root of the client. */
+async function addRoots(server) {
+    if (!server.server.getClientCapabilities()?.roots) return;
+    // Whoever declares roots may refuse to name them.
+    const { roots } = await server.server.listRoots().catch(() => ({ roots: [] }));
+    for (const { name } of roots) server.registerTool(`in_${name}`, { description: `Works in ${name}` }, async () => text(name));
+}
+
+/** @type {Map<string, { transport: StreamableHTTPServerTransport, server: McpServer }>} */
 const sessions = new Map();
 
 function overHttp() {
@@ -78,7 +86,10 @@ function overHttp() {
         if (flags.silent && request.method === 'GET') return response.status(405).end();
         const id = request.headers['mcp-session-id'];
         if (id !== undefined && sessions.has(id)) {
-            await sessions.get(id).handleRequest(request, response, request.body);
+            const { transport, server } = sessions.get(id);
+            // A stream is handled when it ends; some turns of the loop later it has begun, and the client can be asked on it.
+            if (request.method === 'GET') setTimeout(addRoots, 200, server);
+            await transport.handleRequest(request, response, request.body);
         } else if (id === undefined && request.method === 'POST' && isInitializeRequest(request.body)) {
             await open().then(transport => transport.handleRequest(request, response, request.body));
         } else {
@@ -92,12 +103,13 @@ function overHttp() {
 }
 
 async function open() {
+    const server = build();
     const transport = new StreamableHTTPServerTransport({
         sessionIdGenerator: randomUUID,
-        onsessioninitialized: id => sessions.set(id, transport)
+        onsessioninitialized: id => sessions.set(id, { transport, server })
     });
     transport.onclose = () => sessions.delete(transport.sessionId);
-    await build().connect(transport);
+    await server.connect(transport);
     return transport;
 }
 

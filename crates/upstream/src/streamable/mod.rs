@@ -142,6 +142,29 @@ impl HttpServer {
         }
     }
 
+    /// Opens the session in which the calls of a client's session will be made, where the server has sessions and another one has to
+    /// end for none. What fails is the first call's matter.
+    pub(crate) async fn welcome(&self, outbound: &Outbound) {
+        let own = match self.credentials.as_ref().map(|credentials| credentials.of_caller(outbound)) {
+            None => None,
+            Some(Ok(own)) => own,
+            Some(Err(_)) => return,
+        };
+        let Ok(speaker) = self.speaker().await else { return };
+        let pool = match &*speaker {
+            Speaker::Legacy(pool) => Some(pool.clone()),
+            Speaker::Modern(..) if self.may_have_sessions(outbound.call.capabilities.class) => {
+                self.second.find(&self.site, &self.http, own.as_ref(), self.sharing).await
+            }
+            Speaker::Modern(..) | Speaker::Line(_) => None,
+        };
+        if let Some(pool) = pool
+            && let Some(place) = pool.own_place(outbound)
+        {
+            let _opened_by_its_first_call = pool.session_at(&place, own.as_ref()).await;
+        }
+    }
+
     /// True if a client of this class is served in a session where a modern server has them.
     fn may_have_sessions(&self, class: CapabilityClass) -> bool {
         class.has(CapabilityClass::SESSIONS) && self.protocol == Protocol::Auto && !self.second.is_refused()

@@ -118,6 +118,11 @@ impl Pool {
         Some(SessionPlace { key, slot })
     }
 
+    /// The same, where the session is the client's alone.
+    pub(crate) fn own_place(&self, outbound: &Outbound) -> Option<SessionPlace> {
+        self.key(outbound).session.and_then(|_| self.free_place(outbound))
+    }
+
     /// The session of this place, opened if there is none.
     pub(crate) async fn session_at(
         self: &Arc<Self>,
