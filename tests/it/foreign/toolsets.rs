@@ -146,15 +146,19 @@ async fn r115_a_cursor_into_the_list_of_a_session_opens_there_alone() {
     weir.until_listed("/mcp", &["basic", "enable", "disable"]);
     let (one, other) =
         (Checked::open(&weir.url("/mcp"), LEGACY[1]).await, Checked::open(&weir.url("/mcp"), LEGACY[1]).await);
-    for (client, name) in [(&one, "alpha"), (&other, "alpha")] {
+    // A change comes on another connection than the answer of the call that made it.
+    let enabled = async |client: &Checked, name: &str| {
         client.call("enable", json!({ "name": name })).await;
-    }
+        until_it(name, async || client.names().await.contains(&name.to_owned()).then_some(())).await;
+    };
+    enabled(&one, "alpha").await;
+    enabled(&other, "alpha").await;
     let first = one.ask("tools/list", json!({})).await;
     let cursor = first.result()["nextCursor"].clone();
     assert_eq!(other.ask("tools/list", json!({ "cursor": cursor })).await.code(), -32602);
     let rest = one.ask("tools/list", json!({ "cursor": cursor })).await;
     assert_eq!(rest.result()["tools"][1]["name"], "alpha");
-    one.call("enable", json!({ "name": "beta" })).await;
+    enabled(&one, "beta").await;
     let rest = one.ask("tools/list", json!({ "cursor": cursor })).await;
     assert_eq!(rest.result()["tools"].as_array().unwrap().len(), 2, "the rest of the list that it began");
     assert_eq!(one.names().await.len(), 5);
@@ -182,8 +186,9 @@ async fn what_an_endpoint_or_a_rule_hides_is_hidden_in_a_session_too() {
         for name in [hidden, "shown"] {
             client.call("enable", json!({ "name": name })).await;
         }
-        let names = client.names().await;
-        assert!(names.contains(&"shown".to_owned()) && !names.contains(&hidden.to_owned()), "{path}: {names:?}");
+        let is_there = |names: &Vec<String>| names.contains(&"shown".to_owned());
+        let names = until_it("its own list", async || Some(client.names().await).filter(is_there)).await;
+        assert!(!names.contains(&hidden.to_owned()), "{path}: {names:?}");
         assert_eq!(client.call(hidden, json!({})).await.code(), -32602, "{path}");
         assert_eq!(text(&client, "shown").await, "shown 1");
     }
