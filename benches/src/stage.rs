@@ -61,6 +61,11 @@ impl Upstream {
         (0..count).map(|index| Self { index, ..Self::one(&format!("u{index}"), era) }).collect()
     }
 
+    /// A modern server and a legacy one, in this order.
+    pub(crate) fn of_each_era() -> [Self; 2] {
+        [Self::one("m", Era::Modern), Self::one("l", Era::Legacy)]
+    }
+
     /// The first server of one era.
     pub(crate) fn one(id: &str, era: Era) -> Self {
         Self { id: id.to_owned(), era, both: false, index: 0 }

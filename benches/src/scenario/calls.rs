@@ -62,7 +62,7 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
         settings.endpoint, settings.payload, settings.rounds, settings.round_ms
     );
     let mut table = Table::new("calls", title, COLUMNS);
-    let upstreams = [("m", Era::Modern), ("l", Era::Legacy)].map(|(id, era)| Upstream::one(id, era));
+    let upstreams = Upstream::of_each_era();
     let shape = Shape { servers: 1, tools: 50, page: 50 };
     let mut stage =
         Stage::start(settings, &[Kind::Weir, Kind::Before, Kind::Pipe, Kind::Direct], shape, &upstreams).await?;

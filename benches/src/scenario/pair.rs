@@ -71,7 +71,7 @@ impl Pair {
     }
 
     async fn cell(&self, settings: &Settings, era: Era, concurrency: usize) -> Result<([Measured; 2], Option<f64>)> {
-        let upstream = &upstreams()[usize::from(era == Era::Legacy)];
+        let upstream = &Upstream::of_each_era()[usize::from(era == Era::Legacy)];
         let mut lanes = Vec::new();
         for stage in &self.0 {
             let sites = [stage.site(Kind::Weir, upstream, "echo")?].into();
@@ -103,9 +103,5 @@ async fn stage(settings: &Settings, half: Half<'_>) -> Result<Stage> {
     let mut settings = settings.clone();
     settings.weir_config_extra.push_str(half.config);
     let shape = Shape { servers: 1, tools: 50, page: 50 };
-    Stage::start_for(half.credential, &settings, &[Kind::Weir], shape, &upstreams()).await
-}
-
-fn upstreams() -> [Upstream; 2] {
-    [("m", Era::Modern), ("l", Era::Legacy)].map(|(id, era)| Upstream::one(id, era))
+    Stage::start_for(half.credential, &settings, &[Kind::Weir], shape, &Upstream::of_each_era()).await
 }
