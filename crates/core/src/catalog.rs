@@ -265,12 +265,8 @@ impl Catalog {
     /// [`CatalogSettings::first_list_wait`], or cannot be asked, has not said so. Never true of an aggregating endpoint. Cancel
     /// safe.
     pub async fn offers_undeclared(&self, endpoint: &EndpointId, kind: ListKind, class: CapabilityClass) -> bool {
-        let source = {
-            let layout = self.layout.load();
-            let alone = layout.stands.get(endpoint).filter(|stand| stand.endpoint.mode.is_transparent());
-            alone.and_then(|stand| stand.sources.first().cloned())
-        };
-        let (Some(source), Some(desk)) = (source, self.desk(endpoint, kind, class)) else { return false };
+        let (source, desk) = (self.only_source(endpoint), self.desk(endpoint, kind, class));
+        let (Some(source), Some(desk)) = (source, desk) else { return false };
         let mut built = desk.built.watch();
         let asked = async {
             source.ask_undeclared(kind).await;
@@ -286,9 +282,7 @@ impl Catalog {
     /// aggregating endpoint tells of all, since weir looks for changes itself.
     #[must_use]
     pub fn silent(&self, endpoint: &EndpointId) -> Kinds {
-        let layout = self.layout.load();
-        let about = layout.stands.get(endpoint).filter(|stand| stand.endpoint.mode.is_transparent());
-        let about = about.and_then(|stand| stand.sources.first()?.base().snapshot().about.clone());
+        let about = self.only_source(endpoint).and_then(|source| source.base().snapshot().about.clone());
         about.map_or_else(Kinds::default, |about| about.pushes.others())
     }
 
@@ -338,11 +332,7 @@ impl Catalog {
     /// business a message would be.
     #[must_use]
     pub fn extensions(&self, endpoint: &EndpointId) -> Vec<Extension> {
-        let layout = self.layout.load();
-        let Some(stand) = layout.stands.get(endpoint) else { return Vec::new() };
-        let alone = stand.endpoint.mode.is_transparent();
-        let source = stand.sources.first().filter(|_| alone);
-        let about = source.and_then(|source| source.base().snapshot().about.clone());
+        let about = self.only_source(endpoint).and_then(|source| source.base().snapshot().about.clone());
         about.map(|about| about.extensions.clone()).unwrap_or_default()
     }
 
@@ -406,6 +396,13 @@ impl Catalog {
         }
         self.works.tasks.close();
         self.works.tasks.wait().await;
+    }
+
+    /// The one upstream of a transparent endpoint.
+    fn only_source(&self, endpoint: &EndpointId) -> Option<Arc<Source>> {
+        let layout = self.layout.load();
+        let stand = layout.stands.get(endpoint).filter(|stand| stand.endpoint.mode.is_transparent())?;
+        stand.sources.first().cloned()
     }
 
     fn desk(&self, endpoint: &EndpointId, kind: ListKind, class: CapabilityClass) -> Option<Arc<Desk>> {
