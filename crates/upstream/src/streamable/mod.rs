@@ -29,7 +29,7 @@ use arc_swap::ArcSwapOption;
 use weir_core::reply::Reply;
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{About, Kinds, Outbound, Rings, SessionNews, Updates, Watch};
-use weir_core::{CapabilityClass, FailureKind, SessionKey};
+use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::hop::Proof;
 use weir_wire::Revision;
 
@@ -108,10 +108,7 @@ impl HttpServer {
 
     /// Makes one attempt at a call. `again` is the proof that the attempt before gave, if this is not the first.
     pub(crate) async fn call(&self, outbound: &Outbound, again: Option<Proof>) -> Result<Reply, Refusal> {
-        let own = match &self.credentials {
-            Some(credentials) => credentials.of_caller(outbound)?,
-            None => None,
-        };
+        let own = self.of_caller(outbound)?;
         match &*self.speaker().await? {
             Speaker::Modern(modern, _) => {
                 if self.may_have_sessions(outbound.call.capabilities.class)
@@ -142,14 +139,15 @@ impl HttpServer {
         }
     }
 
+    /// The client of its own with which a call is made, where callers are told apart.
+    fn of_caller(&self, outbound: &Outbound) -> Result<Option<Http>, Failure> {
+        self.credentials.as_ref().map_or(Ok(None), |credentials| credentials.of_caller(outbound))
+    }
+
     /// Opens the session in which the calls of a client's session will be made, where the server has sessions and another one has to
     /// end for none. What fails is the first call's matter.
     pub(crate) async fn welcome(&self, outbound: &Outbound) {
-        let own = match self.credentials.as_ref().map(|credentials| credentials.of_caller(outbound)) {
-            None => None,
-            Some(Ok(own)) => own,
-            Some(Err(_)) => return,
-        };
+        let Ok(own) = self.of_caller(outbound) else { return };
         let Ok(speaker) = self.speaker().await else { return };
         let pool = match &*speaker {
             Speaker::Legacy(pool) => Some(pool.clone()),
@@ -243,10 +241,7 @@ impl HttpServer {
 
     /// Has the server tell of a task; `None` where it does not.
     pub(crate) async fn follow(&self, outbound: &Outbound) -> Option<Rings> {
-        let own = match &self.credentials {
-            Some(credentials) => credentials.of_caller(outbound).ok()?,
-            None => None,
-        };
+        let own = self.of_caller(outbound).ok()?;
         match (&*self.speaker().await.ok()?, own) {
             // A server tells nothing of a task in a session.
             (Speaker::Modern(..), _) if self.second_for(outbound.call.capabilities.class).is_some() => None,
