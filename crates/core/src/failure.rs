@@ -107,6 +107,12 @@ pub struct UpstreamError {
 }
 
 impl Failure {
+    /// True if it is a server's own -32601.
+    #[must_use]
+    pub fn is_unknown_method(&self) -> bool {
+        matches!(self.kind(), FailureKind::Upstream(error) if error.code == weir_wire::code::METHOD_NOT_FOUND)
+    }
+
     /// A failure with the text a client may read: what happened, and what to do. Never a secret, never an address.
     #[must_use]
     pub fn new(kind: FailureKind, message: impl Into<Cow<'static, str>>) -> Self {

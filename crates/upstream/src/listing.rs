@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use weir_core::Failure;
 use weir_core::upstream::{Kinds, ListKind, ListPage};
-use weir_core::{Failure, FailureKind};
 use weir_era::hop::Tongue;
 use weir_era::lower;
 use weir_wire::splice::Edits;
 use weir_wire::write::ObjectWriter;
-use weir_wire::{code, scan, write};
+use weir_wire::{scan, write};
 
 use crate::refusal::Refusal;
 use crate::site::Site;
@@ -30,9 +30,7 @@ pub(crate) fn page(
         Ok(result) => result,
         Err(refusal) => {
             // A server that has no such list is in order.
-            let is_without =
-                matches!(refusal.failure.kind(), FailureKind::Upstream(error) if error.code == code::METHOD_NOT_FOUND);
-            if !is_without {
+            if !refusal.failure.is_unknown_method() {
                 site.note_error(&refusal.failure);
             }
             return Err(refusal.failure);

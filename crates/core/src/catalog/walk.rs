@@ -88,16 +88,10 @@ impl Walked {
 /// Any other failure.
 pub(super) fn or_none(walked: Result<Walked, Failure>) -> Result<Walked, Failure> {
     match walked {
-        Err(failure) if is_unknown_method(failure.kind()) => Ok(Walked::nothing()),
+        Err(failure) if matches!(failure.kind(), FailureKind::MethodNotFound) || failure.is_unknown_method() => {
+            Ok(Walked::nothing())
+        }
         other => other,
-    }
-}
-
-fn is_unknown_method(kind: &FailureKind) -> bool {
-    match kind {
-        FailureKind::MethodNotFound => true,
-        FailureKind::Upstream(error) => error.code == weir_wire::code::METHOD_NOT_FOUND,
-        _ => false,
     }
 }
 

@@ -189,7 +189,7 @@ impl Way {
                     None => End::Complete(Payload::Whole(result)),
                 }
             }
-            (End::Failed(failure), _) if self.completion && self.is_shared && is_not_served(&failure) => {
+            (End::Failed(failure), _) if self.completion && self.is_shared && failure.is_unknown_method() => {
                 End::Complete(Payload::Whole(Bytes::from_static(NO_VALUES)))
             }
             (End::Failed(failure), Some(uri)) if is_not_found(&failure) => Failure::unknown_resource(uri).into(),
@@ -204,10 +204,6 @@ fn is_not_found(failure: &Failure) -> bool {
     let FailureKind::Upstream(error) = failure.kind() else { return false };
     let names_uri = || error.data.as_ref().is_some_and(|data| scan::find(data, "uri").is_some());
     error.code == code::RESOURCE_NOT_FOUND || (error.code == code::INVALID_PARAMS && names_uri())
-}
-
-fn is_not_served(failure: &Failure) -> bool {
-    matches!(failure.kind(), FailureKind::Upstream(error) if error.code == code::METHOD_NOT_FOUND)
 }
 
 /// Takes away what no client expects.
