@@ -12,6 +12,7 @@
 
 mod bidi;
 mod cleaner;
+mod credentials;
 mod cut;
 mod document;
 mod escape;
@@ -29,6 +30,7 @@ mod walker;
 
 pub use bidi::WINDOW;
 pub use cleaner::{Cleaner, HELD_MAX};
+pub use credentials::mask_credentials;
 pub use cut::{Cut, TooLarge, cut};
 pub use document::Document;
 pub use escape::LONGEST_SEQUENCE;

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use weir_clean::mask_credentials;
 
+use crate::catalog::plain;
 use crate::names::UpstreamId;
 use crate::upstream::ListKind;
 
@@ -25,6 +27,8 @@ struct Parts {
     limited: Option<Limited>,
     connection_lost: bool,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    /// The text for operators, where it is not made of the message and its sources.
+    cause: Option<Box<str>>,
 }
 
 /// The kinds of failures. `rescue` matches them one by one, without a wildcard.
@@ -69,6 +73,9 @@ pub enum FailureKind {
     /// The service is draining or shedding load: 503.
     Overloaded,
 }
+
+/// Bytes of the text of a cause.
+const MOST_OF_A_CAUSE: usize = 1024;
 
 /// What a principal hears that an operator keeps out.
 pub const BLOCKED: &str = "These credentials are blocked by an operator: ask whoever runs this service";
@@ -124,6 +131,7 @@ impl Failure {
             limited: None,
             connection_lost: false,
             source: None,
+            cause: None,
         }))
     }
 
@@ -217,11 +225,47 @@ impl Failure {
         self
     }
 
-    /// Keeps the cause for the log.
+    /// Keeps the cause for operators. It may name programs, paths and addresses.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
+    }
+
+    /// Says to operators what an earlier attempt said, where this one was not made at all.
+    #[must_use]
+    pub fn with_cause(mut self, cause: impl Into<Box<str>>) -> Self {
+        self.0.cause = Some(cause.into());
+        self
+    }
+
+    /// The cause for operators: the message, then the errors behind it, as one line of at most 1 KiB without control characters and
+    /// credentials. It may name programs, paths and addresses, so it is for the log, the admin API and the status page, never for a client.
+    #[must_use]
+    pub fn cause(&self) -> String {
+        let mut text = match &self.0.cause {
+            Some(cause) => cause.to_string(),
+            None => self.0.message.to_string(),
+        };
+        let mut source = std::error::Error::source(self).filter(|_| self.0.cause.is_none());
+        while let Some(error) = source {
+            let said = match error.downcast_ref::<Self>() {
+                Some(failure) => failure.message().to_owned(),
+                None => error.to_string(),
+            };
+            // Many errors repeat their source in their own text.
+            if !text.contains(&said) {
+                text.push_str(": ");
+                text.push_str(&said);
+            }
+            source = error.source();
+        }
+        let text = mask_credentials(text.trim_end());
+        let mut line = plain(&text, MOST_OF_A_CAUSE);
+        while line.len() > MOST_OF_A_CAUSE {
+            line.pop();
+        }
+        line
     }
 
     /// What went wrong.
@@ -304,4 +348,31 @@ impl std::error::Error for Failure {
 fn shorten(text: &str) -> String {
     const MOST: usize = 128;
     if text.chars().count() <= MOST { text.to_owned() } else { text.chars().take(MOST).chain(['…']).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_has_every_error_once_in_one_line_without_credentials() {
+        let inner = std::io::Error::other("no\nroute, Authorization: Bearer abc1def2ghi3");
+        let failure = Failure::new(FailureKind::Unavailable, "The upstream cannot be reached").because(inner);
+        assert_eq!(failure.cause(), "The upstream cannot be reached: no\u{fffd}route, Authorization: Bearer ***");
+        let outer = Failure::new(FailureKind::Unavailable, "No session").because(failure);
+        assert!(outer.cause().starts_with("No session: The upstream cannot be reached: no\u{fffd}route"));
+        assert!(!outer.to_string().contains("route"), "clients hear the message alone");
+    }
+
+    #[test]
+    fn a_cause_is_at_most_a_kibibyte() {
+        let failure = Failure::new(FailureKind::Unavailable, "It ended").because("\u{20ac}".repeat(2000));
+        assert!(failure.cause().len() <= MOST_OF_A_CAUSE && failure.cause().len() > MOST_OF_A_CAUSE - 4);
+    }
+
+    #[test]
+    fn an_attempt_that_was_not_made_keeps_the_cause_of_the_one_before() {
+        let failure = Failure::new(FailureKind::Unavailable, "Try again shortly").with_cause("exit status: 3");
+        assert_eq!((failure.cause().as_str(), failure.message()), ("exit status: 3", "Try again shortly"));
+    }
 }
