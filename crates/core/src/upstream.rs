@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use weir_wire::Revision;
@@ -131,6 +131,11 @@ pub trait Upstream: Send + Sync {
     /// The server cannot be reached or does not speak MCP.
     fn watch(self: Arc<Self>, class: CapabilityClass) -> Fut<'static, Result<Box<dyn Watch>, Failure>>;
 
+    /// How long a watch or a line for updates may take to open: `usual`, or more for a process that may take longer to start.
+    fn open_time(&self, usual: Duration) -> Duration {
+        usual
+    }
+
     /// Opens a line on which the server tells of updates of single resources: in weir's own name, apart from every call.
     ///
     /// # Errors
@@ -195,12 +200,25 @@ pub struct Health {
     pub down: bool,
     /// True while calls fail at once, since several in a row did not reach it.
     pub breaker_open: bool,
-    /// The last failure's text, for operators.
+    /// The cause of the last failure, for operators ([`Failure::cause`]). It stays when the upstream works again.
     pub last_error: Option<String>,
+    /// When that was.
+    pub last_error_at: Option<SystemTime>,
+    /// The start of a process that has not answered yet.
+    pub starting: Option<Starting>,
     /// Calls in flight now.
     pub in_flight: usize,
     /// Sessions or child processes held open now.
     pub sessions: usize,
+}
+
+/// The start of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Starting {
+    /// How long it has taken so far.
+    pub time: Duration,
+    /// The last line of its error stream, without secrets of the config.
+    pub says: Option<String>,
 }
 
 /// A watch on an upstream's lists. Dropping it closes its connection.

@@ -16,6 +16,7 @@ use weir_wire::write::ObjectWriter;
 use crate::credential::Credentials;
 use crate::fetch::Fetcher;
 use crate::keeper::Keeper;
+use crate::mask::SecretMask;
 use crate::post::Poster;
 use crate::server::{Line, Server};
 use crate::settings::{HttpSettings, Settings, Transport};
@@ -91,7 +92,8 @@ impl Factory {
     pub fn build(&self, settings: Settings) -> Result<Arc<dyn Upstream>, BuildError> {
         let Settings { id, transport, protocol, session, asks, visits, baggage, bounds, connect, own } = settings;
         let client_info = self.identity.client_info.clone();
-        let site = Arc::new(Site::new(id.clone(), (bounds, own), (asks, visits), &self.ports, client_info));
+        let mask = SecretMask::of(&transport);
+        let site = Arc::new(Site::new(id.clone(), (bounds, own), (asks, visits), mask, &self.ports, client_info));
         let line = match transport {
             Transport::Http(settings) => {
                 let http = self.http(&settings, connect).map_err(|why| BuildError { id, why })?;
@@ -101,7 +103,7 @@ impl Factory {
                 });
                 Line::Http(Box::new(HttpServer::new(site.clone(), http, credentials, protocol, session)))
             }
-            Transport::Stdio(settings) => Line::Stdio(Box::new(StdioServer::new(
+            Transport::Stdio(settings) => Line::Stdio(Arc::new(StdioServer::new(
                 site.clone(),
                 Origin::Process(settings, self.ports.keeper.clone()),
                 protocol,

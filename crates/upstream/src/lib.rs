@@ -5,6 +5,7 @@
 //! not run. It knows no client, no endpoint and no other upstream, and it never forwards a client's header
 //! or token.
 
+mod advice;
 mod alone;
 mod asking;
 mod begun_reply;
@@ -24,6 +25,7 @@ mod line;
 mod list_items;
 mod list_news;
 mod listing;
+mod mask;
 mod names;
 mod outbox;
 mod pace;

@@ -6,18 +6,28 @@
 
 use std::time::Duration;
 
+use weir_core::Failure;
 use weir_core::port::Random;
 
 const FIRST: Duration = Duration::from_millis(100);
 const LAST: Duration = Duration::from_secs(30);
+
+/// What the last failure said.
+#[derive(Clone, Debug)]
+pub(crate) struct LastFailure {
+    /// To clients.
+    pub(crate) message: String,
+    /// To operators.
+    pub(crate) cause: String,
+}
 
 /// The pace of one thing that may fail.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     failures: u32,
     not_before: Duration,
-    /// What the last failure said, for those who come while nothing is tried.
-    why: Option<String>,
+    /// The last failure, for those who come while nothing is tried.
+    why: Option<LastFailure>,
 }
 
 impl Pace {
@@ -34,14 +44,14 @@ impl Pace {
         self.failures > 0
     }
 
-    /// What the last failure said, if it was kept.
-    pub(crate) fn why(&self) -> Option<String> {
+    /// The last failure, if it was kept.
+    pub(crate) fn last_failure(&self) -> Option<LastFailure> {
         self.why.clone()
     }
 
     /// Keeps what the last failure said.
-    pub(crate) fn because(&mut self, why: &str) {
-        self.why = Some(why.to_owned());
+    pub(crate) fn because(&mut self, failure: &Failure) {
+        self.why = Some(LastFailure { message: failure.message().to_owned(), cause: failure.cause() });
     }
 
     /// It worked.

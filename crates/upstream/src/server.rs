@@ -57,7 +57,7 @@ const DOWN: u8 = 2;
 #[derive(Debug)]
 pub(crate) enum Line {
     Http(Box<HttpServer>),
-    Stdio(Box<StdioServer>),
+    Stdio(Arc<StdioServer>),
 }
 
 impl Line {
@@ -243,7 +243,20 @@ impl Upstream for Server {
         }
     }
 
+    fn open_time(&self, usual: Duration) -> Duration {
+        match &self.line {
+            Line::Http(_) => usual,
+            // What comes after the start may take as long as with any server.
+            Line::Stdio(server) => server.start_time() + usual,
+        }
+    }
+
     fn health(&self) -> Health {
+        let starting = match &self.line {
+            Line::Http(_) => None,
+            Line::Stdio(server) => server.starting(),
+        };
+        let (last_error, last_error_at) = self.site.last_error().unzip();
         let sessions = match &self.line {
             Line::Http(server) => server.sessions(),
             Line::Stdio(server) => server.processes(),
@@ -253,7 +266,9 @@ impl Upstream for Server {
             second_revision: self.line.second_revision(),
             down: self.breaker.is_failing(),
             breaker_open: self.breaker.is_open(),
-            last_error: self.site.last_error(),
+            last_error,
+            last_error_at,
+            starting,
             in_flight: self.site.bounds.in_flight.saturating_sub(self.places.available_permits()),
             sessions,
         }

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use opentelemetry::KeyValue;
@@ -28,6 +28,9 @@ use weir_wire::{code, scan};
 
 use crate::factory::Ports;
 use crate::list_news::{ListNews, ListNewsReader};
+use crate::mask::SecretMask;
+use crate::pace::LastFailure;
+use crate::refusal::Refusal;
 use crate::repeat::RepeatBudget;
 use crate::settings::{Bounds, OwnDeadlines};
 use crate::tracks::Tracks;
@@ -50,6 +53,10 @@ pub(crate) struct Site {
     asks: CapabilityClass,
     /// Whether it may send callers to pages of the web.
     visits: bool,
+    /// The secrets that the config gives it.
+    pub(crate) mask: SecretMask,
+    /// Set once the log has a line of its processes that is no message.
+    pub(crate) prints_other_lines: OnceLock<()>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
     pub(crate) bells: Arc<Bells>,
@@ -64,7 +71,8 @@ pub(crate) struct Site {
     closing: CancellationToken,
     /// Ends everything.
     stop: CancellationToken,
-    last_error: Mutex<Option<String>>,
+    /// The last failure's cause, and when it was.
+    last_error: Mutex<Option<(String, SystemTime)>>,
     /// What is measured of it.
     pub(crate) meter: Arc<UpstreamMeter>,
     /// Whom progress of tasks is told.
@@ -86,6 +94,7 @@ impl Site {
         id: UpstreamId,
         (bounds, own): (Bounds, OwnDeadlines),
         (asks, visits): (CapabilityClass, bool),
+        mask: SecretMask,
         ports: &Ports,
         client_info: Bytes,
     ) -> Self {
@@ -97,6 +106,8 @@ impl Site {
             own,
             asks: asks.without(no_visits),
             visits,
+            mask,
+            prints_other_lines: OnceLock::new(),
             meter,
             clock: ports.clock.clone(),
             random: ports.random.clone(),
@@ -160,6 +171,16 @@ impl Site {
         let needed = said.data.as_ref().and_then(|data| Some(&data[scan::find(data, "requiredCapabilities")?]));
         let needed = needed.map(capabilities::class_of).unwrap_or_default();
         self.asks.with(carry::EXTENSIONS).has(needed)
+    }
+
+    /// The failure of an attempt that is not made before so much time has passed. Clients hear the message of the last one, or `usual` where
+    /// none was kept; operators its cause.
+    pub(crate) fn not_yet(&self, last: Option<LastFailure>, usual: &'static str, wait: Duration) -> Refusal {
+        let failure = match last {
+            Some(LastFailure { message, cause }) => self.fail(FailureKind::Unavailable, message).with_cause(cause),
+            None => self.fail(FailureKind::Unavailable, usual),
+        };
+        Refusal::new(failure.retry_after(wait)).unasked()
     }
 
     pub(crate) fn now(&self) -> Duration {
@@ -258,21 +279,12 @@ impl Site {
         instruments().upstream_sessions.add(change, &[self.label()]);
     }
 
-    /// Keeps a failure's text for operators.
+    /// Keeps a failure's cause for operators.
     pub(crate) fn note_error(&self, failure: &Failure) {
-        use std::error::Error;
-        use std::fmt::Write;
-        let mut text = failure.message().to_owned();
-        let mut cause = failure.source();
-        while let Some(inner) = cause {
-            // Writing to a string cannot fail.
-            let _ = write!(text, ": {inner}");
-            cause = inner.source();
-        }
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some((failure.cause(), self.clock.wall()));
     }
 
-    pub(crate) fn last_error(&self) -> Option<String> {
+    pub(crate) fn last_error(&self) -> Option<(String, SystemTime)> {
         self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

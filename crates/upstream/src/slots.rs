@@ -28,7 +28,7 @@ pub(crate) struct Slots<K, T> {
 #[derive(Debug)]
 pub(crate) struct Slot<T> {
     pub(crate) current: ArcSwapOption<T>,
-    pub(crate) opening: tokio::sync::Mutex<()>,
+    pub(crate) opening: Arc<tokio::sync::Mutex<()>>,
     /// How soon another one is opened here, where the ones before ended early.
     pub(crate) pace: Mutex<Pace>,
     used: Arc<AtomicU64>,
@@ -126,12 +126,7 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
 
 impl<T> Default for Slot<T> {
     fn default() -> Self {
-        Self {
-            current: ArcSwapOption::empty(),
-            opening: tokio::sync::Mutex::default(),
-            pace: Mutex::default(),
-            used: Arc::default(),
-        }
+        Self { current: ArcSwapOption::empty(), opening: Arc::default(), pace: Mutex::default(), used: Arc::default() }
     }
 }
 

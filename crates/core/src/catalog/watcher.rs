@@ -79,7 +79,8 @@ impl Watcher {
     }
 
     async fn open(&mut self) -> Result<Box<dyn Watch>, Failure> {
-        let opening = timeout(self.works.settings.open_time, self.source.upstream.clone().watch(self.feed.class));
+        let time = self.source.upstream.open_time(self.works.settings.open_time);
+        let opening = timeout(time, self.source.upstream.clone().watch(self.feed.class));
         match self.expiring(opening).await {
             Ok(opened) => opened,
             Err(_) => {
@@ -244,12 +245,15 @@ impl Watcher {
             self.start_grace();
         }
         let state = if empty { State::Down } else { State::Stale };
-        if before.state != state {
-            let error: &dyn std::error::Error = failure;
-            tracing::warn!(upstream = %self.feed.upstream, class = %self.feed.class, error, "cannot follow the lists of an upstream");
+        let cause = failure.cause();
+        if before.state != state || !before.error.as_deref().is_some_and(|before| is_same_cause(before, &cause)) {
+            tracing::warn!(
+                upstream = %self.feed.upstream, class = %self.feed.class, error = cause,
+                "cannot follow the lists of an upstream"
+            );
         }
         let since = self.works.wall();
-        let error: Arc<str> = failure.to_string().into();
+        let error: Arc<str> = cause.into();
         self.feed.publish(|snapshot| {
             if snapshot.state != state {
                 snapshot.since = since;
@@ -307,6 +311,12 @@ impl Watcher {
     fn label(&self) -> KeyValue {
         KeyValue::new("upstream", self.feed.upstream.as_str().to_owned())
     }
+}
+
+/// Whether two causes are the same but for numbers: times, ports and process ids are another in each attempt.
+fn is_same_cause(one: &str, other: &str) -> bool {
+    let without_numbers = |text: &'_ str| text.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
+    without_numbers(one) == without_numbers(other)
 }
 
 /// A hint longer than this changes nothing, and would overflow the clock (fault D15).

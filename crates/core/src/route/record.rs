@@ -14,8 +14,8 @@ use super::clean::Removed;
 use super::secrets;
 use super::way::{Changed, Way};
 use crate::call::Call;
-use crate::catalog::{Item, Timings};
-use crate::failure::Failure;
+use crate::catalog::{Item, Timings, plain};
+use crate::failure::{Failure, FailureKind};
 use crate::live::{Live, Phase};
 use crate::port::{Attempt, Audit, Ended, Permit, Verdict};
 use crate::principal::Principal;
@@ -23,6 +23,9 @@ use crate::reply::{End, Event, Payload, PayloadSource, Reply};
 use crate::telemetry::is_failed;
 use crate::trace::{self, Asked, ServerSpan};
 use crate::upstream::CarriedIn;
+
+/// Characters of a name in the log.
+const MOST_OF_A_NAME: usize = 128;
 
 /// A call under way. Dropping it records that the call was cancelled.
 pub(super) struct Record {
@@ -117,6 +120,21 @@ impl Record {
         })
     }
 
+    /// Logs why the call has no result: a failure of its server or of weir as a warning, a refusal for whoever looks for it.
+    fn log(&self, failure: &Failure) {
+        let Begun { call, item, .. } = &self.begun;
+        let (upstream, method) = (&item.tool.upstream, call.method_name());
+        let (item, reason, cause) = (plain(&item.exposed, MOST_OF_A_NAME), failure.reason(), failure.cause());
+        match failure.kind() {
+            FailureKind::TimedOut
+            | FailureKind::Unavailable
+            | FailureKind::BadAnswer
+            | FailureKind::ResultUnknown
+            | FailureKind::Internal => tracing::warn!(%upstream, item, %method, reason, cause, "call failed"),
+            _ => tracing::debug!(%upstream, item, %method, reason, cause, "call refused"),
+        }
+    }
+
     /// Ends without a reply to go along with.
     pub(super) fn end(mut self, outcome: &'static str) {
         self.write(outcome);
@@ -200,7 +218,10 @@ fn finish(end: End, record: Option<Record>) -> End {
         End::Complete(_) => "complete",
         End::InputRequired(_) | End::Parked { .. } => "input_required",
         End::Task(_) => "task",
-        End::Failed(ref failure) => failure.reason(),
+        End::Failed(ref failure) => {
+            record.log(failure);
+            failure.reason()
+        }
     };
     record.write(outcome);
     end
@@ -228,7 +249,10 @@ impl PayloadSource for Arriving {
         let chunk = self.poll_inner(cx);
         match &chunk {
             Poll::Ready(None) => self.record.write(self.outcome),
-            Poll::Ready(Some(Err(failure))) => self.record.write(failure.reason()),
+            Poll::Ready(Some(Err(failure))) => {
+                self.record.log(failure);
+                self.record.write(failure.reason());
+            }
             Poll::Ready(Some(Ok(bytes))) => self.record.bytes += bytes.len() as u64,
             Poll::Pending => {}
         }

@@ -92,7 +92,7 @@ impl Walk<'_> {
     pub(super) fn upstream(&mut self, id: &UpstreamId) {
         let Some(status) = self.status(id) else { return };
         let Some(list) = status.lists.first() else { return };
-        let why = status.health.last_error.as_deref().or(list.error.as_deref()).unwrap_or("no reason is known");
+        let why = list.error.as_deref().or(status.health.last_error.as_deref()).unwrap_or("no reason is known");
         if status.health.down {
             self.say("upstream", Effect::Refuses, format!("`{id}` cannot be reached: {why}"));
         } else if list.state == "stale" {

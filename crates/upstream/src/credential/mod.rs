@@ -105,13 +105,7 @@ impl Trouble {
 
     /// Keeps the cause for operators; of what others sent it holds nothing.
     pub(crate) fn because(mut self, failure: &Failure) -> Self {
-        let mut text = failure.message().to_owned();
-        let mut cause = std::error::Error::source(failure);
-        while let Some(inner) = cause {
-            text = format!("{text}: {inner}");
-            cause = inner.source();
-        }
-        self.cause = Some(text.into());
+        self.cause = Some(failure.cause().into());
         self
     }
 

@@ -1,7 +1,9 @@
 //! One child process: started by the keeper, its three streams served, ended with all that it started.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,6 +29,10 @@ const READ: usize = 16 << 10;
 pub(crate) struct Child {
     pub(crate) pipe: Arc<Pipe>,
     pub(crate) errors: Arc<Tail>,
+    /// How the process ended, once it has.
+    status: Arc<OnceLock<String>>,
+    /// Done once all of its output is read.
+    is_read: CancellationToken,
     stop: CancellationToken,
     ended: CancellationToken,
 }
@@ -50,21 +56,28 @@ impl Child {
         };
         let [of_input, of_output, of_errors, of_line, of_process] = descriptors(site)?;
         let failed = || site.fail(FailureKind::Unavailable, "The upstream's process cannot be started");
-        let started = keeper.start(&spec).await.map_err(|error| failed().because(error))?;
+        let started = keeper.start(&spec).await.map_err(|error| failed().because(unstarted(settings, &error)))?;
         let KeptChild { input, output, errors, line } = started;
         let pipe = Pipe::new(site.clone());
         let child = Self {
             pipe: pipe.clone(),
-            errors: Arc::default(),
+            errors: Arc::new(Tail::new(site.mask.clone())),
+            status: Arc::default(),
+            is_read: CancellationToken::new(),
             stop: CancellationToken::new(),
             ended: CancellationToken::new(),
         };
         site.sessions(1);
         let closed = CancellationToken::new();
         site.spawn(holding([of_input], write(input, pipe.clone(), closed.clone())));
-        site.spawn(holding([of_output], read(output, pipe.clone())));
+        let (is_read, reading) = (child.is_read.clone(), read(output, pipe.clone()));
+        site.spawn(holding([of_output], async move {
+            reading.await;
+            is_read.cancel();
+        }));
         site.spawn(holding([of_errors], drain(errors, site.clone(), child.errors.clone())));
-        let watched = Watched { site: site.clone(), pipe, ended: child.ended.clone() };
+        let (ended, status) = (child.ended.clone(), child.status.clone());
+        let watched = Watched { site: site.clone(), pipe, ended, status };
         site.spawn(holding([of_line, of_process], supervise(line, (child.stop.clone(), closed), watched)));
         Ok(child)
     }
@@ -72,7 +85,8 @@ impl Child {
     /// A line that is no process: what it is read by ends with the token, and says so by [`Self::ended`].
     pub(crate) fn line(pipe: Arc<Pipe>) -> (Self, CancellationToken) {
         let stop = CancellationToken::new();
-        let child = Self { pipe, errors: Arc::default(), stop: stop.clone(), ended: CancellationToken::new() };
+        let (errors, status, ended) = (Arc::default(), Arc::default(), CancellationToken::new());
+        let child = Self { pipe, errors, status, is_read: CancellationToken::new(), stop: stop.clone(), ended };
         (child, stop)
     }
 
@@ -95,6 +109,44 @@ impl Child {
     pub(crate) fn is_over(&self) -> bool {
         self.pipe.is_closed()
     }
+
+    /// How the process ended, if it did, and the last line of its error stream, for operators. Of a process that closed its output both are
+    /// waited for, at most so long.
+    pub(crate) async fn last_words(&self, most: Duration) -> Option<String> {
+        if self.is_over() {
+            let over = async { tokio::join!(self.ended.cancelled(), self.is_read.cancelled(), self.errors.closed()) };
+            // A grandchild may keep the streams open.
+            let _in_time = tokio::time::timeout(most, over).await;
+        }
+        let line = self.errors.last_line().map(|line| format!("its last words: {line}"));
+        let output = self
+            .pipe
+            .other_lines
+            .first()
+            .map(|line| format!("its output has lines that are no messages, the first: {line}"));
+        let parts: Vec<String> = self.status.get().cloned().into_iter().chain(output).chain(line).collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+}
+
+/// Why a program was not started, and what to do about it.
+fn unstarted(settings: &StdioSettings, error: &io::Error) -> String {
+    let command = &settings.command;
+    let missing_folder = settings.cwd.as_deref().filter(|folder| !folder.is_dir());
+    let advice = match (error.kind(), missing_folder) {
+        (_, Some(folder)) => format!("there is no folder `{}`: make it, or mend `cwd`", folder.display()),
+        (io::ErrorKind::NotFound, _) if command.contains('/') => {
+            format!("there is no program `{command}`: install it, or mend `command`")
+        }
+        (io::ErrorKind::NotFound, _) => {
+            format!("no program `{command}` is on the PATH: install it, or write its whole path as `command`")
+        }
+        (io::ErrorKind::PermissionDenied, _) => {
+            format!("`{command}` may not be run: make it executable for the user that runs weir")
+        }
+        _ => return format!("{command}: {error}"),
+    };
+    format!("{error}; {advice}")
 }
 
 /// What a child takes of the descriptors of this process: its three streams, its line, and itself.
@@ -122,6 +174,7 @@ struct Watched {
     site: Arc<Site>,
     pipe: Arc<Pipe>,
     ended: CancellationToken,
+    status: Arc<OnceLock<String>>,
 }
 
 impl Drop for Watched {
@@ -155,6 +208,8 @@ async fn supervise(mut line: ChildLine, (stop, input): (CancellationToken, Cance
         Err(error) => format!("the process was lost: {error}"),
     };
     tracing::info!(upstream = %watched.site.id, why, "a child process ended");
+    // It is set here alone.
+    let _ = watched.status.set(why.clone());
     watched.pipe.close(&why);
     match status {
         Ok(_) => input.cancel(),
@@ -261,4 +316,5 @@ async fn drain(mut errors: Receiver, site: Arc<Site>, tail: Arc<Tail>) {
         });
     }
     omitted(rate.rest());
+    tail.close();
 }

@@ -8,10 +8,12 @@ mod environment;
 mod greet;
 mod message_memory;
 mod origin;
+mod other_lines;
 mod pipe;
 mod second_era;
 mod session_lists;
 pub(crate) mod sse;
+mod starting;
 mod tail;
 mod talk;
 mod updates;
@@ -26,28 +28,25 @@ use tokio::time::Instant;
 use weir_core::call::AsTask;
 use weir_core::principal::Principal;
 use weir_core::reply::Reply;
-use weir_core::upstream::{Kinds, Outbound, Rings, SessionNews, Updates, Watch};
-use weir_core::{Call, CapabilityClass, Failure, FailureKind, SessionKey};
-use weir_era::hop::{Proof, Tongue};
+use weir_core::upstream::{Outbound, Rings, SessionNews, Updates, Watch};
+use weir_core::{Call, CapabilityClass, Failure, SessionKey};
+use weir_era::hop::Proof;
 use weir_era::{asks, lower};
 use weir_wire::LogLevel;
 use weir_wire::method::Method;
 
-use crate::pace::{Pace, least};
 use crate::refusal::Refusal;
 use crate::settings::{Protocol, Sharing};
 use crate::site::Site;
 use crate::slots::{Slot, Slots};
 use asking_turn::{AskingPermit, AskingTurn};
 use child::Child;
-use greet::{Clients, Greeted, Rude, greet};
+use greet::{Clients, Greeted};
 pub(crate) use origin::Origin;
 use second_era::{Era, SecondEra};
+use starting::StartingChild;
 use updates::StdioUpdates;
 use watching::StdioWatch;
-
-/// A child that ended sooner than this after its start counts as a failure: the next start waits.
-const STEADY: Duration = Duration::from_secs(30);
 
 /// One server over standard streams.
 #[derive(Debug)]
@@ -65,6 +64,8 @@ pub(crate) struct StdioServer {
     second: SecondEra,
     /// How long the last process of the first era took until it had answered the first message.
     took: Mutex<Duration>,
+    /// The process that began to start last and has not answered yet.
+    starting: Mutex<Option<Arc<StartingChild>>>,
     swept: AtomicBool,
 }
 
@@ -139,12 +140,13 @@ impl StdioServer {
             first: Era::default(),
             second: SecondEra::default(),
             took: Mutex::default(),
+            starting: Mutex::default(),
             swept: AtomicBool::new(false),
         }
     }
 
     /// Makes one attempt at a call.
-    pub(crate) async fn call(&self, outbound: &Outbound) -> Result<Reply, Refusal> {
+    pub(crate) async fn call(self: &Arc<Self>, outbound: &Outbound) -> Result<Reply, Refusal> {
         let taken = match Box::pin(self.take_legacy(outbound)).await? {
             Some(taken) => taken,
             None => self.take(self.key(outbound, false), outbound).await?,
@@ -153,7 +155,7 @@ impl StdioServer {
     }
 
     /// A child for a call, with the turn to be asked where it takes one.
-    async fn take(&self, key: Key, outbound: &Outbound) -> Result<Taken, Refusal> {
+    async fn take(self: &Arc<Self>, key: Key, outbound: &Outbound) -> Result<Taken, Refusal> {
         let may_be_asked = key.class != CapabilityClass::BASE && asks::may_ask_in(&outbound.call);
         if !may_be_asked || key.session.is_some() || is_of_task(&outbound.call) {
             return Ok((self.running(&self.slots, &key, key.clients(outbound)).await?, None));
@@ -186,7 +188,7 @@ impl StdioServer {
 
     /// A child whose turn it is, with the turn: the first that has nothing to do, one more where there may be one, else the
     /// first to be free.
-    async fn in_turn(&self, mut key: Key, outbound: &Outbound) -> Result<Taken, Refusal> {
+    async fn in_turn(self: &Arc<Self>, mut key: Key, outbound: &Outbound) -> Result<Taken, Refusal> {
         let (mut first, session) = (None, outbound.call.session);
         for nth in 0..MOST_AT_ONCE {
             key.nth = nth;
@@ -210,7 +212,7 @@ impl StdioServer {
 
     /// Opens a watch: on the child that everybody shares, or on one that belongs to nobody. For clients with sessions it is one of the
     /// legacy era, where the server has that beside its modern one.
-    pub(crate) async fn watch(&self, class: CapabilityClass) -> Result<Box<dyn Watch>, Refusal> {
+    pub(crate) async fn watch(self: &Arc<Self>, class: CapabilityClass) -> Result<Box<dyn Watch>, Refusal> {
         let is_legacy = self.second_for(class).is_some();
         let told = class.cut(self.told(is_legacy));
         let key = Key { class: told, is_legacy, ..Key::SHARED };
@@ -222,13 +224,13 @@ impl StdioServer {
     }
 
     /// Opens a line for updates of single resources, on the same child as a watch.
-    pub(crate) async fn updates(&self) -> Result<Box<dyn Updates>, Refusal> {
+    pub(crate) async fn updates(self: &Arc<Self>) -> Result<Box<dyn Updates>, Refusal> {
         let running = self.running(&self.slots, &Key::SHARED, Key::NOBODYS).await?;
         Ok(Box::new(StdioUpdates::open(self.site.clone(), running)?))
     }
 
     /// Has a child tell of a task: that in which it is asked after. `None` where it does not.
-    pub(crate) async fn follow(&self, outbound: &Outbound) -> Option<Rings> {
+    pub(crate) async fn follow(self: &Arc<Self>, outbound: &Outbound) -> Option<Rings> {
         let key = self.key(outbound, self.second_for(outbound.call.capabilities.class).is_some());
         let running = self.running(&self.slots, &key, key.clients(outbound)).await.ok()?;
         updates::follow(&self.site, running, outbound).await
@@ -287,7 +289,12 @@ impl StdioServer {
         futures_util::future::join_all(all.iter().map(|running| running.child.stopped())).await;
     }
 
-    async fn running(&self, slots: &Slots<Key, Running>, key: &Key, clients: Clients) -> Result<Arc<Running>, Refusal> {
+    async fn running(
+        self: &Arc<Self>,
+        slots: &Slots<Key, Running>,
+        key: &Key,
+        clients: Clients,
+    ) -> Result<Arc<Running>, Refusal> {
         let is_own = |other: &Key| key.principal.is_some() && other.principal == key.principal;
         let Some((slot, gone)) = slots.slot_of(key, self.site.millis(), is_own) else {
             return Err(self.origin.no_place(&self.site).into());
@@ -297,126 +304,12 @@ impl StdioServer {
         if let Some(running) = alive(&slot) {
             return Ok(running);
         }
-        let _one = slot.opening.lock().await;
+        let opening = slot.opening.clone().lock_owned().await;
         if let Some(running) = alive(&slot) {
             return Ok(running);
         }
         // On the heap: few calls start a process.
-        let running = Arc::new(Box::pin(self.restart((&slot, key), clients)).await?);
-        if key.principal.is_some() {
-            running.has_own_lists();
-        }
-        slot.current.store(Some(running.clone()));
-        Ok(running)
-    }
-
-    async fn restart(&self, (slot, key): (&Slot<Running>, &Key), clients: Clients) -> Result<Running, Refusal> {
-        if let Some(before) = slot.current.swap(None) {
-            if before.since.elapsed() >= STEADY {
-                lock(&slot.pace).succeeded();
-                // Even so it is not started in the same moment: what ended it may still be there.
-                tokio::time::sleep(least(0)).await;
-            } else {
-                // Of this child alone: whoever has one that crashes keeps nobody else from theirs.
-                lock(&slot.pace).ended(self.site.now(), &*self.site.random);
-            }
-        }
-        let now = self.site.now();
-        let admitted = lock(&slot.pace).admit(now).and_then(|()| self.pace(key).admit(now));
-        admitted.map_err(|wait| {
-            let text = "The upstream ended and is not started again yet: try again shortly";
-            Refusal::new(self.site.fail(FailureKind::Unavailable, text).retry_after(wait)).unasked()
-        })?;
-        match tokio::time::timeout(self.patience(key), self.start(key, clients)).await {
-            Ok(Ok(running)) => Ok(Running { used: slot.last_used(), ..running }),
-            // The upstream has no part in that.
-            Ok(Err(failure)) if *failure.kind() == FailureKind::Overloaded => Err(Refusal::new(failure).unasked()),
-            Ok(Err(failure)) => Err(self.not_started(key, failure)),
-            Err(_) => {
-                let text = "The upstream's process was started and did not answer in time";
-                Err(self.not_started(key, self.site.fail(FailureKind::Unavailable, text)))
-            }
-        }
-    }
-
-    fn not_started(&self, key: &Key, failure: Failure) -> Refusal {
-        self.pace(key).ended(self.site.now(), &*self.site.random);
-        if key.is_legacy {
-            self.second.failed();
-        }
-        Refusal::new(failure).unreached()
-    }
-
-    async fn start(&self, key: &Key, clients: Clients) -> Result<Running, Failure> {
-        let begun = Instant::now();
-        let child = self.origin.start(&self.site).await?;
-        let (child, greeted) = match greet(&child.pipe, self.protocol_of(key), &clients).await {
-            Err(Rude::EndedOnProbe) => {
-                let child = self.origin.start(&self.site).await?;
-                let greeted = greet(&child.pipe, Protocol::Legacy, &clients).await;
-                (child, greeted)
-            }
-            greeted => (child, greeted),
-        };
-        match greeted {
-            Ok(greeted) => {
-                self.note(key, greeted.tongue, begun);
-                Ok(self.ready(child, greeted, clients))
-            }
-            Err(rude) => {
-                if key.is_legacy && matches!(rude, Rude::Refused(_)) {
-                    self.second.refused();
-                }
-                Err(self.explain(&child, rude))
-            }
-        }
-    }
-
-    /// How a child of this key is greeted.
-    fn protocol_of(&self, key: &Key) -> Protocol {
-        match (self.protocol, self.first.tongue()) {
-            (Protocol::Auto, _) if key.is_legacy => Protocol::Legacy,
-            (Protocol::Auto, Some(tongue)) if tongue.revision().is_modern() => Protocol::Modern,
-            (Protocol::Auto, Some(_)) => Protocol::Legacy,
-            (protocol, _) => protocol,
-        }
-    }
-
-    /// Takes note of what a child speaks that was begun at this time.
-    fn note(&self, key: &Key, tongue: Tongue, begun: Instant) {
-        if key.is_legacy {
-            if self.second.found(tongue) {
-                // Clients with sessions have lists of their own from now on.
-                self.site.list_changed(Kinds::default());
-            }
-        } else {
-            self.first.set(Some(tongue));
-            *lock(&self.took) = begun.elapsed();
-        }
-    }
-
-    fn ready(&self, child: Child, greeted: Greeted, clients: Clients) -> Running {
-        if greeted.tongue.revision().is_modern() {
-            child.pipe.set_modern();
-        } else if clients.class != CapabilityClass::BASE {
-            child.pipe.set_asks((clients.class, clients.session), greeted.tongue.revision());
-        }
-        let (since, turn, class) = (Instant::now(), Arc::default(), clients.class);
-        let (declares_roots_changes, used) = (clients.session.is_some(), Arc::default());
-        let level = tokio::sync::Mutex::default();
-        Running { child, greeted, since, class, declares_roots_changes, turn, used, level }
-    }
-
-    /// The failure, and for the log what the process said last.
-    fn explain(&self, child: &Child, rude: Rude) -> Failure {
-        let failure = match rude {
-            Rude::EndedOnProbe => self.site.fail(FailureKind::Unavailable, "The upstream ended before it was ready"),
-            Rude::Refused(failure) | Rude::Failed(failure) => failure,
-        };
-        match child.errors.last_line() {
-            Some(line) => failure.because(format!("its last words: {line}")),
-            None => failure,
-        }
+        Box::pin(self.clone().start_apart((slot, key.clone()), clients, opening)).await
     }
 
     /// Starts the task that ends unused processes, once; not for one that everybody shares, which the watch always uses.
@@ -437,10 +330,6 @@ impl StdioServer {
                 drop((slots.take_unused(before), watched.take_unused(before)));
             }
         });
-    }
-
-    fn pace(&self, key: &Key) -> MutexGuard<'_, Pace> {
-        lock(if key.is_legacy { &self.second.era.pace } else { &self.first.pace })
     }
 }
 

@@ -20,6 +20,7 @@ use weir_era::{asks, hop, lower};
 use weir_wire::method::Method;
 use weir_wire::{ErrorObject, Limits, Message, Notification, Request, Revision, code, meta, scan};
 
+use super::other_lines::OtherLines;
 use crate::alone::{Alone, Client, ClientSession};
 use crate::inbox::Inbox;
 use crate::list_items;
@@ -60,6 +61,7 @@ pub(crate) struct Pipe {
     /// Set once there was a call of another one.
     several: AtomicBool,
     over: CancellationToken,
+    pub(super) other_lines: OtherLines,
     /// Updates of single resources, for the line that asked for them.
     pub(crate) told: Told,
     /// What is known of the lists of a child that is one principal's own.
@@ -130,6 +132,7 @@ impl Pipe {
             first: OnceLock::new(),
             several: AtomicBool::new(false),
             over: CancellationToken::new(),
+            other_lines: OtherLines::default(),
             told: Told::default(),
             lists: OnceLock::new(),
         })
@@ -210,6 +213,7 @@ impl Pipe {
     /// Takes one line of the child's output.
     pub(crate) fn receive(&self, line: Bytes) {
         let limits = Limits { max_batch: 1000, ..Limits::upstream() };
+        let copy = self.other_lines.copy(&line);
         match list_items::parse(&self.site, line, &limits) {
             Ok(weir_wire::Incoming::One(message)) => self.sort(message),
             Ok(weir_wire::Incoming::Batch(items)) => {
@@ -220,8 +224,7 @@ impl Pipe {
                     }
                 }
             }
-            // Servers that print to their output are common.
-            Err(_) => self.site.dropped("not_a_message"),
+            Err(_) => self.other_lines.note(&self.site, &copy),
         }
     }
 

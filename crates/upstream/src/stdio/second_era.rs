@@ -1,8 +1,8 @@
 //! The legacy era of a server over standard streams that speaks both. A process speaks one era, that of its first message, so clients
 //! with sessions have processes of their own, which can ask them while a call runs.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weir_core::telemetry::instruments;
@@ -114,7 +114,7 @@ impl StdioServer {
     ///
     /// # Errors
     /// A server that is known to have that era cannot be called in it now.
-    pub(super) async fn take_legacy(&self, outbound: &Outbound) -> Result<Option<Taken>, Refusal> {
+    pub(super) async fn take_legacy(self: &Arc<Self>, outbound: &Outbound) -> Result<Option<Taken>, Refusal> {
         if !self.may_be_legacy(outbound.call.capabilities.class) {
             return Ok(None);
         }

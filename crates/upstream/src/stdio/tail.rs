@@ -6,6 +6,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::mask::SecretMask;
 
 /// Bytes kept.
 const KEPT: usize = 64 << 10;
@@ -57,9 +60,13 @@ impl LineRate {
     }
 }
 
-/// The last bytes of a stream.
+/// The last bytes of a stream, without the secrets that the config gives the process.
 #[derive(Debug, Default)]
-pub(crate) struct Tail(Mutex<Inner>);
+pub(crate) struct Tail {
+    inner: Mutex<Inner>,
+    mask: SecretMask,
+    closed: CancellationToken,
+}
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -68,16 +75,31 @@ struct Inner {
 }
 
 impl Tail {
+    /// An empty one that masks these secrets.
+    pub(crate) fn new(mask: SecretMask) -> Self {
+        Self { mask, ..Self::default() }
+    }
+
+    /// The stream is at its end.
+    pub(crate) fn close(&self) {
+        self.closed.cancel();
+    }
+
+    /// Done once the stream is at its end.
+    pub(crate) async fn closed(&self) {
+        self.closed.cancelled().await;
+    }
+
     /// Takes bytes and gives out the lines they complete.
     pub(crate) fn take(&self, bytes: &[u8], mut log: impl FnMut(&str)) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let Inner { kept, line } = &mut *inner;
         let over = (kept.len() + bytes.len()).saturating_sub(KEPT).min(kept.len());
         kept.drain(..over);
         kept.extend(bytes.iter().skip(bytes.len().saturating_sub(KEPT)));
         for &byte in bytes {
             if byte == b'\n' || line.len() >= LINE {
-                log(String::from_utf8_lossy(line).trim_end());
+                log(&self.mask.apply(String::from_utf8_lossy(line).trim_end()));
                 line.clear();
             }
             if byte != b'\n' {
@@ -88,11 +110,11 @@ impl Tail {
 
     /// The last line that says something, for the text of a failure.
     pub(crate) fn last_line(&self) -> Option<String> {
-        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let (front, back) = inner.kept.as_slices();
         let text = String::from_utf8_lossy(&[front, back].concat()).into_owned();
         let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
-        Some(line.chars().take(300).collect())
+        Some(self.mask.apply(line.trim()).chars().take(300).collect())
     }
 }
 
@@ -124,9 +146,9 @@ mod tests {
         assert_eq!(lines, 50_002);
         tail.take(b"\nlast\n\n", |_| {});
         assert_eq!(tail.last_line().as_deref(), Some("last"));
-        let kept = tail.0.lock().map_or(0, |inner| inner.kept.len());
+        let kept = tail.inner.lock().map_or(0, |inner| inner.kept.len());
         assert_eq!(kept, KEPT);
         tail.take(&vec![b'y'; 2 * KEPT], |_| {});
-        assert_eq!(tail.0.lock().map_or(0, |inner| inner.kept.len()), KEPT);
+        assert_eq!(tail.inner.lock().map_or(0, |inner| inner.kept.len()), KEPT);
     }
 }

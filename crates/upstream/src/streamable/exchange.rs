@@ -14,6 +14,7 @@ use weir_wire::{ErrorObject, Incoming as Parsed, Message};
 use super::answer::{Answer, AnswerError, limits};
 use super::client::{Http, SendError};
 use super::retry_after::retry_after;
+use crate::advice::advised;
 use crate::line::{Body, Reached};
 use crate::refusal::Refusal;
 use crate::site::Site;
@@ -51,6 +52,8 @@ pub(crate) struct Refused {
     /// True if the refusal is beyond doubt about this request: it names it, or the connection carried no other.
     is_own: bool,
     retry_after: Option<Duration>,
+    /// Where a redirect leads, without what may be a credential.
+    location: Option<String>,
 }
 
 /// The headers of a call's trace context. They are weir's own, made from what was checked: no client's header is passed on.
@@ -95,7 +98,10 @@ pub(crate) async fn post(
         Some("text/event-stream") => Ok(Headed::Answer(session, Answer::events(body, site))),
         other => {
             let text = format!("The upstream answered with {}, not with a message", describe(other));
-            Err(Refusal::new(site.fail(FailureKind::BadAnswer, text)).doubtful())
+            let failure = site.fail(FailureKind::BadAnswer, text);
+            let is_page = other.is_some_and(|media| media == "text/html");
+            let advice = "that is a web page: write the server's MCP endpoint as `url`, which often ends in /mcp";
+            Err(Refusal::new(if is_page { failure.because(advice) } else { failure }).doubtful())
         }
     }
 }
@@ -148,8 +154,9 @@ impl Refused {
         match status {
             401 | 403 => {
                 let text = "The upstream refuses weir's credentials: its operator has to renew them";
+                let cause = format!("HTTP {status}; write credentials for it under `headers` or `auth`, or renew them");
                 // That says nothing about its era, and is no reason to ask for it again.
-                return Refusal::new(site.fail(FailureKind::Unavailable, text));
+                return Refusal::new(site.fail(FailureKind::Unavailable, text).because(cause));
             }
             429 => return self.wait(site, FailureKind::Limit, "The upstream limits the rate of requests"),
             503 => return self.wait(site, FailureKind::Busy, "The upstream is too busy or restarting"),
@@ -170,7 +177,16 @@ impl Refused {
             502 | 504 => (FailureKind::ResultUnknown, format!("The upstream was lost during the call (HTTP {status})")),
             _ => (FailureKind::BadAnswer, format!("The upstream answered HTTP {status} without a message")),
         };
-        let refusal = Refusal::new(site.fail(kind, text)).doubtful();
+        let failure = site.fail(kind, text);
+        let failure = match (status, self.location) {
+            (300..=399, Some(location)) => {
+                failure.because(format!("to {location}; write the server's own address as `url`"))
+            }
+            (404 | 405, _) => failure.because("mend the path of `url`, which often ends in /mcp"),
+            (500..=599, _) => failure.because("look at the log of the server itself"),
+            _ => failure,
+        };
+        let refusal = Refusal::new(failure).doubtful();
         match status {
             400 | 404 | 405 => refusal.answered(),
             502 | 504 => refusal.unreached(),
@@ -202,10 +218,10 @@ pub(crate) fn unsent(site: &Site, error: SendError) -> Refusal {
         }
         // Nothing ran, but the connector has tried every address: at once again would be refused again.
         Reached::NoConnection => {
-            Refusal::new(unavailable("The upstream cannot be reached").because(source)).unreached()
+            Refusal::new(unavailable("The upstream cannot be reached").because(advised(source))).unreached()
         }
         Reached::ConnectTimeout => {
-            Refusal::new(unavailable("The upstream cannot be reached in time").because(source)).unreached()
+            Refusal::new(unavailable("The upstream cannot be reached in time").because(advised(source))).unreached()
         }
         Reached::NotSent => Refusal::new(unavailable("The connection to the upstream was lost").because(source))
             .proven(Some(Proof::NotSent)),
@@ -243,6 +259,7 @@ pub(crate) fn unreadable(site: &Site, error: AnswerError) -> Failure {
 /// Reads a refusal of the request `id`, if it is of one.
 async fn refused(site: &Site, (status, headers): (StatusCode, &HeaderMap), mut body: Body, id: Option<u64>) -> Refused {
     let retry_after = retry_after(headers, site.clock.wall());
+    let location = headers.get(header::LOCATION).filter(|_| status.is_redirection()).and_then(location);
     let is_kept = body.is_kept();
     let (error, is_named) = match error_object(&mut body).await {
         Some((about, error)) if about.is_none() => (Some(error), false),
@@ -254,7 +271,18 @@ async fn refused(site: &Site, (status, headers): (StatusCode, &HeaderMap), mut b
         }
         None => (None, false),
     };
-    Refused { status, error, is_own: is_named || !is_kept, retry_after }
+    Refused { status, error, is_own: is_named || !is_kept, retry_after, location }
+}
+
+/// The target of a redirect for operators, without user, query and fragment.
+fn location(value: &HeaderValue) -> Option<String> {
+    let text = value.to_str().ok()?;
+    let text = text.split(['?', '#']).next().unwrap_or_default();
+    let shown = match (text.split_once("://"), text.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
+        _ => text.to_owned(),
+    };
+    Some(shown.chars().take(200).collect())
 }
 
 /// The JSON-RPC error in the body of an answer and the request it names, if it is one and not too long.

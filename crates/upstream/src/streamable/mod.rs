@@ -79,7 +79,7 @@ enum Speaker {
     Modern(Modern, About),
     Legacy(Arc<Pool>),
     /// A server of HTTP+SSE: a line, as to a child.
-    Line(Box<StdioServer>),
+    Line(Arc<StdioServer>),
 }
 
 impl HttpServer {

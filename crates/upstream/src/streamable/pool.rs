@@ -3,7 +3,6 @@
 //! Opening is single-flight for each key, and after a failure one at a time and paced for the whole server, so that a
 //! server that comes back is not stormed.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -238,16 +237,16 @@ impl Pool {
             Err(refusal) => {
                 let mut pace = self.pace();
                 pace.failed(self.site.now(), &*self.site.random);
-                pace.because(refusal.failure.message());
+                pace.because(&refusal.failure);
             }
         }
         opened
     }
 
     fn wait(&self, wait: Duration) -> Refusal {
-        let text = self.pace().why();
-        let text = text.map_or("The upstream does not open sessions now: try again shortly".into(), Cow::Owned);
-        Refusal::new(self.site.fail(FailureKind::Unavailable, text).retry_after(wait)).unasked()
+        let usual = "The upstream does not open sessions now: try again shortly";
+        let last = self.pace().last_failure();
+        self.site.not_yet(last, usual, wait)
     }
 
     fn end(&self, gone: Option<Arc<Session>>) {

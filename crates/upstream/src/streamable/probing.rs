@@ -1,6 +1,5 @@
 //! Which era a server over Streamable HTTP speaks: found out by a probe, once and again after failures.
 
-use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -40,8 +39,8 @@ impl HttpServer {
         }
         let admitted = self.pace().admit(self.site.now());
         admitted.map_err(|wait| {
-            let text = self.pace().why().map_or("The upstream cannot be reached now".into(), Cow::Owned);
-            Refusal::new(self.site.fail(FailureKind::Unavailable, text).retry_after(wait)).unasked()
+            let last = self.pace().last_failure();
+            self.site.not_yet(last, "The upstream cannot be reached now", wait)
         })?;
         let found = match self.probe().await {
             Ok(found) => found,
@@ -50,7 +49,7 @@ impl HttpServer {
                 if refusal.proof.is_none() {
                     let mut pace = self.pace();
                     pace.failed(self.site.now(), &*self.site.random);
-                    pace.because(refusal.failure.message());
+                    pace.because(&refusal.failure);
                 }
                 return Err(refusal);
             }
@@ -97,7 +96,7 @@ impl HttpServer {
             (Probed::Line, _) => {
                 let origin = Origin::Line(self.http.clone());
                 let line = StdioServer::new(self.site.clone(), origin, Protocol::Legacy, self.sharing);
-                let speaker = Arc::new(Speaker::Line(Box::new(line)));
+                let speaker = Arc::new(Speaker::Line(Arc::new(line)));
                 self.speaker.store(Some(speaker.clone()));
                 self.doubtful.store(false, Ordering::Release);
                 return Ok(speaker);

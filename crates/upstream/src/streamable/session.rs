@@ -548,7 +548,8 @@ fn not_there(site: &Site, status: StatusCode) -> Refusal {
         "No MCP server at the upstream's URL (HTTP {}), neither of Streamable HTTP nor of HTTP+SSE (2024-11-05)",
         status.as_u16()
     );
-    Refusal::new(site.fail(FailureKind::Unavailable, text)).doubtful().answered()
+    let failure = site.fail(FailureKind::Unavailable, text);
+    Refusal::new(failure.because("mend the path of `url`, which often ends in /mcp")).doubtful().answered()
 }
 
 /// A session that was not opened. The server's own error is about the handshake, of which the client knows nothing.

@@ -57,8 +57,7 @@ impl Catalog {
             Err(failure) => {
                 let retry = now.saturating_add(u64::try_from(AFTER_FAILURE.as_millis()).unwrap_or(u64::MAX));
                 lists.not_before.store(retry, Ordering::Relaxed);
-                let error: &dyn std::error::Error = &failure;
-                tracing::debug!(upstream = %lists.upstream, list = kind.word(), error, "a client's own list was not read");
+                tracing::debug!(upstream = %lists.upstream, list = kind.word(), error = failure.cause(), "a client's own list was not read");
                 return count("failed");
             }
         };

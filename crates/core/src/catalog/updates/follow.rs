@@ -63,9 +63,11 @@ impl Follower {
     async fn open(&self) -> Result<Box<dyn Updates>, Failure> {
         let gone = || Failure::new(FailureKind::Unavailable, "The server of this resource is not served any more");
         let upstream = self.catalog.upgrade().and_then(|catalog| catalog.upstream(&self.table.upstream));
-        let opening = upstream.ok_or_else(gone)?.updates();
+        let upstream = upstream.ok_or_else(gone)?;
+        let time = upstream.open_time(self.works.settings.open_time);
+        let opening = upstream.updates();
         let late = || Failure::new(FailureKind::TimedOut, "The server did not open a line for updates in time");
-        timeout(self.works.settings.open_time, opening).await.unwrap_or_else(|_| Err(late().at(&self.table.upstream)))
+        timeout(time, opening).await.unwrap_or_else(|_| Err(late().at(&self.table.upstream)))
     }
 
     /// Tells the server what is wanted, and the clients what was updated, until nothing is wanted.
@@ -115,8 +117,7 @@ impl Follower {
     }
 
     fn lost(&self, failure: &Failure) {
-        let error: &dyn std::error::Error = failure;
-        tracing::debug!(upstream = %self.table.upstream, error, "no line for updates of resources");
+        tracing::debug!(upstream = %self.table.upstream, error = failure.cause(), "no line for updates of resources");
         self.table.lost(failure);
     }
 }

@@ -175,10 +175,22 @@ fn upstreams_table(upstreams: &[Upstream], now: SystemTime) -> String {
             failed(calls.failed, calls.tool_errors),
             upstream.catalog.tools.to_string(),
             listed(upstream, now),
-            upstream.last_error.as_deref().map(|error| format!("<small>{}</small>", text(error))).unwrap_or_default(),
+            format!("<small>{}</small>", text(&progress(upstream))),
         ]
     };
     table(&heads, &upstreams.iter().map(row).collect::<Vec<_>>())
+}
+
+/// What keeps an upstream from being up: the start that goes on, or the last error.
+fn progress(upstream: &Upstream) -> String {
+    match (&upstream.last_error, &upstream.starting) {
+        (Some(error), _) => error.clone(),
+        (None, Some(starting)) => {
+            let says = starting.says.as_deref().map(|says| format!(": {says}")).unwrap_or_default();
+            format!("starts since {} s{says}", starting.seconds)
+        }
+        (None, None) => String::new(),
+    }
 }
 
 pub(super) fn badge(state: &str) -> String {

@@ -41,6 +41,15 @@ pub(super) fn body(desk: &Desk, upstream: &Upstream) -> String {
     if let Some(error) = &upstream.last_error {
         section(&mut out, "Last error", &format!("<pre>{}</pre>", lines(error)));
     }
+    if let Some(starting) = &upstream.starting {
+        let says = starting.says.as_deref().unwrap_or("nothing yet");
+        let facts = facts(&[("Seconds so far", starting.seconds.to_string()), ("Says", text(says))]);
+        section(&mut out, "Start", &facts);
+    }
+    if let Some(failure) = upstream.last_failure.as_ref().filter(|_| upstream.last_error.is_none()) {
+        let facts = facts(&[("When", when(failure.at, now)), ("Cause", text(&failure.cause))]);
+        section(&mut out, "Last failure, which is over", &facts);
+    }
     if let Some(change) = &upstream.change {
         let ends = change.expires.map_or("by hand".to_owned(), |expires| when(expires, now));
         let change = facts(&[

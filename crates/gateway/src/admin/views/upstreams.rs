@@ -7,7 +7,7 @@ use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
-use weir_core::catalog::{Closing, ListStatus, UpstreamStatus};
+use weir_core::catalog::{Closing, ListStatus, UpstreamStatus, plain};
 use weir_core::names::UpstreamId;
 use weir_upstream::{Protocol, Transport};
 use weir_wire::Revision;
@@ -26,8 +26,12 @@ pub(in super::super) struct Upstream {
     pub(in super::super) state: &'static str,
     /// Since when its lists, or an operator's change, are as they are.
     pub(in super::super) since: Moment,
-    /// The last failure to reach or follow it.
+    /// What keeps it from being up, and what to do about it; none while it is up.
     pub(in super::super) last_error: Option<String>,
+    /// The last failure of a call or of an attempt to reach it, also of one that is long over.
+    pub(in super::super) last_failure: Option<LastFailure>,
+    /// The start of a process that has not answered yet.
+    pub(in super::super) starting: Option<Starting>,
     /// `http`, `sse` or `stdio`.
     pub(in super::super) transport: &'static str,
     /// Its URL without user and query, or its program.
@@ -50,6 +54,21 @@ pub(in super::super) struct Upstream {
     pub(in super::super) endpoints: Vec<String>,
     /// The operator's change that is in force.
     pub(in super::super) change: Option<InForce>,
+}
+
+/// A failure, as operators read it.
+#[derive(Serialize)]
+pub(in super::super) struct LastFailure {
+    pub(in super::super) cause: String,
+    pub(in super::super) at: Moment,
+}
+
+/// A process that has not answered yet.
+#[derive(Serialize)]
+pub(in super::super) struct Starting {
+    pub(in super::super) seconds: u64,
+    /// The last line of its error stream.
+    pub(in super::super) says: Option<String>,
 }
 
 /// What a server calls itself, which nobody has checked.
@@ -161,12 +180,21 @@ impl Upstream {
             None => (None, &[][..]),
         };
         let since = status.closed.map(|closed| closed.since).or(base.map(|list| list.since)).unwrap_or(now);
+        let state = state(status, base);
         let error = base.and_then(|list| list.error.as_deref().map(str::to_owned));
+        let error = error.or_else(|| health.last_error.clone()).filter(|_| state != "up");
+        let failure = health.last_error.clone().zip(health.last_error_at);
+        let starting = health.starting.clone();
         Self {
             id: status.id.to_string(),
-            state: state(status, base),
+            state,
             since: Moment(since),
-            last_error: error.or_else(|| health.last_error.clone()),
+            last_error: error,
+            last_failure: failure.map(|(cause, at)| LastFailure { cause, at: Moment(at) }),
+            starting: starting.map(|start| Starting {
+                seconds: start.time.as_secs(),
+                says: start.says.map(|says| plain(&says, 300)),
+            }),
             transport,
             target,
             era: health.revision.and_then(Revision::parse).map(|revision| match revision.is_modern() {

@@ -81,7 +81,7 @@ const PARKED: &Columns = &[
 /// An answer for people.
 pub(super) fn show(command: &Command, answer: &Value) -> String {
     match command {
-        Command::Upstreams { id: None } => table(&answer["upstreams"], UPSTREAMS),
+        Command::Upstreams { id: None } => table(&upstreams(&answer["upstreams"]), UPSTREAMS),
         Command::Catalog { .. } => {
             let total = format!("{} in all, about {} tokens\n", answer["total"], answer["tokens_estimated"]);
             let own = answer["sessions"].as_array().into_iter().flatten().map(|own| {
@@ -100,6 +100,18 @@ pub(super) fn show(command: &Command, answer: &Value) -> String {
         Command::Upstreams { .. } | Command::Config => facts(answer, ""),
         _ => done(answer),
     }
+}
+
+/// The upstreams; one that starts has what it says in place of an error.
+fn upstreams(all: &Value) -> Value {
+    let mut all = all.clone();
+    for upstream in all.as_array_mut().into_iter().flatten().filter(|upstream| upstream["last_error"].is_null()) {
+        if let Some(seconds) = upstream["starting"]["seconds"].as_u64() {
+            let says = upstream["starting"]["says"].as_str().unwrap_or("nothing yet");
+            upstream["last_error"] = format!("starting for {seconds} s, says: {says}").into();
+        }
+    }
+    all
 }
 
 /// The calls that run, and below them those that wait for their clients.

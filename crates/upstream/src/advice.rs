@@ -1,0 +1,116 @@
+//! Advice for operators: what an error of a connection or of a start asks them to do.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+use rustls::CertificateError;
+
+/// An error with the advice that belongs to it, as one text.
+#[derive(Debug)]
+pub(crate) struct Advised {
+    error: Box<dyn Error + Send + Sync>,
+    advice: Option<&'static str>,
+}
+
+/// Adds to an error what an operator can do about it, where its cause is of a known kind.
+pub(crate) fn advised(error: impl Into<Box<dyn Error + Send + Sync>>) -> Advised {
+    let error = error.into();
+    let mut link: Option<&(dyn Error + 'static)> = Some(&*error);
+    let mut advice = None;
+    while let Some(cause) = link {
+        advice = advice_on(cause).or(advice);
+        link = cause.source();
+    }
+    Advised { error, advice }
+}
+
+fn advice_on(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    if let Some(error) = error.downcast_ref::<rustls::Error>() {
+        return on_tls(error);
+    }
+    let error = error.downcast_ref::<io::Error>()?;
+    // What an error of IO wraps is not its source, but its source's source is.
+    if let Some(advice) = error.get_ref().and_then(|inner| advice_on(inner)) {
+        return Some(advice);
+    }
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            Some("nothing listens at that address: start the server, or mend the host and the port of `url`")
+        }
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            Some("there is no route to that address: look at the network, or mend the host of `url`")
+        }
+        // What the system's resolver says has no kind of its own.
+        _ if error.to_string().contains("lookup address") => {
+            Some("the host of `url` has no address: mend its name, or look at the DNS of this machine")
+        }
+        _ => None,
+    }
+}
+
+fn on_tls(error: &rustls::Error) -> Option<&'static str> {
+    let rustls::Error::InvalidCertificate(error) = error else {
+        return match error {
+            rustls::Error::InvalidMessage(_) => {
+                Some("the port does not speak TLS: write `http://` in `url`, or the port that does")
+            }
+            _ => None,
+        };
+    };
+    Some(match error {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "the server's certificate has expired: have it renewed there, and look at the clock of this machine"
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "the server's certificate is not valid yet: look at the clocks of both machines"
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "the server's certificate is for another name: write a name of the certificate into `url`"
+        }
+        _ => {
+            "no trusted authority stands for the server's certificate: name the file of that authority, or of a self-signed \
+             certificate, as `ca_file`"
+        }
+    })
+}
+
+impl fmt::Display for Advised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut said = self.error.to_string();
+        let mut source = self.error.source();
+        while let Some(error) = source {
+            let text = error.to_string();
+            if !said.contains(&text) {
+                said = format!("{said}: {text}");
+            }
+            source = error.source();
+        }
+        match self.advice {
+            Some(advice) => write!(f, "{said}; {advice}"),
+            None => f.write_str(&said),
+        }
+    }
+}
+
+impl Error for Advised {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_advice_is_that_of_the_innermost_known_error() {
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        let text = advised(io::Error::other(refused)).to_string();
+        assert!(text.contains("nothing listens at that address"), "{text}");
+        let issuer = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let text = advised(io::Error::other(io::Error::new(io::ErrorKind::InvalidData, issuer))).to_string();
+        assert!(text.contains("UnknownIssuer") && text.ends_with("as `ca_file`"), "{text}");
+    }
+
+    #[test]
+    fn an_unknown_error_stays_as_it_is() {
+        assert_eq!(advised("the stream broke").to_string(), "the stream broke");
+    }
+}

@@ -1,0 +1,67 @@
+//! The secrets of one upstream's config, taken out of what its server prints before operators read it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::settings::Transport;
+
+/// Shorter values are words such as `production` or `true`, of which masking would take the sense out of every line.
+const SHORTEST: usize = 8;
+const MASK: &str = "***";
+
+/// The secrets, the longest first. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct SecretMask(Arc<[Box<str>]>);
+
+impl SecretMask {
+    /// The secrets of a config: values of variables and headers, and what a header's value has after its scheme.
+    pub(crate) fn of(transport: &Transport) -> Self {
+        let mut secrets: Vec<Box<str>> = match transport {
+            Transport::Stdio(stdio) => stdio.env.iter().map(|(_, value)| value.expose().into()).collect(),
+            Transport::Http(http) => {
+                let values = http.headers.iter().filter_map(|(_, value)| value.expose().to_str().ok());
+                values.map(|value| value.rsplit(' ').next().unwrap_or(value).into()).collect()
+            }
+        };
+        secrets.retain(|secret| secret.len() >= SHORTEST);
+        // A secret that is the beginning of another one would leave the rest of that one.
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        Self(secrets.into())
+    }
+
+    /// The text with `***` in place of each secret.
+    pub(crate) fn apply<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut masked = Cow::Borrowed(text);
+        for secret in self.0.iter().filter(|secret| text.contains(&***secret)) {
+            masked = Cow::Owned(masked.replace(&**secret, MASK));
+        }
+        masked
+    }
+}
+
+impl std::fmt::Debug for SecretMask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SecretMask({})", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_core::UpstreamId;
+
+    use super::*;
+    use crate::settings::{SecretText, Settings};
+
+    #[test]
+    fn values_of_variables_are_masked_the_longest_first() {
+        let id = UpstreamId::new("u").expect("an id");
+        let mut settings = Settings::stdio(id, "server", Vec::new());
+        let Transport::Stdio(stdio) = &mut settings.transport else { panic!("it is a command") };
+        stdio.env = [("A", "12345678"), ("B", "123456789"), ("MODE", "debug")]
+            .map(|(name, value)| (name.to_owned(), SecretText::new(value)))
+            .into();
+        let mask = SecretMask::of(&settings.transport);
+        assert_eq!(mask.apply("debug: 123456789 and 12345678"), "debug: *** and ***");
+        assert_eq!(format!("{mask:?}"), "SecretMask(2)");
+    }
+}

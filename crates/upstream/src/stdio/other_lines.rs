@@ -1,0 +1,44 @@
+//! Lines of a child's output that are no messages: programs that print there are common.
+
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+use weir_core::catalog::plain;
+
+use crate::site::Site;
+
+/// Characters of a line that are kept.
+const KEPT: usize = 200;
+
+/// The beginning of the first such line of a child.
+#[derive(Debug, Default)]
+pub(super) struct OtherLines(OnceLock<String>);
+
+impl OtherLines {
+    /// Drops a line, and counts it. The first of an upstream is logged with its beginning.
+    pub(super) fn note(&self, site: &Site, line: &[u8]) {
+        site.dropped("not_a_message");
+        self.0.get_or_init(|| {
+            let text = String::from_utf8_lossy(&line[..line.len().min(4 * KEPT)]).into_owned();
+            let line = plain(&site.mask.apply(text.trim()), KEPT);
+            // A program that prints such a line does so in each of its processes.
+            if site.prints_other_lines.set(()).is_ok() {
+                tracing::warn!(
+                    upstream = %site.id, line,
+                    "a child process prints lines that are no messages: they are left out, and belong on its error stream"
+                );
+            }
+            line
+        });
+    }
+
+    /// The line that is being read, kept while no other one was noted.
+    pub(super) fn copy(&self, line: &Bytes) -> Bytes {
+        if self.0.get().is_none() { line.clone() } else { Bytes::new() }
+    }
+
+    /// The beginning of the first one, without secrets and control characters.
+    pub(super) fn first(&self) -> Option<String> {
+        self.0.get().cloned()
+    }
+}

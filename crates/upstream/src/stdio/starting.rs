@@ -1,0 +1,264 @@
+//! The start of a process: it goes on to its end whoever waits for it, within the time that the config gives it, and operators see how far
+//! it is.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::{OwnedMutexGuard, oneshot};
+use tokio::time::Instant;
+use weir_core::upstream::{Kinds, Starting};
+use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_era::hop::Tongue;
+
+use super::child::Child;
+use super::greet::{Clients, Greeted, Rude, greet};
+use super::origin::Origin;
+use super::pipe::Pipe;
+use super::tail::Tail;
+use super::{Key, Running, StdioServer, lock};
+use crate::pace::{Pace, least};
+use crate::refusal::Refusal;
+use crate::settings::Protocol;
+use crate::slots::Slot;
+
+/// A child that ended sooner than this after its start counts as a failure: the next start waits.
+const STEADY: Duration = Duration::from_secs(30);
+/// The log says after this time that a process has not answered yet, then after twice of it, and so on.
+const FIRST_REPORT: Duration = Duration::from_secs(10);
+/// How long the last words and the exit status of a process that closed its output are waited for.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// Programs that download what they run.
+const PACKAGE_RUNNERS: [&str; 10] = ["npx", "npm", "pnpm", "bunx", "uvx", "uv", "pipx", "docker", "podman", "deno"];
+
+/// A process that has not answered the first message yet.
+#[derive(Debug)]
+pub(super) struct StartingChild {
+    since: Instant,
+    errors: Arc<Tail>,
+    pipe: Arc<Pipe>,
+}
+
+impl StdioServer {
+    /// Starts a process in a task of its own. A caller that leaves ends no start: the next one finds what was begun.
+    pub(super) async fn start_apart(
+        self: Arc<Self>,
+        (slot, key): (Arc<Slot<Running>>, Key),
+        clients: Clients,
+        opening: OwnedMutexGuard<()>,
+    ) -> Result<Arc<Running>, Refusal> {
+        let site = self.site.clone();
+        let (done, started) = oneshot::channel();
+        site.background(async move {
+            let result = Box::pin(self.restart((&slot, &key), clients)).await.map(|running| {
+                let running = Arc::new(running);
+                if key.principal.is_some() {
+                    running.has_own_lists();
+                }
+                slot.current.store(Some(running.clone()));
+                running
+            });
+            drop(opening);
+            // The caller may be gone.
+            let _ = done.send(result);
+        });
+        let removed = || site.fail(FailureKind::Unavailable, "The upstream is not served any more");
+        started.await.unwrap_or_else(|_| Err(Refusal::new(removed()).unasked()))
+    }
+
+    /// How long a process may take until it has answered the first message.
+    pub(crate) fn start_time(&self) -> Duration {
+        self.origin.patience(&self.site)
+    }
+
+    /// The process that has not answered yet, for operators.
+    pub(crate) fn starting(&self) -> Option<Starting> {
+        let starting = lock(&self.starting).clone()?;
+        Some(Starting { time: starting.since.elapsed(), says: starting.errors.last_line() })
+    }
+
+    async fn restart(&self, (slot, key): (&Slot<Running>, &Key), clients: Clients) -> Result<Running, Refusal> {
+        if let Some(before) = slot.current.swap(None) {
+            if before.since.elapsed() >= STEADY {
+                lock(&slot.pace).succeeded();
+                // Even so it is not started in the same moment: what ended it may still be there.
+                tokio::time::sleep(least(0)).await;
+            } else {
+                // Of this child alone: whoever has one that crashes keeps nobody else from theirs.
+                lock(&slot.pace).ended(self.site.now(), &*self.site.random);
+            }
+        }
+        let now = self.site.now();
+        let admitted = lock(&slot.pace).admit(now).and_then(|()| self.pace(key).admit(now));
+        admitted.map_err(|wait| {
+            let text = "The upstream ended and is not started again yet: try again shortly";
+            let last = lock(&slot.pace).last_failure().or_else(|| self.pace(key).last_failure());
+            let mut refusal = self.site.not_yet(None, text, wait);
+            if let Some(last) = last {
+                refusal.failure = refusal.failure.with_cause(last.cause);
+            }
+            refusal
+        })?;
+        let patience = self.patience(key);
+        let started = tokio::time::timeout(patience, self.reporting(self.start(key, clients))).await;
+        let starting = lock(&self.starting).take();
+        match started {
+            Ok(Ok(running)) => Ok(Running { used: slot.last_used(), ..running }),
+            // The upstream has no part in that.
+            Ok(Err(failure)) if *failure.kind() == FailureKind::Overloaded => Err(Refusal::new(failure).unasked()),
+            Ok(Err(failure)) => Err(self.not_started(key, failure)),
+            Err(_) => {
+                let text = "The upstream's process was started and did not answer in time";
+                let failure = self.site.fail(FailureKind::Unavailable, text);
+                Err(self.not_started(key, failure.because(self.silence(patience, starting.as_deref()))))
+            }
+        }
+    }
+
+    fn not_started(&self, key: &Key, failure: Failure) -> Refusal {
+        let mut pace = self.pace(key);
+        pace.ended(self.site.now(), &*self.site.random);
+        pace.because(&failure);
+        drop(pace);
+        if key.is_legacy {
+            self.second.failed();
+        }
+        Refusal::new(failure).unreached()
+    }
+
+    async fn start(&self, key: &Key, clients: Clients) -> Result<Running, Failure> {
+        let begun = Instant::now();
+        let child = self.origin.start(&self.site).await?;
+        self.show(&child, begun);
+        let (child, greeted) = match greet(&child.pipe, self.protocol_of(key), &clients).await {
+            Err(Rude::EndedOnProbe) => {
+                let child = self.origin.start(&self.site).await?;
+                self.show(&child, begun);
+                let greeted = greet(&child.pipe, Protocol::Legacy, &clients).await;
+                (child, greeted)
+            }
+            greeted => (child, greeted),
+        };
+        match greeted {
+            Ok(greeted) => {
+                self.note(key, greeted.tongue, begun);
+                Ok(self.ready(child, greeted, clients))
+            }
+            Err(rude) => {
+                if key.is_legacy && matches!(rude, Rude::Refused(_)) {
+                    self.second.refused();
+                }
+                Err(self.explain(&child, rude).await)
+            }
+        }
+    }
+
+    /// How a child of this key is greeted.
+    fn protocol_of(&self, key: &Key) -> Protocol {
+        match (self.protocol, self.first.tongue()) {
+            (Protocol::Auto, _) if key.is_legacy => Protocol::Legacy,
+            (Protocol::Auto, Some(tongue)) if tongue.revision().is_modern() => Protocol::Modern,
+            (Protocol::Auto, Some(_)) => Protocol::Legacy,
+            (protocol, _) => protocol,
+        }
+    }
+
+    /// Takes note of what a child speaks that was begun at this time.
+    fn note(&self, key: &Key, tongue: Tongue, begun: Instant) {
+        if key.is_legacy {
+            if self.second.found(tongue) {
+                // Clients with sessions have lists of their own from now on.
+                self.site.list_changed(Kinds::default());
+            }
+        } else {
+            self.first.set(Some(tongue));
+            *lock(&self.took) = begun.elapsed();
+        }
+    }
+
+    fn ready(&self, child: Child, greeted: Greeted, clients: Clients) -> Running {
+        if greeted.tongue.revision().is_modern() {
+            child.pipe.set_modern();
+        } else if clients.class != CapabilityClass::BASE {
+            child.pipe.set_asks((clients.class, clients.session), greeted.tongue.revision());
+        }
+        let (since, turn, class) = (Instant::now(), Arc::default(), clients.class);
+        let (declares_roots_changes, used) = (clients.session.is_some(), Arc::default());
+        let level = tokio::sync::Mutex::default();
+        Running { child, greeted, since, class, declares_roots_changes, turn, used, level }
+    }
+
+    /// Shows a process as starting.
+    fn show(&self, child: &Child, since: Instant) {
+        let (errors, pipe) = (child.errors.clone(), child.pipe.clone());
+        *lock(&self.starting) = Some(Arc::new(StartingChild { since, errors, pipe }));
+    }
+
+    /// Runs a start, and logs now and then that it goes on.
+    async fn reporting<T>(&self, start: impl Future<Output = T>) -> T {
+        let mut start = std::pin::pin!(start);
+        let mut wait = FIRST_REPORT;
+        loop {
+            match tokio::time::timeout(wait, &mut start).await {
+                Ok(done) => return done,
+                Err(_) => wait *= 2,
+            }
+            if let Some(Starting { time, says }) = self.starting() {
+                let (seconds, says) = (time.as_secs(), says.unwrap_or_default());
+                tracing::info!(upstream = %self.site.id, seconds, says, "upstream is still starting");
+            }
+        }
+    }
+
+    /// What a process did in place of an answer, and what to do about it.
+    fn silence(&self, patience: Duration, starting: Option<&StartingChild>) -> String {
+        let mut text = format!("no answer to the first message within {} s", patience.as_secs());
+        let Origin::Process(settings, _) = &self.origin else { return text };
+        let (line, says) = match starting {
+            Some(starting) => (starting.pipe.other_lines.first(), starting.errors.last_line()),
+            None => (None, None),
+        };
+        let is_silent = says.is_none();
+        // Writing to a string cannot fail.
+        if let Some(line) = line {
+            let _ = write!(text, "; its output has lines that are no messages, the first: {line}");
+        }
+        if let Some(says) = says {
+            let _ = write!(text, "; its last words: {says}");
+        }
+        let program = settings.command.rsplit(['/', '\\']).next().unwrap_or_default();
+        let program = program.trim_end_matches(".cmd").trim_end_matches(".exe");
+        if PACKAGE_RUNNERS.contains(&program) {
+            let why =
+                if is_silent { "it may wait for a download that is blocked" } else { "it may still be downloading" };
+            let _ = write!(
+                text,
+                "; {why}: run the command by hand, look at the network and the proxy variables, or give it longer with `start`"
+            );
+        } else {
+            text.push_str("; run the command by hand to see what it waits for, or give it longer with `start`");
+        }
+        text
+    }
+
+    /// The failure, with what the process said last and how it ended.
+    async fn explain(&self, child: &Child, rude: Rude) -> Failure {
+        let words = child.last_words(LAST_WORDS).await;
+        let ended = || self.site.fail(FailureKind::Unavailable, "The upstream ended before it was ready");
+        let failure = match rude {
+            Rude::EndedOnProbe => ended(),
+            // Which of its streams is seen to end first is chance.
+            Rude::Failed(failure) if child.is_over() && *failure.kind() == FailureKind::Unavailable => ended(),
+            Rude::Refused(failure) | Rude::Failed(failure) => failure,
+        };
+        match words {
+            Some(words) => failure.because(words),
+            None => failure,
+        }
+    }
+
+    fn pace(&self, key: &Key) -> MutexGuard<'_, Pace> {
+        lock(if key.is_legacy { &self.second.era.pace } else { &self.first.pace })
+    }
+}

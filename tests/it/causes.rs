@@ -1,0 +1,198 @@
+//! Why an upstream is not up: one cause, with what to do about it, in the JSON log, the admin API, the status page, `weir admin` and `weir
+//! explain`. A client hears a sentence of a small set, without paths, addresses and what a program printed.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use serde_json::{Value, json};
+
+use crate::admin::Operator;
+use crate::harness::{Server, Weir, fresh_path, needs_peers, until, until_it};
+
+/// A value of a child's environment, which the child prints.
+const SECRET: &str = "sk-live-0123456789abcdef";
+
+/// A server that gives every request on every connection the same answer, until the test ends.
+fn answering(answer: &'static str, tls: Option<Arc<ServerConfig>>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let mut head = [0; 4096];
+            // Whoever leaves early gets no answer.
+            let _ = match tls.clone() {
+                None => stream.read(&mut head).and_then(|_| stream.write_all(answer.as_bytes())),
+                Some(config) => {
+                    let mut stream = StreamOwned::new(ServerConnection::new(config).unwrap(), stream);
+                    stream.read(&mut head).and_then(|_| stream.write_all(answer.as_bytes()))
+                }
+            };
+        }
+    });
+    port
+}
+
+/// A self-signed certificate as OpenSSL makes one by default, which says of itself that it is an authority.
+fn self_signed() -> Arc<ServerConfig> {
+    let (key, certificate) = (fresh_path("key.pem"), fresh_path("cert.pem"));
+    let words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"];
+    let mut command = Command::new("openssl");
+    command.args(words).args(["-addext", "subjectAltName=IP:127.0.0.1"]);
+    let made = command.arg("-keyout").arg(&key).arg("-out").arg(&certificate).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let chain = CertificateDer::pem_file_iter(&certificate).unwrap().map(Result::unwrap).collect();
+    let own = PrivateKeyDer::from_pem_file(&key).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    Arc::new(config.with_no_client_auth().with_single_cert(chain, own).unwrap())
+}
+
+/// An upstream, what operators must read of it, and what clients must not.
+struct Broken {
+    id: &'static str,
+    config: Value,
+    says: &'static [&'static str],
+}
+
+fn broken() -> Vec<Broken> {
+    let url = |port: u16, scheme: &str| json!({ "url": format!("{scheme}://127.0.0.1:{port}/path-of-it") });
+    let http = |answer| url(answering(answer, None), "http");
+    let shell =
+        |script: &str| json!({ "command": "sh", "args": ["-c", script], "env": { "TOKEN": SECRET }, "start": "3s" });
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let of = |id, config, says| Broken { id, config, says };
+    vec![
+        of(
+            "missing",
+            json!({ "command": "no-such-program" }),
+            &["no program `no-such-program` is on the PATH", "`command`"],
+        ),
+        of(
+            "dies",
+            shell("echo hello; echo \"cannot find module foo, token is $TOKEN\" >&2; exit 3"),
+            &["exit status: 3", "cannot find module foo, token is ***", "no messages, the first: hello"],
+        ),
+        of("silent", shell("exec sleep 1000"), &["no answer to the first message within 3 s", "`start`"]),
+        of("refused", url(closed, "http"), &["Connection refused", "nothing listens at that address"]),
+        of(
+            "page",
+            http("HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 4\r\nconnection: close\r\n\r\n<p/>"),
+            &["text/html", "a web page"],
+        ),
+        of(
+            "keyless",
+            http("HTTP/1.1 401 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"),
+            &["HTTP 401", "`headers` or `auth`"],
+        ),
+        of(
+            "failing",
+            http("HTTP/1.1 500 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"),
+            &["HTTP 500", "log of the server"],
+        ),
+        of(
+            "elsewhere",
+            http("HTTP/1.1 404 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"),
+            &["HTTP 404", "mend the path of `url`"],
+        ),
+        of(
+            "redirects",
+            http(
+                "HTTP/1.1 302 Go\r\nlocation: https://me:pass@login.example.com/x?code=abc\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+            ),
+            &["HTTP 302", "to https://login.example.com/x;", "`url`"],
+        ),
+        of("untrusted", url(answering("", Some(self_signed())), "https"), &["invalid peer certificate", "`ca_file`"]),
+        of("plain", url(answering("HTTP/1.1 400 No\r\n\r\n", None), "https"), &["does not speak TLS"]),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_cause_reaches_operators_everywhere_and_no_client() {
+    let broken = broken();
+    let upstreams: Value =
+        broken.iter().map(|one| (one.id.to_owned(), one.config.clone())).collect::<serde_json::Map<_, _>>().into();
+    let weir = Weir::with(json!({ "log": { "format": "json" }, "upstreams": upstreams }));
+    let ops = Operator::of(&weir);
+    for one in &broken {
+        let path = format!("/admin/upstreams/{}", one.id);
+        let has_all = |text: &str| one.says.iter().all(|part| text.contains(part));
+        let cause = until_it(one.id, async || {
+            let seen = ops.see(&path).await;
+            let cause = seen["last_error"].as_str().unwrap_or_default().to_owned();
+            (seen["state"] == "down" && has_all(&cause)).then_some(cause)
+        })
+        .await;
+        assert!(cause.len() <= 1024 && !cause.contains(SECRET) && !cause.contains("pass@"), "{cause}");
+        until(&format!("{}: {cause}", one.id), || {
+            let log = weir.process.said();
+            let mut lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            lines.any(|line| line["upstream"] == one.id && line["error"] == cause.as_str()).then_some(())
+        });
+        let escaped = cause.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\'', "&#39;");
+        let page = weir.admin(&format!("/upstreams/{}", one.id));
+        assert!(page.contains(&escaped), "{}: {cause}\n{page}", one.id);
+        let shown = Weir::cli(&["admin", "--admin", &weir.admin_url(), "upstreams", one.id]);
+        assert!(String::from_utf8_lossy(&shown.stdout).contains(&cause), "{}: {shown:?}", one.id);
+        let tool = format!("{}__any", one.id);
+        let explained = Weir::cli(&["explain", "--admin", &weir.admin_url(), "--tool", &tool, "--json"]);
+        let explained = String::from_utf8_lossy(&explained.stdout).replace("\\\"", "\"");
+        assert!(explained.contains(&cause), "{}: {explained}", one.id);
+        let refused = Weir::cli(&["call", &weir.url(&format!("/mcp/{}", one.id)), "any", "{}"]);
+        let heard = String::from_utf8_lossy(&[refused.stdout, refused.stderr].concat()).into_owned();
+        for kept in ["no-such", "path-of-it", "foo", "hello", "example.com", "certificate", SECRET] {
+            assert!(!heard.contains(kept), "{}: a client hears {kept}: {heard}", one.id);
+        }
+    }
+    let log = weir.process.said();
+    assert!(!log.contains(SECRET), "a secret of the config is in the log");
+    let other =
+        log.lines().filter(|line| line.contains("prints lines that are no messages") && line.contains("\"dies\""));
+    assert_eq!(other.count(), 1, "once, however often the program is started");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_takes_40_s_to_start_comes_up_and_shows_what_it_does_meanwhile() {
+    if !needs_peers() {
+        return;
+    }
+    let mut slow = Server::Everything.as_child();
+    let words: Vec<String> = [slow["command"].clone()]
+        .iter()
+        .chain(slow["args"].as_array().unwrap())
+        .map(|word| word.as_str().unwrap().to_owned())
+        .collect();
+    slow["command"] = json!("sh");
+    slow["args"] = json!(["-c", "echo 'fetching 52 packages' >&2; sleep 40; exec \"$@\"", "sh"]);
+    slow["args"].as_array_mut().unwrap().extend(words.into_iter().map(Value::from));
+    let mut late = slow.clone();
+    late["start"] = json!("3s");
+    let weir = Weir::logging(json!({ "upstreams": { "slow": slow, "late": late } }), "info");
+    let ops = Operator::of(&weir);
+    let seen = until_it("its first line", async || {
+        let seen = ops.see("/admin/upstreams/slow").await;
+        (seen["starting"]["says"] == "fetching 52 packages").then_some(seen)
+    })
+    .await;
+    assert_eq!((&seen["state"], &seen["last_error"]), (&json!("starting"), &Value::Null));
+    assert!(weir.admin("/").contains("fetching 52 packages"), "the status page");
+    until("the log", || weir.process.said().contains("upstream is still starting").then_some(()));
+    let deadline = std::time::Instant::now() + Duration::from_secs(90);
+    while ops.see("/admin/upstreams/slow").await["state"] != "up" {
+        assert!(std::time::Instant::now() < deadline, "{}", weir.process.said());
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert!(weir.tools("/mcp/slow").contains(&"echo".to_owned()));
+    let up = ops.see("/admin/upstreams/slow").await;
+    assert_eq!((&up["starting"], &up["last_error"]), (&Value::Null, &Value::Null), "nothing that looks current");
+    let late = ops.see("/admin/upstreams/late").await;
+    let cause = late["last_error"].as_str().unwrap();
+    assert!(cause.contains("within 3 s; its last words: fetching 52 packages"), "{cause}");
+}
