@@ -12,6 +12,7 @@ use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::hop::Tongue;
 
 use super::child::Child;
+use super::environment;
 use super::greet::{Clients, Greeted, Rude, greet};
 use super::origin::Origin;
 use super::pipe::Pipe;
@@ -236,6 +237,14 @@ impl StdioServer {
                 text,
                 "; {why}: run the command by hand, look at the network and the proxy variables, or give it longer with `start`"
             );
+            let withheld: Vec<_> = environment::withheld(|name| std::env::var(name).ok(), &settings.env).collect();
+            if !withheld.is_empty() {
+                let names = withheld.join(", ");
+                let _ = write!(
+                    text,
+                    "; {names} of weir's own environment has a password and is handed on only where `env` lists it"
+                );
+            }
         } else {
             text.push_str("; run the command by hand to see what it waits for, or give it longer with `start`");
         }

@@ -17,7 +17,8 @@ pub(crate) struct RawUpstream {
     pub(crate) command: Option<String>,
     /// Its arguments.
     pub(crate) args: Option<Vec<String>>,
-    /// Its environment, beside PATH, HOME and the like; nothing of weir's own environment is passed on.
+    /// Its environment, beside `PATH`, `HOME` and the like, authorities (`SSL_CERT_FILE`, `NODE_EXTRA_CA_CERTS`) and proxies without a password
+    /// (`HTTPS_PROXY`, `NO_PROXY`); nothing else of weir's own environment is handed on.
     pub(crate) env: Option<Ordered<Secret>>,
     /// The folder it runs in.
     pub(crate) cwd: Option<String>,
