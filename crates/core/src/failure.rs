@@ -29,6 +29,8 @@ struct Parts {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
     /// The text for operators, where it is not made of the message and its sources.
     cause: Option<Box<str>>,
+    /// The rule of the operator's that forbids it.
+    rule: Option<Arc<str>>,
 }
 
 /// The kinds of failures. `rescue` matches them one by one, without a wildcard.
@@ -132,6 +134,7 @@ impl Failure {
             connection_lost: false,
             source: None,
             cause: None,
+            rule: None,
         }))
     }
 
@@ -237,6 +240,19 @@ impl Failure {
     pub fn with_cause(mut self, cause: impl Into<Box<str>>) -> Self {
         self.0.cause = Some(cause.into());
         self
+    }
+
+    /// Says which of the operator's rules forbids it: for the audit, never for a client.
+    #[must_use]
+    pub fn forbidden_by(mut self, rule: Option<Arc<str>>) -> Self {
+        self.0.rule = rule;
+        self
+    }
+
+    /// The operator's rule that forbids it, where one does.
+    #[must_use]
+    pub fn rule(&self) -> Option<&Arc<str>> {
+        self.0.rule.as_ref()
     }
 
     /// The cause for operators: the message, then the errors behind it, as one line of at most 1 KiB without control characters and

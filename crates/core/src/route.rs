@@ -331,7 +331,11 @@ impl Router {
                 Failure::new(FailureKind::InsufficientScope(scopes), "This takes scopes that your token lacks")
             }
             // What may not be seen looks like what is not there.
-            Some(Sight::Hidden | Sight::Seen) => target::unknown(kind, name),
+            Some(Sight::Hidden | Sight::Seen) => {
+                let decided = hidden.map(|item| self.gates.authorizer.may_call(principal, call, item));
+                let rule = decided.and_then(Result::err).and_then(|failure| failure.rule().cloned());
+                target::unknown(kind, name).forbidden_by(rule)
+            }
             None => self.missing(&look.seen, call, (kind, name)),
         }
     }

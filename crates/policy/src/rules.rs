@@ -155,7 +155,10 @@ impl Rules {
         let case = shielded(|| desk.case(principal, target));
         match sight(desk, case.as_ref(), principal, target) {
             Sight::Seen => {}
-            Sight::Hidden => return Err(Failure::not_there(target.kind, target.name)),
+            Sight::Hidden => {
+                let see = case.flatten().map(|case| case.see.clone());
+                return Err(Failure::not_there(target.kind, target.name).forbidden_by(see.and_then(Outcome::rule)));
+            }
             Sight::Scopes(scopes) => {
                 let text = "This takes scopes that your token lacks";
                 return Err(Failure::new(FailureKind::InsufficientScope(scopes), text));
@@ -249,8 +252,12 @@ fn verdict(outcome: Outcome, target: &Target<'_>) -> Result<Verdict, Failure> {
     match outcome {
         Outcome::Permitted(rules) => Ok(Verdict { rules }),
         Outcome::Unmentioned => Err(denied("No rule allows you this call; calling again will not help")),
-        Outcome::Forbidden { reason: Some(reason), .. } => Err(denied(format!("A rule forbids this call: {reason}"))),
-        Outcome::Forbidden { .. } => Err(denied("A rule forbids you this call; calling again will not help")),
+        Outcome::Forbidden { rule, reason: Some(reason) } => {
+            Err(denied(format!("A rule forbids this call: {reason}")).forbidden_by(Some(rule)))
+        }
+        Outcome::Forbidden { rule, reason: None } => {
+            Err(denied("A rule forbids you this call; calling again will not help").forbidden_by(Some(rule)))
+        }
         Outcome::Unreadable(why) => {
             Err(denied(format!("A rule looks at the arguments of this call, and they cannot be read: {why}")))
         }

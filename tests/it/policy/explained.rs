@@ -8,6 +8,7 @@ use weir_testkit::{ClosedPort, Mockup};
 
 use super::{Machine, Office, is_made};
 use crate::admin::Operator;
+use crate::audit::{Folder, of_kind};
 use crate::harness::{Weir, binary, until, until_it};
 
 /// What `weir explain --json` says, and with which code it ends.
@@ -222,4 +223,25 @@ async fn a_tool_that_is_lost_on_its_way_is_found_where_it_was_lost() {
     }
     assert!(stages(&ask("/mcp", "odd__vague"), &["notes"]).contains(&"schema".to_owned()));
     assert!(stages(&ask("/mcp", "long__tool_0001"), &["notes"]).contains(&"page guard".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_record_of_a_denied_call_names_the_rule_and_the_client_does_not_hear_it() {
+    let folder = Folder::new("denied");
+    let rules =
+        format!("{}\n@id(\"never\") forbid(principal, action, resource == Tool::\"one/strict\");", super::RULES);
+    let more = json!({ "audit": { "file": { "path": folder.file() } }, "policy": { "inline": rules } });
+    let office = Office::with(more).await;
+    let [writer, _] = office.machines();
+    let client = office.client(writer);
+    for (tool, rule, text) in [("one__write", "tmp-only", "only /tmp may be"), ("one__strict", "never", "Unknown tool")]
+    {
+        let answer = client.call(tool, json!({ "path": "/etc" })).await.unwrap();
+        let heard = answer.last().to_string();
+        assert!(heard.contains(text) && !heard.contains(rule), "{heard}");
+        until("the record", || {
+            let records = of_kind(&folder.file(), "call");
+            records.iter().any(|record| record["tool"] == tool && record["rule"] == rule).then_some(())
+        });
+    }
 }

@@ -79,6 +79,8 @@ pub(super) enum Ending {
     Refused {
         reason: &'static str,
         because: String,
+        /// The rule that forbids it.
+        rule: Option<Arc<str>>,
     },
     Ended {
         outcome: &'static str,
@@ -244,8 +246,9 @@ impl Made {
         }
         self.arguments.write(&self.shape, record);
         match &self.end {
-            Ending::Refused { reason, because } => {
+            Ending::Refused { reason, because, rule } => {
                 record.text("decision", "refused").text("reason", reason).text("because", because);
+                record.maybe("rule", rule.as_deref());
             }
             Ending::Ended { outcome, took, bytes, changes, revision, verdict } => {
                 record

@@ -135,7 +135,8 @@ impl Audit for Recorder {
             Decision::Allowed(_) => self.keeper.promise(),
             Decision::Refused(_) if !self.refusals.admit_denial(attempt.principal) => Ok(()),
             Decision::Refused(failure) => {
-                let end = Ending::Refused { reason: failure.reason(), because: failure.message().to_owned() };
+                let (because, rule) = (failure.message().to_owned(), failure.rule().cloned());
+                let end = Ending::Refused { reason: failure.reason(), because, rule };
                 self.keeper.keep(self.call(attempt, end))
             }
         };

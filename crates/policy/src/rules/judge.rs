@@ -34,6 +34,16 @@ pub enum Outcome {
     Undecided(Arc<str>),
 }
 
+impl Outcome {
+    /// The rule that forbids it, where one does.
+    pub(super) fn rule(self) -> Option<Arc<str>> {
+        match self {
+            Self::Forbidden { rule, .. } => Some(rule),
+            Self::Permitted(_) | Self::Unmentioned | Self::Unreadable(_) | Self::Undecided(_) => None,
+        }
+    }
+}
+
 /// What is known of one principal's way to one tool, whatever the arguments.
 pub(super) struct Case {
     pub(super) see: Outcome,

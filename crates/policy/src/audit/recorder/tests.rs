@@ -170,13 +170,16 @@ async fn f18_a_refusal_leaves_one_record_and_none_is_made_where_none_can_be_kept
     assert_eq!(record["decision"], "refused");
     assert_eq!((&record["reason"], &record["because"]), (&"denied".into(), &"A rule says no".into()));
     assert!(record.get("arguments").is_none(), "there are none");
+    let forbidden = denied().forbidden_by(Some("no-deletes".into()));
+    world.decided(&call, &ada, Decision::Refused(&forbidden)).unwrap();
+    assert_eq!((&world.last()["rule"], record.get("rule")), (&"no-deletes".into(), None));
     world.shelf.full.store(true, Ordering::SeqCst);
     for decision in [Decision::Refused(&denied()), Decision::Allowed(&Verdict::default())] {
         let failure = world.decided(&call, &ada, decision).unwrap_err();
         assert_eq!(failure.kind(), &FailureKind::Overloaded, "f13");
         assert!(failure.wait().is_some());
     }
-    assert_eq!(world.lines().len(), 1);
+    assert_eq!(world.lines().len(), 2);
 }
 
 #[tokio::test]
