@@ -136,6 +136,12 @@ async fn every_cause_reaches_operators_everywhere_and_no_client() {
             let mut lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
             lines.any(|line| line["upstream"] == one.id && line["error"] == cause.as_str()).then_some(())
         });
+        let metrics = weir.admin("/metrics");
+        let agrees = [
+            format!("weir_upstream_up{{upstream=\"{}\"}} 0", one.id),
+            format!("state=\"down\",upstream=\"{}\"}} 1", one.id),
+        ];
+        assert!(agrees.iter().all(|line| metrics.contains(line)), "{}: {metrics}", one.id);
         let escaped = cause.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\'', "&#39;");
         let page = weir.admin(&format!("/upstreams/{}", one.id));
         assert!(page.contains(&escaped), "{}: {cause}\n{page}", one.id);
@@ -183,6 +189,7 @@ async fn a_server_that_takes_40_s_to_start_comes_up_and_shows_what_it_does_meanw
     .await;
     assert_eq!((&seen["state"], &seen["last_error"]), (&json!("starting"), &Value::Null));
     assert!(weir.admin("/").contains("fetching 52 packages"), "the status page");
+    assert!(!weir.admin("/metrics").contains(r#"weir_upstream_up{upstream="slow"}"#), "neither up nor down");
     until("the log", || weir.process.said().contains("upstream is still starting").then_some(()));
     let deadline = std::time::Instant::now() + Duration::from_secs(90);
     while ops.see("/admin/upstreams/slow").await["state"] != "up" {
@@ -191,6 +198,7 @@ async fn a_server_that_takes_40_s_to_start_comes_up_and_shows_what_it_does_meanw
     }
     assert!(weir.tools("/mcp/slow").contains(&"echo".to_owned()));
     let up = ops.see("/admin/upstreams/slow").await;
+    assert!(weir.admin("/metrics").contains(r#"weir_upstream_up{upstream="slow"} 1"#));
     assert_eq!((&up["starting"], &up["last_error"]), (&Value::Null, &Value::Null), "nothing that looks current");
     let late = ops.see("/admin/upstreams/late").await;
     let cause = late["last_error"].as_str().unwrap();

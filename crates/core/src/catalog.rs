@@ -46,7 +46,7 @@ pub use lens::Watching;
 pub use page::{Page, PageAsk};
 pub use session_lists::{ListSession, SessionListTable, SessionLists, SessionSubscription};
 pub use settings::{CatalogPorts, CatalogSettings, RefreshPace};
-pub use status::{ListStatus, UpstreamStatus};
+pub use status::{ListStatus, Reach, UpstreamStatus};
 pub use terms::Terms;
 pub use timing::Recent;
 pub(crate) use timing::Timings;
@@ -60,6 +60,7 @@ use crate::endpoint::{Endpoint, Mode, UpstreamRules};
 use crate::fast::{FastMap, FastState};
 use crate::names::{EndpointId, UpstreamId};
 use crate::seal::Sealer;
+use crate::telemetry::start_endpoint_at_zero;
 use crate::upstream::{About, Extension, Kinds, ListKind, Upstream};
 use changes::Board;
 use source::Source;
@@ -137,6 +138,7 @@ impl Catalog {
         for endpoint in &topology.endpoints {
             let desks = desks(&before, endpoint);
             let sources = members(endpoint).iter().filter_map(|id| by_id.get(id).cloned()).collect();
+            start_endpoint_at_zero(&endpoint.id);
             stands.insert(endpoint.id.clone(), Stand { endpoint: endpoint.clone(), sources, desks });
         }
         let kept = |old: &Arc<Source>| sources.iter().any(|new| Arc::ptr_eq(new, old));

@@ -11,12 +11,15 @@ mod line_rate;
 mod meters;
 mod operation;
 mod timing;
+mod zero;
 
 pub use clients::ClientMeter;
 pub use line_rate::LineRate;
 pub use meters::{ItemMeter, NAMES, OTHER, UpstreamMeter, is_failed, limit_names, upstreams};
 pub use operation::Operation;
 pub use timing::{BOUNDS, CLIENT, Counted, Exemplar, Label, SERVER, Series, TIMINGS, Timing, measure_nothing};
+pub use zero::start_at_zero;
+pub(crate) use zero::start_endpoint_at_zero;
 
 use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};

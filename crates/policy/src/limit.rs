@@ -69,6 +69,7 @@ impl Limits {
         clock: Arc<dyn Clock>,
         counters: Arc<dyn Counters>,
     ) -> Self {
+        rates.start_at_zero();
         Self {
             rates: ArcSwap::from_pointee(rates),
             addresses: Table::new(addresses, clock.clone()),
@@ -80,6 +81,7 @@ impl Limits {
 
     /// Other limits from now on. Calls that wait for a place keep it, and their patience.
     pub fn replace(&self, rates: Rates) {
+        rates.start_at_zero();
         self.rates.store(Arc::new(rates));
     }
 

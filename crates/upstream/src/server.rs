@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
@@ -11,7 +10,6 @@ use weir_core::call::{Call, Trace};
 use weir_core::names::UpstreamId;
 use weir_core::port::Fut;
 use weir_core::reply::Reply;
-use weir_core::telemetry::instruments;
 use weir_core::upstream::{Health, Outbound, Reports, Rings, SessionNews, Updates, Upstream, Watch};
 use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_era::hop::Proof;
@@ -37,8 +35,6 @@ pub(crate) struct Server {
     pub(crate) places: Arc<Semaphore>,
     /// Whether the baggage of callers goes on.
     baggage: bool,
-    /// What the gauge shows.
-    shown: AtomicU8,
     /// What tasks of older servers ask.
     pub(crate) held: tasks::Desk,
     /// Places for tasks of which the server is asked to tell.
@@ -47,11 +43,6 @@ pub(crate) struct Server {
 
 /// Tasks of which a server is asked to tell at the same time: each is a stream. Of others nothing is told.
 const MOST_FOLLOWED: usize = 256;
-
-/// What the gauge shows: nothing before the first attempt.
-const UNKNOWN: u8 = 0;
-const UP: u8 = 1;
-const DOWN: u8 = 2;
 
 /// How the server is reached.
 #[derive(Debug)]
@@ -105,8 +96,8 @@ impl Server {
     pub(crate) fn new(site: Arc<Site>, line: Line, baggage: bool) -> Self {
         let places = Arc::new(Semaphore::new(site.bounds.in_flight));
         let held = tasks::Desk::new(site.clone());
-        let (shown, followed) = (AtomicU8::new(UNKNOWN), Arc::new(Semaphore::new(MOST_FOLLOWED)));
-        Self { site, line, breaker: Breaker::default(), places, baggage, shown, held, followed }
+        let followed = Arc::new(Semaphore::new(MOST_FOLLOWED));
+        Self { site, line, breaker: Breaker::default(), places, baggage, held, followed }
     }
 
     /// The call with what its client may say to this server.
@@ -133,11 +124,6 @@ impl Server {
                     (false, false) => self.breaker.succeeded(),
                 }
             }
-        }
-        let up = if self.breaker.is_failing() { DOWN } else { UP };
-        // Recorded when it changes: recording costs more than a call should.
-        if self.shown.swap(up, Ordering::Relaxed) != up {
-            instruments().upstream_up.record(u64::from(up == UP), &[self.site.label()]);
         }
     }
 

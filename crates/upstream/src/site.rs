@@ -94,7 +94,6 @@ impl Site {
         id: UpstreamId,
         (bounds, own): (Bounds, OwnDeadlines),
         (asks, visits): (CapabilityClass, bool),
-        mask: SecretMask,
         ports: &Ports,
         client_info: Bytes,
     ) -> Self {
@@ -106,7 +105,7 @@ impl Site {
             own,
             asks: asks.without(no_visits),
             visits,
-            mask,
+            mask: SecretMask::default(),
             prints_other_lines: OnceLock::new(),
             meter,
             clock: ports.clock.clone(),
@@ -127,6 +126,12 @@ impl Site {
             repeats: RepeatBudget::default(),
             hold: Arc::new(HoldShare::new(ports.budgets.hold.clone())),
         }
+    }
+
+    /// The same with these secrets of its config taken out of what operators read.
+    pub(crate) fn masking(mut self, mask: SecretMask) -> Self {
+        self.mask = mask;
+        self
     }
 
     /// The part of a client's class that is carried to the server when it is spoken to so.

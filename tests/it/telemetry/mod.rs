@@ -4,5 +4,6 @@
 mod collector;
 mod pushed;
 mod scraped;
+mod zeros;
 
 pub use collector::Collector;

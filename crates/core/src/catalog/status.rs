@@ -60,6 +60,30 @@ pub struct ListStatus {
     pub error: Option<Arc<str>>,
 }
 
+/// Whether an upstream serves: the one answer of the admin API and the metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// It has not been heard of yet: it starts, or is being asked.
+    Unknown,
+    /// It answers, and its lists are fresh.
+    Up,
+    /// It cannot be reached, or does not give its lists.
+    Down,
+}
+
+impl UpstreamStatus {
+    /// Whether it serves, whatever an operator has done to it.
+    #[must_use]
+    pub fn reach(&self) -> Reach {
+        match self.lists.first().map(|list| list.state) {
+            _ if self.health.down => Reach::Down,
+            Some("fresh") => Reach::Up,
+            Some("pending") | None => Reach::Unknown,
+            Some(_) => Reach::Down,
+        }
+    }
+}
+
 impl Catalog {
     /// Every upstream, in config order.
     #[must_use]

@@ -14,6 +14,7 @@ use weir_wire::method::Method;
 
 use super::instruments;
 use super::timing::{CLIENT, Label, Series, lock};
+use super::zero::start_upstream_at_zero;
 use crate::names::UpstreamId;
 use crate::trace::SpanContext;
 use crate::upstream::ListKind;
@@ -91,6 +92,7 @@ impl UpstreamMeter {
         let (unnamed, methods) = (Mutex::default(), Mutex::default());
         let meter = Arc::new(Self { id: id.clone(), label, sent, received, calls, unnamed, methods });
         all.insert(id.clone(), Arc::downgrade(&meter));
+        start_upstream_at_zero(id);
         meter
     }
 

@@ -93,7 +93,7 @@ impl Walk<'_> {
         let Some(status) = self.status(id) else { return };
         let Some(list) = status.lists.first() else { return };
         let why = list.error.as_deref().or(status.health.last_error.as_deref()).unwrap_or("no reason is known");
-        if status.health.down {
+        if status.health.down || list.state == "down" {
             self.say("upstream", Effect::Refuses, format!("`{id}` cannot be reached: {why}"));
         } else if list.state == "stale" {
             self.say("upstream", Effect::Notes, format!("the list of `{id}` is its last good one: {why}"));

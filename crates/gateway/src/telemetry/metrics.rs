@@ -16,7 +16,8 @@ use opentelemetry_sdk::metrics::{
     Aggregation, Instrument, InstrumentKind, ManualReader, Pipeline, SdkMeterProvider, Stream, Temporality,
 };
 use weir_core::Catalog;
-use weir_core::telemetry::{instruments, measure_nothing, unix_seconds};
+use weir_core::catalog::Reach;
+use weir_core::telemetry::{instruments, measure_nothing, start_at_zero, unix_seconds};
 
 use super::exposition::{self, Format};
 use super::gather::{self, Family};
@@ -74,6 +75,7 @@ impl Metrics {
             measure_nothing();
         }
         instruments().build_info.record(1, &[KeyValue::new("version", env!("CARGO_PKG_VERSION"))]);
+        start_at_zero();
         instruments().start_time.record(unix_seconds(SystemTime::now()), &[]);
         let (catalogs, ready) = (Mutex::default(), Mutex::default());
         Self { shared: Arc::new(Shared { reader, measured, resource: known, catalogs, ready }) }
@@ -126,18 +128,16 @@ impl Metrics {
 
 /// Notes how the upstreams stand. Here and not where it happens, so that no call pays for it.
 fn look_at(catalog: &Catalog) {
-    for upstream in catalog.upstreams() {
-        let health = upstream.health();
-        let own = || KeyValue::new("upstream", upstream.id().to_string());
-        instruments().upstream_in_flight.record(health.in_flight as u64, &[own()]);
-        let state = match (health.down, health.revision) {
-            (true, _) => "down",
-            (false, Some(_)) => "up",
-            (false, None) => "unknown",
-        };
-        for word in ["unknown", "up", "down"] {
+    for upstream in catalog.status() {
+        let own = || KeyValue::new("upstream", upstream.id.to_string());
+        instruments().upstream_in_flight.record(upstream.health.in_flight as u64, &[own()]);
+        let reach = upstream.reach();
+        if reach != Reach::Unknown {
+            instruments().upstream_up.record(u64::from(reach == Reach::Up), &[own()]);
+        }
+        for (one, word) in [(Reach::Unknown, "unknown"), (Reach::Up, "up"), (Reach::Down, "down")] {
             let labels = [own(), KeyValue::new("state", word)];
-            instruments().upstream_state.record(u64::from(word == state), &labels);
+            instruments().upstream_state.record(u64::from(one == reach), &labels);
         }
     }
 }

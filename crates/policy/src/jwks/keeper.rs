@@ -178,6 +178,9 @@ impl Keeper {
     /// The keeper's work: fetches at once, then ahead of every expiry, after failures, and when somebody asks. Never ends;
     /// drop it to end it.
     pub(crate) async fn keep(self: Arc<Self>) {
+        for result in ["ok", "error"] {
+            self.count_fetch(result, 0);
+        }
         loop {
             self.fetching.store(true, Ordering::Release);
             let next = self.attempt().await;
@@ -190,21 +193,25 @@ impl Keeper {
         }
     }
 
+    fn count_fetch(&self, result: &'static str, count: u64) {
+        let labels = [KeyValue::new("issuer", self.issuer.to_string()), KeyValue::new("result", result)];
+        instruments().jwks_fetches.add(count, &labels);
+    }
+
     /// Fetches the keys; gives the time until the next attempt.
     async fn attempt(&self) -> Duration {
         let outcome = self.fetch().await;
         let now = self.world.clock.monotonic();
-        let labels = |result| [KeyValue::new("issuer", self.issuer.to_string()), KeyValue::new("result", result)];
         let wait = match outcome {
             Ok((keys, max_age)) => {
-                instruments().jwks_fetches.add(1, &labels("ok"));
+                self.count_fetch("ok", 1);
                 self.keep_keys(keys, now);
                 let age = max_age.unwrap_or(USUAL).clamp(SHORTEST, LONGEST);
                 // At 80 % of their age, so that a provider that is down for a moment is not missed.
                 self.jitter(age.mul_f64(0.8), 0.1)
             }
             Err(why) => {
-                instruments().jwks_fetches.add(1, &labels("error"));
+                self.count_fetch("error", 1);
                 self.fail(&why, now)
             }
         };

@@ -46,6 +46,26 @@ impl Rates {
         general || for_some || !self.tools.is_empty() || !self.upstreams.is_empty()
     }
 
+    /// Every limit, in no order.
+    fn all(&self) -> impl Iterator<Item = &Limit> {
+        let general = self.address.iter().chain(&self.principal);
+        let named = self.endpoints.values().chain(self.clients.values()).chain(self.upstreams.values());
+        let groups = self.groups.iter().map(|(_, limit)| limit);
+        general.chain(named).chain(groups).chain(self.tools.iter().map(|tool| &tool.limit))
+    }
+
+    /// Has the decisions of every limit counted from 0.
+    pub(super) fn start_at_zero(&self) {
+        for limit in self.all() {
+            let outcomes =
+                [Some("allowed"), Some("refused"), limit.daily.map(|_| "quota"), limit.daily.map(|_| "uncounted")];
+            for outcome in outcomes.into_iter().flatten() {
+                let labels = [KeyValue::new("limit", limit.name.clone()), KeyValue::new("outcome", outcome)];
+                instruments().limit_decisions.add(0, &labels);
+            }
+        }
+    }
+
     /// The one limit that holds for a principal on an endpoint. None for the anonymous principal, who is everybody.
     pub(super) fn of(&self, principal: &Principal, endpoint: &EndpointId) -> Option<&Limit> {
         let subject = principal.subject()?;

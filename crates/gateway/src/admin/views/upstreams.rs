@@ -7,7 +7,7 @@ use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
-use weir_core::catalog::{Closing, ListStatus, UpstreamStatus, plain};
+use weir_core::catalog::{Closing, ListStatus, Reach, UpstreamStatus, plain};
 use weir_core::names::UpstreamId;
 use weir_upstream::{Protocol, Transport};
 use weir_wire::Revision;
@@ -180,7 +180,7 @@ impl Upstream {
             None => (None, &[][..]),
         };
         let since = status.closed.map(|closed| closed.since).or(base.map(|list| list.since)).unwrap_or(now);
-        let state = state(status, base);
+        let state = state(status);
         let error = base.and_then(|list| list.error.as_deref().map(str::to_owned));
         let error = error.or_else(|| health.last_error.clone()).filter(|_| state != "up");
         let failure = health.last_error.clone().zip(health.last_error_at);
@@ -215,15 +215,14 @@ impl Upstream {
     }
 }
 
-fn state(status: &UpstreamStatus, base: Option<&ListStatus>) -> &'static str {
-    match (status.closed.map(|closed| closed.how), base.map(|list| list.state)) {
+fn state(status: &UpstreamStatus) -> &'static str {
+    match (status.closed.map(|closed| closed.how), status.reach()) {
         (Some(Closing::Disabled), _) => "disabled",
         (Some(Closing::Draining), _) if status.health.in_flight > 0 => "draining",
         (Some(Closing::Draining), _) => "drained",
-        (None, _) if status.health.down => "down",
-        (None, Some("fresh")) => "up",
-        (None, Some("pending") | None) => "starting",
-        (None, Some(_)) => "down",
+        (None, Reach::Down) => "down",
+        (None, Reach::Up) => "up",
+        (None, Reach::Unknown) => "starting",
     }
 }
 

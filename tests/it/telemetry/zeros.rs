@@ -1,0 +1,79 @@
+//! Counters that stand at 0 before the first event, and that they cost few series.
+
+use serde_json::{Value, json};
+use weir_testkit::ClosedPort;
+
+use crate::harness::Weir;
+
+/// Counters with a label that the config does not know, or of what the config does not have.
+const FOUND_OUT: [(&str, &str); 14] = [
+    ("weir.upstream.calls", "the revision is found out"),
+    ("weir.outputs.cleaned", "a series for each kind of character and upstream"),
+    ("weir.secrets.found", "no upstream has patterns"),
+    ("weir.results.oversized", "no upstream has a bound"),
+    ("weir.catalog.session_walks", "a series for each of eight outcomes and upstream"),
+    ("weir.client.requests", "clients are found out"),
+    ("weir.client.limited", "clients are found out"),
+    ("weir.limit.decisions", "there are no rates"),
+    ("weir.jwks.fetches", "there is no issuer"),
+    ("weir.validation.unchecked", "schemas are found out"),
+    ("weir.audit.records", "there is no audit"),
+    ("weir.audit.dropped", "there is no audit"),
+    ("weir.telemetry.exports", "there is no collector"),
+    ("weir.telemetry.dropped", "there is no collector"),
+];
+
+/// The samples of a scrape.
+fn samples(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
+}
+
+#[test]
+fn every_counter_whose_labels_the_config_knows_stands_at_zero_from_the_start() {
+    let weir = Weir::unready(json!({ "upstreams": { "one": { "command": "sleep", "args": ["1000"] } } }));
+    let text = weir.admin("/metrics");
+    // The page is made of the table of instruments.
+    let page = include_str!("../../../docs/metrics.md");
+    let cells = page.lines().map(|line| line.split('|').map(|cell| cell.trim().trim_matches('`')).collect::<Vec<_>>());
+    let counters: Vec<_> = cells.filter(|cells| cells.get(3) == Some(&"counter")).collect();
+    assert!(counters.len() > FOUND_OUT.len(), "{page}");
+    for counter in counters {
+        let is_there = samples(&text).iter().any(|line| line.starts_with(counter[2]));
+        let exempt = FOUND_OUT.iter().find(|(exempt, _)| *exempt == counter[1]);
+        assert_eq!(is_there, exempt.is_none(), "{counter:?}: {exempt:?}\n{text}");
+    }
+    for series in ["weir_panics_total 0", r#"weir_upstream_retries_total{reason="connection_lost",upstream="one"} 0"#] {
+        assert!(text.lines().any(|line| line == series), "{series}\n{text}");
+    }
+}
+
+#[test]
+fn limits_and_issuers_of_the_config_stand_at_zero_too() {
+    let nowhere = ClosedPort::new();
+    let issuer = format!("http://127.0.0.1:{}/", nowhere.address().port());
+    let weir = Weir::unready(json!({
+        "auth": { "mode": "oauth", "issuers": [{ "issuer": issuer, "audience": ["weir"] }] },
+        "rates": { "principal": { "rate": "10/s", "daily": 100 } },
+        "upstreams": { "one": { "command": "sleep", "args": ["1000"] } },
+    }));
+    let text = weir.admin("/metrics");
+    for part in [
+        r#"weir_limit_decisions_total{limit="principal",outcome="refused"} 0"#,
+        r#"weir_limit_decisions_total{limit="principal",outcome="quota"} 0"#,
+        r#",result="ok"} 0"#,
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+#[test]
+fn fifty_upstreams_are_at_most_two_thousand_series() {
+    let nowhere = ClosedPort::new();
+    let url = format!("http://127.0.0.1:{}/mcp", nowhere.address().port());
+    let upstreams: serde_json::Map<String, Value> =
+        (0..50).map(|number| (format!("server-{number}"), json!({ "url": url }))).collect();
+    let weir = Weir::unready(json!({ "upstreams": upstreams }));
+    let count = samples(&weir.admin("/metrics")).len();
+    eprintln!("{count} series");
+    assert!(count <= 2000, "{count} series");
+}
