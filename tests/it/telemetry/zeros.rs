@@ -1,9 +1,9 @@
 //! Counters that stand at 0 before the first event, and that they cost few series.
 
 use serde_json::{Value, json};
-use weir_testkit::ClosedPort;
+use weir_testkit::{ClosedPort, Mockup};
 
-use crate::harness::Weir;
+use crate::harness::{Weir, until};
 
 /// Counters with a label that the config does not know, or of what the config does not have.
 const FOUND_OUT: [(&str, &str); 14] = [
@@ -66,14 +66,18 @@ fn limits_and_issuers_of_the_config_stand_at_zero_too() {
     }
 }
 
-#[test]
-fn fifty_upstreams_are_at_most_two_thousand_series() {
-    let nowhere = ClosedPort::new();
-    let url = format!("http://127.0.0.1:{}/mcp", nowhere.address().port());
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_upstreams_are_at_most_two_thousand_series() {
+    let server = Mockup::modern().tools(1).start().await;
     let upstreams: serde_json::Map<String, Value> =
-        (0..50).map(|number| (format!("server-{number}"), json!({ "url": url }))).collect();
-    let weir = Weir::unready(json!({ "upstreams": upstreams }));
-    let count = samples(&weir.admin("/metrics")).len();
+        (0..50).map(|number| (format!("server-{number}"), json!({ "url": server.url() }))).collect();
+    let weir = Weir::with(json!({ "upstreams": upstreams }));
+    let is_up = |line: &&str| line.starts_with("weir_upstream_up{") && line.ends_with(" 1");
+    let text = until("all of them", || {
+        let text = weir.admin("/metrics");
+        (samples(&text).iter().filter(|line| is_up(line)).count() == 50).then_some(text)
+    });
+    let count = samples(&text).len();
     eprintln!("{count} series");
     assert!(count <= 2000, "{count} series");
 }
