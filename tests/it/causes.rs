@@ -121,6 +121,7 @@ async fn every_cause_reaches_operators_everywhere_and_no_client() {
         broken.iter().map(|one| (one.id.to_owned(), one.config.clone())).collect::<serde_json::Map<_, _>>().into();
     let weir = Weir::with(json!({ "log": { "format": "json" }, "upstreams": upstreams }));
     let ops = Operator::of(&weir);
+    let mut causes = Vec::new();
     for one in &broken {
         let path = format!("/admin/upstreams/{}", one.id);
         let has_all = |text: &str| one.says.iter().all(|part| text.contains(part));
@@ -136,6 +137,7 @@ async fn every_cause_reaches_operators_everywhere_and_no_client() {
             let mut lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
             lines.any(|line| line["upstream"] == one.id && line["error"] == cause.as_str()).then_some(())
         });
+        causes.push(cause.clone());
         let metrics = weir.admin("/metrics");
         let agrees = [
             format!("weir_upstream_up{{upstream=\"{}\"}} 0", one.id),
@@ -157,6 +159,18 @@ async fn every_cause_reaches_operators_everywhere_and_no_client() {
             assert!(!heard.contains(kept), "{}: a client hears {kept}: {heard}", one.id);
         }
     }
+    let file = weir.config_file();
+    let examined = Weir::cli(&["doctor", "--config", file.to_str().unwrap(), "--json"]);
+    assert_eq!(examined.status.code(), Some(1), "{examined:?}");
+    let findings: Value = serde_json::from_slice(&examined.stdout).unwrap();
+    for ((one, cause), finding) in broken.iter().zip(&causes).zip(findings["upstreams"].as_array().unwrap()) {
+        assert_eq!((&finding["id"], &finding["cause"]), (&json!(one.id), &json!(cause)), "the words of the log");
+    }
+    let dies = &findings["upstreams"][1];
+    assert_eq!(dies["last_lines"], json!(["cannot find module foo, token is ***"]));
+    let shown = Weir::cli(&["check", file.to_str().unwrap(), "--connect"]);
+    let shown = (shown.status.code(), String::from_utf8(shown.stdout).unwrap());
+    assert!(shown.0 == Some(1) && causes.iter().all(|cause| shown.1.contains(cause)), "{shown:?}");
     let log = weir.process.said();
     assert!(!log.contains(SECRET), "a secret of the config is in the log");
     let other =
@@ -197,6 +211,17 @@ async fn a_server_that_takes_40_s_to_start_comes_up_and_shows_what_it_does_meanw
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     assert!(weir.tools("/mcp/slow").contains(&"echo".to_owned()));
+    let mut good = Server::Everything.as_child();
+    good["start"] = json!("60s");
+    let config = fresh_path("doctor.json");
+    let listen =
+        json!({ "listen": "127.0.0.1:0", "admin": { "listen": "127.0.0.1:0" }, "upstreams": { "good": good } });
+    std::fs::write(&config, listen.to_string()).unwrap();
+    let examined = Weir::cli(&["doctor", "--config", config.to_str().unwrap()]);
+    std::fs::remove_file(config).unwrap();
+    let text = String::from_utf8(examined.stdout).unwrap();
+    assert!(examined.status.success() && text.starts_with("ok     good  ") && text.contains("protocol 20"), "{text}");
+    assert!(text.contains("node: v") && text.contains("127.0.0.1:0 is free for clients"), "{text}");
     let up = ops.see("/admin/upstreams/slow").await;
     assert!(weir.admin("/metrics").contains(r#"weir_upstream_up{upstream="slow"} 1"#));
     assert_eq!((&up["starting"], &up["last_error"]), (&Value::Null, &Value::Null), "nothing that looks current");

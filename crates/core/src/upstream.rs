@@ -206,6 +206,8 @@ pub struct Health {
     pub last_error_at: Option<SystemTime>,
     /// The start of a process that has not answered yet.
     pub starting: Option<Starting>,
+    /// The last lines that a process printed whose start failed, without secrets of the config.
+    pub last_lines: Vec<String>,
     /// Calls in flight now.
     pub in_flight: usize,
     /// Sessions or child processes held open now.

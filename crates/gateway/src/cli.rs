@@ -5,6 +5,7 @@ mod apikey;
 mod audit;
 mod call;
 mod check;
+mod doctor;
 mod explain;
 mod health;
 mod login;
@@ -59,7 +60,12 @@ enum Command {
         /// Exit with 1 if a weir that runs with this config would refuse FILE as weaker
         #[arg(long, value_name = "OLD")]
         against: Option<PathBuf>,
+        /// Start or dial each upstream, too; exits with 1 if one does not work
+        #[arg(long)]
+        connect: bool,
     },
+    /// Try a config out: start or dial each upstream, and look at the machine; exits with 1 if something does not work
+    Doctor(doctor::Options),
     /// Run weir in front of two small example servers, with nothing to configure
     Quickstart {
         /// Where to listen instead of the first free port from 8080
@@ -180,7 +186,8 @@ pub async fn run(inherited: Result<Inherited, String>) -> ExitCode {
             let start = serve::Start { source: Source::File(config), log, address_file, inherited };
             Box::pin(serve::serve(start)).await
         }
-        Command::Check { file, against } => check::check(&file, against.as_deref()),
+        Command::Check { file, against, connect } => Box::pin(check::check(&file, against.as_deref(), connect)).await,
+        Command::Doctor(options) => Box::pin(doctor::doctor(&options)).await,
         Command::Quickstart { listen } => quickstart::quickstart(listen, log).await,
         Command::Tools { target, watch, json } => tools::tools(&target, watch, json).await,
         Command::Call { target, tool, arguments, json } => call::call(&target, &tool, &arguments, json).await,

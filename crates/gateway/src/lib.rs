@@ -9,6 +9,7 @@ mod client;
 mod clients;
 pub mod config;
 mod docs;
+mod doctor;
 mod explain;
 pub mod fuzzing;
 mod handover;

@@ -255,6 +255,7 @@ impl Upstream for Server {
             last_error,
             last_error_at,
             starting,
+            last_lines: self.site.last_lines(),
             in_flight: self.site.bounds.in_flight.saturating_sub(self.places.available_permits()),
             sessions,
         }

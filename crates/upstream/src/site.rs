@@ -71,6 +71,8 @@ pub(crate) struct Site {
     closing: CancellationToken,
     /// Ends everything.
     stop: CancellationToken,
+    /// The last lines of the error stream of the process whose start failed last.
+    last_lines: Mutex<Vec<String>>,
     /// The last failure's cause, and when it was.
     last_error: Mutex<Option<(String, SystemTime)>>,
     /// What is measured of it.
@@ -118,6 +120,7 @@ impl Site {
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             stop: CancellationToken::new(),
+            last_lines: Mutex::default(),
             last_error: Mutex::new(None),
             tracks: Arc::default(),
             budgets: ports.budgets.clone(),
@@ -291,6 +294,15 @@ impl Site {
 
     pub(crate) fn last_error(&self) -> Option<(String, SystemTime)> {
         self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Keeps the last lines of a process whose start failed.
+    pub(crate) fn note_lines(&self, lines: Vec<String>) {
+        *self.last_lines.lock().unwrap_or_else(PoisonError::into_inner) = lines;
+    }
+
+    pub(crate) fn last_lines(&self) -> Vec<String> {
+        self.last_lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn label(&self) -> KeyValue {

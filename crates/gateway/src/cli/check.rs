@@ -1,4 +1,4 @@
-//! `weir check FILE [--against OLD]`.
+//! `weir check FILE [--against OLD] [--connect]`.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -7,10 +7,12 @@ use crate::config::{Config, Loader, Source, weakenings};
 use crate::serve::BAD_CONFIG;
 use crate::terminal;
 
+/// An upstream does not work.
+const NOT_CONNECTED: u8 = 1;
 /// The file is weaker than the other one.
 const WEAKER: u8 = 1;
 
-pub(super) fn check(file: &Path, against: Option<&Path>) -> ExitCode {
+pub(super) async fn check(file: &Path, against: Option<&Path>, connect: bool) -> ExitCode {
     let checked = match against {
         None => load(file).map(|config| (config, Vec::new())),
         // All that is wrong with either is printed.
@@ -31,11 +33,18 @@ pub(super) fn check(file: &Path, against: Option<&Path>) -> ExitCode {
     }
     let (upstreams, endpoints) = (config.upstreams.len(), config.endpoints.len());
     terminal::line(format_args!("{}: good, {upstreams} upstreams and {endpoints} endpoints", file.display()));
-    ExitCode::SUCCESS
+    if !connect {
+        return ExitCode::SUCCESS;
+    }
+    let found = crate::doctor::examine_upstreams(&config.upstreams).await;
+    let width = found.iter().map(|upstream| upstream.id.len()).max().unwrap_or_default();
+    found.iter().for_each(|upstream| super::doctor::show_upstream(upstream, width));
+    let is_good = found.iter().all(|upstream| upstream.cause.is_none());
+    if is_good { ExitCode::SUCCESS } else { ExitCode::from(NOT_CONNECTED) }
 }
 
 /// The config of a file without errors. Prints all that is to say about it.
-fn load(file: &Path) -> Option<Config> {
+pub(super) fn load(file: &Path) -> Option<Config> {
     let environment = |name: &str| std::env::var(name).ok();
     let outcome = Loader::new(Source::File(file.to_owned()), &environment).load();
     if !outcome.report.problems().is_empty() {

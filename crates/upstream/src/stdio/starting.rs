@@ -30,6 +30,9 @@ const FIRST_REPORT: Duration = Duration::from_secs(10);
 /// How long the last words and the exit status of a process that closed its output are waited for.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
+/// Lines of a failed start that are kept for operators.
+const MOST_LINES: usize = 10;
+
 /// Programs that download what they run.
 const PACKAGE_RUNNERS: [&str; 10] = ["npx", "npm", "pnpm", "bunx", "uvx", "uv", "pipx", "docker", "podman", "deno"];
 
@@ -220,6 +223,7 @@ impl StdioServer {
             Some(starting) => (starting.pipe.other_lines.first(), starting.errors.last_line()),
             None => (None, None),
         };
+        self.site.note_lines(starting.map(|starting| starting.errors.last_lines(MOST_LINES)).unwrap_or_default());
         let is_silent = says.is_none();
         // Writing to a string cannot fail.
         if let Some(line) = line {
@@ -254,6 +258,7 @@ impl StdioServer {
     /// The failure, with what the process said last and how it ended.
     async fn explain(&self, child: &Child, rude: Rude) -> Failure {
         let words = child.last_words(LAST_WORDS).await;
+        self.site.note_lines(child.errors.last_lines(MOST_LINES));
         let ended = || self.site.fail(FailureKind::Unavailable, "The upstream ended before it was ready");
         let failure = match rude {
             Rude::EndedOnProbe => ended(),

@@ -110,11 +110,20 @@ impl Tail {
 
     /// The last line that says something, for the text of a failure.
     pub(crate) fn last_line(&self) -> Option<String> {
+        self.last_lines(1).pop()
+    }
+
+    /// The last lines that say something, at most so many, the oldest first. Each is cut to 300 characters.
+    pub(crate) fn last_lines(&self, most: usize) -> Vec<String> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let (front, back) = inner.kept.as_slices();
         let text = String::from_utf8_lossy(&[front, back].concat()).into_owned();
-        let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
-        Some(self.mask.apply(line.trim()).chars().take(300).collect())
+        drop(inner);
+        let said = text.lines().rev().map(str::trim).filter(|line| !line.is_empty());
+        let shown = |line: &str| self.mask.apply(line).chars().take(300).collect();
+        let mut lines: Vec<String> = said.take(most).map(shown).collect();
+        lines.reverse();
+        lines
     }
 }
 
@@ -146,6 +155,7 @@ mod tests {
         assert_eq!(lines, 50_002);
         tail.take(b"\nlast\n\n", |_| {});
         assert_eq!(tail.last_line().as_deref(), Some("last"));
+        assert_eq!(tail.last_lines(2)[1], "last");
         let kept = tail.inner.lock().map_or(0, |inner| inner.kept.len());
         assert_eq!(kept, KEPT);
         tail.take(&vec![b'y'; 2 * KEPT], |_| {});

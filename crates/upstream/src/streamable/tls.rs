@@ -3,9 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::pki_types::CertificateDer;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
 /// Why a server's TLS settings cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +22,9 @@ pub enum TlsError {
     /// A certificate in the file is not valid.
     #[error("ca_file `{0}`: {1}")]
     Certificate(String, rustls::Error),
+    /// No verification can be made of the certificates.
+    #[error("certificates cannot be verified: {0}")]
+    Verifier(String),
     /// No TLS at all in this build.
     #[error("TLS cannot be set up: {0}")]
     Setup(rustls::Error),
@@ -49,20 +55,23 @@ impl Roots {
     /// The file is not usable.
     pub(crate) fn config(&self, ca_file: Option<&Path>) -> Result<ClientConfig, TlsError> {
         let mut roots = self.0.clone();
-        if let Some(path) = ca_file {
-            add(&mut roots, path)?;
-        }
+        let named = ca_file.map(|path| add(&mut roots, path)).transpose()?.unwrap_or_default();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
+        let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
-            .map_err(TlsError::Setup)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Ok(config)
+            .map_err(TlsError::Setup)?;
+        if named.is_empty() {
+            return Ok(builder.with_root_certificates(roots).with_no_client_auth());
+        }
+        let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        let usual = usual.map_err(|error| TlsError::Verifier(error.to_string()))?;
+        let verifier = Arc::new(NamedVerifier { usual, named });
+        Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
     }
 }
 
-fn add(roots: &mut RootCertStore, path: &Path) -> Result<(), TlsError> {
+/// Adds the certificates of a file to the roots, and gives them.
+fn add(roots: &mut RootCertStore, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let name = || path.display().to_string();
     let certificates = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
@@ -70,8 +79,63 @@ fn add(roots: &mut RootCertStore, path: &Path) -> Result<(), TlsError> {
     if certificates.is_empty() {
         return Err(TlsError::Empty(name()));
     }
-    for certificate in certificates {
-        roots.add(certificate).map_err(|error| TlsError::Certificate(name(), error))?;
+    for certificate in &certificates {
+        roots.add(certificate.clone()).map_err(|error| TlsError::Certificate(name(), error))?;
     }
-    Ok(())
+    Ok(certificates)
+}
+
+/// The usual verification, which takes in addition a server's own certificate that the operator named: a self-signed one, as OpenSSL makes
+/// it by default, says of itself that it is an authority, and is refused as the certificate of a server for that alone.
+#[derive(Debug)]
+struct NamedVerifier {
+    usual: Arc<WebPkiServerVerifier>,
+    named: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for NamedVerifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match self.usual.verify_server_cert(certificate, intermediates, name, ocsp, now) {
+            // Its validity was looked at before, its name was not.
+            Err(error) if is_authority(&error) && self.named.iter().any(|named| named == certificate) => {
+                verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.usual.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.usual.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.usual.supported_verify_schemes()
+    }
+}
+
+/// Whether a certificate is refused because it is an authority's. The verifier has no kind of its own for that.
+fn is_authority(error: &Error) -> bool {
+    matches!(error, Error::InvalidCertificate(CertificateError::Other(other)) if format!("{other:?}").contains("CaUsedAsEndEntity"))
 }

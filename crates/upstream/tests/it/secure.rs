@@ -4,9 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedKey, IsCa, KeyPair, date_time_ymd, generate_simple_self_signed,
+};
 use rustls::ServerConfig;
-use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,12 +24,22 @@ async fn tls(target: SocketAddr, names: &[&str], protocols: &[&[u8]]) -> (Socket
     let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names).unwrap();
     let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+    (tls_with(target, cert.der().clone(), key, protocols).await, cert.pem())
+}
+
+/// Terminates TLS with a certificate of its own in front of a mock server.
+async fn tls_with(
+    target: SocketAddr,
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+    protocols: &[&[u8]],
+) -> SocketAddr {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![cert.der().clone()], key)
+        .with_single_cert(vec![certificate], key)
         .unwrap();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
@@ -42,7 +55,7 @@ async fn tls(target: SocketAddr, names: &[&str], protocols: &[&[u8]]) -> (Socket
             });
         }
     });
-    (address, cert.pem())
+    address
 }
 
 fn over_tls(url: &str, ca: Option<&str>, name: &str) -> Result<Arc<dyn Upstream>, String> {
@@ -84,6 +97,63 @@ async fn e18_a_certificate_is_trusted_only_where_the_operator_named_its_root_and
         assert!(upstream.health().last_error.unwrap().contains("certificate"), "{why}: operators learn the cause");
     }
     assert_eq!(mock.executions("echo"), 1);
+}
+
+/// A self-signed certificate and its key as OpenSSL makes them by default: it says of itself that it is an authority.
+fn openssl_self_signed() -> (String, String) {
+    let [key, certificate] = ["key", "cert"]
+        .map(|kind| std::env::temp_dir().join(format!("weir-openssl-{}-{kind}.pem", std::process::id())));
+    let words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"];
+    let mut command = std::process::Command::new("openssl");
+    command.args(words).args(["-addext", "subjectAltName=DNS:localhost"]);
+    let made = command.arg("-keyout").arg(&key).arg("-out").arg(&certificate).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    [certificate, key]
+        .map(|path| {
+            let text = std::fs::read_to_string(&path).unwrap();
+            std::fs::remove_file(path).unwrap();
+            text
+        })
+        .into()
+}
+
+#[tokio::test]
+async fn a_self_signed_certificate_of_openssl_is_trusted_where_it_is_named_and_for_its_name() {
+    let mock = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let (pem, key) = openssl_self_signed();
+    let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+    let address = tls_with(mock.address(), certificate, key, &[b"http/1.1"]).await;
+    let by_name = format!("https://localhost:{}/mcp", address.port());
+    let named = over_tls(&by_name, Some(&pem), "own").unwrap();
+    outcome(ask(&named, "echo", json!({})).await).await.end.unwrap();
+    let (other, _) = openssl_self_signed();
+    let by_address = format!("https://127.0.0.1:{}/mcp", address.port());
+    for (upstream, cause) in [
+        (over_tls(&by_name, None, "unnamed").unwrap(), "as `ca_file`"),
+        (over_tls(&by_name, Some(&other), "another").unwrap(), "as `ca_file`"),
+        (over_tls(&by_address, Some(&pem), "its-name").unwrap(), "for another name"),
+    ] {
+        let failure = failure(ask(&upstream, "echo", json!({})).await).await;
+        assert!(failure.cause().contains(cause), "{}", failure.cause());
+    }
+    assert_eq!(mock.executions("echo"), 1);
+}
+
+#[tokio::test]
+async fn an_expired_self_signed_certificate_is_refused_where_it_is_named_too() {
+    let mock = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    let own = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let address = tls_with(mock.address(), certificate.der().clone(), own, &[b"http/1.1"]).await;
+    let url = format!("https://localhost:{}/mcp", address.port());
+    let upstream = over_tls(&url, Some(&certificate.pem()), "expired").unwrap();
+    let failure = failure(ask(&upstream, "echo", json!({})).await).await;
+    assert!(failure.cause().contains("has expired"), "{}", failure.cause());
 }
 
 #[tokio::test]

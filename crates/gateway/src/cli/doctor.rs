@@ -1,0 +1,79 @@
+//! `weir doctor`, and `weir check --connect`: the config is tried out.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::doctor::{Findings, Grade, MachineFinding, UpstreamFinding, examine};
+use crate::serve::BAD_CONFIG;
+use crate::terminal;
+
+/// Something of what was looked at does not work.
+const NOT_GOOD: u8 = 1;
+
+/// How it is asked.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// The config file
+    #[arg(long, short, env = "WEIR_CONFIG", value_name = "FILE")]
+    config: PathBuf,
+    /// Print what was found as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Reads the config, starts or dials each upstream, and looks at the machine.
+pub(super) async fn doctor(options: &Options) -> ExitCode {
+    let Some(config) = super::check::load(&options.config) else { return ExitCode::from(BAD_CONFIG) };
+    let findings = examine(&config).await;
+    if options.json {
+        terminal::line(terminal::json(&serde_json::to_value(&findings).unwrap_or_default()));
+    } else {
+        show(&findings);
+    }
+    if findings.is_good() { ExitCode::SUCCESS } else { ExitCode::from(NOT_GOOD) }
+}
+
+fn show(findings: &Findings) {
+    let width = findings.upstreams.iter().map(|upstream| upstream.id.len()).max().unwrap_or_default();
+    for upstream in &findings.upstreams {
+        show_upstream(upstream, width);
+    }
+    for MachineFinding { grade, text } in &findings.machine {
+        terminal::line(format_args!("{}  {text}", word(*grade)));
+    }
+}
+
+/// A line about an upstream; below it what its process printed last.
+pub(super) fn show_upstream(upstream: &UpstreamFinding, width: usize) {
+    let UpstreamFinding { id, took_ms, .. } = upstream;
+    let took = format!("{:.1} s", *took_ms as f64 / 1e3);
+    match &upstream.cause {
+        None => {
+            let second = upstream.second_protocol.map(|second| format!(" and {second}")).unwrap_or_default();
+            let protocol = upstream.protocol.unwrap_or("an unknown revision");
+            let parts = [(upstream.tools, "tool"), (upstream.prompts, "prompt"), (upstream.resources, "resource")];
+            let parts =
+                parts.map(|(count, one)| format!("{count} {one}{}", if count == 1 { "" } else { "s" })).join(", ");
+            terminal::line(format_args!(
+                "{}  {id:<width$}  {parts}, protocol {protocol}{second}, {took}",
+                word(Grade::Good)
+            ));
+        }
+        Some(cause) => {
+            terminal::line(format_args!("{}  {id:<width$}  {}, {took}", word(Grade::Error), terminal::one_line(cause)));
+            for line in &upstream.last_lines {
+                terminal::line(format_args!("       {:<width$}  | {}", "", terminal::one_line(line)));
+            }
+        }
+    }
+}
+
+fn word(grade: Grade) -> &'static str {
+    match grade {
+        Grade::Good => "ok   ",
+        Grade::Warning => "warn ",
+        Grade::Error => "FAIL ",
+    }
+}

@@ -1,0 +1,172 @@
+//! Looks at a config before it is served: each upstream is started or dialled and asked for its lists, and the machine is looked at.
+//!
+//! Nothing is served meanwhile, and every process that was started has ended when this returns.
+
+mod machine;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use weir_core::bell::Bells;
+use weir_core::catalog::SessionListTable;
+use weir_core::upstream::{ListKind, Upstream, Watch};
+use weir_core::{Budgets, CapabilityClass, Failure, FailureKind};
+use weir_upstream::keeper::Keeper;
+use weir_upstream::{Factory, Identity, Ports};
+
+use crate::config::{Config, UpstreamPlan};
+use crate::handover::Program;
+use crate::system::{SystemClock, SystemRandom};
+
+/// How long a connection to a server, and then all of its lists, may take. A process has the time that the config gives its start beside it.
+const USUAL: Duration = Duration::from_secs(30);
+/// Pages of a list that are counted.
+const MOST_PAGES: usize = 100;
+/// How long the processes may take to end.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// All that was found.
+#[derive(Debug, Serialize)]
+pub(crate) struct Findings {
+    pub(crate) upstreams: Vec<UpstreamFinding>,
+    pub(crate) machine: Vec<MachineFinding>,
+}
+
+impl Findings {
+    /// Whether nothing keeps the config from being served as it is meant.
+    pub(crate) fn is_good(&self) -> bool {
+        self.upstreams.iter().all(|upstream| upstream.cause.is_none())
+            && self.machine.iter().all(|found| found.grade != Grade::Error)
+    }
+}
+
+/// What was found of one upstream.
+#[derive(Debug, Serialize)]
+pub(crate) struct UpstreamFinding {
+    pub(crate) id: String,
+    /// The protocol revision that it speaks.
+    pub(crate) protocol: Option<&'static str>,
+    /// The older revision that it was found to speak beside it.
+    pub(crate) second_protocol: Option<&'static str>,
+    pub(crate) tools: usize,
+    pub(crate) prompts: usize,
+    /// Resources and resource templates.
+    pub(crate) resources: usize,
+    /// From the start or the first connection to the end of its lists, in milliseconds.
+    pub(crate) took_ms: u64,
+    /// Why it is not usable, and what to do about it.
+    pub(crate) cause: Option<String>,
+    /// The last lines of its error stream, where its start failed.
+    pub(crate) last_lines: Vec<String>,
+}
+
+/// What was found of the machine.
+#[derive(Debug, Serialize)]
+pub(crate) struct MachineFinding {
+    pub(crate) grade: Grade,
+    pub(crate) text: String,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Grade {
+    /// As it should be.
+    Good,
+    /// weir serves, but something will be missed.
+    Warning,
+    /// weir does not start, or an upstream does not.
+    Error,
+}
+
+/// Looks at all upstreams at the same time, then at the machine.
+pub(crate) async fn examine(config: &Config) -> Findings {
+    let upstreams = examine_upstreams(&config.upstreams).await;
+    Findings { upstreams, machine: machine::examine(config).await }
+}
+
+/// Looks at all upstreams at the same time.
+pub(crate) async fn examine_upstreams(plans: &[UpstreamPlan]) -> Vec<UpstreamFinding> {
+    let (clock, random) = (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
+    let bells = Arc::<Bells>::default();
+    let keeper = match Program::own() {
+        Ok(program) => Keeper::new(program.keeper()),
+        Err(_) => Keeper::none(),
+    };
+    let session_lists = SessionListTable::new(bells.clone(), &SystemRandom);
+    let ports = Ports { clock, random, bells, session_lists, keeper, budgets: Budgets::default() };
+    let factory = Factory::new(ports, Identity::new("weir", env!("CARGO_PKG_VERSION")));
+    let each = plans.iter().map(|plan| examine_upstream(&factory, plan));
+    futures_util::future::join_all(each).await
+}
+
+async fn examine_upstream(factory: &Factory, plan: &UpstreamPlan) -> UpstreamFinding {
+    let id = plan.settings.id.to_string();
+    let none = |cause: String| UpstreamFinding {
+        id: id.clone(),
+        protocol: None,
+        second_protocol: None,
+        tools: 0,
+        prompts: 0,
+        resources: 0,
+        took_ms: 0,
+        cause: Some(cause),
+        last_lines: Vec::new(),
+    };
+    let upstream = match factory.build(plan.settings.clone()) {
+        Ok(upstream) => upstream,
+        Err(error) => return none(error.to_string()),
+    };
+    let began = Instant::now();
+    let counted = count(&upstream).await;
+    let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let health = upstream.health();
+    upstream.retire(FAREWELL).await;
+    match counted {
+        Err(failure) => UpstreamFinding { took_ms, last_lines: health.last_lines, ..none(failure.cause()) },
+        Ok([tools, prompts, resources, templates]) => UpstreamFinding {
+            id,
+            protocol: health.revision,
+            second_protocol: health.second_revision,
+            tools,
+            prompts,
+            resources: resources + templates,
+            took_ms,
+            cause: None,
+            last_lines: Vec::new(),
+        },
+    }
+}
+
+/// How many items each list has, in the order of [`ListKind::ALL`].
+async fn count(upstream: &Arc<dyn Upstream>) -> Result<[usize; 4], Failure> {
+    let late = |text: &'static str| move |_| Failure::new(FailureKind::TimedOut, text);
+    let opening = tokio::time::timeout(upstream.open_time(USUAL), upstream.clone().watch(CapabilityClass::BASE));
+    let mut watch = opening.await.map_err(late("It did not open a connection for lists in time"))??;
+    let listing = async {
+        let mut counts = [0; 4];
+        for kind in ListKind::ALL.into_iter().filter(|kind| watch.about().offers.has(*kind)).collect::<Vec<_>>() {
+            counts[kind as usize] = count_list(&mut *watch, kind).await?;
+        }
+        Ok(counts)
+    };
+    tokio::time::timeout(USUAL, listing).await.map_err(late("It did not give its lists within 30 s"))?
+}
+
+async fn count_list(watch: &mut dyn Watch, kind: ListKind) -> Result<usize, Failure> {
+    let (mut items, mut cursor) = (0, None);
+    for _ in 0..MOST_PAGES {
+        let page = match watch.list(kind, cursor).await {
+            // A server that declares every list has not all of them.
+            Err(failure) if failure.is_unknown_method() => return Ok(items),
+            page => page?,
+        };
+        items += page.items.len();
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    Ok(items)
+}

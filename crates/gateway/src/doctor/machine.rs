@@ -1,0 +1,179 @@
+//! What of the machine keeps a config from being served: ports, file descriptors, rights of files, versions of programs.
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::resource::{Resource, getrlimit};
+use tokio::process::Command;
+use weir_upstream::Transport;
+
+use super::{Grade, MachineFinding};
+use crate::config::Config;
+
+/// Descriptors that weir needs beside those of its clients: upstreams, files, operators.
+const OTHER_DESCRIPTORS: u64 = 1024;
+/// How long a program may take to say its version.
+const VERSION_TIME: Duration = Duration::from_secs(10);
+
+/// Programs that run others, whose versions matter, and the oldest that current MCP SDKs take.
+const RUNTIMES: [Runtime; 4] = [
+    Runtime { program: "node", needed_by: &["node", "npx", "npm", "pnpm"], oldest: Some((18, 0)) },
+    Runtime { program: "python3", needed_by: &["python", "python3", "pipx"], oldest: Some((3, 10)) },
+    Runtime { program: "uvx", needed_by: &["uv", "uvx"], oldest: None },
+    Runtime { program: "docker", needed_by: &["docker"], oldest: None },
+];
+
+struct Runtime {
+    program: &'static str,
+    needed_by: &'static [&'static str],
+    oldest: Option<(u32, u32)>,
+}
+
+/// Looks at the machine, as this config needs it.
+pub(super) async fn examine(config: &Config) -> Vec<MachineFinding> {
+    let mut found = Vec::new();
+    found.push(port("clients", config.front.listen));
+    found.extend(config.admin.as_ref().map(|admin| port("operators", admin.listen)));
+    found.push(descriptors(config));
+    if let Some(tls) = &config.front.tls {
+        found.push(file("certificate", &tls.cert));
+        found.push(private_file("key of the certificate", &tls.key));
+    }
+    if let Some(file) = config.audit.as_ref().and_then(|audit| audit.file.as_ref()) {
+        found.push(writable_folder("audit", &file.path));
+    }
+    found.extend(runtimes(config).await);
+    found
+}
+
+fn finding(grade: Grade, text: impl Into<String>) -> MachineFinding {
+    MachineFinding { grade, text: text.into() }
+}
+
+/// Whether an address can be bound. A port that the system chooses always can.
+fn port(whose: &str, address: SocketAddr) -> MachineFinding {
+    match TcpListener::bind(address) {
+        Ok(_) => finding(Grade::Good, format!("{address} is free for {whose}")),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => finding(
+            Grade::Warning,
+            format!("{address} for {whose} is in use: by a weir that runs already, or end the program that has it"),
+        ),
+        Err(error) => finding(Grade::Error, format!("weir cannot listen at {address} for {whose}: {error}")),
+    }
+}
+
+fn descriptors(config: &Config) -> MachineFinding {
+    let wanted = config.front.limits.connections as u64 + OTHER_DESCRIPTORS;
+    match getrlimit(Resource::RLIMIT_NOFILE) {
+        Ok((_, most)) if most < wanted => finding(
+            Grade::Warning,
+            format!(
+                "a process may have {most} file descriptors; {} connections (`limits.connections`) need {wanted}: raise \
+                 `LimitNOFILE` or `ulimit -n`, or lower the limit",
+                config.front.limits.connections
+            ),
+        ),
+        Ok((_, most)) => finding(Grade::Good, format!("a process may have {most} file descriptors")),
+        Err(error) => finding(Grade::Warning, format!("the limit of file descriptors cannot be read: {error}")),
+    }
+}
+
+/// Whether a file can be read.
+fn file(what: &str, path: &Path) -> MachineFinding {
+    match std::fs::File::open(path) {
+        Ok(_) => finding(Grade::Good, format!("the {what} {} can be read", path.display())),
+        Err(error) => finding(Grade::Error, format!("the {what} {} cannot be read: {error}", path.display())),
+    }
+}
+
+/// The same, and whether others can read it.
+fn private_file(what: &str, path: &Path) -> MachineFinding {
+    let read = file(what, path);
+    let mode = path.metadata().map(|metadata| metadata.permissions().mode()).unwrap_or_default();
+    if read.grade == Grade::Good && mode & 0o004 != 0 {
+        let text = format!("the {what} {} can be read by every user: chmod o-r {0}", path.display());
+        return finding(Grade::Warning, text);
+    }
+    read
+}
+
+/// Whether the folder of a file can be written to.
+fn writable_folder(what: &str, path: &Path) -> MachineFinding {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match nix::unistd::access(folder, nix::unistd::AccessFlags::W_OK) {
+        Ok(()) => finding(Grade::Good, format!("the folder of the {what}, {}, can be written to", folder.display())),
+        Err(error) => finding(
+            Grade::Error,
+            format!("the folder of the {what}, {}, cannot be written to: {error}", folder.display()),
+        ),
+    }
+}
+
+/// The versions of the programs that run the config's servers.
+async fn runtimes(config: &Config) -> Vec<MachineFinding> {
+    let commands: BTreeSet<&str> = config
+        .upstreams
+        .iter()
+        .filter_map(|plan| match &plan.settings.transport {
+            Transport::Stdio(stdio) => stdio.command.rsplit('/').next(),
+            Transport::Http(_) => None,
+        })
+        .collect();
+    let needed = RUNTIMES.iter().filter(|runtime| runtime.needed_by.iter().any(|command| commands.contains(command)));
+    futures_util::future::join_all(needed.map(version)).await
+}
+
+async fn version(runtime: &Runtime) -> MachineFinding {
+    let Runtime { program, oldest, .. } = runtime;
+    let asked = Command::new(program).arg("--version").kill_on_drop(true).output();
+    let said = match tokio::time::timeout(VERSION_TIME, asked).await {
+        Ok(Ok(output)) => String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).trim().to_owned(),
+        Ok(Err(error)) => return finding(Grade::Error, format!("`{program}` cannot be run: {error}; install it")),
+        Err(_) => return finding(Grade::Warning, format!("`{program} --version` does not end")),
+    };
+    let said: String = weir_core::catalog::plain(said.lines().next().unwrap_or_default(), 80);
+    match (oldest, parsed(&said)) {
+        (Some((major, minor)), Some(own)) if own < (*major, *minor) => finding(
+            Grade::Warning,
+            format!("{program} says {said}; current servers need {major}.{minor} or later: install a newer one"),
+        ),
+        _ => finding(Grade::Good, format!("{program}: {said}")),
+    }
+}
+
+/// Major and minor number of the first word that has them, such as `v22.1.0`.
+fn parsed(text: &str) -> Option<(u32, u32)> {
+    text.split_whitespace().find_map(|word| {
+        let mut numbers = word.trim_start_matches('v').split('.');
+        Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_as_programs_print_them() {
+        assert_eq!(parsed("v22.11.0"), Some((22, 11)));
+        assert_eq!(parsed("Python 3.9.2"), Some((3, 9)));
+        assert_eq!(parsed("uvx 0.5.1 (abc 2026)"), Some((0, 5)));
+        assert_eq!(parsed("no version"), None);
+    }
+
+    #[test]
+    fn a_port_in_use_and_one_that_may_not_be_bound_are_told_apart() {
+        let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = taken.local_addr().expect("it is bound");
+        assert_eq!(port("clients", address).grade, Grade::Warning);
+        assert_eq!(
+            port("clients", SocketAddr::from(([192, 0, 2, 1], 80))).grade,
+            Grade::Error,
+            "no address of this machine"
+        );
+        assert_eq!(port("clients", SocketAddr::from(([127, 0, 0, 1], 0))).grade, Grade::Good);
+    }
+}
