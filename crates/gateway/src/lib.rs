@@ -3,6 +3,7 @@
 //! It puts the other crates together and holds no logic of the protocol: it never parses JSON-RPC by itself.
 
 pub mod admin;
+mod ask;
 mod audit;
 pub mod cli;
 mod client;
