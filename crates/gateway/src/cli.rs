@@ -7,6 +7,7 @@ mod call;
 mod check;
 mod explain;
 mod health;
+mod import;
 mod login;
 mod tools;
 
@@ -60,6 +61,8 @@ enum Command {
         #[arg(long, value_name = "OLD")]
         against: Option<PathBuf>,
     },
+    /// Find the servers in the files of MCP clients and convert them to a config; starts none; exits with 1 if there are none
+    Import(import::Options),
     /// Run weir in front of two small example servers, with nothing to configure
     Quickstart {
         /// Where to listen instead of the first free port from 8080
@@ -181,6 +184,7 @@ pub async fn run(inherited: Result<Inherited, String>) -> ExitCode {
             Box::pin(serve::serve(start)).await
         }
         Command::Check { file, against } => check::check(&file, against.as_deref()),
+        Command::Import(options) => import::import(&options),
         Command::Quickstart { listen } => quickstart::quickstart(listen, log).await,
         Command::Tools { target, watch, json } => tools::tools(&target, watch, json).await,
         Command::Call { target, tool, arguments, json } => call::call(&target, &tool, &arguments, json).await,

@@ -34,9 +34,11 @@ use weir_store::{ParkingCaps, RecordCaps, ReplayCaps};
 
 pub use admin::{AdminPlan, OperatorKey};
 pub use audit::{AuditPlan, FilePlan};
-pub(crate) use check::ADMIN as DEFAULT_OPERATORS;
+pub(crate) use check::{ADMIN as DEFAULT_OPERATORS, slug};
 pub use env::Environment;
+pub(crate) use env::{Bad, Dialect, Piece, Reference, WORKSPACE, is_variable, pieces};
 pub use foreign::{Asking, Input};
+pub(crate) use foreign::{FoundFile, FoundServer, find, parse_env_file as read_env_file};
 pub use load::{Loader, Outcome, Source};
 pub(crate) use operators::operators;
 pub(crate) use raw::Time;

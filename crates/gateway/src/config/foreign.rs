@@ -5,6 +5,7 @@
 //! no section of weir's, so it is served with the defaults: on loopback alone.
 
 mod env_file;
+mod found;
 mod inputs;
 mod place;
 mod server;
@@ -12,7 +13,8 @@ mod values;
 
 use std::sync::LazyLock;
 
-pub(crate) use env_file::read_all as read_env_files;
+pub(crate) use env_file::{parse as parse_env_file, read_all as read_env_files};
+pub(crate) use found::{FoundFile, FoundServer, find};
 pub use inputs::{Asking, Input};
 pub(crate) use inputs::{Sources, answers};
 pub(crate) use place::Place;
