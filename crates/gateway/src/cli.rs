@@ -1,5 +1,6 @@
 //! The commands of `weir`, as a person types them.
 
+mod add;
 mod admin;
 mod apikey;
 mod audit;
@@ -8,6 +9,7 @@ mod check;
 mod explain;
 mod health;
 mod import;
+mod init;
 mod login;
 mod tools;
 
@@ -61,6 +63,10 @@ enum Command {
         #[arg(long, value_name = "OLD")]
         against: Option<PathBuf>,
     },
+    /// Write a first config, with comments
+    Init(init::Options),
+    /// Add a server to a config: weir add NAME URL, or weir add NAME -- COMMAND ARGUMENT...
+    Add(add::Options),
     /// Find the servers in the files of MCP clients and convert them to a config; starts none; exits with 1 if there are none
     Import(import::Options),
     /// Run weir in front of two small example servers, with nothing to configure
@@ -184,6 +190,8 @@ pub async fn run(inherited: Result<Inherited, String>) -> ExitCode {
             Box::pin(serve::serve(start)).await
         }
         Command::Check { file, against } => check::check(&file, against.as_deref()),
+        Command::Init(options) => init::init(&options),
+        Command::Add(options) => add::add(options),
         Command::Import(options) => import::import(&options),
         Command::Quickstart { listen } => quickstart::quickstart(listen, log).await,
         Command::Tools { target, watch, json } => tools::tools(&target, watch, json).await,
