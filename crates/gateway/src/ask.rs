@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 
-use crate::config::Input;
+use crate::config::InputVariable;
 use crate::terminal::one_line;
 
 /// Ends of the input that are no answer: Ctrl-C and Ctrl-D.
@@ -17,14 +17,14 @@ const KILL: u8 = 0x15;
 const LONGEST: usize = 16 << 10;
 
 /// Asks for the value of an input, without echo for a secret. `None`: there is no terminal, or no answer.
-pub(crate) fn ask(input: &Input) -> Option<String> {
+pub(crate) fn ask(input: &InputVariable) -> Option<String> {
     let (stdin, mut stderr) = (std::io::stdin(), std::io::stderr());
     if !stdin.is_terminal() || !stderr.is_terminal() {
         return None;
     }
     let _ = stderr.write_all(question(input).as_bytes());
     let _ = stderr.flush();
-    let quiet = input.is_secret.then(|| Quiet::new(stdin.as_fd()).ok()).flatten();
+    let quiet = input.is_secret.then(|| EchoGuard::new(stdin.as_fd()).ok()).flatten();
     if input.is_secret && quiet.is_none() {
         // Where the echo cannot be switched off, a secret is not asked for.
         let _ = stderr.write_all(b"\n");
@@ -39,7 +39,7 @@ pub(crate) fn ask(input: &Input) -> Option<String> {
 }
 
 /// The text before the answer.
-fn question(input: &Input) -> String {
+fn question(input: &InputVariable) -> String {
     let what = input.description.as_deref().unwrap_or(&input.id);
     let choices: String =
         input.choices.iter().enumerate().map(|(n, choice)| format!("  {}. {}\n", n + 1, one_line(choice))).collect();
@@ -51,7 +51,7 @@ fn question(input: &Input) -> String {
 }
 
 /// The answer in an entered line: the default for an empty one, a choice for its number.
-fn answer(input: &Input, line: &str) -> Option<String> {
+fn answer(input: &InputVariable, line: &str) -> Option<String> {
     if line.is_empty() {
         return input.default.clone();
     }
@@ -80,12 +80,12 @@ fn read_line(bytes: &mut dyn Iterator<Item = u8>) -> Option<String> {
 
 /// A terminal without echo, until this is dropped. Ctrl-C is read like any key, so that the terminal is always
 /// brought back.
-struct Quiet<'a> {
+struct EchoGuard<'a> {
     terminal: std::os::fd::BorrowedFd<'a>,
     before: Termios,
 }
 
-impl<'a> Quiet<'a> {
+impl<'a> EchoGuard<'a> {
     fn new(terminal: std::os::fd::BorrowedFd<'a>) -> nix::Result<Self> {
         let before = tcgetattr(terminal)?;
         let mut quiet = before.clone();
@@ -95,7 +95,7 @@ impl<'a> Quiet<'a> {
     }
 }
 
-impl Drop for Quiet<'_> {
+impl Drop for EchoGuard<'_> {
     fn drop(&mut self) {
         let _ = tcsetattr(self.terminal, SetArg::TCSAFLUSH, &self.before);
     }
@@ -121,12 +121,13 @@ mod tests {
     #[test]
     fn an_empty_answer_is_the_default_and_a_number_is_a_choice() {
         let choices = ["one", "two"].map(str::to_owned).to_vec();
-        let input = Input { id: "a".to_owned(), choices, default: Some("two".to_owned()), ..Input::default() };
+        let input =
+            InputVariable { id: "a".to_owned(), choices, default: Some("two".to_owned()), ..InputVariable::default() };
         assert_eq!(answer(&input, ""), Some("two".to_owned()));
         assert_eq!(answer(&input, "1"), Some("one".to_owned()));
         assert_eq!(answer(&input, "9"), Some("9".to_owned()));
         assert_eq!(question(&input), "  1. one\n  2. two\na (`a`) [two]: ");
-        let hostile = Input { id: "a\u{1b}[2J".to_owned(), ..Input::default() };
+        let hostile = InputVariable { id: "a\u{1b}[2J".to_owned(), ..InputVariable::default() };
         assert!(!question(&hostile).contains('\u{1b}'));
     }
 }

@@ -64,11 +64,11 @@ enum Command {
         against: Option<PathBuf>,
     },
     /// Write a first config, with comments
-    Init(init::Options),
+    Init(init::InitOptions),
     /// Add a server to a config: weir add NAME URL, or weir add NAME -- COMMAND ARGUMENT...
-    Add(add::Options),
+    Add(add::AddOptions),
     /// Find the servers in the files of MCP clients and convert them to a config; starts none; exits with 1 if there are none
-    Import(import::Options),
+    Import(import::ImportOptions),
     /// Run weir in front of two small example servers, with nothing to configure
     Quickstart {
         /// Where to listen instead of the first free port from 8080

@@ -1,24 +1,24 @@
 //! Servers that MCP clients have in their files, converted to upstreams of weir's. Nothing here starts or reaches a server.
 
+mod clients;
 mod convert;
 mod entry;
-mod programs;
 mod secrets;
 mod shown;
 
 use std::path::{Path, PathBuf};
 
-pub(crate) use convert::{Converted, Converter, Left};
-pub(crate) use entry::{Entry, flow, scalar};
-pub(crate) use programs::{Home, Program};
+pub(crate) use clients::{ClientFolders, McpClient};
+pub(crate) use convert::{ConvertedServer, ServerConverter, SkippedServer};
+pub(crate) use entry::{UpstreamEntry, flow, scalar};
 pub(crate) use secrets::has_credential;
 
 use crate::config::{FoundFile, Problem, find};
 
 /// A file that was looked at.
-pub(crate) struct Source {
-    /// The program that it belongs to, where that is known.
-    pub(crate) program: Option<Program>,
+pub(crate) struct ClientFile {
+    /// The client that it belongs to, where that is known.
+    pub(crate) client: Option<McpClient>,
     pub(crate) file: PathBuf,
     pub(crate) found: FoundFile,
 }
@@ -27,9 +27,9 @@ pub(crate) struct Source {
 ///
 /// # Errors
 /// A file cannot be read or parsed.
-pub(crate) fn read(files: Vec<(Option<Program>, PathBuf)>, home: &Path) -> Vec<Result<Source, Problem>> {
-    let read = |(program, file): (Option<Program>, PathBuf)| {
-        find(&file, Some(home)).map(|found| Source { program, file, found })
+pub(crate) fn read(files: Vec<(Option<McpClient>, PathBuf)>, home: &Path) -> Vec<Result<ClientFile, Problem>> {
+    let read = |(client, file): (Option<McpClient>, PathBuf)| {
+        find(&file, Some(home)).map(|found| ClientFile { client, file, found })
     };
     files.into_iter().map(read).collect()
 }

@@ -148,6 +148,7 @@ fn what_means_nothing_is_said_with_its_line() {
             2,
             "2 keys mean nothing to weir and are ignored: `globalShortcut`",
         ),
+        (".claude.json", 2, "(`weir import FILE` takes the servers of `projects`, too)"),
         (".cursor/mcp.json", 18, "mcpServers.linear.auth: is not used"),
         (".cursor/mcp.json", 20, "mcpServers.old: is left out, because it is `disabled`"),
         (".config/Code/User/mcp.json", 4, "inputs.0: `perplexity-key` is asked for at the start"),

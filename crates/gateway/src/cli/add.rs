@@ -9,12 +9,12 @@ use weir_core::names::UpstreamId;
 
 use super::{USAGE, fail};
 use crate::config::{Loader, NewUpstream, Severity, Source, slug, with_upstream};
-use crate::import::{Entry, flow, has_credential};
+use crate::import::{UpstreamEntry, flow, has_credential};
 use crate::{new_file, terminal};
 
 /// The options of `weir add`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct AddOptions {
     /// The name of the upstream: its tools are NAME__TOOL
     name: String,
     /// The URL of a server over HTTP
@@ -35,8 +35,8 @@ pub(super) struct Options {
 }
 
 /// Puts the upstream into the file, unless that makes new errors.
-pub(super) fn add(options: Options) -> ExitCode {
-    let Options { name, config: file, .. } = &options;
+pub(super) fn add(options: AddOptions) -> ExitCode {
+    let AddOptions { name, config: file, .. } = &options;
     if let Err(error) = UpstreamId::new(name) {
         return fail(USAGE, format_args!("`{name}` is no name of an upstream: {error}; such as `{}`", slug(name)));
     }
@@ -80,7 +80,7 @@ pub(super) fn add(options: Options) -> ExitCode {
 }
 
 /// The entry that was typed.
-fn entry(options: &Options) -> Result<Entry, String> {
+fn entry(options: &AddOptions) -> Result<UpstreamEntry, String> {
     let mut command = options.command.iter().cloned();
     let pairs = |given: &[String], separator: char, form: &str| {
         let pair = |text: &String| {
@@ -90,13 +90,13 @@ fn entry(options: &Options) -> Result<Entry, String> {
         };
         given.iter().map(pair).collect::<Result<Vec<_>, _>>()
     };
-    Ok(Entry {
+    Ok(UpstreamEntry {
         url: options.url.clone(),
         command: command.next(),
         args: command.collect(),
         env: pairs(&options.env, '=', "KEY=VALUE")?,
         headers: pairs(&options.header, ':', "\"KEY: VALUE\"")?,
-        ..Entry::default()
+        ..UpstreamEntry::default()
     })
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::config::{Asking, Config, Loader, Source, weakenings};
+use crate::config::{Config, InputSource, Loader, Source, weakenings};
 use crate::serve::BAD_CONFIG;
 use crate::terminal;
 
@@ -37,7 +37,7 @@ pub(super) fn check(file: &Path, against: Option<&Path>) -> ExitCode {
 /// The config of a file without errors. Prints all that is to say about it.
 fn load(file: &Path) -> Option<Config> {
     let environment = |name: &str| std::env::var(name).ok();
-    let outcome = Loader::new(Source::File(file.to_owned()), &environment).asking(Asking::StandIn).load();
+    let outcome = Loader::new(Source::File(file.to_owned()), &environment).inputs_from(InputSource::StandIn).load();
     if !outcome.report.problems().is_empty() {
         terminal::line(&outcome.report);
     }

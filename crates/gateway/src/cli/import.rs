@@ -8,8 +8,10 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::{USAGE, fail};
-use crate::config::{Loader, Severity, Source as Config};
-use crate::import::{Converted, Converter, Home, Left, Program, Source, read, scalar};
+use crate::config::{Loader, Severity, Source};
+use crate::import::{
+    ClientFile, ClientFolders, ConvertedServer, McpClient, ServerConverter, SkippedServer, read, scalar,
+};
 use crate::new_file;
 use crate::terminal::{self, one_line};
 
@@ -22,7 +24,7 @@ const STAND_IN_URL: &str = "http://127.0.0.1:9";
 
 /// The options of `weir import`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct ImportOptions {
     /// A client (claude-desktop, claude-code, cursor, vscode, gemini, windsurf, codex, zed) or a file; without any, all clients
     #[arg(value_name = "CLIENT|FILE")]
     from: Vec<String>,
@@ -38,7 +40,7 @@ pub(super) struct Options {
 }
 
 /// Reads the clients' files, shows their servers, and prints or writes the config. Starts nothing.
-pub(super) fn import(options: &Options) -> ExitCode {
+pub(super) fn import(options: &ImportOptions) -> ExitCode {
     let Some(folders) = folders(options.home.as_deref()) else {
         return fail(USAGE, "the variable HOME is not set: name the folder, such as --home /home/me");
     };
@@ -59,7 +61,7 @@ pub(super) fn import(options: &Options) -> ExitCode {
             }
         }
     }
-    let mut converter = Converter::default();
+    let mut converter = ServerConverter::default();
     converter.reserve(&sources);
     for source in &sources {
         if !source.found.report.problems().is_empty() {
@@ -86,31 +88,33 @@ pub(super) fn import(options: &Options) -> ExitCode {
     if is_broken { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
 }
 
-fn folders(home: Option<&Path>) -> Option<Home> {
+fn folders(home: Option<&Path>) -> Option<ClientFolders> {
     let project = std::env::current_dir().unwrap_or_default();
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
     if let Some(home) = home {
-        return Some(Home::at(std::path::absolute(home).ok()?, project));
+        return Some(ClientFolders::at(std::path::absolute(home).ok()?, project));
     }
-    let usual = Home::at(folder("HOME")?, project);
+    let usual = ClientFolders::at(folder("HOME")?, project);
     let config = folder("XDG_CONFIG_HOME").unwrap_or_else(|| usual.config.clone());
     let codex = folder("CODEX_HOME").unwrap_or_else(|| usual.codex.clone());
-    Some(Home { config, codex, ..usual })
+    Some(ClientFolders { config, codex, ..usual })
 }
 
-/// The files that were asked for, each with its program.
-fn files(from: &[String], folders: &Home) -> Result<Vec<(Option<Program>, PathBuf)>, String> {
-    let of = |program: Program| program.found(folders).into_iter().map(move |file| (Some(program), file));
+/// The files that were asked for, each with its client.
+fn files(from: &[String], folders: &ClientFolders) -> Result<Vec<(Option<McpClient>, PathBuf)>, String> {
+    let of = |client: McpClient| client.found(folders).into_iter().map(move |file| (Some(client), file));
     if from.is_empty() {
-        return Ok(Program::ALL.into_iter().flat_map(of).collect());
+        return Ok(McpClient::ALL.into_iter().flat_map(of).collect());
     }
     let mut all = Vec::new();
     for name in from {
-        match Program::named(name) {
-            Some(program) => all.extend(of(program)),
-            None if Path::new(name).is_file() => all.push((Program::of(Path::new(name), folders), PathBuf::from(name))),
+        match McpClient::named(name) {
+            Some(client) => all.extend(of(client)),
+            None if Path::new(name).is_file() => {
+                all.push((McpClient::of(Path::new(name), folders), PathBuf::from(name)))
+            }
             None => {
-                let known: Vec<&str> = Program::ALL.into_iter().map(Program::name).collect();
+                let known: Vec<&str> = McpClient::ALL.into_iter().map(McpClient::name).collect();
                 return Err(format!("`{name}` is neither a file nor a client; clients are {}", known.join(", ")));
             }
         }
@@ -119,11 +123,11 @@ fn files(from: &[String], folders: &Home) -> Result<Vec<(Option<Program>, PathBu
 }
 
 /// Takes servers out that weir would refuse; the others are of use without them.
-fn leave_out_broken(converter: &mut Converter) {
+fn leave_out_broken(converter: &mut ServerConverter) {
     for one in std::mem::take(&mut converter.converted) {
         match complaint(&one) {
             None => converter.converted.push(one),
-            Some(why) => converter.left.push(Left { name: one.name, origin: one.origin, why }),
+            Some(why) => converter.left.push(SkippedServer { name: one.name, origin: one.origin, why }),
         }
     }
     let written: String = converter.converted.iter().map(|one| one.entry.block("", "")).collect();
@@ -131,7 +135,7 @@ fn leave_out_broken(converter: &mut Converter) {
 }
 
 /// The first error that `weir check` would find in an upstream.
-fn complaint(one: &Converted) -> Option<String> {
+fn complaint(one: &ConvertedServer) -> Option<String> {
     let urls: HashSet<&str> =
         one.entry.url.iter().filter_map(|url| url.strip_prefix("${")?.split(['}', ':']).next()).collect();
     let text = format!("upstreams:\n  {}:\n{}", scalar(&one.id), one.entry.block("    ", "  "));
@@ -140,7 +144,7 @@ fn complaint(one: &Converted) -> Option<String> {
         let stand_in = if urls.contains(name) { STAND_IN_URL } else { STAND_IN };
         std::env::var(name).ok().or_else(|| is_named.then(|| stand_in.to_owned()))
     };
-    let outcome = Loader::new(Config::Text { name: String::new(), text: text.clone() }, &environment).load();
+    let outcome = Loader::new(Source::Text { name: String::new(), text: text.clone() }, &environment).load();
     let error = outcome.report.problems().iter().find(|problem| problem.severity == Severity::Error)?;
     let key = error.path.to_string();
     let key = key.split('.').skip(2).collect::<Vec<_>>().join(".");
@@ -148,11 +152,11 @@ fn complaint(one: &Converted) -> Option<String> {
 }
 
 /// Prints every file with its servers.
-fn show(converter: &Converter, sources: &[Source]) {
+fn show(converter: &ServerConverter, sources: &[ClientFile]) {
     for source in sources {
-        let program = source.program.map(|program| format!(" ({})", program.title())).unwrap_or_default();
+        let client = source.client.map(|client| format!(" ({})", client.title())).unwrap_or_default();
         let own = |origin: &str| origin.starts_with(&format!("{}:", source.file.display()));
-        let mut text = format!("{}{program}", one_line(&source.file.display().to_string()));
+        let mut text = format!("{}{client}", one_line(&source.file.display().to_string()));
         for one in converter.converted.iter().filter(|one| own(&one.origin)) {
             let line = one.origin.rsplit(':').next().unwrap_or_default();
             let renamed = if one.id == one.name { String::new() } else { format!(", as `{}`", one.id) };
@@ -170,9 +174,9 @@ fn show(converter: &Converter, sources: &[Source]) {
 }
 
 /// Prints that there is nothing to import.
-fn nothing(options: &Options, sources: &[Source]) -> ExitCode {
+fn nothing(options: &ImportOptions, sources: &[ClientFile]) -> ExitCode {
     if sources.is_empty() && options.from.is_empty() {
-        let known: Vec<&str> = Program::ALL.into_iter().map(Program::title).collect();
+        let known: Vec<&str> = McpClient::ALL.into_iter().map(McpClient::title).collect();
         let why = format!("there is no file of {} here; name a file, such as: weir import mcp.json", known.join(", "));
         return fail(NOTHING, why);
     }
@@ -180,7 +184,7 @@ fn nothing(options: &Options, sources: &[Source]) -> ExitCode {
 }
 
 /// The config.
-fn config(converter: &Converter) -> String {
+fn config(converter: &ServerConverter) -> String {
     let mut text = String::from(
         "# Written by `weir import`. docs/configuration.md explains every key; `weir check FILE` finds mistakes.\n",
     );
@@ -192,10 +196,10 @@ fn config(converter: &Converter) -> String {
     }
     text.push_str("listen: 127.0.0.1:8080\nupstreams:\n");
     for one in &converter.converted {
-        let program = one.program.map(|program| format!(" ({program})")).unwrap_or_default();
+        let client = one.client.map(|client| format!(" ({client})")).unwrap_or_default();
         let _ = write!(
             text,
-            "  # {}{program}\n  {}:\n{}",
+            "  # {}{client}\n  {}:\n{}",
             one_line(&one.origin),
             scalar(&one.id),
             one.entry.block("    ", "  ")
@@ -205,7 +209,7 @@ fn config(converter: &Converter) -> String {
 }
 
 /// Prints the next steps.
-fn advise(converter: &Converter, written: Option<&Path>) {
+fn advise(converter: &ServerConverter, written: Option<&Path>) {
     let mut text = match converter.converted.len() {
         1 => "1 server became an upstream".to_owned(),
         n => format!("{n} servers became upstreams"),

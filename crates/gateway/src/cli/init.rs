@@ -11,7 +11,7 @@ use crate::{new_file, terminal};
 
 /// The options of `weir init`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct InitOptions {
     /// The file to write
     #[arg(default_value = "weir.yaml", value_name = "FILE")]
     file: PathBuf,
@@ -63,7 +63,7 @@ upstreams: {}
 ";
 
 /// Writes the file.
-pub(super) fn init(options: &Options) -> ExitCode {
+pub(super) fn init(options: &InitOptions) -> ExitCode {
     let file = options.file.as_path();
     let written = if options.force { new_file::replace(file, FIRST) } else { new_file::create(file, FIRST) };
     match written {

@@ -8,7 +8,7 @@ use super::{json, toml};
 
 /// The format of a file. weir's own files are YAML or JSON; files of other programs are JSON with comments, or TOML.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum FileFormat {
     /// YAML.
     Yaml,
     /// JSON. Comments and trailing commas are allowed.
@@ -22,7 +22,7 @@ pub(crate) enum Format {
 ///
 /// # Errors
 /// The file cannot be parsed, or is empty.
-pub(crate) fn document(name: &str, text: &str) -> Result<(Node, Format), Problem> {
+pub(crate) fn document(name: &str, text: &str) -> Result<(Node, FileFormat), Problem> {
     let (tree, format) = parse(name, text)?;
     let is_empty = match &tree.value {
         Value::Map(entries) => entries.is_empty(),
@@ -39,19 +39,19 @@ pub(crate) fn document(name: &str, text: &str) -> Result<(Node, Format), Problem
 ///
 /// # Errors
 /// The file cannot be parsed.
-pub(crate) fn parse(name: &str, text: &str) -> Result<(Node, Format), Problem> {
+pub(crate) fn parse(name: &str, text: &str) -> Result<(Node, FileFormat), Problem> {
     // Windows puts a mark before the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let extension = FilePath::new(name).extension().unwrap_or_default().to_ascii_lowercase();
     if extension == "toml" {
-        return toml::parse(text).map(|tree| (tree, Format::Toml));
+        return toml::parse(text).map(|tree| (tree, FileFormat::Toml));
     }
     if !begins_like_json(text) {
-        return Node::parse(text).map(|tree| (tree, Format::Yaml));
+        return Node::parse(text).map(|tree| (tree, FileFormat::Yaml));
     }
-    json::parse(text).map(|tree| (tree, Format::Json)).or_else(|problem| {
+    json::parse(text).map(|tree| (tree, FileFormat::Json)).or_else(|problem| {
         // A text in braces that is no JSON may still be YAML: `{ listen: 127.0.0.1:80 }`.
-        let parsed = Node::parse(text).map(|tree| (tree, Format::Yaml));
+        let parsed = Node::parse(text).map(|tree| (tree, FileFormat::Yaml));
         parsed.map_err(|other| if extension == "json" || extension == "jsonc" { problem } else { other })
     })
 }
@@ -62,9 +62,9 @@ fn begins_like_json(text: &str) -> bool {
 }
 
 /// The lines of a text, by offsets.
-pub(super) struct Lines(Vec<usize>);
+pub(super) struct LineIndex(Vec<usize>);
 
-impl Lines {
+impl LineIndex {
     pub(super) fn of(text: &str) -> Self {
         Self(text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at).collect())
     }
@@ -79,17 +79,17 @@ impl Lines {
 mod tests {
     use super::*;
 
-    fn format(name: &str, text: &str) -> Option<Format> {
+    fn format(name: &str, text: &str) -> Option<FileFormat> {
         document(name, text).ok().map(|(_, format)| format)
     }
 
     #[test]
     fn format_follows_the_text_and_toml_the_name() {
-        assert_eq!(format("a.yaml", "listen: x"), Some(Format::Yaml));
-        assert_eq!(format("a.json", "{ listen: x }"), Some(Format::Yaml));
-        assert_eq!(format("a.yaml", "{ \"listen\": \"x\" }"), Some(Format::Json));
-        assert_eq!(format("a.json", "\u{feff}// one\n/* two */ { \"listen\": \"x\", }"), Some(Format::Json));
-        assert_eq!(format("a.toml", "[a]\nb = 1"), Some(Format::Toml));
+        assert_eq!(format("a.yaml", "listen: x"), Some(FileFormat::Yaml));
+        assert_eq!(format("a.json", "{ listen: x }"), Some(FileFormat::Yaml));
+        assert_eq!(format("a.yaml", "{ \"listen\": \"x\" }"), Some(FileFormat::Json));
+        assert_eq!(format("a.json", "\u{feff}// one\n/* two */ { \"listen\": \"x\", }"), Some(FileFormat::Json));
+        assert_eq!(format("a.toml", "[a]\nb = 1"), Some(FileFormat::Toml));
         for (name, text) in [("a.yaml", ""), ("a.json", "{}"), ("a.toml", ""), ("a.json", "// nothing\n{}")] {
             let problem = document(name, text).expect_err(name);
             assert!(problem.message.contains("the file is empty"), "{name}: {problem}");

@@ -1,8 +1,8 @@
-//! Upstreams put into the text of a config, with all comments and the order of what is there.
+//! Upstreams put into the text of a config. Comments and the order of entries stay.
 
 use serde_json::{Map, Value as Json};
 
-use super::document::{Format, document};
+use super::document::{FileFormat, document};
 use super::foreign;
 use super::tree::{Node, Value};
 
@@ -31,8 +31,8 @@ pub(crate) fn with_upstream(name: &str, text: &str, new: &NewUpstream<'_>) -> Re
         return Err(format!("has an upstream `{}` already, in line {}", new.id, old.line));
     }
     let edited = match (format, upstreams) {
-        (Format::Yaml, None) if !text.trim_start().starts_with('{') => Some(appended(text, new)),
-        (Format::Yaml, Some(_)) if !text.trim_start().starts_with('{') => into_section(text, new),
+        (FileFormat::Yaml, None) if !text.trim_start().starts_with('{') => Some(appended(text, new)),
+        (FileFormat::Yaml, Some(_)) if !text.trim_start().starts_with('{') => into_section(text, new),
         _ => into_braces(text, upstreams.is_some(), new),
     };
     let wanted = expected(&tree, new);
@@ -144,7 +144,7 @@ fn into_braces(text: &str, has_section: bool, new: &NewUpstream<'_>) -> Option<S
 
 /// The text with the entry before the brace that closes the one at `open`.
 fn into_flow(text: &str, open: usize, is_block: bool, new: &NewUpstream<'_>) -> Option<String> {
-    let braces = Braces::find(text, open)?;
+    let braces = BracePair::find(text, open)?;
     let (inside, after) = (&text[open + 1..braces.close], &text[braces.close..]);
     if inside.trim().is_empty() && is_block {
         let (rest, after) = after[1..].split_once('\n').unwrap_or((&after[1..], ""));
@@ -164,14 +164,14 @@ fn into_flow(text: &str, open: usize, is_block: bool, new: &NewUpstream<'_>) -> 
 }
 
 /// A pair of braces in a text of JSON or YAML.
-struct Braces {
+struct BracePair {
     /// Where the closing one is.
     close: usize,
     /// The end of the last token before it; spaces and comments are none.
     last: usize,
 }
 
-impl Braces {
+impl BracePair {
     fn find(text: &str, open: usize) -> Option<Self> {
         let bytes = text.as_bytes();
         let (mut at, mut depth, mut last) = (open, 0_usize, open);

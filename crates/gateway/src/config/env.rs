@@ -12,7 +12,7 @@ use super::files::{self, Fingerprint};
 use super::report::{Path, Report};
 use super::tree::{Node, Value};
 use reference::expand;
-pub(crate) use reference::{Bad, Dialect, Piece, Reference, is_variable, pieces};
+pub(crate) use reference::{EnvReference, ReferenceError, ReferenceSyntax, TextPiece, is_variable, pieces};
 
 /// Where variables come from; tests bring their own.
 pub type Environment<'a> = &'a (dyn Fn(&str) -> Option<String> + Send + Sync);
@@ -22,11 +22,11 @@ pub(crate) const WORKSPACE: &str = "WEIR_WORKSPACE_FOLDER";
 
 /// The values of other programs' references that are no variables.
 #[derive(Debug, Default)]
-pub(crate) struct Surroundings {
+pub(crate) struct ReferenceValues {
     /// The folder of the project that the file belongs to.
     pub(crate) project: Option<PathBuf>,
     /// The values of `${input:ID}`; an error is the reason why there is none.
-    pub(crate) answers: HashMap<String, Result<String, Bad>>,
+    pub(crate) answers: HashMap<String, Result<String, ReferenceError>>,
 }
 
 /// Fills in every `${NAME}` and `${file:PATH}` of the tree's texts. A variable that is not set is an error, unless the text has a
@@ -34,34 +34,36 @@ pub(crate) struct Surroundings {
 pub(crate) fn fill_in(
     node: &mut Node,
     environment: Environment<'_>,
-    surroundings: &Surroundings,
+    surroundings: &ReferenceValues,
     report: &mut Report,
 ) -> SecretFiles {
     let files = RefCell::new(SecretFiles::default());
-    let lookup = |reference: Reference<'_>| match reference {
-        Reference::File(file) => files.borrow_mut().get(file).map_err(|why| Bad::File(file.to_owned(), why)),
-        Reference::Input(id) => {
-            surroundings.answers.get(id).cloned().unwrap_or_else(|| Err(Bad::NoInput(id.to_owned())))
+    let lookup = |reference: EnvReference<'_>| match reference {
+        EnvReference::File(file) => {
+            files.borrow_mut().get(file).map_err(|why| ReferenceError::File(file.to_owned(), why))
         }
-        Reference::Workspace => workspace(environment, surroundings),
-        Reference::WorkspaceName => workspace(environment, surroundings)
+        EnvReference::Input(id) => {
+            surroundings.answers.get(id).cloned().unwrap_or_else(|| Err(ReferenceError::NoInput(id.to_owned())))
+        }
+        EnvReference::Workspace => workspace(environment, surroundings),
+        EnvReference::WorkspaceName => workspace(environment, surroundings)
             .map(|folder| FilePath::new(&folder).file_name().unwrap_or_default().to_string_lossy().into_owned()),
-        Reference::Separator => Ok(std::path::MAIN_SEPARATOR.to_string()),
-        Reference::Variable { name, default } => {
+        EnvReference::Separator => Ok(std::path::MAIN_SEPARATOR.to_string()),
+        EnvReference::Variable { name, default } => {
             let value = environment(name).or_else(|| default.map(str::to_owned));
-            value.ok_or_else(|| Bad::Unset(name.to_owned()))
+            value.ok_or_else(|| ReferenceError::Unset(name.to_owned()))
         }
     };
-    fill(node, &Path::root(), Dialect::Own, &lookup, report);
+    fill(node, &Path::root(), ReferenceSyntax::Own, &lookup, report);
     files.into_inner()
 }
 
-fn workspace(environment: Environment<'_>, surroundings: &Surroundings) -> Result<String, Bad> {
+fn workspace(environment: Environment<'_>, surroundings: &ReferenceValues) -> Result<String, ReferenceError> {
     let project = || surroundings.project.as_ref().and_then(|folder| folder.to_str()).map(str::to_owned);
-    environment(WORKSPACE).or_else(project).ok_or(Bad::NoWorkspace)
+    environment(WORKSPACE).or_else(project).ok_or(ReferenceError::NoWorkspace)
 }
 
-/// The files of `${file:PATH}`, and what each said.
+/// The files of `${file:PATH}`, each with its text.
 #[derive(Debug, Default)]
 pub(crate) struct SecretFiles(BTreeMap<PathBuf, Result<String, String>>);
 
@@ -70,7 +72,7 @@ impl SecretFiles {
         self.0.entry(PathBuf::from(file)).or_insert_with(|| secret_file(file)).clone()
     }
 
-    /// What the same files say now.
+    /// The same files, read again.
     pub(crate) fn read_again(&self) -> Self {
         let read = |file: &PathBuf| (file.clone(), file.to_str().map_or_else(|| Err(String::new()), secret_file));
         Self(self.0.keys().map(read).collect())
@@ -81,7 +83,7 @@ impl SecretFiles {
         self.0.keys().filter(|file| file.is_absolute()).map(PathBuf::as_path)
     }
 
-    /// Adds what they say to a fingerprint.
+    /// Adds their texts to a fingerprint.
     pub(crate) fn say(&self, said: &mut Fingerprint) {
         for (file, text) in &self.0 {
             said.part(file.as_os_str().as_encoded_bytes());
@@ -92,19 +94,21 @@ impl SecretFiles {
 
 /// The same for a team's file: a variable that is not granted is not looked up, whether it is set or not, and no file is.
 pub(crate) fn fill_in_granted(node: &mut Node, grant: &TeamGrant, environment: Environment<'_>, report: &mut Report) {
-    let lookup = |reference: Reference<'_>| {
+    let lookup = |reference: EnvReference<'_>| {
         let (name, default) = match reference {
-            Reference::Variable { name, default } => (name, default),
-            Reference::Separator => return Ok(std::path::MAIN_SEPARATOR.to_string()),
-            Reference::File(_) => return Err(Bad::FileOfTeam),
-            Reference::Input(_) | Reference::Workspace | Reference::WorkspaceName => return Err(Bad::OfMainFile),
+            EnvReference::Variable { name, default } => (name, default),
+            EnvReference::Separator => return Ok(std::path::MAIN_SEPARATOR.to_string()),
+            EnvReference::File(_) => return Err(ReferenceError::FileOfTeam),
+            EnvReference::Input(_) | EnvReference::Workspace | EnvReference::WorkspaceName => {
+                return Err(ReferenceError::OfMainFile);
+            }
         };
         if !grant.has_variable(name) {
-            return Err(Bad::NotGranted(name.to_owned(), grant.place("env")));
+            return Err(ReferenceError::NotGranted(name.to_owned(), grant.place("env")));
         }
-        environment(name).or_else(|| default.map(str::to_owned)).ok_or_else(|| Bad::Unset(name.to_owned()))
+        environment(name).or_else(|| default.map(str::to_owned)).ok_or_else(|| ReferenceError::Unset(name.to_owned()))
     };
-    fill(node, &Path::root(), Dialect::Own, &lookup, report);
+    fill(node, &Path::root(), ReferenceSyntax::Own, &lookup, report);
 }
 
 /// The secret in a file, without the newline at its end.
@@ -121,9 +125,9 @@ fn secret_file(file: &str) -> Result<String, String> {
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-type Lookup<'a> = &'a dyn Fn(Reference<'_>) -> Result<String, Bad>;
+type Lookup<'a> = &'a dyn Fn(EnvReference<'_>) -> Result<String, ReferenceError>;
 
-fn fill(node: &mut Node, path: &Path, dialect: Dialect, lookup: Lookup<'_>, report: &mut Report) {
+fn fill(node: &mut Node, path: &Path, dialect: ReferenceSyntax, lookup: Lookup<'_>, report: &mut Report) {
     match &mut node.value {
         Value::Text(text) if text.text.contains("${") => match expand(&text.text, dialect, lookup) {
             Ok((filled, from_env)) => {
@@ -132,7 +136,7 @@ fn fill(node: &mut Node, path: &Path, dialect: Dialect, lookup: Lookup<'_>, repo
             }
             Err(problem) => {
                 report.add(problem.into_problem(path));
-                // What is to come of it is unknown, so nothing more is said about it.
+                // Its value is unknown: no further message about it.
                 node.value = Value::Unset;
             }
         },
@@ -144,7 +148,7 @@ fn fill(node: &mut Node, path: &Path, dialect: Dialect, lookup: Lookup<'_>, repo
         Value::Map(entries) => {
             for (key, entry) in entries {
                 // Servers of other programs have those programs' references.
-                let dialect = if path.is_root() && key == "mcpServers" { Dialect::Servers } else { dialect };
+                let dialect = if path.is_root() && key == "mcpServers" { ReferenceSyntax::Servers } else { dialect };
                 fill(entry, &path.key(key), dialect, lookup, report);
             }
         }

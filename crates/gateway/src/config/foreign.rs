@@ -15,17 +15,17 @@ use std::sync::LazyLock;
 
 pub(crate) use env_file::{parse as parse_env_file, read_all as read_env_files};
 pub(crate) use found::{FoundFile, FoundServer, find};
-pub use inputs::{Asking, Input};
-pub(crate) use inputs::{Sources, answers};
-pub(crate) use place::Place;
+pub use inputs::{InputSource, InputVariable};
+pub(crate) use inputs::{InputSources, answers};
+pub(crate) use place::FilePlace;
 
 use super::decode::nearest;
-use super::document::Format;
+use super::document::FileFormat;
 use super::env::Environment;
 use super::report::{Path, Problem, Report};
 use super::schema;
 use super::tree::{Node, Value};
-use server::Servers;
+use server::ServerNormalizer;
 
 /// The keys under which MCP clients keep their servers. The first one is weir's as well.
 const CONTAINERS: [&str; 4] = ["mcpServers", "servers", "context_servers", "mcp_servers"];
@@ -38,27 +38,27 @@ static OWN_KEYS: LazyLock<Vec<String>> =
 
 /// The parts of another program's file beside its servers.
 #[derive(Debug, Default)]
-pub(crate) struct Adopted {
+pub(crate) struct AdoptedFile {
     /// The inputs of the file.
-    pub(crate) inputs: Vec<Input>,
+    pub(crate) inputs: Vec<InputVariable>,
     /// Places in the tree, each with its place in the file.
     pub(crate) aliases: Vec<(Path, Path)>,
 }
 
 /// The source of servers.
-pub(crate) struct Origin<'a> {
+pub(crate) struct ServerOrigin<'a> {
     /// The format of the file.
-    pub(crate) format: Format,
+    pub(crate) format: FileFormat,
     /// The folder of the file, and the project that it belongs to.
-    pub(crate) place: &'a Place,
+    pub(crate) place: &'a FilePlace,
     /// The variables.
     pub(crate) environment: Environment<'a>,
 }
 
 /// Brings the servers of other programs to the form of `mcpServers`: those of a foreign file, under any container, and those
 /// under `mcpServers` in a file of weir's own. Keys that weir does not know are taken out with a warning.
-pub(crate) fn adopt(tree: &mut Node, origin: &Origin<'_>, report: &mut Report) -> Adopted {
-    let mut adopted = Adopted::default();
+pub(crate) fn adopt(tree: &mut Node, origin: &ServerOrigin<'_>, report: &mut Report) -> AdoptedFile {
+    let mut adopted = AdoptedFile::default();
     let Value::Map(entries) = &mut tree.value else { return adopted };
     let is_foreign = is_foreign(entries, origin.format);
     if is_foreign {
@@ -73,7 +73,7 @@ pub(crate) fn adopt(tree: &mut Node, origin: &Origin<'_>, report: &mut Report) -
         let Value::Map(servers) = &mut node.value else { continue };
         line = node.line;
         let container = &Path::root().key(&*container);
-        let mut part = Servers { container, is_foreign, origin, aliases: &mut adopted.aliases, report };
+        let mut part = ServerNormalizer { container, is_foreign, origin, aliases: &mut adopted.aliases, report };
         for (name, server) in part.normalise(std::mem::take(servers)) {
             if all.iter().any(|(other, _)| *other == name) {
                 let problem = Problem::error(container.key(&name), "another server of the file has this name");
@@ -93,13 +93,13 @@ pub(crate) fn adopt(tree: &mut Node, origin: &Origin<'_>, report: &mut Report) -
 }
 
 /// The same for a team's file, which is never foreign.
-pub(crate) fn adopt_of_team(tree: &mut Node, origin: &Origin<'_>, report: &mut Report) {
+pub(crate) fn adopt_of_team(tree: &mut Node, origin: &ServerOrigin<'_>, report: &mut Report) {
     let Value::Map(entries) = &mut tree.value else { return };
     for (container, node) in entries.iter_mut().filter(|(key, _)| key == CONTAINERS[0]) {
         let Value::Map(servers) = &mut node.value else { continue };
         let mut aliases = Vec::new();
         let container = &Path::root().key(&*container);
-        let mut part = Servers { container, is_foreign: false, origin, aliases: &mut aliases, report };
+        let mut part = ServerNormalizer { container, is_foreign: false, origin, aliases: &mut aliases, report };
         *servers = part.normalise(std::mem::take(servers));
         for (name, server) in servers {
             let Value::Map(keys) = &mut server.value else { continue };
@@ -120,14 +120,14 @@ fn is_map(node: &Node) -> bool {
 
 /// Returns true for a file of another program. A key that could be a misspelt one of weir's makes the file weir's own, where the
 /// key is an error: a misspelt `auth` must not be ignored.
-fn is_foreign(entries: &[(String, Node)], format: Format) -> bool {
+fn is_foreign(entries: &[(String, Node)], format: FileFormat) -> bool {
     let has_servers = entries.iter().any(|(key, node)| CONTAINERS.contains(&key.as_str()) && is_map(node));
     let others = || entries.iter().filter(|(key, _)| !CONTAINERS.contains(&key.as_str()));
-    format != Format::Yaml && has_servers && !others().any(|(key, _)| looks_own(key))
+    format != FileFormat::Yaml && has_servers && !others().any(|(key, _)| looks_own(key))
 }
 
 /// The same for a whole file.
-pub(crate) fn is_foreign_file(tree: &Node, format: Format) -> bool {
+pub(crate) fn is_foreign_file(tree: &Node, format: FileFormat) -> bool {
     is_foreign(tree.entries(), format)
 }
 
@@ -141,6 +141,10 @@ fn looks_own(key: &str) -> bool {
 /// Warns of all other keys of a foreign file at once: an editor has hundreds of settings.
 fn ignore_others(entries: &mut Vec<(String, Node)>, report: &mut Report) {
     let mut ignored = Vec::new();
+    let has_projects = entries.iter().any(|(key, node)| {
+        let mut projects = node.entries().iter();
+        key == "projects" && projects.any(|(_, project)| project.find(&Path::at(CONTAINERS[0])).is_some())
+    });
     entries.retain(|(key, node)| {
         let is_known = CONTAINERS.contains(&key.as_str()) && is_map(node);
         if !is_known && key != inputs::KEY {
@@ -160,18 +164,19 @@ fn ignore_others(entries: &mut Vec<(String, Node)>, report: &mut Report) {
             format!("{} keys mean nothing to weir and are ignored: {}{more}", ignored.len(), named.join(", "));
         Problem::warning(Path::root(), message)
     };
-    report.add(Problem { line: Some(*line), ..problem });
+    let hint = has_projects.then(|| "`weir import FILE` takes the servers of `projects`, too".to_owned());
+    report.add(Problem { line: Some(*line), hint, ..problem });
 }
 
 /// Refuses a file with both another program's container of servers and a key of weir's.
-fn refuse_mixture(entries: &mut Vec<(String, Node)>, format: Format, report: &mut Report) {
+fn refuse_mixture(entries: &mut Vec<(String, Node)>, format: FileFormat, report: &mut Report) {
     let Some(own) =
         entries.iter().map(|(key, _)| key.clone()).find(|key| looks_own(key) && !CONTAINERS.contains(&key.as_str()))
     else {
         return;
     };
     entries.retain(|(key, node)| {
-        let is_foreign = format != Format::Yaml && CONTAINERS[1..].contains(&key.as_str()) && is_map(node);
+        let is_foreign = format != FileFormat::Yaml && CONTAINERS[1..].contains(&key.as_str()) && is_map(node);
         if is_foreign {
             let message = format!("stands beside `{own}`, which is a key of weir's own or looks like one");
             let hint = "write the servers under `upstreams`; `weir import FILE` converts a file of another program";

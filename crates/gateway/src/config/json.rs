@@ -6,7 +6,7 @@ use jsonc_parser::ast::Value as Ast;
 use jsonc_parser::common::Ranged as _;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
-use super::document::Lines;
+use super::document::LineIndex;
 use super::report::{Path, Problem};
 use super::tree::{LONGEST, Node, Text, Value};
 
@@ -40,19 +40,19 @@ pub(super) fn parse(text: &str) -> Result<Node, Problem> {
         broken(line, &format!("this is no valid JSON: {}", error.kind()))
     })?;
     let root = parsed.value.ok_or_else(|| broken(None, "this is no valid JSON: there is no value"))?;
-    Reader { lines: Lines::of(text), nodes: 0 }.node(root, 0)
+    JsonReader { lines: LineIndex::of(text), nodes: 0 }.node(root, 0)
 }
 
 fn broken(line: Option<u32>, message: &str) -> Problem {
     Problem { line, ..Problem::error(Path::root(), message) }
 }
 
-struct Reader {
-    lines: Lines,
+struct JsonReader {
+    lines: LineIndex,
     nodes: usize,
 }
 
-impl Reader {
+impl JsonReader {
     fn node(&mut self, value: Ast<'_>, depth: usize) -> Result<Node, Problem> {
         let line = self.lines.line(value.range().start);
         self.nodes += 1;

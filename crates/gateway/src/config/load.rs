@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use super::check::{self, Main, Part, TeamGrant, Texts};
 use super::decode::decode;
-use super::document::{Format, document};
-use super::env::{Environment, SecretFiles, Surroundings, fill_in, fill_in_granted};
+use super::document::{FileFormat, document};
+use super::env::{Environment, ReferenceValues, SecretFiles, fill_in, fill_in_granted};
 use super::files::{Fingerprint, files_in, folder_of, read};
-use super::foreign::{self, Asking, Origin, Place, Sources};
+use super::foreign::{self, FilePlace, InputSource, InputSources, ServerOrigin};
 use super::raw::RawTeamFile;
 use super::report::{Path, Problem, Report};
 use super::tree::Node;
@@ -63,9 +63,9 @@ pub struct Loader<'a> {
     allows_weaker: bool,
     /// The protections that teams' files lost, in the last load.
     held: Vec<Weakening>,
-    /// How the inputs of other programs' files get their values.
-    asking: Asking<'a>,
-    /// The values that a person entered, by the inputs' ids.
+    /// The source of the values of other programs' inputs.
+    inputs: InputSource<'a>,
+    /// The answers of a person, by the inputs' ids.
     entered: HashMap<String, String>,
 }
 
@@ -83,15 +83,15 @@ impl<'a> Loader<'a> {
             read: None,
             allows_weaker: false,
             held: Vec::new(),
-            asking: Asking::Nobody,
+            inputs: InputSource::Nothing,
             entered: HashMap::new(),
         }
     }
 
-    /// Says how the inputs of other programs' files get their values where no variable gives them.
+    /// Names the source of the values of other programs' inputs, where no variable has them.
     #[must_use]
-    pub fn asking(self, asking: Asking<'a>) -> Self {
-        Self { asking, ..self }
+    pub fn inputs_from(self, inputs: InputSource<'a>) -> Self {
+        Self { inputs, ..self }
     }
 
     /// Another text from now on, where the config is no file.
@@ -168,8 +168,8 @@ impl<'a> Loader<'a> {
         outcome.held = std::mem::take(&mut self.held);
         self.read = Some(said.digest());
         // A running weir asks nobody.
-        if matches!(self.asking, Asking::Person(_)) {
-            self.asking = Asking::Nobody;
+        if matches!(self.inputs, InputSource::Prompt(_)) {
+            self.inputs = InputSource::Nothing;
         }
         if let Some(config) = &mut outcome.config {
             config.source = SourceDigest(self.read);
@@ -238,24 +238,25 @@ impl<'a> Loader<'a> {
         Outcome { config: (!broken).then_some(main.config), report, held: Vec::new() }
     }
 
-    /// Brings the servers of other programs to weir's form, and fills in all references. What is said in the file's own words goes
-    /// to the first report. Gives the places that the file has elsewhere, and the files of variables.
+    /// Brings the servers of other programs to weir's form, and fills in all references. Messages with places of the file go to the
+    /// first report, those with places of the tree to the second. Returns the places that differ, and the files of variables.
     fn adopt(
         &mut self,
         tree: &mut Node,
-        format: Format,
+        format: FileFormat,
         (adoption, report): (&mut Report, &mut Report),
     ) -> (Vec<(Path, Path)>, Texts) {
         let home = (self.environment)("HOME").map(PathBuf::from);
         let place = match &self.source {
-            Source::File(file) | Source::Proposed { file, .. } => Place::of(file, home.as_deref()),
-            Source::Text { .. } => Place::default(),
+            Source::File(file) | Source::Proposed { file, .. } => FilePlace::of(file, home.as_deref()),
+            Source::Text { .. } => FilePlace::default(),
         };
-        let origin = Origin { format, place: &place, environment: self.environment };
+        let origin = ServerOrigin { format, place: &place, environment: self.environment };
         let adopted = foreign::adopt(tree, &origin, adoption);
-        let mut sources = Sources { environment: self.environment, asking: self.asking, entered: &mut self.entered };
+        let mut sources =
+            InputSources { environment: self.environment, source: self.inputs, entered: &mut self.entered };
         let answers = foreign::answers(&adopted.inputs, tree, &mut sources, adoption);
-        let surroundings = Surroundings { project: place.project.clone(), answers };
+        let surroundings = ReferenceValues { project: place.project.clone(), answers };
         self.secrets = fill_in(tree, self.environment, &surroundings, report);
         let env_files = foreign::read_env_files(tree, &place.folder, adoption);
         (adopted.aliases, env_files)
@@ -345,7 +346,7 @@ impl<'a> Loader<'a> {
         };
         // A variable without a grant looks unset.
         let environment = |name: &str| grant.has_variable(name).then(|| (self.environment)(name)).flatten();
-        let origin = Origin { format, place: &Place::default(), environment: &environment };
+        let origin = ServerOrigin { format, place: &FilePlace::default(), environment: &environment };
         foreign::adopt_of_team(&mut tree, &origin, report);
         fill_in_granted(&mut tree, grant, self.environment, report);
         let raw: RawTeamFile = decode(tree.clone(), report);

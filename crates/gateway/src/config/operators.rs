@@ -7,7 +7,7 @@ use std::path::Path as FilePath;
 use super::check::ADMIN;
 use super::decode::decode;
 use super::document::parse;
-use super::env::{Environment, Surroundings, fill_in};
+use super::env::{Environment, ReferenceValues, fill_in};
 use super::files::read;
 use super::raw;
 use super::report::Report;
@@ -20,7 +20,7 @@ pub(crate) fn operators(file: &FilePath, environment: Environment<'_>) -> Result
     let name = file.display().to_string();
     let (mut tree, _) = read(file).and_then(|text| parse(&name, &text)).map_err(|problem| problem.message)?;
     let mut others = Report::default();
-    fill_in(&mut tree, environment, &Surroundings::default(), &mut others);
+    fill_in(&mut tree, environment, &ReferenceValues::default(), &mut others);
     let raw: raw::Raw = decode(tree, &mut others);
     match raw.admin.and_then(|admin| admin.listen).as_deref() {
         None => Ok(Some(ADMIN)),

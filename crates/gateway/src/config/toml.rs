@@ -3,7 +3,7 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::document::Lines;
+use super::document::LineIndex;
 use super::report::{Path, Problem};
 use super::tree::{LONGEST, Node, Text, Value};
 
@@ -16,7 +16,7 @@ pub(super) fn parse(text: &str) -> Result<Node, Problem> {
         let message = format!("the file has {} bytes, more than the {LONGEST} a config may have", text.len());
         return Err(Problem::error(Path::root(), message));
     }
-    let lines = Lines::of(text);
+    let lines = LineIndex::of(text);
     let root = DeTable::parse(text).map_err(|error| Problem {
         line: error.span().map(|span| lines.line(span.start)),
         ..Problem::error(Path::root(), format!("this is no valid TOML: {}", error.message()))
@@ -24,7 +24,7 @@ pub(super) fn parse(text: &str) -> Result<Node, Problem> {
     Ok(Node { line: 1, value: table(root.into_inner(), &lines) })
 }
 
-fn table(entries: DeTable<'_>, lines: &Lines) -> Value {
+fn table(entries: DeTable<'_>, lines: &LineIndex) -> Value {
     let entries = entries.into_iter().map(|(key, value)| {
         let line = lines.line(key.span().start);
         // A value is where its key is.
@@ -33,7 +33,7 @@ fn table(entries: DeTable<'_>, lines: &Lines) -> Value {
     Value::Map(entries.collect())
 }
 
-fn node(value: Spanned<DeValue<'_>>, lines: &Lines) -> Node {
+fn node(value: Spanned<DeValue<'_>>, lines: &LineIndex) -> Node {
     let line = lines.line(value.span().start);
     let text = |text: String| Value::Text(Text { text, from_env: false });
     let value = match value.into_inner() {

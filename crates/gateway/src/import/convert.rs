@@ -1,33 +1,34 @@
-//! From the servers of other programs to upstreams. Credentials become references to variables, and the variables are named.
+//! From the servers of other clients to upstreams. Credentials become references to variables, and the variables are named.
 
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::secrets::{Variable, is_secret_default, of_argument, of_url, password, split_credential};
-use super::{Entry, Source};
+use super::secrets::{RequiredVariable, is_secret_default, of_argument, of_url, password, split_credential};
+use super::{ClientFile, UpstreamEntry};
 use crate::config::{
-    Bad, Dialect, FoundServer, Input, Piece, Reference, WORKSPACE, is_variable, pieces, read_env_file, slug,
+    EnvReference, FoundServer, InputVariable, ReferenceError, ReferenceSyntax, TextPiece, WORKSPACE, is_variable,
+    pieces, read_env_file, slug,
 };
 
 /// The longest id of an upstream.
 const LONGEST_ID: usize = 24;
 
 /// A server that became an upstream.
-pub(crate) struct Converted {
+pub(crate) struct ConvertedServer {
     pub(crate) id: String,
-    /// The name in the other program's file.
+    /// The name in the other client's file.
     pub(crate) name: String,
-    pub(crate) entry: Entry,
+    pub(crate) entry: UpstreamEntry,
     /// The server as the file has it, for people.
     pub(crate) shown: String,
     /// The file and line.
     pub(crate) origin: String,
-    /// The program whose file it is.
-    pub(crate) program: Option<&'static str>,
+    /// The client whose file it is.
+    pub(crate) client: Option<&'static str>,
 }
 
 /// A server that was left out, and the reason.
-pub(crate) struct Left {
+pub(crate) struct SkippedServer {
     pub(crate) name: String,
     pub(crate) origin: String,
     pub(crate) why: String,
@@ -35,22 +36,22 @@ pub(crate) struct Left {
 
 /// Converts servers one after another, so that no two have one id or one variable for different things.
 #[derive(Default)]
-pub(crate) struct Converter {
-    pub(crate) converted: Vec<Converted>,
-    pub(crate) left: Vec<Left>,
+pub(crate) struct ServerConverter {
+    pub(crate) converted: Vec<ConvertedServer>,
+    pub(crate) left: Vec<SkippedServer>,
     /// The variables that have to be set.
-    pub(crate) variables: Vec<Variable>,
+    pub(crate) variables: Vec<RequiredVariable>,
     /// The credentials by their variables; `None`: the file refers to the variable itself.
     values: HashMap<String, Option<String>>,
 }
 
-impl Converter {
+impl ServerConverter {
     /// Keeps the names of variables that files refer to: no credential gets one of them.
-    pub(crate) fn reserve(&mut self, sources: &[Source]) {
+    pub(crate) fn reserve(&mut self, sources: &[ClientFile]) {
         for server in sources.iter().flat_map(|source| &source.found.servers) {
             for text in server.texts() {
-                for piece in pieces(text, Dialect::Servers).unwrap_or_default() {
-                    if let Piece::Reference(Reference::Variable { name, .. }) = piece {
+                for piece in pieces(text, ReferenceSyntax::Servers).unwrap_or_default() {
+                    if let TextPiece::Reference(EnvReference::Variable { name, .. }) = piece {
                         self.values.insert(name.to_owned(), None);
                     }
                 }
@@ -59,10 +60,10 @@ impl Converter {
     }
 
     /// Converts the servers of a file.
-    pub(crate) fn convert(&mut self, source: &Source) {
+    pub(crate) fn convert(&mut self, source: &ClientFile) {
         for server in &source.found.servers {
             let origin = format!("{}:{}", source.file.display(), server.line);
-            let mut one = One {
+            let mut one = ServerConversion {
                 converter: self,
                 inputs: &source.found.inputs,
                 server,
@@ -70,32 +71,32 @@ impl Converter {
                 holder: String::new(),
                 origin: &origin,
             };
-            match one.convert(source.program.map(|program| program.name())) {
-                Ok(Some((id, entry))) => self.converted.push(Converted {
+            match one.convert(source.client.map(|client| client.name())) {
+                Ok(Some((id, entry))) => self.converted.push(ConvertedServer {
                     id,
                     name: server.name.clone(),
                     entry,
                     shown: server.shown(),
                     origin,
-                    program: source.program.map(|program| program.title()),
+                    client: source.client.map(|client| client.title()),
                 }),
                 Ok(None) => {}
-                Err(why) => self.left.push(Left { name: server.name.clone(), origin, why }),
+                Err(why) => self.left.push(SkippedServer { name: server.name.clone(), origin, why }),
             }
         }
     }
 
     fn needs(&mut self, name: &str, about: impl FnOnce() -> String) {
         if name != "HOME" && !self.variables.iter().any(|variable| variable.name == name) {
-            self.variables.push(Variable { name: name.to_owned(), about: about() });
+            self.variables.push(RequiredVariable { name: name.to_owned(), about: about() });
         }
     }
 }
 
-/// One server while it is converted.
-struct One<'a> {
-    converter: &'a mut Converter,
-    inputs: &'a [Input],
+/// ServerConversion server while it is converted.
+struct ServerConversion<'a> {
+    converter: &'a mut ServerConverter,
+    inputs: &'a [InputVariable],
     server: &'a FoundServer,
     id: String,
     /// The name of the variable, header or option whose text is converted.
@@ -103,9 +104,9 @@ struct One<'a> {
     origin: &'a str,
 }
 
-impl One<'_> {
+impl ServerConversion<'_> {
     /// The id and the entry; `None`: another server is the same.
-    fn convert(&mut self, program: Option<&str>) -> Result<Option<(String, Entry)>, String> {
+    fn convert(&mut self, client: Option<&str>) -> Result<Option<(String, UpstreamEntry)>, String> {
         let wanted = slug(&self.server.name);
         self.id.clone_from(&wanted);
         // A server that is left out, or is there already, needs no variables.
@@ -118,18 +119,18 @@ impl One<'_> {
             (self.converter.variables, self.converter.values) = (variables, values);
         }
         if let Some(why) = same {
-            self.converter.left.push(super::Left {
+            self.converter.left.push(super::SkippedServer {
                 name: self.server.name.clone(),
                 origin: self.origin.to_owned(),
                 why,
             });
             return Ok(None);
         }
-        Ok(Some((self.free_id(&wanted, program), entry?)))
+        Ok(Some((self.free_id(&wanted, client), entry?)))
     }
 
-    /// An id that no other upstream has: the name, with the program's behind it where that is taken, and else a number.
-    fn free_id(&self, wanted: &str, program: Option<&str>) -> String {
+    /// An id that no other upstream has: the name, with the client's behind it where that is taken, and else a number.
+    fn free_id(&self, wanted: &str, client: Option<&str>) -> String {
         let is_free = |id: &String| !self.converter.converted.iter().any(|other| other.id == *id);
         let with = |suffix: &str| {
             let room = LONGEST_ID.saturating_sub(suffix.len() + 1);
@@ -137,11 +138,11 @@ impl One<'_> {
             format!("{}-{suffix}", base.trim_end_matches('-'))
         };
         let numbers = (2..).map(|n: u32| with(&n.to_string()));
-        let all = std::iter::once(wanted.to_owned()).chain(program.map(with)).chain(numbers);
+        let all = std::iter::once(wanted.to_owned()).chain(client.map(with)).chain(numbers);
         all.into_iter().find(is_free).unwrap_or_else(|| wanted.to_owned())
     }
 
-    fn entry(&mut self) -> Result<Entry, String> {
+    fn entry(&mut self) -> Result<UpstreamEntry, String> {
         let server = self.server;
         let mut env = Vec::new();
         for (name, value) in &server.env {
@@ -158,7 +159,7 @@ impl One<'_> {
             let variable = format!("{}_{name}", self.id);
             headers.push((name.clone(), self.value(name, &variable, value)?));
         }
-        Ok(Entry {
+        Ok(UpstreamEntry {
             url: server.url.as_deref().map(|url| self.url(url)).transpose()?,
             is_sse: server.is_sse && server.url.is_some(),
             command: server.command.as_deref().map(|command| self.text(command)).transpose()?,
@@ -183,18 +184,18 @@ impl One<'_> {
 
     /// A path whose references are known without asking anybody.
     fn resolved(&self, text: &str) -> Option<String> {
-        let resolve = |piece: Piece<'_>| match piece {
-            Piece::Plain(text) => Some(text.to_owned()),
-            Piece::Reference(Reference::Workspace) => {
+        let resolve = |piece: TextPiece<'_>| match piece {
+            TextPiece::Plain(text) => Some(text.to_owned()),
+            TextPiece::Reference(EnvReference::Workspace) => {
                 self.server.place.project.as_deref().map(display).or_else(|| std::env::var(WORKSPACE).ok())
             }
-            Piece::Reference(Reference::Separator) => Some(std::path::MAIN_SEPARATOR.to_string()),
-            Piece::Reference(Reference::Variable { name, default }) => {
+            TextPiece::Reference(EnvReference::Separator) => Some(std::path::MAIN_SEPARATOR.to_string()),
+            TextPiece::Reference(EnvReference::Variable { name, default }) => {
                 std::env::var(name).ok().or_else(|| default.map(str::to_owned))
             }
-            Piece::Reference(_) => None,
+            TextPiece::Reference(_) => None,
         };
-        pieces(text, Dialect::Servers).ok()?.into_iter().map(resolve).collect()
+        pieces(text, ReferenceSyntax::Servers).ok()?.into_iter().map(resolve).collect()
     }
 
     /// A relative folder is relative to the file, and the config is elsewhere.
@@ -249,8 +250,8 @@ impl One<'_> {
 
     /// The value of a variable or a header: references stay, and a credential becomes one.
     fn value(&mut self, name: &str, variable: &str, value: &str) -> Result<String, String> {
-        if pieces(value, Dialect::Servers)
-            .is_ok_and(|pieces| pieces.iter().any(|piece| matches!(piece, Piece::Reference(_))))
+        if pieces(value, ReferenceSyntax::Servers)
+            .is_ok_and(|pieces| pieces.iter().any(|piece| matches!(piece, TextPiece::Reference(_))))
         {
             name.clone_into(&mut self.holder);
             let converted = if value.contains("://") { self.url(value) } else { self.text(value) };
@@ -287,13 +288,13 @@ impl One<'_> {
         format!("${{{chosen}}}")
     }
 
-    /// A text with weir's references in place of the other program's.
+    /// A text with weir's references in place of the other client's.
     fn text(&mut self, text: &str) -> Result<String, String> {
         let mut written = String::new();
-        for piece in pieces(text, Dialect::Servers).map_err(|bad| said(&bad))? {
+        for piece in pieces(text, ReferenceSyntax::Servers).map_err(|bad| said(&bad))? {
             match piece {
-                Piece::Plain(plain) => written.push_str(&escaped(plain)),
-                Piece::Reference(reference) => written.push_str(&self.reference(reference)?),
+                TextPiece::Plain(plain) => written.push_str(&escaped(plain)),
+                TextPiece::Reference(reference) => written.push_str(&self.reference(reference)?),
             }
         }
         Ok(written)
@@ -304,17 +305,17 @@ impl One<'_> {
         [name, &self.holder].iter().any(|name| is_secret_default(name, default))
     }
 
-    fn reference(&mut self, reference: Reference<'_>) -> Result<String, String> {
+    fn reference(&mut self, reference: EnvReference<'_>) -> Result<String, String> {
         let project = self.server.place.project.as_deref();
         Ok(match reference {
-            Reference::Variable { name, default } if default.is_none_or(|default| self.is_secret(name, default)) => {
+            EnvReference::Variable { name, default } if default.is_none_or(|default| self.is_secret(name, default)) => {
                 self.converter.needs(name, || format!("for {}, {}", self.server.name, self.origin));
                 format!("${{{name}}}")
             }
-            Reference::Variable { name, default } => format!("${{{name}:-{}}}", default.unwrap_or_default()),
-            Reference::File(file) => format!("${{file:{file}}}"),
-            Reference::Separator => std::path::MAIN_SEPARATOR.to_string(),
-            Reference::Workspace => match project {
+            EnvReference::Variable { name, default } => format!("${{{name}:-{}}}", default.unwrap_or_default()),
+            EnvReference::File(file) => format!("${{file:{file}}}"),
+            EnvReference::Separator => std::path::MAIN_SEPARATOR.to_string(),
+            EnvReference::Workspace => match project {
                 Some(project) => escaped(&display(project)),
                 None => {
                     let about =
@@ -323,13 +324,13 @@ impl One<'_> {
                     format!("${{{WORKSPACE}}}")
                 }
             },
-            Reference::WorkspaceName => {
-                let name = project.and_then(Path::file_name).ok_or_else(|| said(&Bad::NoWorkspace))?;
+            EnvReference::WorkspaceName => {
+                let name = project.and_then(Path::file_name).ok_or_else(|| said(&ReferenceError::NoWorkspace))?;
                 escaped(&name.to_string_lossy())
             }
-            Reference::Input(id) => {
+            EnvReference::Input(id) => {
                 let input = self.inputs.iter().find(|input| input.id == id);
-                let input = input.ok_or_else(|| said(&Bad::NoInput(id.to_owned())))?;
+                let input = input.ok_or_else(|| said(&ReferenceError::NoInput(id.to_owned())))?;
                 let about = || input.description.clone().unwrap_or_else(|| format!("`{id}` of {}", self.origin));
                 self.converter.needs(&input.variable(), about);
                 format!("${{{}}}", input.variable())
@@ -339,7 +340,7 @@ impl One<'_> {
 }
 
 /// The message for a reference without a value.
-fn said(bad: &Bad) -> String {
+fn said(bad: &ReferenceError) -> String {
     bad.clone().into_problem(&crate::config::Path::default()).message
 }
 

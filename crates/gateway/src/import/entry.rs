@@ -7,7 +7,7 @@ const WORDS: [&str; 10] = ["true", "false", "null", "yes", "no", "on", "off", "y
 
 /// The keys of an upstream, with the texts of a config: `${NAME}` is a reference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct UpstreamEntry {
     pub(crate) url: Option<String>,
     /// True for HTTP+SSE.
     pub(crate) is_sse: bool,
@@ -18,7 +18,7 @@ pub(crate) struct Entry {
     pub(crate) headers: Vec<(String, String)>,
 }
 
-impl Entry {
+impl UpstreamEntry {
     /// The entry as YAML, each line behind `indent`; one level more is indented by `step`.
     pub(crate) fn block(&self, indent: &str, step: &str) -> String {
         let mut lines = Vec::new();
@@ -45,7 +45,7 @@ impl Entry {
 }
 
 /// The entry as JSON, which is YAML in braces as well.
-pub(crate) fn flow(entry: &Entry) -> String {
+pub(crate) fn flow(entry: &UpstreamEntry) -> String {
     let mut keys = Map::new();
     let mut one = |key: &str, text: &Option<String>| {
         if let Some(text) = text {
@@ -122,11 +122,11 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(500))]
         #[test]
         fn every_text_is_read_back_as_it_was(text in "[ -~äé\\n\\t]{0,30}", name in "[ -~]{1,10}") {
-            let entry = Entry {
+            let entry = UpstreamEntry {
                 command: Some(text.clone()),
                 args: vec![text.clone(), name.clone()],
                 env: vec![(name.clone(), text.clone())],
-                ..Entry::default()
+                ..UpstreamEntry::default()
             };
             let wanted = serde_json::json!({ "command": text, "args": [text, name], "env": { name: text } });
             for written in [entry.block("  ", "  "), flow(&entry)] {

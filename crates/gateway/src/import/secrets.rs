@@ -1,6 +1,6 @@
 //! Credentials in the files of other programs: found by name and by look, masked for people, and replaced by variables.
 
-use super::Entry;
+use super::UpstreamEntry;
 
 /// Ends of the last part of a name that holds a credential: of a variable, a header, an option, or a member of a query.
 const CREDENTIALS: [&str; 12] = [
@@ -49,7 +49,7 @@ pub(crate) const MASK: &str = "***";
 
 /// A variable that has to be set where weir starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Variable {
+pub(crate) struct RequiredVariable {
     pub(crate) name: String,
     /// Its meaning, and the place of its value.
     pub(crate) about: String,
@@ -205,7 +205,7 @@ pub(crate) fn masked_command(command: &str, args: &[String]) -> String {
 }
 
 /// Returns true for an entry with a credential that is no reference.
-pub(crate) fn has_credential(entry: &Entry) -> bool {
+pub(crate) fn has_credential(entry: &UpstreamEntry) -> bool {
     let found = |text: &str| !text.contains("${");
     let in_maps = entry.env.iter().chain(&entry.headers);
     let mut in_maps = in_maps.filter_map(|(name, value)| split_credential(name, value));

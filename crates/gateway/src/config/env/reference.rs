@@ -5,7 +5,7 @@ use super::Lookup;
 
 /// The references that a text may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialect {
+pub(crate) enum ReferenceSyntax {
     /// weir's own: `${NAME}`, `${NAME:-default}`, `${file:PATH}`.
     Own,
     /// Those of other programs' servers, too: `${env:NAME}`, `${input:ID}`, `${userHome}`, `${workspaceFolder}` and others.
@@ -14,7 +14,7 @@ pub(crate) enum Dialect {
 
 /// A source that `${...}` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reference<'a> {
+pub(crate) enum EnvReference<'a> {
     /// An environment variable, and the text where it is not set.
     Variable {
         /// Its name.
@@ -34,21 +34,21 @@ pub(crate) enum Reference<'a> {
     Separator,
 }
 
-impl<'a> Reference<'a> {
-    fn parse(inside: &'a str, dialect: Dialect) -> Result<Self, Bad> {
+impl<'a> EnvReference<'a> {
+    fn parse(inside: &'a str, dialect: ReferenceSyntax) -> Result<Self, ReferenceError> {
         if let Some(file) = inside.strip_prefix("file:") {
             return Ok(Self::File(file));
         }
         let inside = match (dialect, inside) {
-            (Dialect::Servers, "userHome") => return Ok(Self::Variable { name: "HOME", default: None }),
-            (Dialect::Servers, "workspaceFolder") => return Ok(Self::Workspace),
-            (Dialect::Servers, "workspaceFolderBasename") => return Ok(Self::WorkspaceName),
-            (Dialect::Servers, "pathSeparator" | "/") => return Ok(Self::Separator),
-            (Dialect::Servers, _) => match inside.strip_prefix("input:") {
+            (ReferenceSyntax::Servers, "userHome") => return Ok(Self::Variable { name: "HOME", default: None }),
+            (ReferenceSyntax::Servers, "workspaceFolder") => return Ok(Self::Workspace),
+            (ReferenceSyntax::Servers, "workspaceFolderBasename") => return Ok(Self::WorkspaceName),
+            (ReferenceSyntax::Servers, "pathSeparator" | "/") => return Ok(Self::Separator),
+            (ReferenceSyntax::Servers, _) => match inside.strip_prefix("input:") {
                 Some(id) => return Ok(Self::Input(id)),
                 None => inside.strip_prefix("env:").unwrap_or(inside),
             },
-            (Dialect::Own, _) => inside,
+            (ReferenceSyntax::Own, _) => inside,
         };
         let (name, default) = match inside.split_once(":-") {
             Some((name, default)) => (name, Some(default)),
@@ -57,7 +57,7 @@ impl<'a> Reference<'a> {
         if is_variable(name) {
             return Ok(Self::Variable { name, default });
         }
-        Err(Bad::Name(inside.chars().take(40).collect()))
+        Err(ReferenceError::Name(inside.chars().take(40).collect()))
     }
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn is_variable(name: &str) -> bool {
 
 /// The reason why a reference has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Bad {
+pub(crate) enum ReferenceError {
     Unset(String),
     /// The name, and the place in the main file that could grant it.
     NotGranted(String, Path),
@@ -88,7 +88,7 @@ pub(crate) enum Bad {
     Open,
 }
 
-impl Bad {
+impl ReferenceError {
     /// The error at a place of the config.
     pub(crate) fn into_problem(self, path: &Path) -> Problem {
         let path = path.clone();
@@ -124,44 +124,48 @@ impl Bad {
 
 /// A part of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Piece<'a> {
+pub(crate) enum TextPiece<'a> {
     /// Text that stands for itself.
     Plain(&'a str),
     /// A reference.
-    Reference(Reference<'a>),
+    Reference(EnvReference<'a>),
 }
 
 /// The parts of a text.
 ///
 /// # Errors
 /// A reference is no reference.
-pub(crate) fn pieces(text: &str, dialect: Dialect) -> Result<Vec<Piece<'_>>, Bad> {
+pub(crate) fn pieces(text: &str, dialect: ReferenceSyntax) -> Result<Vec<TextPiece<'_>>, ReferenceError> {
     let mut all = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find("${") {
         let (before, after) = (&rest[..at], &rest[at + 2..]);
         if let Some(escaped) = before.strip_suffix('$') {
-            all.extend([Piece::Plain(escaped), Piece::Plain("${")]);
+            all.extend([TextPiece::Plain(escaped), TextPiece::Plain("${")]);
             rest = after;
             continue;
         }
-        let (inside, after) = after.split_once('}').ok_or(Bad::Open)?;
-        all.extend([Piece::Plain(before), Piece::Reference(Reference::parse(inside, dialect)?)]);
+        let (inside, after) = after.split_once('}').ok_or(ReferenceError::Open)?;
+        all.extend([TextPiece::Plain(before), TextPiece::Reference(EnvReference::parse(inside, dialect)?)]);
         rest = after;
     }
-    all.push(Piece::Plain(rest));
-    all.retain(|piece| *piece != Piece::Plain(""));
+    all.push(TextPiece::Plain(rest));
+    all.retain(|piece| *piece != TextPiece::Plain(""));
     Ok(all)
 }
 
 /// The text with the values of its references; the flag is true if it had any.
-pub(super) fn expand(text: &str, dialect: Dialect, lookup: Lookup<'_>) -> Result<(String, bool), Bad> {
+pub(super) fn expand(
+    text: &str,
+    dialect: ReferenceSyntax,
+    lookup: Lookup<'_>,
+) -> Result<(String, bool), ReferenceError> {
     let mut filled = String::with_capacity(text.len());
     let mut from_env = false;
     for piece in pieces(text, dialect)? {
         match piece {
-            Piece::Plain(text) => filled.push_str(text),
-            Piece::Reference(reference) => {
+            TextPiece::Plain(text) => filled.push_str(text),
+            TextPiece::Reference(reference) => {
                 filled.push_str(&lookup(reference)?);
                 from_env = true;
             }
@@ -174,41 +178,41 @@ pub(super) fn expand(text: &str, dialect: Dialect, lookup: Lookup<'_>) -> Result
 mod tests {
     use super::*;
 
-    fn set(reference: Reference<'_>) -> Result<String, Bad> {
+    fn set(reference: EnvReference<'_>) -> Result<String, ReferenceError> {
         match reference {
-            Reference::Variable { name: "HOME_1", .. } => Ok("/root/${X}".to_owned()),
-            Reference::Variable { name, default } => {
-                default.map(str::to_owned).ok_or_else(|| Bad::Unset(name.to_owned()))
+            EnvReference::Variable { name: "HOME_1", .. } => Ok("/root/${X}".to_owned()),
+            EnvReference::Variable { name, default } => {
+                default.map(str::to_owned).ok_or_else(|| ReferenceError::Unset(name.to_owned()))
             }
-            Reference::File(file) => Ok(format!("in {file}")),
+            EnvReference::File(file) => Ok(format!("in {file}")),
             other => Ok(format!("<{other:?}>")),
         }
     }
 
     #[test]
     fn variables_are_filled_in_once_and_escapes_stay() {
-        let filled = |text: &str| expand(text, Dialect::Own, &set);
+        let filled = |text: &str| expand(text, ReferenceSyntax::Own, &set);
         assert_eq!(filled("plain $5 {x}"), Ok(("plain $5 {x}".into(), false)));
         assert_eq!(filled("a${HOME_1}b${HOME_1}"), Ok(("a/root/${X}b/root/${X}".into(), true)));
         assert_eq!(filled("$${HOME_1}"), Ok(("${HOME_1}".into(), false)));
-        assert_eq!(filled("${NOT_SET}"), Err(Bad::Unset("NOT_SET".into())));
+        assert_eq!(filled("${NOT_SET}"), Err(ReferenceError::Unset("NOT_SET".into())));
         assert_eq!(filled("${NOT_SET:-a:-b}${HOME_1:-x}"), Ok(("a:-b/root/${X}".into(), true)));
         assert_eq!(filled("${NOT_SET:-}"), Ok((String::new(), true)));
-        assert_eq!(filled("${input:key}"), Err(Bad::Name("input:key".into())));
-        assert_eq!(filled("${env:HOME_1}"), Err(Bad::Name("env:HOME_1".into())));
+        assert_eq!(filled("${input:key}"), Err(ReferenceError::Name("input:key".into())));
+        assert_eq!(filled("${env:HOME_1}"), Err(ReferenceError::Name("env:HOME_1".into())));
         assert_eq!(filled("x${file:/run/a b}y"), Ok(("xin /run/a by".into(), true)));
-        assert_eq!(filled("${}"), Err(Bad::Name(String::new())));
-        assert_eq!(filled("x${HOME_1"), Err(Bad::Open));
+        assert_eq!(filled("${}"), Err(ReferenceError::Name(String::new())));
+        assert_eq!(filled("x${HOME_1"), Err(ReferenceError::Open));
     }
 
     #[test]
     fn servers_of_other_programs_have_those_programs_references() {
-        let filled = |text: &str| expand(text, Dialect::Servers, &set).map(|(text, _)| text);
+        let filled = |text: &str| expand(text, ReferenceSyntax::Servers, &set).map(|(text, _)| text);
         assert_eq!(filled("${env:HOME_1}"), Ok("/root/${X}".into()));
         assert_eq!(filled("${env:NOT_SET:-x}"), Ok("x".into()));
-        assert_eq!(filled("${userHome}"), Err(Bad::Unset("HOME".into())));
+        assert_eq!(filled("${userHome}"), Err(ReferenceError::Unset("HOME".into())));
         assert_eq!(filled("${input:a-b}"), Ok("<Input(\"a-b\")>".into()));
         assert_eq!(filled("${workspaceFolder}${/}x"), Ok("<Workspace><Separator>x".into()));
-        assert_eq!(filled("${command:pick}"), Err(Bad::Name("command:pick".into())));
+        assert_eq!(filled("${command:pick}"), Err(ReferenceError::Name("command:pick".into())));
     }
 }

@@ -6,8 +6,8 @@ use super::super::document::document;
 use super::super::files;
 use super::super::report::{Path, Problem, Report};
 use super::super::tree::{Node, Value};
-use super::server::{ENV_FILE, Servers};
-use super::{CONTAINERS, Input, Origin, Place, inputs};
+use super::server::{ENV_FILE, ServerNormalizer};
+use super::{CONTAINERS, FilePlace, InputVariable, ServerOrigin, inputs};
 
 /// The content of a file of another program.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub(crate) struct FoundFile {
     /// Its servers, without those that are switched off.
     pub(crate) servers: Vec<FoundServer>,
     /// Its inputs.
-    pub(crate) inputs: Vec<Input>,
+    pub(crate) inputs: Vec<InputVariable>,
     /// The messages about it.
     pub(crate) report: Report,
 }
@@ -27,7 +27,7 @@ pub(crate) struct FoundServer {
     /// The line of its entry.
     pub(crate) line: u32,
     /// The place of the file that it stands in, or the project of Claude Code.
-    pub(crate) place: Place,
+    pub(crate) place: FilePlace,
     pub(crate) url: Option<String>,
     /// True for HTTP+SSE.
     pub(crate) is_sse: bool,
@@ -50,16 +50,16 @@ pub(crate) fn find(file: &FilePath, home: Option<&FilePath>) -> Result<FoundFile
     let mut found = FoundFile::default();
     let Value::Map(entries) = &mut tree.value else { return Ok(found) };
     found.inputs = inputs::parse(entries, &mut found.report);
-    let own = Place::of(file, home);
+    let own = FilePlace::of(file, home);
     for (container, node) in containers(entries) {
         // Claude Code keeps servers for one project under the project's folder.
         let project = container.segments().nth(1).filter(|_| container.len() == 3).map(Into::into);
-        let place = Place { project: project.or_else(|| own.project.clone()), ..own.clone() };
+        let place = FilePlace { project: project.or_else(|| own.project.clone()), ..own.clone() };
         let Value::Map(servers) = &mut node.value else { continue };
         // A conversion does not depend on the variables that are set.
-        let origin = Origin { format, place: &place, environment: &|_| Some(String::new()) };
+        let origin = ServerOrigin { format, place: &place, environment: &|_| Some(String::new()) };
         let mut aliases = Vec::new();
-        let mut part = Servers {
+        let mut part = ServerNormalizer {
             container: &container,
             is_foreign: true,
             origin: &origin,
@@ -97,7 +97,7 @@ fn containers(entries: &mut [(String, Node)]) -> Vec<(Path, &mut Node)> {
 }
 
 impl FoundServer {
-    fn of(name: String, server: &Node, place: Place) -> Self {
+    fn of(name: String, server: &Node, place: FilePlace) -> Self {
         let text = |key: &str| server.find(&Path::root().key(key)).and_then(Node::as_text).map(str::to_owned);
         let map = |key: &str| {
             let entries = server.find(&Path::root().key(key)).map(Node::entries).unwrap_or_default();

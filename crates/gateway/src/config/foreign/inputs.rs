@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::super::env::{Bad, Dialect, Environment, Piece, Reference, pieces};
+use super::super::env::{EnvReference, Environment, ReferenceError, ReferenceSyntax, TextPiece, pieces};
 use super::super::report::{Path, Problem, Report};
 use super::super::tree::{Node, Value};
 
@@ -11,7 +11,7 @@ pub(super) const KEY: &str = "inputs";
 
 /// A value that a person is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Input {
+pub struct InputVariable {
     /// The name by which servers refer to it.
     pub id: String,
     /// The text of the question.
@@ -28,7 +28,7 @@ pub struct Input {
     pub(crate) line: u32,
 }
 
-impl Input {
+impl InputVariable {
     /// The environment variable that answers it: `WEIR_INPUT_` and the id in capitals.
     #[must_use]
     pub fn variable(&self) -> String {
@@ -44,28 +44,28 @@ pub(super) fn variable(id: &str) -> String {
 
 /// The source of the values of inputs, after the environment.
 #[derive(Clone, Copy, Default)]
-pub enum Asking<'a> {
+pub enum InputSource<'a> {
     /// None: an input without a variable is an error.
     #[default]
-    Nobody,
+    Nothing,
     /// A stand-in, for a config that is checked and not used.
     StandIn,
     /// A person, at the first load; `None`: there is no terminal.
-    Person(&'a (dyn Fn(&Input) -> Option<String> + Send + Sync)),
+    Prompt(&'a (dyn Fn(&InputVariable) -> Option<String> + Send + Sync)),
 }
 
-impl std::fmt::Debug for Asking<'_> {
+impl std::fmt::Debug for InputSource<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Nobody => "Nobody",
+            Self::Nothing => "Nothing",
             Self::StandIn => "StandIn",
-            Self::Person(_) => "Person",
+            Self::Prompt(_) => "Prompt",
         })
     }
 }
 
 /// The inputs of a file.
-pub(super) fn parse(entries: &[(String, Node)], report: &mut Report) -> Vec<Input> {
+pub(super) fn parse(entries: &[(String, Node)], report: &mut Report) -> Vec<InputVariable> {
     let Some((_, node)) = entries.iter().find(|(key, _)| key == KEY) else { return Vec::new() };
     let Value::List(items) = &node.value else {
         let problem = Problem::error(Path::at(KEY), format!("expected a list, found {}", node.kind()));
@@ -81,7 +81,7 @@ pub(super) fn parse(entries: &[(String, Node)], report: &mut Report) -> Vec<Inpu
             continue;
         };
         let is_secret = item.find(&Path::at("password")).is_some_and(|node| matches!(node.value, Value::Bool(true)));
-        inputs.push(Input {
+        inputs.push(InputVariable {
             id,
             description: text("description"),
             is_secret,
@@ -103,19 +103,24 @@ fn choices(item: &Node) -> Vec<String> {
 }
 
 /// The places that values of inputs come from.
-pub(crate) struct Sources<'a> {
+pub(crate) struct InputSources<'a> {
     pub(crate) environment: Environment<'a>,
-    pub(crate) asking: Asking<'a>,
+    pub(crate) source: InputSource<'a>,
     /// Answers of a person by the ids of the inputs, kept for the next load.
     pub(crate) entered: &'a mut HashMap<String, String>,
 }
 
 /// The values of the inputs; an error is the reason why one has none.
-pub(crate) type Answers = HashMap<String, Result<String, Bad>>;
+pub(crate) type Answers = HashMap<String, Result<String, ReferenceError>>;
 
 /// The values of the inputs that the tree refers to.
-pub(crate) fn answers(inputs: &[Input], tree: &Node, sources: &mut Sources<'_>, report: &mut Report) -> Answers {
-    let (environment, asking) = (sources.environment, sources.asking);
+pub(crate) fn answers(
+    inputs: &[InputVariable],
+    tree: &Node,
+    sources: &mut InputSources<'_>,
+    report: &mut Report,
+) -> Answers {
+    let (environment, source) = (sources.environment, sources.source);
     let mut used = Vec::new();
     references(tree, &mut used);
     let mut answers = HashMap::new();
@@ -125,10 +130,10 @@ pub(crate) fn answers(inputs: &[Input], tree: &Node, sources: &mut Sources<'_>, 
             report.add(Problem { line: Some(input.line), ..problem });
         };
         let known = environment(&input.variable()).or_else(|| sources.entered.get(&input.id).cloned());
-        let answer = match (known, asking) {
+        let answer = match (known, source) {
             (Some(known), _) => Ok(known),
             (None, _) if input.is_command => Err("a command of the editor gives it"),
-            (None, Asking::StandIn) => {
+            (None, InputSource::StandIn) => {
                 say(format!(
                     "`{}` is asked for at the start; without a terminal {} answers",
                     input.id,
@@ -137,20 +142,20 @@ pub(crate) fn answers(inputs: &[Input], tree: &Node, sources: &mut Sources<'_>, 
                 let choice = || input.choices.first().cloned();
                 Ok(input.default.clone().or_else(choice).unwrap_or_else(|| "input".to_owned()))
             }
-            (None, Asking::Person(ask)) => ask(input).map_or_else(|| unasked(input, &mut say), Ok),
-            (None, Asking::Nobody) => unasked(input, &mut say),
+            (None, InputSource::Prompt(ask)) => ask(input).map_or_else(|| unasked(input, &mut say), Ok),
+            (None, InputSource::Nothing) => unasked(input, &mut say),
         };
-        if let (Ok(text), Asking::Person(_)) = (&answer, asking) {
+        if let (Ok(text), InputSource::Prompt(_)) = (&answer, source) {
             sources.entered.insert(input.id.clone(), text.clone());
         }
-        let bad = |why| Bad::Unanswered(input.id.clone(), input.variable(), why);
+        let bad = |why| ReferenceError::Unanswered(input.id.clone(), input.variable(), why);
         answers.insert(input.id.clone(), answer.map_err(bad));
     }
     answers
 }
 
 /// The value of an input without anybody to ask.
-fn unasked(input: &Input, say: &mut dyn FnMut(String)) -> Result<String, &'static str> {
+fn unasked(input: &InputVariable, say: &mut dyn FnMut(String)) -> Result<String, &'static str> {
     let default = input.default.clone().filter(|_| !input.is_secret);
     if default.is_some() {
         say(format!(
@@ -166,8 +171,8 @@ fn unasked(input: &Input, say: &mut dyn FnMut(String)) -> Result<String, &'stati
 pub(super) fn references(node: &Node, found: &mut Vec<String>) {
     match &node.value {
         Value::Text(text) => {
-            for piece in pieces(&text.text, Dialect::Servers).unwrap_or_default() {
-                if let Piece::Reference(Reference::Input(id)) = piece {
+            for piece in pieces(&text.text, ReferenceSyntax::Servers).unwrap_or_default() {
+                if let TextPiece::Reference(EnvReference::Input(id)) = piece {
                     found.push(id.to_owned());
                 }
             }

@@ -7,7 +7,7 @@ const PROJECT_FOLDERS: [&str; 5] = [".vscode", ".cursor", ".gemini", ".zed", ".c
 
 /// The place of a file.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct FilePlace {
     /// The folder of the file, where relative paths start.
     pub(crate) folder: PathBuf,
     /// The folder of the project that the settings belong to. Clients start programs there, and it is their `${workspaceFolder}`.
@@ -16,7 +16,7 @@ pub(crate) struct Place {
     pub(crate) has_bare_variables: bool,
 }
 
-impl Place {
+impl FilePlace {
     /// The place of `file`, for a user whose home folder is `home`.
     pub(crate) fn of(file: &Path, home: Option<&Path>) -> Self {
         let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn project_is_the_folder_above_the_settings_but_never_home() {
-        let place = |file: &str| Place::of(Path::new(file), Some(Path::new("/home/a")));
+        let place = |file: &str| FilePlace::of(Path::new(file), Some(Path::new("/home/a")));
         let project = |file: &str| place(file).project.map(|folder| folder.display().to_string());
         assert_eq!(project("/src/x/.vscode/mcp.json").as_deref(), Some("/src/x"));
         assert_eq!(project("/src/x/.mcp.json").as_deref(), Some("/src/x"));

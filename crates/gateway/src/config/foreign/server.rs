@@ -5,7 +5,7 @@ use super::super::raw::RawMcpServer;
 use super::super::report::{Path, Problem, Report};
 use super::super::tree::{Node, Value};
 use super::values::{brace_variables, flatten_command, texts};
-use super::{CONTAINERS, Origin};
+use super::{CONTAINERS, ServerOrigin};
 
 /// The key of a file of variables; it is gone once the file is read.
 pub(super) const ENV_FILE: &str = "envFile";
@@ -42,17 +42,17 @@ const LOST: [(&[&str], &str, &str); 4] = [
 ];
 
 /// The servers of one container.
-pub(super) struct Servers<'a, 'o> {
+pub(super) struct ServerNormalizer<'a, 'o> {
     /// The place that the servers stand under.
     pub(super) container: &'a Path,
     /// True for a file of another program.
     pub(super) is_foreign: bool,
-    pub(super) origin: &'a Origin<'o>,
+    pub(super) origin: &'a ServerOrigin<'o>,
     pub(super) aliases: &'a mut Vec<(Path, Path)>,
     pub(super) report: &'a mut Report,
 }
 
-impl Servers<'_, '_> {
+impl ServerNormalizer<'_, '_> {
     /// The servers with the keys that weir knows, without those that are switched off or that weir cannot serve.
     pub(super) fn normalise(&mut self, servers: Vec<(String, Node)>) -> Vec<(String, Node)> {
         servers.into_iter().filter_map(|(name, server)| Some((name.clone(), self.one(&name, server)?))).collect()

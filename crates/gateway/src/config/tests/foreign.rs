@@ -146,10 +146,10 @@ fn references_of_other_programs_are_filled_in() {
     let said = outcome.report.to_string();
     assert!(said.contains("mcp.json:5: error: servers.b.args.0: `${input:key}` has no value"), "{said}");
     assert!(said.contains("servers.b.args.1: no entry of `inputs` has the id `none`"), "{said}");
-    let answer = |input: &Input| (input.id == "key").then(|| "typed".to_owned());
+    let answer = |input: &InputVariable| (input.id == "key").then(|| "typed".to_owned());
     let text = std::fs::read_to_string(&file).unwrap().replace(", \"${input:none}\"", "");
     std::fs::write(&file, text).unwrap();
-    let mut loader = Loader::new(Source::File(file.clone()), &environment).asking(Asking::Person(&answer));
+    let mut loader = Loader::new(Source::File(file.clone()), &environment).inputs_from(InputSource::Prompt(&answer));
     let config = loader.load().config.unwrap();
     let child = |config: &Config, n: usize| {
         let Transport::Stdio(child) = &config.upstreams[n].settings.transport else { panic!("no child") };
@@ -223,7 +223,7 @@ fn a_teams_file_reads_no_other_file_and_asks_nobody() {
 #[test]
 fn secrets_of_other_programs_are_in_no_message() {
     let text = r#"{ "mcpServers": {
-        "a": { "url": "ftp://canary", "headers": { "X-Bad": "canary\ncanary", "Authorization": "Bearer canary" } },
+        "a": { "url": "ftp://canary", "headers": { "X-ReferenceError": "canary\ncanary", "Authorization": "Bearer canary" } },
         "b": { "command": "npx", "env": { "A=B": "canary", "TOKEN": "canary" }, "args": ["${env:NOT_SET}canary"] },
         "c": { "type": "ws", "url": "canary" } } }"#;
     let outcome = load(text);

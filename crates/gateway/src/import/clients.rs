@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// An MCP client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Program {
+pub(crate) enum McpClient {
     ClaudeDesktop,
     ClaudeCode,
     Cursor,
@@ -17,7 +17,7 @@ pub(crate) enum Program {
 
 /// The folders of a user.
 #[derive(Clone, Debug)]
-pub(crate) struct Home {
+pub(crate) struct ClientFolders {
     /// The home folder.
     pub(crate) home: PathBuf,
     /// The folder of settings: `XDG_CONFIG_HOME`, or `.config`.
@@ -26,24 +26,24 @@ pub(crate) struct Home {
     pub(crate) codex: PathBuf,
     /// The folder whose projects' files are looked for.
     pub(crate) project: PathBuf,
-    /// True where programs keep their settings as on macOS.
+    /// True where clients keep their settings as on macOS.
     pub(crate) is_macos: bool,
 }
 
-impl Home {
+impl ClientFolders {
     /// The folders below a home folder.
     pub(crate) fn at(home: PathBuf, project: PathBuf) -> Self {
         let (config, codex) = (home.join(".config"), home.join(".codex"));
         Self { home, config, codex, project, is_macos: cfg!(target_os = "macos") }
     }
 
-    /// The folder of a program that keeps its settings where the system wants them.
+    /// The folder of a client that keeps its settings where the system wants them.
     fn application(&self, name: &str) -> PathBuf {
         if self.is_macos { self.home.join("Library/Application Support").join(name) } else { self.config.join(name) }
     }
 }
 
-impl Program {
+impl McpClient {
     pub(crate) const ALL: [Self; 8] = [
         Self::ClaudeDesktop,
         Self::ClaudeCode,
@@ -83,13 +83,13 @@ impl Program {
         }
     }
 
-    /// The program with a name.
+    /// The client with a name.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|program| program.name() == name)
+        Self::ALL.into_iter().find(|client| client.name() == name)
     }
 
     /// The files that may have its servers: the user's first, then those of the project.
-    pub(crate) fn files(self, folders: &Home) -> Vec<PathBuf> {
+    pub(crate) fn files(self, folders: &ClientFolders) -> Vec<PathBuf> {
         let home = |path: &str| folders.home.join(path);
         let project = |path: &str| folders.project.join(path);
         let mut files = match self {
@@ -116,15 +116,15 @@ impl Program {
         files
     }
 
-    /// The files of this program that are there.
-    pub(crate) fn found(self, folders: &Home) -> Vec<PathBuf> {
+    /// The files of this client that are there.
+    pub(crate) fn found(self, folders: &ClientFolders) -> Vec<PathBuf> {
         self.files(folders).into_iter().filter(|file| file.is_file()).collect()
     }
 
-    /// The program that keeps its servers in this file.
-    pub(crate) fn of(file: &Path, folders: &Home) -> Option<Self> {
+    /// The client that keeps its servers in this file.
+    pub(crate) fn of(file: &Path, folders: &ClientFolders) -> Option<Self> {
         let file = std::path::absolute(file).ok()?;
-        let is_its = |program: &Self| program.files(folders).contains(&file);
+        let is_its = |client: &Self| client.files(folders).contains(&file);
         Self::ALL.into_iter().find(is_its)
     }
 }
@@ -134,20 +134,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_differ_by_system_and_each_has_one_program() {
-        let mut folders = Home::at("/home/a".into(), "/src/x".into());
+    fn places_differ_by_system_and_each_has_one_client() {
+        let mut folders = ClientFolders::at("/home/a".into(), "/src/x".into());
         folders.is_macos = false;
-        let claude = |folders: &Home| Program::ClaudeDesktop.files(folders)[0].display().to_string();
+        let claude = |folders: &ClientFolders| McpClient::ClaudeDesktop.files(folders)[0].display().to_string();
         assert_eq!(claude(&folders), "/home/a/.config/Claude/claude_desktop_config.json");
-        assert_eq!(Program::of(Path::new("/src/x/.vscode/mcp.json"), &folders), Some(Program::VsCode));
-        assert_eq!(Program::of(Path::new("/src/y/.vscode/mcp.json"), &folders), None);
+        assert_eq!(McpClient::of(Path::new("/src/x/.vscode/mcp.json"), &folders), Some(McpClient::VsCode));
+        assert_eq!(McpClient::of(Path::new("/src/y/.vscode/mcp.json"), &folders), None);
         folders.is_macos = true;
         assert_eq!(claude(&folders), "/home/a/Library/Application Support/Claude/claude_desktop_config.json");
-        for program in Program::ALL {
-            assert_eq!(Program::named(program.name()), Some(program));
-            assert!(program.files(&folders).iter().all(|file| Program::of(file, &folders) == Some(program)));
+        for client in McpClient::ALL {
+            assert_eq!(McpClient::named(client.name()), Some(client));
+            assert!(client.files(&folders).iter().all(|file| McpClient::of(file, &folders) == Some(client)));
         }
-        let home = Home::at("/home/a".into(), "/home/a".into());
-        assert_eq!(Program::Cursor.files(&home).len(), 1);
+        let home = ClientFolders::at("/home/a".into(), "/home/a".into());
+        assert_eq!(McpClient::Cursor.files(&home).len(), 1);
     }
 }
