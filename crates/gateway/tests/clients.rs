@@ -282,6 +282,22 @@ fn import_overwrites_nothing_and_says_what_it_cannot_do() {
 }
 
 #[test]
+fn import_and_check_start_nothing() {
+    let home = Home::new("start");
+    let trace = home.0.join("started");
+    let servers = format!(
+        "{{ \"mcpServers\": {{ \"a\": {{ \"command\": \"/bin/sh\", \"args\": [\"-c\", \"touch {}\"] }} }} }}",
+        trace.display()
+    );
+    home.write(".cursor/mcp.json", &servers);
+    let output = home.weir(&["import"], &[]);
+    assert!(said(&output).contains(&format!("/bin/sh -c 'touch {}'", trace.display())), "the command is shown");
+    let file = home.0.join(".cursor/mcp.json").display().to_string();
+    assert_eq!(home.weir(&["check", &file], &[]).status.code(), Some(0));
+    assert!(!trace.exists());
+}
+
+#[test]
 fn two_servers_of_one_name_get_two_ids_and_the_same_one_is_taken_once() {
     let home = Home::new("names");
     home.write(".cursor/mcp.json", r#"{ "mcpServers": { "git": { "command": "uvx", "args": ["mcp-server-git"] } } }"#);
