@@ -282,6 +282,30 @@ fn import_overwrites_nothing_and_says_what_it_cannot_do() {
 }
 
 #[test]
+fn a_key_that_weir_has_as_well_makes_check_point_at_import() {
+    let home = Home::full("mixture");
+    for (place, key, words) in [
+        (".gemini/settings.json", "\"general\"", "note: mcpServers: stands beside `telemetry`"),
+        (".config/zed/settings.json", "\"theme\"", "error: context_servers: stands beside `telemetry`"),
+    ] {
+        let file = home.0.join(home.place(place));
+        let text = fs::read_to_string(&file).unwrap().replacen(
+            key,
+            &format!("\"telemetry\": {{ \"enabled\": false }}, {key}"),
+            1,
+        );
+        fs::write(&file, text).unwrap();
+        let file = file.display().to_string();
+        let output = home.weir(&["check", &file], &borrowed(&variables(&home)));
+        let checked = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{checked}");
+        assert!(checked.contains(words) && checked.contains("`weir import FILE` converts"), "{checked}");
+        let output = home.weir(&["import", &file], &[]);
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    }
+}
+
+#[test]
 fn import_and_check_start_nothing() {
     let home = Home::new("start");
     let trace = home.0.join("started");

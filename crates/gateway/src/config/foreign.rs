@@ -65,7 +65,7 @@ pub(crate) fn adopt(tree: &mut Node, origin: &ServerOrigin<'_>, report: &mut Rep
         adopted.inputs = inputs::parse(entries, report);
         ignore_others(entries, report);
     } else {
-        refuse_mixture(entries, origin.format, report);
+        explain_mixture(entries, origin.format, report);
     }
     let mut all: Vec<(String, Node)> = Vec::new();
     let mut line = tree.line;
@@ -168,19 +168,30 @@ fn ignore_others(entries: &mut Vec<(String, Node)>, report: &mut Report) {
     report.add(Problem { line: Some(*line), hint, ..problem });
 }
 
-/// Refuses a file with both another program's container of servers and a key of weir's.
-fn refuse_mixture(entries: &mut Vec<(String, Node)>, format: FileFormat, report: &mut Report) {
-    let Some(own) =
-        entries.iter().map(|(key, _)| key.clone()).find(|key| looks_own(key) && !CONTAINERS.contains(&key.as_str()))
-    else {
+/// Explains a file with servers of another program and a key of weir's, which makes it a file of weir's own. Containers that weir
+/// does not have are refused here; all other unknown keys are errors of the checks.
+fn explain_mixture(entries: &mut Vec<(String, Node)>, format: FileFormat, report: &mut Report) {
+    if format == FileFormat::Yaml {
+        return;
+    }
+    let is_container = |key: &str| CONTAINERS.contains(&key);
+    let Some(own) = entries.iter().map(|(key, _)| key.clone()).find(|key| looks_own(key) && !is_container(key)) else {
         return;
     };
+    let hint = "`weir import FILE` converts a file of another program";
+    let has_others = entries.iter().any(|(key, _)| !is_container(key) && !OWN_KEYS.contains(key));
+    let servers = entries.iter().find(|(key, node)| key == CONTAINERS[0] && is_map(node));
+    if let Some((_, node)) = servers.filter(|_| has_others) {
+        let message = format!("stands beside `{own}`, so the other keys must be weir's own, too");
+        let problem = Problem::note(Path::at(CONTAINERS[0]), message).hint(hint);
+        report.add(Problem { line: Some(node.line), ..problem });
+    }
     entries.retain(|(key, node)| {
-        let is_foreign = format != FileFormat::Yaml && CONTAINERS[1..].contains(&key.as_str()) && is_map(node);
+        let is_foreign = CONTAINERS[1..].contains(&key.as_str()) && is_map(node);
         if is_foreign {
             let message = format!("stands beside `{own}`, which is a key of weir's own or looks like one");
-            let hint = "write the servers under `upstreams`; `weir import FILE` converts a file of another program";
-            let problem = Problem::error(Path::root().key(key), message).hint(hint);
+            let problem = Problem::error(Path::root().key(key), message);
+            let problem = problem.hint(format!("write the servers under `upstreams`; {hint}"));
             report.add(Problem { line: Some(node.line), ..problem });
         }
         !is_foreign
