@@ -244,8 +244,8 @@ fn inputs_are_answered_by_variables_where_there_is_no_terminal() {
     let output = home.weir(&["serve", "--config", &file], &[("WEIR_WORKSPACE_FOLDER", &folder)]);
     let said = said(&output);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    let wanted = ":13: error: servers.perplexity.env.PERPLEXITY_API_KEY: `${input:perplexity-key}` has no value: there is no \
-                  terminal to ask at (set the environment variable WEIR_INPUT_PERPLEXITY_KEY where weir starts)";
+    let wanted = ":13: error: servers.perplexity.env.PERPLEXITY_API_KEY: `${input:perplexity-key}` has no value: nobody \
+                  answered at a terminal (set the environment variable WEIR_INPUT_PERPLEXITY_KEY where weir starts)";
     assert!(said.contains(wanted), "{said}");
     assert!(!said.contains("WEIR_INPUT_REGION where"), "it has a default:\n{said}");
 }

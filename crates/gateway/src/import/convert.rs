@@ -93,7 +93,7 @@ impl ServerConverter {
     }
 }
 
-/// ServerConversion server while it is converted.
+/// One server while it is converted.
 struct ServerConversion<'a> {
     converter: &'a mut ServerConverter,
     inputs: &'a [InputVariable],

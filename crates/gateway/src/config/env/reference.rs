@@ -110,7 +110,7 @@ impl ReferenceError {
                     .hint(format!("set {} where weir starts, or write the path", super::WORKSPACE))
             }
             Self::NoInput(id) => Problem::error(path, format!("no entry of `inputs` has the id `{id}`"))
-                .hint("add it to `inputs`, or write ${NAME} for an environment variable"),
+                .hint("write ${NAME} for an environment variable; files of VS Code have `inputs`"),
             Self::Unanswered(id, variable, why) => {
                 Problem::error(path, format!("`${{input:{id}}}` has no value: {why}"))
                     .hint(format!("set the environment variable {variable} where weir starts"))

@@ -135,15 +135,17 @@ pub(crate) fn answers(
             (None, _) if input.is_command => Err("a command of the editor gives it"),
             (None, InputSource::StandIn) => {
                 say(format!(
-                    "`{}` is asked for at the start; without a terminal {} answers",
+                    "`{}` is asked for at the start; without a terminal the variable {} gives its value",
                     input.id,
                     input.variable()
                 ));
                 let choice = || input.choices.first().cloned();
                 Ok(input.default.clone().or_else(choice).unwrap_or_else(|| "input".to_owned()))
             }
-            (None, InputSource::Prompt(ask)) => ask(input).map_or_else(|| unasked(input, &mut say), Ok),
-            (None, InputSource::Nothing) => unasked(input, &mut say),
+            (None, InputSource::Prompt(ask)) => {
+                ask(input).map_or_else(|| unasked(input, "nobody answered at a terminal", &mut say), Ok)
+            }
+            (None, InputSource::Nothing) => unasked(input, "there is no terminal to ask at", &mut say),
         };
         if let (Ok(text), InputSource::Prompt(_)) = (&answer, source) {
             sources.entered.insert(input.id.clone(), text.clone());
@@ -154,17 +156,17 @@ pub(crate) fn answers(
     answers
 }
 
-/// The value of an input without anybody to ask.
-fn unasked(input: &InputVariable, say: &mut dyn FnMut(String)) -> Result<String, &'static str> {
+/// The value of an input without an answer: its default, unless it is a secret.
+fn unasked(input: &InputVariable, why: &'static str, say: &mut dyn FnMut(String)) -> Result<String, &'static str> {
     let default = input.default.clone().filter(|_| !input.is_secret);
     if default.is_some() {
         say(format!(
-            "`{}` has its default, since there is no terminal to ask at; {} answers",
+            "`{}` has its default, because {why}; the variable {} gives it another value",
             input.id,
             input.variable()
         ));
     }
-    default.ok_or("there is no terminal to ask at")
+    default.ok_or(why)
 }
 
 /// The ids of the inputs that the texts of a tree refer to.

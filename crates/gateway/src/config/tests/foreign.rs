@@ -223,7 +223,7 @@ fn a_teams_file_reads_no_other_file_and_asks_nobody() {
 #[test]
 fn secrets_of_other_programs_are_in_no_message() {
     let text = r#"{ "mcpServers": {
-        "a": { "url": "ftp://canary", "headers": { "X-ReferenceError": "canary\ncanary", "Authorization": "Bearer canary" } },
+        "a": { "url": "ftp://canary", "headers": { "X-Bad": "canary\ncanary", "Authorization": "Bearer canary" } },
         "b": { "command": "npx", "env": { "A=B": "canary", "TOKEN": "canary" }, "args": ["${env:NOT_SET}canary"] },
         "c": { "type": "ws", "url": "canary" } } }"#;
     let outcome = load(text);
