@@ -306,6 +306,17 @@ fn a_key_that_weir_has_as_well_makes_check_point_at_import() {
 }
 
 #[test]
+fn servers_in_the_settings_of_vs_code_are_found() {
+    let home = Home::new("settings");
+    home.write(
+        "work/settings.json",
+        "{ // mine\n \"editor.tabSize\": 2, \"mcp\": { \"servers\": { \"a\": { \"command\": \"npx\" } } } }",
+    );
+    let output = home.weir(&["import", "settings.json"], &[]);
+    assert!(text(&output.stdout).contains("  # settings.json:2\n  a:\n    command: npx\n"), "{}", said(&output));
+}
+
+#[test]
 fn import_and_check_start_nothing() {
     let home = Home::new("start");
     let trace = home.0.join("started");

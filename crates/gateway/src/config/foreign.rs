@@ -29,6 +29,8 @@ use server::ServerNormalizer;
 
 /// The keys under which MCP clients keep their servers. The first one is weir's as well.
 const CONTAINERS: [&str; 4] = ["mcpServers", "servers", "context_servers", "mcp_servers"];
+/// Beginnings of keys that would protect something, were they weir's: `authentication`, `policies`.
+const PROTECTING: [&str; 5] = ["auth", "polic", "listen", "audit", "tls"];
 /// The most keys that one message names.
 const NAMED: usize = 20;
 
@@ -135,7 +137,8 @@ pub(crate) fn is_foreign_file(tree: &Node, format: FileFormat) -> bool {
 fn looks_own(key: &str) -> bool {
     let key = key.to_ascii_lowercase().replace('-', "_");
     let own: Vec<&str> = OWN_KEYS.iter().map(String::as_str).collect();
-    own.contains(&key.as_str()) || nearest(&key, &own).is_some()
+    let protects = PROTECTING.iter().any(|begin| key.starts_with(begin));
+    protects || own.contains(&key.as_str()) || nearest(&key, &own).is_some()
 }
 
 /// Warns of all other keys of a foreign file at once: an editor has hundreds of settings.

@@ -32,8 +32,22 @@ fn c01_a_foreign_file_opens_nothing_but_loopback() {
 
 #[test]
 fn c01_a_misspelt_key_of_weir_is_an_error_beside_the_servers_of_another_program() {
-    for key in ["auht", "Auth", "AUTH", "auths", "listne", "allowedHosts", "tsl", "polcy", "endpoint", "rate", "audti"]
-    {
+    for key in [
+        "auht",
+        "Auth",
+        "AUTH",
+        "auths",
+        "listne",
+        "allowedHosts",
+        "tsl",
+        "polcy",
+        "endpoint",
+        "rate",
+        "audti",
+        "authentication",
+        "policies",
+        "tlsConfig",
+    ] {
         for container in ["mcpServers", "servers"] {
             let text = format!("{{ \"{container}\": {{ \"a\": {{ \"command\": \"npx\" }} }},\n\"{key}\": {{}} }}");
             let outcome = load(&text);
