@@ -1,5 +1,6 @@
 //! The commands of `weir`, as a person types them.
 
+mod add;
 mod admin;
 mod apikey;
 mod audit;
@@ -8,6 +9,8 @@ mod check;
 mod doctor;
 mod explain;
 mod health;
+mod import;
+mod init;
 mod login;
 mod tools;
 
@@ -66,6 +69,12 @@ enum Command {
     },
     /// Try a config out: start or dial each upstream, and look at the machine; exits with 1 if something does not work
     Doctor(doctor::Options),
+    /// Write a first config, with comments
+    Init(init::InitOptions),
+    /// Add a server to a config: weir add NAME URL, or weir add NAME -- COMMAND ARGUMENT...
+    Add(add::AddOptions),
+    /// Find the servers in the files of MCP clients and convert them to a config; starts none; exits with 1 if there are none
+    Import(import::ImportOptions),
     /// Run weir in front of two small example servers, with nothing to configure
     Quickstart {
         /// Where to listen instead of the first free port from 8080
@@ -188,6 +197,9 @@ pub async fn run(inherited: Result<Inherited, String>) -> ExitCode {
         }
         Command::Check { file, against, connect } => Box::pin(check::check(&file, against.as_deref(), connect)).await,
         Command::Doctor(options) => Box::pin(doctor::doctor(&options)).await,
+        Command::Init(options) => init::init(&options),
+        Command::Add(options) => add::add(options),
+        Command::Import(options) => import::import(&options),
         Command::Quickstart { listen } => quickstart::quickstart(listen, log).await,
         Command::Tools { target, watch, json } => tools::tools(&target, watch, json).await,
         Command::Call { target, tool, arguments, json } => call::call(&target, &tool, &arguments, json).await,

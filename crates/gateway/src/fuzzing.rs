@@ -10,16 +10,19 @@ use crate::config::{Loader, Source};
 pub fn config(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     // Files that a config names are the machine's, not the target's.
-    if ["include", "tls", "ca_file", "cwd", "command"].iter().any(|key| text.contains(key)) {
+    if ["include", "tls", "ca_file", "cwd", "command", "envFile"].iter().any(|key| text.contains(key)) {
         return;
     }
     let environment = |name: &str| (name == "SET").then(|| "value".to_owned());
-    let source = Source::Text { name: "fuzz".to_owned(), text: text.to_owned() };
-    let outcome = Loader::new(source, &environment).load();
-    assert_eq!(outcome.config.is_none(), outcome.report.has_errors());
-    for problem in outcome.report.problems() {
-        let said = problem.to_string();
-        assert!(problem.path.is_root() || problem.line.is_some(), "{said}");
-        assert!(!problem.message.is_empty(), "{said}");
+    // The extension makes it TOML, as which the files of one client are written.
+    for name in ["fuzz", "fuzz.toml"] {
+        let source = Source::Text { name: name.to_owned(), text: text.to_owned() };
+        let outcome = Loader::new(source, &environment).load();
+        assert_eq!(outcome.config.is_none(), outcome.report.has_errors());
+        for problem in outcome.report.problems() {
+            let said = problem.to_string();
+            assert!(problem.path.is_root() || problem.line.is_some(), "{said}");
+            assert!(!problem.message.is_empty(), "{said}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! It puts the other crates together and holds no logic of the protocol: it never parses JSON-RPC by itself.
 
 pub mod admin;
+mod ask;
 mod audit;
 pub mod cli;
 mod client;
@@ -13,10 +14,12 @@ mod doctor;
 mod explain;
 pub mod fuzzing;
 mod handover;
+mod import;
 pub mod keeper;
 mod limits;
 mod login;
 mod memory;
+mod new_file;
 mod outbound;
 mod quickstart;
 mod reload;

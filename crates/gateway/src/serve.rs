@@ -13,7 +13,7 @@ use weir_upstream::keeper::Keeper;
 
 use crate::admin::{Levers, ReloadRequest};
 use crate::audit::{Auditing, Heads};
-use crate::config::{Config, Loader, Report, Source};
+use crate::config::{Config, InputSource, Loader, Report, Source};
 use crate::handover::{Estate, Inherited, Parting, Predecessor, Program};
 use crate::reload::{Follower, say};
 use crate::telemetry::{self, LogControl};
@@ -45,7 +45,7 @@ pub(crate) async fn serve(start: Start<'_>) -> ExitCode {
         return cannot_start(&format!("signals cannot be heard: {error}"));
     }
     let environment = |name: &str| std::env::var(name).ok();
-    let mut loader = Loader::new(source, &environment);
+    let mut loader = Loader::new(source, &environment).inputs_from(InputSource::Prompt(&crate::ask::ask));
     let outcome = loader.load();
     let Some(config) = outcome.config else {
         telemetry::print_error(format_args!("{}\nweir: the config has errors, so nothing was started", outcome.report));

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::config::{Config, Loader, Source, weakenings};
+use crate::config::{Config, InputSource, Loader, Source, weakenings};
 use crate::serve::BAD_CONFIG;
 use crate::terminal;
 
@@ -13,11 +13,13 @@ const NOT_CONNECTED: u8 = 1;
 const WEAKER: u8 = 1;
 
 pub(super) async fn check(file: &Path, against: Option<&Path>, connect: bool) -> ExitCode {
+    // What an upstream is started with has to be what it is.
+    let inputs = if connect { InputSource::Prompt(&crate::ask::ask) } else { InputSource::StandIn };
     let checked = match against {
-        None => load(file).map(|config| (config, Vec::new())),
+        None => load(file, inputs).map(|config| (config, Vec::new())),
         // All that is wrong with either is printed.
         Some(old) => {
-            let (old, new) = (load(old), load(file));
+            let (old, new) = (load(old, InputSource::StandIn), load(file, inputs));
             old.zip(new).map(|(old, new)| {
                 let lost = weakenings(&old, &new);
                 (new, lost)
@@ -44,9 +46,9 @@ pub(super) async fn check(file: &Path, against: Option<&Path>, connect: bool) ->
 }
 
 /// The config of a file without errors. Prints all that is to say about it.
-pub(super) fn load(file: &Path) -> Option<Config> {
+pub(super) fn load(file: &Path, inputs: InputSource<'_>) -> Option<Config> {
     let environment = |name: &str| std::env::var(name).ok();
-    let outcome = Loader::new(Source::File(file.to_owned()), &environment).load();
+    let outcome = Loader::new(Source::File(file.to_owned()), &environment).inputs_from(inputs).load();
     if !outcome.report.problems().is_empty() {
         terminal::line(&outcome.report);
     }

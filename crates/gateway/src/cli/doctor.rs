@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use crate::config::InputSource;
 use crate::doctor::{Findings, Grade, MachineFinding, UpstreamFinding, examine};
 use crate::serve::BAD_CONFIG;
 use crate::terminal;
@@ -25,7 +26,9 @@ pub(super) struct Options {
 
 /// Reads the config, starts or dials each upstream, and looks at the machine.
 pub(super) async fn doctor(options: &Options) -> ExitCode {
-    let Some(config) = super::check::load(&options.config) else { return ExitCode::from(BAD_CONFIG) };
+    let Some(config) = super::check::load(&options.config, InputSource::Prompt(&crate::ask::ask)) else {
+        return ExitCode::from(BAD_CONFIG);
+    };
     let findings = examine(&config).await;
     if options.json {
         terminal::line(terminal::json(&serde_json::to_value(&findings).unwrap_or_default()));

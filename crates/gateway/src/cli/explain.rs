@@ -9,7 +9,7 @@ use clap::Args;
 use super::admin::ask::{self, Desk, Failed};
 use super::{UNREACHABLE, USAGE, fail};
 use crate::admin::EXPLAIN;
-use crate::config::{Config, Loader, Source};
+use crate::config::{Config, InputSource, Loader, Source};
 use crate::explain::{Explainer, Explanation, Question};
 use crate::serve::BAD_CONFIG;
 use crate::system::SystemClock;
@@ -94,7 +94,7 @@ async fn answer(options: &Options, question: &Question) -> Result<Explanation, (
 
 fn load(file: &Path) -> Result<Config, String> {
     let environment = |name: &str| std::env::var(name).ok();
-    let outcome = Loader::new(Source::File(file.to_owned()), &environment).load();
+    let outcome = Loader::new(Source::File(file.to_owned()), &environment).inputs_from(InputSource::StandIn).load();
     outcome.config.ok_or_else(|| format!("the config cannot be used:\n{}", outcome.report))
 }
 

@@ -34,6 +34,7 @@ use super::raw::{OrOff, Raw, RawLog, RawLogFormat, RawTeamFile, Time};
 use super::report::{Path, Problem, Report};
 use super::{CatalogPlan, Config, LogFormat, LogPlan, SourceDigest, UpstreamPlan, Waivers};
 pub(crate) use admin::LISTEN as ADMIN;
+pub(crate) use mcp_servers::slug;
 pub(crate) use policy::book;
 use rules::Defaults;
 pub(crate) use teams::{TeamGrant, TeamGrants, show_by_default};

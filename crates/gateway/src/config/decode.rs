@@ -95,25 +95,28 @@ impl de::Error for Mistake {
 }
 
 /// The expected word that was probably meant.
-fn nearest(word: &str, expected: &[&'static str]) -> Option<&'static str> {
+pub(super) fn nearest<'a>(word: &str, expected: &[&'a str]) -> Option<&'a str> {
     let distances = expected.iter().map(|candidate| (distance(word, candidate), *candidate));
     distances.min().filter(|(distance, near)| *distance <= 1 + near.len() / 4).map(|(_, near)| near)
 }
 
-/// Edits between two short words.
+/// Edits between two short words: letters that are put in, left out, changed, or swapped with their neighbour.
 fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().take(64).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+    for (i, ca) in a.iter().enumerate() {
+        let mut row = vec![i + 1];
         for (j, cb) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+            let above = &rows[i];
+            let mut edits = (above[j] + usize::from(ca != cb)).min(above[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && *ca == b[j - 1] && a[i - 1] == *cb {
+                edits = edits.min(rows[i - 1][j - 1] + 1);
+            }
+            row.push(edits);
         }
+        rows.push(row);
     }
-    row[b.len()]
+    rows[a.len()][b.len()]
 }
 
 /// The mistake of a key without a value: it is neither a default nor "off".

@@ -1,30 +1,69 @@
 //! `${NAME}` and `${file:PATH}` in a config's values: filled in from the environment and from files, before anything is checked.
+//! In the servers of other programs also their own forms, such as `${env:NAME}` and `${input:ID}`.
+
+mod reference;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path as FilePath, PathBuf};
 
 use super::check::TeamGrant;
 use super::files::{self, Fingerprint};
-use super::report::{Path, Problem, Report};
+use super::report::{Path, Report};
 use super::tree::{Node, Value};
+use reference::expand;
+pub(crate) use reference::{EnvReference, ReferenceError, ReferenceSyntax, TextPiece, is_variable, pieces};
 
 /// Where variables come from; tests bring their own.
 pub type Environment<'a> = &'a (dyn Fn(&str) -> Option<String> + Send + Sync);
 
-/// Fills in every `${NAME}` and `${file:PATH}` of the tree's texts. A variable that is not set is an error; `$${` stands for `${`. Gives
-/// the files that were named, each of which was read once.
-pub(crate) fn fill_in(node: &mut Node, path: &Path, environment: Environment<'_>, report: &mut Report) -> SecretFiles {
+/// The variable for `${workspaceFolder}`.
+pub(crate) const WORKSPACE: &str = "WEIR_WORKSPACE_FOLDER";
+
+/// The values of other programs' references that are no variables.
+#[derive(Debug, Default)]
+pub(crate) struct ReferenceValues {
+    /// The folder of the project that the file belongs to.
+    pub(crate) project: Option<PathBuf>,
+    /// The values of `${input:ID}`; an error is the reason why there is none.
+    pub(crate) answers: HashMap<String, Result<String, ReferenceError>>,
+}
+
+/// Fills in every `${NAME}` and `${file:PATH}` of the tree's texts. A variable that is not set is an error, unless the text has a
+/// default (`${NAME:-default}`); `$${` stands for `${`. Gives the files that were named, each of which was read once.
+pub(crate) fn fill_in(
+    node: &mut Node,
+    environment: Environment<'_>,
+    surroundings: &ReferenceValues,
+    report: &mut Report,
+) -> SecretFiles {
     let files = RefCell::new(SecretFiles::default());
-    let lookup = |reference: Reference<'_>| match reference {
-        Reference::Variable(name) => environment(name).ok_or_else(|| Bad::Unset(name.to_owned())),
-        Reference::File(file) => files.borrow_mut().get(file).map_err(|why| Bad::File(file.to_owned(), why)),
+    let lookup = |reference: EnvReference<'_>| match reference {
+        EnvReference::File(file) => {
+            files.borrow_mut().get(file).map_err(|why| ReferenceError::File(file.to_owned(), why))
+        }
+        EnvReference::Input(id) => {
+            surroundings.answers.get(id).cloned().unwrap_or_else(|| Err(ReferenceError::NoInput(id.to_owned())))
+        }
+        EnvReference::Workspace => workspace(environment, surroundings),
+        EnvReference::WorkspaceName => workspace(environment, surroundings)
+            .map(|folder| FilePath::new(&folder).file_name().unwrap_or_default().to_string_lossy().into_owned()),
+        EnvReference::Separator => Ok(std::path::MAIN_SEPARATOR.to_string()),
+        EnvReference::Variable { name, default } => {
+            let value = environment(name).or_else(|| default.map(str::to_owned));
+            value.ok_or_else(|| ReferenceError::Unset(name.to_owned()))
+        }
     };
-    fill(node, path, &lookup, report);
+    fill(node, &Path::root(), ReferenceSyntax::Own, &lookup, report);
     files.into_inner()
 }
 
-/// The files of `${file:PATH}`, and what each said.
+fn workspace(environment: Environment<'_>, surroundings: &ReferenceValues) -> Result<String, ReferenceError> {
+    let project = || surroundings.project.as_ref().and_then(|folder| folder.to_str()).map(str::to_owned);
+    environment(WORKSPACE).or_else(project).ok_or(ReferenceError::NoWorkspace)
+}
+
+/// The files of `${file:PATH}`, each with its text.
 #[derive(Debug, Default)]
 pub(crate) struct SecretFiles(BTreeMap<PathBuf, Result<String, String>>);
 
@@ -33,7 +72,7 @@ impl SecretFiles {
         self.0.entry(PathBuf::from(file)).or_insert_with(|| secret_file(file)).clone()
     }
 
-    /// What the same files say now.
+    /// The same files, read again.
     pub(crate) fn read_again(&self) -> Self {
         let read = |file: &PathBuf| (file.clone(), file.to_str().map_or_else(|| Err(String::new()), secret_file));
         Self(self.0.keys().map(read).collect())
@@ -44,7 +83,7 @@ impl SecretFiles {
         self.0.keys().filter(|file| file.is_absolute()).map(PathBuf::as_path)
     }
 
-    /// Adds what they say to a fingerprint.
+    /// Adds their texts to a fingerprint.
     pub(crate) fn say(&self, said: &mut Fingerprint) {
         for (file, text) in &self.0 {
             said.part(file.as_os_str().as_encoded_bytes());
@@ -55,14 +94,21 @@ impl SecretFiles {
 
 /// The same for a team's file: a variable that is not granted is not looked up, whether it is set or not, and no file is.
 pub(crate) fn fill_in_granted(node: &mut Node, grant: &TeamGrant, environment: Environment<'_>, report: &mut Report) {
-    let lookup = |reference: Reference<'_>| {
-        let Reference::Variable(name) = reference else { return Err(Bad::FileOfTeam) };
+    let lookup = |reference: EnvReference<'_>| {
+        let (name, default) = match reference {
+            EnvReference::Variable { name, default } => (name, default),
+            EnvReference::Separator => return Ok(std::path::MAIN_SEPARATOR.to_string()),
+            EnvReference::File(_) => return Err(ReferenceError::FileOfTeam),
+            EnvReference::Input(_) | EnvReference::Workspace | EnvReference::WorkspaceName => {
+                return Err(ReferenceError::OfMainFile);
+            }
+        };
         if !grant.has_variable(name) {
-            return Err(Bad::NotGranted(name.to_owned(), grant.place("env")));
+            return Err(ReferenceError::NotGranted(name.to_owned(), grant.place("env")));
         }
-        environment(name).ok_or_else(|| Bad::Unset(name.to_owned()))
+        environment(name).or_else(|| default.map(str::to_owned)).ok_or_else(|| ReferenceError::Unset(name.to_owned()))
     };
-    fill(node, &Path::root(), &lookup, report);
+    fill(node, &Path::root(), ReferenceSyntax::Own, &lookup, report);
 }
 
 /// The secret in a file, without the newline at its end.
@@ -79,133 +125,40 @@ fn secret_file(file: &str) -> Result<String, String> {
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-/// A source that `${...}` names.
-#[derive(Clone, Copy)]
-enum Reference<'a> {
-    Variable(&'a str),
-    File(&'a str),
-}
+type Lookup<'a> = &'a dyn Fn(EnvReference<'_>) -> Result<String, ReferenceError>;
 
-impl<'a> Reference<'a> {
-    fn parse(name: &'a str) -> Result<Self, Bad> {
-        if let Some(file) = name.strip_prefix("file:") {
-            return Ok(Self::File(file));
-        }
-        let mut bytes = name.bytes();
-        let legal = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
-            && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        legal.then_some(Self::Variable(name)).ok_or_else(|| Bad::Name(name.chars().take(40).collect()))
-    }
-}
-
-type Lookup<'a> = &'a dyn Fn(Reference<'_>) -> Result<String, Bad>;
-
-fn fill(node: &mut Node, path: &Path, lookup: Lookup<'_>, report: &mut Report) {
+fn fill(node: &mut Node, path: &Path, dialect: ReferenceSyntax, lookup: Lookup<'_>, report: &mut Report) {
     match &mut node.value {
-        Value::Text(text) if text.text.contains("${") => match expand(&text.text, lookup) {
+        Value::Text(text) if text.text.contains("${") => match expand(&text.text, dialect, lookup) {
             Ok((filled, from_env)) => {
                 text.text = filled;
                 text.from_env = from_env;
             }
             Err(problem) => {
                 report.add(problem.into_problem(path));
-                // What is to come of it is unknown, so nothing more is said about it.
+                // Its value is unknown: no further message about it.
                 node.value = Value::Unset;
             }
         },
         Value::List(items) => {
             for (n, item) in items.iter_mut().enumerate() {
-                fill(item, &path.key(n), lookup, report);
+                fill(item, &path.key(n), dialect, lookup, report);
             }
         }
         Value::Map(entries) => {
             for (key, entry) in entries {
-                fill(entry, &path.key(key), lookup, report);
+                // Servers of other programs have those programs' references.
+                let dialect = if path.is_root() && key == "mcpServers" { ReferenceSyntax::Servers } else { dialect };
+                fill(entry, &path.key(key), dialect, lookup, report);
             }
         }
         _ => {}
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Bad {
-    Unset(String),
-    /// The name, and the place in the main file that could grant it.
-    NotGranted(String, Path),
-    /// The file, and why it has no secret.
-    File(String, String),
-    FileOfTeam,
-    Name(String),
-    Open,
-}
-
-impl Bad {
-    fn into_problem(self, path: &Path) -> Problem {
-        let path = path.clone();
-        match self {
-            Self::Unset(name) => Problem::error(path, format!("environment variable {name} is not set"))
-                .hint("set it where weir starts, or write $${ for a plain ${"),
-            Self::NotGranted(name, place) => {
-                Problem::error(path, format!("{name} is a variable that the main file does not grant to this one"))
-                    .hint(format!("see {place} in the main file, or write $${{ for a plain ${{"))
-            }
-            Self::File(file, why) => Problem::error(path, format!("`${{file:{file}}}` {why}"))
-                .hint("write the absolute path of a file that weir's user can read"),
-            Self::FileOfTeam => Problem::error(path, "`${file:..}` is for the main file alone")
-                .hint("write ${NAME} with a granted variable"),
-            Self::Name(name) => Problem::error(path, format!("`${{{name}}}` names no environment variable"))
-                .hint("write ${NAME} with letters, digits and _, or $${ for a plain ${"),
-            Self::Open => Problem::error(path, "`${` without its `}`").hint("write ${NAME}, or $${ for a plain ${"),
-        }
-    }
-}
-
-fn expand(text: &str, lookup: Lookup<'_>) -> Result<(String, bool), Bad> {
-    let mut filled = String::with_capacity(text.len());
-    let mut from_env = false;
-    let mut rest = text;
-    while let Some(at) = rest.find("${") {
-        let (before, after) = (&rest[..at], &rest[at + 2..]);
-        if let Some(escaped) = before.strip_suffix('$') {
-            filled.push_str(escaped);
-            filled.push_str("${");
-            rest = after;
-            continue;
-        }
-        filled.push_str(before);
-        let (name, after) = after.split_once('}').ok_or(Bad::Open)?;
-        filled.push_str(&lookup(Reference::parse(name)?)?);
-        from_env = true;
-        rest = after;
-    }
-    filled.push_str(rest);
-    Ok((filled, from_env))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn set(reference: Reference<'_>) -> Result<String, Bad> {
-        match reference {
-            Reference::Variable("HOME_1") => Ok("/root/${X}".to_owned()),
-            Reference::Variable(name) => Err(Bad::Unset(name.to_owned())),
-            Reference::File(file) => Ok(format!("in {file}")),
-        }
-    }
-
-    #[test]
-    fn variables_are_filled_in_once_and_escapes_stay() {
-        let filled = |text: &str| expand(text, &set);
-        assert_eq!(filled("plain $5 {x}"), Ok(("plain $5 {x}".into(), false)));
-        assert_eq!(filled("a${HOME_1}b${HOME_1}"), Ok(("a/root/${X}b/root/${X}".into(), true)));
-        assert_eq!(filled("$${HOME_1}"), Ok(("${HOME_1}".into(), false)));
-        assert_eq!(filled("${NOT_SET}"), Err(Bad::Unset("NOT_SET".into())));
-        assert_eq!(filled("${input:key}"), Err(Bad::Name("input:key".into())));
-        assert_eq!(filled("x${file:/run/a b}y"), Ok(("xin /run/a by".into(), true)));
-        assert_eq!(filled("${}"), Err(Bad::Name(String::new())));
-        assert_eq!(filled("x${HOME_1"), Err(Bad::Open));
-    }
 
     #[test]
     fn a_secret_may_be_in_a_plain_file() {

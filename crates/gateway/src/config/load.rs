@@ -5,11 +5,13 @@ use std::path::PathBuf;
 
 use super::check::{self, Main, Part, TeamGrant, Texts};
 use super::decode::decode;
-use super::env::{Environment, SecretFiles, fill_in, fill_in_granted};
+use super::document::{FileFormat, document};
+use super::env::{Environment, ReferenceValues, SecretFiles, fill_in, fill_in_granted};
 use super::files::{Fingerprint, files_in, folder_of, read};
-use super::raw::{RawMcpServer, RawTeamFile};
+use super::foreign::{self, FilePlace, InputSource, InputSources, ServerOrigin};
+use super::raw::RawTeamFile;
 use super::report::{Path, Problem, Report};
-use super::tree::{Node, Value};
+use super::tree::Node;
 use super::weaker::{Weakening, team_weakenings};
 use super::{Config, SourceDigest, raw};
 
@@ -22,6 +24,13 @@ pub enum Source {
     Text {
         /// What messages call it.
         name: String,
+        /// The YAML or JSON.
+        text: String,
+    },
+    /// The text that a file is to have; relative paths in it start at the file's folder.
+    Proposed {
+        /// The file.
+        file: PathBuf,
         /// The YAML or JSON.
         text: String,
     },
@@ -54,6 +63,10 @@ pub struct Loader<'a> {
     allows_weaker: bool,
     /// The protections that teams' files lost, in the last load.
     held: Vec<Weakening>,
+    /// The source of the values of other programs' inputs.
+    inputs: InputSource<'a>,
+    /// The answers of a person, by the inputs' ids.
+    entered: HashMap<String, String>,
 }
 
 impl<'a> Loader<'a> {
@@ -70,7 +83,15 @@ impl<'a> Loader<'a> {
             read: None,
             allows_weaker: false,
             held: Vec::new(),
+            inputs: InputSource::Nothing,
+            entered: HashMap::new(),
         }
+    }
+
+    /// Names the source of the values of other programs' inputs, where no variable has them.
+    #[must_use]
+    pub fn inputs_from(self, inputs: InputSource<'a>) -> Self {
+        Self { inputs, ..self }
     }
 
     /// Another text from now on, where the config is no file.
@@ -82,7 +103,7 @@ impl<'a> Loader<'a> {
     #[must_use]
     pub fn folders(&self) -> Vec<PathBuf> {
         let own = match &self.source {
-            Source::File(file) => Some(folder_of(file)),
+            Source::File(file) | Source::Proposed { file, .. } => Some(folder_of(file)),
             Source::Text { .. } => None,
         };
         let mut folders: Vec<PathBuf> = Vec::new();
@@ -124,7 +145,7 @@ impl<'a> Loader<'a> {
                 said.file(file, &text);
                 text
             }
-            Source::Text { text, .. } => {
+            Source::Text { text, .. } | Source::Proposed { text, .. } => {
                 said.part(text.as_bytes());
                 Ok(text.clone())
             }
@@ -146,6 +167,10 @@ impl<'a> Loader<'a> {
         let mut outcome = self.load_all(&mut said);
         outcome.held = std::mem::take(&mut self.held);
         self.read = Some(said.digest());
+        // A running weir asks nobody.
+        if matches!(self.inputs, InputSource::Prompt(_)) {
+            self.inputs = InputSource::Nothing;
+        }
         if let Some(config) = &mut outcome.config {
             config.source = SourceDigest(self.read);
         }
@@ -155,19 +180,20 @@ impl<'a> Loader<'a> {
     fn load_all(&mut self, said: &mut Fingerprint) -> Outcome {
         let mut report = Report::default();
         let (name, folder) = match &self.source {
-            Source::File(file) => (file.display().to_string(), folder_of(file)),
+            Source::File(file) | Source::Proposed { file, .. } => (file.display().to_string(), folder_of(file)),
             Source::Text { name, .. } => (name.clone(), PathBuf::new()),
         };
-        let main = self.main(said).and_then(|text| document(&text)).map_err(|problem| report.add(problem));
-        let Ok(mut tree) = main else {
+        let main = self.main(said).and_then(|text| document(&name, &text)).map_err(|problem| report.add(problem));
+        let Ok((mut tree, format)) = main else {
             report.locate(&name, |_| 0);
             return Outcome { config: None, report, held: Vec::new() };
         };
-        self.secrets = fill_in(&mut tree, &Path::root(), self.environment, &mut report);
-        ignore_unknown(&mut tree, &mut report);
+        let mut adoption = Report::default();
+        let (aliases, env_files) = self.adopt(&mut tree, format, (&mut adoption, &mut report));
         let raw: raw::Raw = decode(tree.clone(), &mut report);
         let mut main = check::main(raw, &folder, self.environment, &mut report);
-        let broken = report.has_errors();
+        let broken = report.has_errors() || adoption.has_errors();
+        main.files.extend(env_files);
         let include = main.include.as_deref().filter(|include| !include.is_empty());
         self.include = include.map(|include| folder.join(include));
         // The main file's own come first: no team's file takes them away.
@@ -204,9 +230,36 @@ impl<'a> Loader<'a> {
         if !broken {
             check::whole(&main.config, &mut report);
         }
-        report.locate(&name, |path| tree.line_of(path));
+        report.place(|path| tree.line_of(path));
+        report.rename(&aliases);
+        report.append(adoption);
+        report.locate(&name, |_| 0);
         report.append(teams);
         Outcome { config: (!broken).then_some(main.config), report, held: Vec::new() }
+    }
+
+    /// Brings the servers of other programs to weir's form, and fills in all references. Messages with places of the file go to the
+    /// first report, those with places of the tree to the second. Returns the places that differ, and the files of variables.
+    fn adopt(
+        &mut self,
+        tree: &mut Node,
+        format: FileFormat,
+        (adoption, report): (&mut Report, &mut Report),
+    ) -> (Vec<(Path, Path)>, Texts) {
+        let home = (self.environment)("HOME").map(PathBuf::from);
+        let place = match &self.source {
+            Source::File(file) | Source::Proposed { file, .. } => FilePlace::of(file, home.as_deref()),
+            Source::Text { .. } => FilePlace::default(),
+        };
+        let origin = ServerOrigin { format, place: &place, environment: self.environment };
+        let adopted = foreign::adopt(tree, &origin, adoption);
+        let mut sources =
+            InputSources { environment: self.environment, source: self.inputs, entered: &mut self.entered };
+        let answers = foreign::answers(&adopted.inputs, tree, &mut sources, adoption);
+        let surroundings = ReferenceValues { project: place.project.clone(), answers };
+        self.secrets = fill_in(tree, self.environment, &surroundings, report);
+        let env_files = foreign::read_env_files(tree, &place.folder, adoption);
+        (adopted.aliases, env_files)
     }
 
     /// Adds every team's file; one that is bad adds its last good version, or nothing.
@@ -220,7 +273,7 @@ impl<'a> Loader<'a> {
             let text = read(&file);
             said.file(&file, &text);
             let read = match &text {
-                Ok(text) => self.team(TeamFile { text, grant: &grant }, main, &standing, &mut own),
+                Ok(text) => self.team(TeamFile { file: &file, text, grant: &grant }, main, &standing, &mut own),
                 Err(problem) => {
                     own.add(problem.clone());
                     Err(Texts::new())
@@ -234,7 +287,8 @@ impl<'a> Loader<'a> {
                 .get(&file)
                 .filter(|before| text.as_ref().is_ok_and(|now| now != *before) || part.is_none());
             let before = before.and_then(|text| {
-                self.team(TeamFile { text, grant: &grant }, main, &standing, &mut Report::default()).ok()
+                let last = TeamFile { file: &file, text, grant: &grant };
+                self.team(last, main, &standing, &mut Report::default()).ok()
             });
             let part = part.filter(|part| !self.holds(before.as_ref(), part, &mut own));
             let part = if let (Some(part), Ok(text)) = (part, text) {
@@ -282,16 +336,19 @@ impl<'a> Loader<'a> {
     /// # Errors
     /// Its file has errors; these are the files with rules that it names.
     fn team(&self, file: TeamFile<'_>, main: &Main, standing: &Part, report: &mut Report) -> Result<Part, Texts> {
-        let TeamFile { text, grant } = file;
-        let mut tree = match document(text) {
-            Ok(tree) => tree,
+        let TeamFile { file, text, grant } = file;
+        let (mut tree, format) = match document(&file.display().to_string(), text) {
+            Ok(read) => read,
             Err(problem) => {
                 report.add(problem);
                 return Err(Texts::new());
             }
         };
+        // A variable without a grant looks unset.
+        let environment = |name: &str| grant.has_variable(name).then(|| (self.environment)(name)).flatten();
+        let origin = ServerOrigin { format, place: &FilePlace::default(), environment: &environment };
+        foreign::adopt_of_team(&mut tree, &origin, report);
         fill_in_granted(&mut tree, grant, self.environment, report);
-        ignore_unknown(&mut tree, report);
         let raw: RawTeamFile = decode(tree.clone(), report);
         let part = check::team(raw, grant, &main.defaults, standing, report);
         // Lines are known here; the file's name is the caller's to add.
@@ -302,44 +359,7 @@ impl<'a> Loader<'a> {
 
 /// What a team's file says, and what it may say.
 struct TeamFile<'a> {
+    file: &'a std::path::Path,
     text: &'a str,
     grant: &'a TeamGrant,
-}
-
-/// The tree of a file. One that says nothing is taken for a file that lost what it said, never for a config of defaults.
-fn document(text: &str) -> Result<Node, Problem> {
-    let tree = Node::parse(text)?;
-    let is_empty = match &tree.value {
-        Value::Map(entries) => entries.is_empty(),
-        value => matches!(value, Value::Null),
-    };
-    if is_empty {
-        let hint = "a config has at least `upstreams`; one without any is `upstreams: {}`";
-        return Err(Problem::error(Path::root(), "the file is empty: it may have lost what it said").hint(hint));
-    }
-    Ok(tree)
-}
-
-/// Takes out what other MCP clients write under `mcpServers` and weir does not know, and known keys that they leave empty.
-fn ignore_unknown(tree: &mut Node, report: &mut Report) {
-    let Value::Map(sections) = &mut tree.value else { return };
-    for (_, servers) in sections.iter_mut().filter(|(key, _)| key == "mcpServers") {
-        let Value::Map(servers) = &mut servers.value else { continue };
-        for (name, server) in servers {
-            let Value::Map(keys) = &mut server.value else { continue };
-            keys.retain(|(key, node)| {
-                let known = RawMcpServer::KEYS.contains(&key.as_str());
-                let is_null = matches!(node.value, Value::Null);
-                if !known || is_null {
-                    let path = Path::at("mcpServers").key(name.as_str()).key(key);
-                    let message =
-                        if known { "has no value and is ignored" } else { "is not known here and is ignored" };
-                    let mut problem = Problem::warning(path, message);
-                    problem.line = Some(node.line);
-                    report.add(problem);
-                }
-                known && !is_null
-            });
-        }
-    }
 }

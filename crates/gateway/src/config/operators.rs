@@ -6,20 +6,21 @@ use std::path::Path as FilePath;
 
 use super::check::ADMIN;
 use super::decode::decode;
-use super::env::{Environment, fill_in};
+use super::document::parse;
+use super::env::{Environment, ReferenceValues, fill_in};
 use super::files::read;
 use super::raw;
-use super::report::{Path, Report};
-use super::tree::Node;
+use super::report::Report;
 
 /// The address of `admin.listen` in this file, or its default; `None` where it is switched off.
 ///
 /// # Errors
 /// The file cannot be read, is no YAML, or says something there that is no address.
 pub(crate) fn operators(file: &FilePath, environment: Environment<'_>) -> Result<Option<SocketAddr>, String> {
-    let mut tree = read(file).and_then(|text| Node::parse(&text)).map_err(|problem| problem.message)?;
+    let name = file.display().to_string();
+    let (mut tree, _) = read(file).and_then(|text| parse(&name, &text)).map_err(|problem| problem.message)?;
     let mut others = Report::default();
-    fill_in(&mut tree, &Path::root(), environment, &mut others);
+    fill_in(&mut tree, environment, &ReferenceValues::default(), &mut others);
     let raw: raw::Raw = decode(tree, &mut others);
     match raw.admin.and_then(|admin| admin.listen).as_deref() {
         None => Ok(Some(ADMIN)),

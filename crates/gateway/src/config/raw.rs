@@ -66,7 +66,7 @@ pub(crate) struct Raw {
     pub(crate) teams: Option<Ordered<RawTeam>>,
     /// The servers behind weir, by id: a lower-case letter, then letters, digits and `-`, at most 24.
     pub(crate) upstreams: Option<Ordered<RawUpstream>>,
-    /// The same as MCP clients write it. Keys that are no ids are changed into some; unknown keys are ignored.
+    /// The same as MCP clients write it (docs/migrating.md). Keys that are no ids are changed into some; unknown keys are ignored.
     #[serde(rename = "mcpServers")]
     pub(crate) mcp_servers: Option<Ordered<RawMcpServer>>,
     /// The paths clients use. Absent: `/mcp` with all upstreams, and `/mcp/<id>` for each alone; those of a team's file are there

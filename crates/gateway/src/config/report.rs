@@ -190,6 +190,17 @@ impl Report {
         }
     }
 
+    /// Says places as the file has them, where the tree has them elsewhere: the longest alias of a path counts.
+    pub(crate) fn rename(&mut self, aliases: &[(Path, Path)]) {
+        for problem in &mut self.problems {
+            let fitting = aliases.iter().filter(|(from, _)| problem.path.starts_with(from));
+            if let Some((from, to)) = fitting.max_by_key(|(from, _)| from.len()) {
+                let rest = problem.path.segments().skip(from.len()).map(str::to_owned).collect::<Vec<_>>();
+                problem.path = rest.iter().fold(to.clone(), |path, segment| path.key(segment));
+            }
+        }
+    }
+
     /// The same, and the file; then sorts by file and line.
     pub(crate) fn locate(&mut self, file: &str, line_of: impl Fn(&Path) -> u32) {
         self.place(line_of);

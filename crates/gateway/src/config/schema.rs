@@ -16,6 +16,13 @@ pub fn schema() -> String {
     text + "\n"
 }
 
+/// The keys at the top of a config.
+pub(super) fn keys() -> Vec<String> {
+    let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<Raw>();
+    let properties = schema.get("properties").and_then(Value::as_object);
+    properties.map(|properties| properties.keys().cloned().collect()).unwrap_or_default()
+}
+
 /// Takes `null` out of what values may be: a key may be absent, but not without a value.
 fn forbid_null(schema: &mut Value) {
     if let Value::Object(members) = schema {

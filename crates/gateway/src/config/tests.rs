@@ -7,6 +7,7 @@ use super::*;
 mod audit;
 mod auth;
 mod empty;
+mod foreign;
 mod includes;
 mod messages;
 mod outbound;

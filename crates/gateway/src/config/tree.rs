@@ -47,6 +47,27 @@ pub(crate) struct Text {
 }
 
 impl Node {
+    /// A text that stands on a line.
+    pub(crate) fn text(line: u32, text: impl Into<String>) -> Self {
+        Self { line, value: Value::Text(Text { text: text.into(), from_env: false }) }
+    }
+
+    /// The text of this value, where it is one.
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Text(text) => Some(&text.text),
+            _ => None,
+        }
+    }
+
+    /// The entries of this value, where it is a map.
+    pub(crate) fn entries(&self) -> &[(String, Self)] {
+        match &self.value {
+            Value::Map(entries) => entries,
+            _ => &[],
+        }
+    }
+
     /// The tree of a document. An empty one is an empty map.
     ///
     /// # Errors

@@ -10,7 +10,8 @@ const HEAD: &str = "# Configuration
 
 This page is made from the config's schema (`weir docs configuration`); a test keeps it current. `weir schema` prints the schema itself,
 for editors; `weir check FILE` says everything that is wrong with a file, with lines. The file is YAML or JSON; `${NAME}`
-stands for an environment variable, `${file:/run/secrets/x}` for what that file has (it is watched, like the config), and a key that is not in these tables is an error. Examples are in `examples/`.
+stands for an environment variable, `${NAME:-text}` for the same with a default, `${file:/run/secrets/x}` for what that file has (it is watched, like the config), and a key that is not in these tables is an error. Examples are in `examples/`.
+Files of MCP clients are taken as they are: see `docs/migrating.md`.
 ";
 
 /// `docs/configuration.md`, from the schema's text.

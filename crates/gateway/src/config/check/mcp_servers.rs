@@ -19,7 +19,7 @@ pub(super) fn check(
     for (key, raw) in raw.unwrap_or_default().0 {
         let path = Path::at("mcpServers").key(&key);
         if raw.disabled == Some(true) {
-            report.add(Problem::warning(path, "is left out, because it is `disabled`"));
+            report.add(Problem::note(path, "is left out, because it is `disabled`"));
             continue;
         }
         let slug = slug(&key);
@@ -74,7 +74,7 @@ fn kind(raw: &RawMcpServer, path: &Path, report: &mut Report) {
 }
 
 /// An upstream id out of any text: lower case, other characters become `-`, at most 24, a letter first.
-pub(super) fn slug(key: &str) -> String {
+pub(crate) fn slug(key: &str) -> String {
     let mut slug = String::new();
     for c in key.chars().flat_map(char::to_lowercase) {
         if c.is_ascii_alphanumeric() {

@@ -268,11 +268,12 @@ pub(crate) enum RawOversized {
     Cut,
 }
 
-/// A server as MCP clients write it.
+/// A server as MCP clients write it. Their other keys with a meaning (`httpUrl`, `serverUrl`, `envFile`, `enabled` and others) are taken, too, and so are
+/// their references, such as `${env:NAME}`: see docs/migrating.md.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct RawMcpServer {
-    /// `stdio`, `http` or `streamable-http`; found out where absent.
+    /// `stdio`, `http`, `streamable-http` or `sse`; found out where absent.
     pub(crate) r#type: Option<String>,
     /// Where it is.
     pub(crate) url: Option<String>,

@@ -1,0 +1,229 @@
+//! `weir import [CLIENT|FILE ...] [--write FILE]`: the servers of MCP clients, as a config of weir's.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{USAGE, fail};
+use crate::config::{Loader, Severity, Source};
+use crate::import::{
+    ClientFile, ClientFolders, ConvertedServer, McpClient, ServerConverter, SkippedServer, read, scalar,
+};
+use crate::new_file;
+use crate::terminal::{self, one_line};
+
+/// There was nothing to import.
+const NOTHING: u8 = 1;
+/// Stands for a credential while a config is checked.
+const STAND_IN: &str = "7f3a9c2e51b8d604";
+/// Stands for a variable at the beginning of a URL.
+const STAND_IN_URL: &str = "http://127.0.0.1:9";
+
+/// The options of `weir import`.
+#[derive(Debug, Args)]
+pub(super) struct ImportOptions {
+    /// A client (claude-desktop, claude-code, cursor, vscode, gemini, windsurf, codex, zed) or a file; without any, all clients
+    #[arg(value_name = "CLIENT|FILE")]
+    from: Vec<String>,
+    /// Write the config to this file, readable by its owner alone, instead of printing it
+    #[arg(long, short, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Replace the file of --write where it is there
+    #[arg(long, requires = "write")]
+    force: bool,
+    /// The home folder whose clients are looked at, instead of your own
+    #[arg(long, value_name = "FOLDER")]
+    home: Option<PathBuf>,
+}
+
+/// Reads the clients' files, shows their servers, and prints or writes the config. Starts nothing.
+pub(super) fn import(options: &ImportOptions) -> ExitCode {
+    let Some(folders) = folders(options.home.as_deref()) else {
+        return fail(USAGE, "the variable HOME is not set: name the folder, such as --home /home/me");
+    };
+    let files = match files(&options.from, &folders) {
+        Ok(files) => files,
+        Err(why) => return fail(USAGE, why),
+    };
+    if let Some(file) = options.write.as_deref().filter(|file| !options.force && file.exists()) {
+        return fail(USAGE, format_args!("{} is there already: choose another name, or add --force", file.display()));
+    }
+    let (mut sources, mut is_broken) = (Vec::new(), false);
+    for read in read(files, &folders.home) {
+        match read {
+            Ok(source) => sources.push(source),
+            Err(problem) => {
+                is_broken = true;
+                terminal::note(problem);
+            }
+        }
+    }
+    let mut converter = ServerConverter::default();
+    converter.reserve(&sources);
+    for source in &sources {
+        if !source.found.report.problems().is_empty() {
+            terminal::note(&source.found.report);
+        }
+        converter.convert(source);
+    }
+    leave_out_broken(&mut converter);
+    show(&converter, &sources);
+    if converter.converted.is_empty() {
+        return if is_broken { ExitCode::from(USAGE) } else { nothing(options, &sources) };
+    }
+    let text = config(&converter);
+    match &options.write {
+        None => terminal::write(&text),
+        Some(file) => {
+            let written = if options.force { new_file::replace(file, &text) } else { new_file::create(file, &text) };
+            if let Err(error) = written {
+                return fail(USAGE, format_args!("{} cannot be written: {error}", file.display()));
+            }
+        }
+    }
+    advise(&converter, options.write.as_deref());
+    if is_broken { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+}
+
+fn folders(home: Option<&Path>) -> Option<ClientFolders> {
+    let project = std::env::current_dir().unwrap_or_default();
+    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    if let Some(home) = home {
+        return Some(ClientFolders::at(std::path::absolute(home).ok()?, project));
+    }
+    let usual = ClientFolders::at(folder("HOME")?, project);
+    let config = folder("XDG_CONFIG_HOME").unwrap_or_else(|| usual.config.clone());
+    let codex = folder("CODEX_HOME").unwrap_or_else(|| usual.codex.clone());
+    Some(ClientFolders { config, codex, ..usual })
+}
+
+/// The files that were asked for, each with its client.
+fn files(from: &[String], folders: &ClientFolders) -> Result<Vec<(Option<McpClient>, PathBuf)>, String> {
+    let of = |client: McpClient| client.found(folders).into_iter().map(move |file| (Some(client), file));
+    if from.is_empty() {
+        return Ok(McpClient::ALL.into_iter().flat_map(of).collect());
+    }
+    let mut all = Vec::new();
+    for name in from {
+        match McpClient::named(name) {
+            Some(client) => all.extend(of(client)),
+            None if Path::new(name).is_file() => {
+                all.push((McpClient::of(Path::new(name), folders), PathBuf::from(name)))
+            }
+            None => {
+                let known: Vec<&str> = McpClient::ALL.into_iter().map(McpClient::name).collect();
+                return Err(format!("`{name}` is neither a file nor a client; clients are {}", known.join(", ")));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Takes servers out that weir would refuse; the others are of use without them.
+fn leave_out_broken(converter: &mut ServerConverter) {
+    for one in std::mem::take(&mut converter.converted) {
+        match complaint(&one) {
+            None => converter.converted.push(one),
+            Some(why) => converter.left.push(SkippedServer { name: one.name, origin: one.origin, why }),
+        }
+    }
+    let written: String = converter.converted.iter().map(|one| one.entry.block("", "")).collect();
+    converter.variables.retain(|variable| written.contains(&format!("${{{}}}", variable.name)));
+}
+
+/// The first error that `weir check` would find in an upstream.
+fn complaint(one: &ConvertedServer) -> Option<String> {
+    let urls: HashSet<&str> =
+        one.entry.url.iter().filter_map(|url| url.strip_prefix("${")?.split(['}', ':']).next()).collect();
+    let text = format!("upstreams:\n  {}:\n{}", scalar(&one.id), one.entry.block("    ", "  "));
+    let environment = |name: &str| {
+        let is_named = text.contains(&format!("${{{name}}}")) || text.contains(&format!("${{{name}:-"));
+        let stand_in = if urls.contains(name) { STAND_IN_URL } else { STAND_IN };
+        std::env::var(name).ok().or_else(|| is_named.then(|| stand_in.to_owned()))
+    };
+    let outcome = Loader::new(Source::Text { name: String::new(), text: text.clone() }, &environment).load();
+    let error = outcome.report.problems().iter().find(|problem| problem.severity == Severity::Error)?;
+    let key = error.path.to_string();
+    let key = key.split('.').skip(2).collect::<Vec<_>>().join(".");
+    Some(format!("{key} {}", error.message).trim().to_owned())
+}
+
+/// Prints every file with its servers.
+fn show(converter: &ServerConverter, sources: &[ClientFile]) {
+    for source in sources {
+        let client = source.client.map(|client| format!(" ({})", client.title())).unwrap_or_default();
+        let own = |origin: &str| origin.starts_with(&format!("{}:", source.file.display()));
+        let mut text = format!("{}{client}", one_line(&source.file.display().to_string()));
+        for one in converter.converted.iter().filter(|one| own(&one.origin)) {
+            let line = one.origin.rsplit(':').next().unwrap_or_default();
+            let renamed = if one.id == one.name { String::new() } else { format!(", as `{}`", one.id) };
+            let _ = write!(text, "\n  line {line}: {}{renamed}\n    {}", one_line(&one.name), one_line(&one.shown));
+        }
+        for left in converter.left.iter().filter(|left| own(&left.origin)) {
+            let line = left.origin.rsplit(':').next().unwrap_or_default();
+            let _ = write!(text, "\n  line {line}: {}\n    left out: {}", one_line(&left.name), one_line(&left.why));
+        }
+        if source.found.servers.is_empty() {
+            text.push_str("\n  no servers");
+        }
+        terminal::note(text);
+    }
+}
+
+/// Prints that there is nothing to import.
+fn nothing(options: &ImportOptions, sources: &[ClientFile]) -> ExitCode {
+    if sources.is_empty() && options.from.is_empty() {
+        let known: Vec<&str> = McpClient::ALL.into_iter().map(McpClient::title).collect();
+        let why = format!("there is no file of {} here; name a file, such as: weir import mcp.json", known.join(", "));
+        return fail(NOTHING, why);
+    }
+    fail(NOTHING, "there is no server to import; `weir init` writes a config without any")
+}
+
+/// The config.
+fn config(converter: &ServerConverter) -> String {
+    let mut text = String::from(
+        "# Written by `weir import`. docs/configuration.md explains every key; `weir check FILE` finds mistakes.\n",
+    );
+    if !converter.variables.is_empty() {
+        text.push_str("# ${NAME} is an environment variable; these are to be set where weir starts:\n");
+        for variable in &converter.variables {
+            let _ = writeln!(text, "#   {}: {}", variable.name, one_line(&variable.about));
+        }
+    }
+    text.push_str("listen: 127.0.0.1:8080\nupstreams:\n");
+    for one in &converter.converted {
+        let client = one.client.map(|client| format!(" ({client})")).unwrap_or_default();
+        let _ = write!(
+            text,
+            "  # {}{client}\n  {}:\n{}",
+            one_line(&one.origin),
+            scalar(&one.id),
+            one.entry.block("    ", "  ")
+        );
+    }
+    text
+}
+
+/// Prints the next steps.
+fn advise(converter: &ServerConverter, written: Option<&Path>) {
+    let mut text = match converter.converted.len() {
+        1 => "1 server became an upstream".to_owned(),
+        n => format!("{n} servers became upstreams"),
+    };
+    text.push_str("; nothing was started.");
+    if !converter.variables.is_empty() {
+        text.push_str("\nCredentials are not in the config. Set these variables where weir starts:");
+        for variable in &converter.variables {
+            let _ = write!(text, "\n  {}  {}", variable.name, one_line(&variable.about));
+        }
+    }
+    if let Some(file) = written {
+        let file = file.display();
+        let _ = write!(text, "\nNext: weir check {file}, then weir serve --config {file}");
+    }
+    terminal::note(text);
+}

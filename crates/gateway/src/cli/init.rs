@@ -1,0 +1,82 @@
+//! `weir init [FILE]`: a first config with comments.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{USAGE, fail};
+use crate::{new_file, terminal};
+
+/// The options of `weir init`.
+#[derive(Debug, Args)]
+pub(super) struct InitOptions {
+    /// The file to write
+    #[arg(default_value = "weir.yaml", value_name = "FILE")]
+    file: PathBuf,
+    /// Replace the file where it is there
+    #[arg(long)]
+    force: bool,
+}
+
+/// The first config.
+pub(crate) const FIRST: &str = "\
+# The config of weir. docs/configuration.md explains every key; `weir check FILE` finds mistakes, with their lines.
+
+# Clients connect here: http://127.0.0.1:8080/mcp has the tools of all servers, /mcp/NAME those of one.
+# Other machines reach weir only once `auth` says who may connect (docs/authentication.md).
+listen: 127.0.0.1:8080
+
+# Operators look here: a status page, /healthz, /readyz and /metrics.
+admin:
+  listen: 127.0.0.1:8081
+
+# The servers, each under a name of its own. `weir add NAME URL` and `weir add NAME -- COMMAND ...` add some;
+# `weir import` takes those of Claude, Cursor, VS Code, Gemini CLI, Windsurf, Codex and Zed.
+upstreams: {}
+#  # A server behind a URL. ${TOKEN} is an environment variable, which keeps the secret out of this file.
+#  docs:
+#    url: https://mcp.example.com/mcp
+#    headers:
+#      Authorization: \"Bearer ${TOKEN}\"
+#  # A program that weir starts. It sees PATH, HOME and what stands under `env`.
+#  files:
+#    command: npx
+#    args: [-y, \"@modelcontextprotocol/server-filesystem\", /srv/docs]
+#    env:
+#      LOG_LEVEL: info
+
+# Who may connect, with keys that `weir apikey NAME` makes:
+# auth:
+#   mode: required
+#   api_keys: []
+
+# Who may see and call what (docs/policy.md):
+# policy:
+#   inline: |
+#     permit(principal, action, resource);
+
+# How often (docs/limits.md):
+# rates:
+#   principal: { rate: 20/s, burst: 100 }
+";
+
+/// Writes the file.
+pub(super) fn init(options: &InitOptions) -> ExitCode {
+    let file = options.file.as_path();
+    let written = if options.force { new_file::replace(file, FIRST) } else { new_file::create(file, FIRST) };
+    match written {
+        Ok(()) => {
+            let file = file.display();
+            terminal::line(format_args!(
+                "{file} is written. Next: weir add NAME URL --config {file}, weir check {file}"
+            ));
+            ExitCode::SUCCESS
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            fail(USAGE, format_args!("{} is there already: choose another name, or add --force", file.display()))
+        }
+        Err(error) => fail(USAGE, format_args!("{} cannot be written: {error}", file.display())),
+    }
+}

@@ -1,0 +1,123 @@
+//! The tree of a file, in whichever format it is written: YAML, JSON with comments, or TOML.
+
+use std::path::Path as FilePath;
+
+use super::report::{Path, Problem};
+use super::tree::{Node, Value};
+use super::{json, toml};
+
+/// The format of a file. weir's own files are YAML or JSON; files of other programs are JSON with comments, or TOML.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileFormat {
+    /// YAML.
+    Yaml,
+    /// JSON. Comments and trailing commas are allowed.
+    Json,
+    /// TOML, by the extension of the file's name.
+    Toml,
+}
+
+/// Parses the text of the file `name`. An empty file is an error: it has probably lost its content, and must not become a config of
+/// defaults.
+///
+/// # Errors
+/// The file cannot be parsed, or is empty.
+pub(crate) fn document(name: &str, text: &str) -> Result<(Node, FileFormat), Problem> {
+    let (tree, format) = parse(name, text)?;
+    let is_empty = match &tree.value {
+        Value::Map(entries) => entries.is_empty(),
+        value => matches!(value, Value::Null),
+    };
+    if is_empty {
+        let hint = "a config has at least `upstreams`; one without any is `upstreams: {}`";
+        return Err(Problem::error(Path::root(), "the file is empty: it may have lost what it said").hint(hint));
+    }
+    Ok((tree, format))
+}
+
+/// The same for a file that may be empty.
+///
+/// # Errors
+/// The file cannot be parsed.
+pub(crate) fn parse(name: &str, text: &str) -> Result<(Node, FileFormat), Problem> {
+    // Windows puts a mark before the text.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let extension = FilePath::new(name).extension().unwrap_or_default().to_ascii_lowercase();
+    if extension == "toml" {
+        return toml::parse(text).map(|tree| (tree, FileFormat::Toml));
+    }
+    if !begins_like_json(text) {
+        return Node::parse(text).map(|tree| (tree, FileFormat::Yaml));
+    }
+    json::parse(text).map(|tree| (tree, FileFormat::Json)).or_else(|problem| {
+        // A text in braces that is no JSON may still be YAML: `{ listen: 127.0.0.1:80 }`.
+        let parsed = Node::parse(text).map(|tree| (tree, FileFormat::Yaml));
+        parsed.map_err(|other| if extension == "json" || extension == "jsonc" { problem } else { other })
+    })
+}
+
+fn begins_like_json(text: &str) -> bool {
+    let text = text.trim_start();
+    ["{", "//", "/*"].iter().any(|begin| text.starts_with(begin))
+}
+
+/// The lines of a text, by offsets.
+pub(super) struct LineIndex(Vec<usize>);
+
+impl LineIndex {
+    pub(super) fn of(text: &str) -> Self {
+        Self(text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at).collect())
+    }
+
+    /// The line of the byte at `offset`, from 1.
+    pub(super) fn line(&self, offset: usize) -> u32 {
+        u32::try_from(self.0.partition_point(|end| *end < offset) + 1).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn format(name: &str, text: &str) -> Option<FileFormat> {
+        document(name, text).ok().map(|(_, format)| format)
+    }
+
+    #[test]
+    fn format_follows_the_text_and_toml_the_name() {
+        assert_eq!(format("a.yaml", "listen: x"), Some(FileFormat::Yaml));
+        assert_eq!(format("a.json", "{ listen: x }"), Some(FileFormat::Yaml));
+        assert_eq!(format("a.yaml", "{ \"listen\": \"x\" }"), Some(FileFormat::Json));
+        assert_eq!(format("a.json", "\u{feff}// one\n/* two */ { \"listen\": \"x\", }"), Some(FileFormat::Json));
+        assert_eq!(format("a.toml", "[a]\nb = 1"), Some(FileFormat::Toml));
+        for (name, text) in [("a.yaml", ""), ("a.json", "{}"), ("a.toml", ""), ("a.json", "// nothing\n{}")] {
+            let problem = document(name, text).expect_err(name);
+            assert!(problem.message.contains("the file is empty"), "{name}: {problem}");
+        }
+    }
+
+    #[test]
+    fn json_keeps_its_tabs_its_escapes_and_its_lines() {
+        let text = "{\n\t// a comment\n\t\"a\": \"\\ud83d\\ude00 // no comment\",\n\t\"b\": [1, 2.5, true, null,],\n}";
+        let (tree, _) = document("a.json", text).expect("it is JSON with comments");
+        let at = |path: &str| tree.find(&Path::at(path)).expect(path);
+        assert!(matches!(&at("a").value, Value::Text(text) if text.text == "😀 // no comment"));
+        assert_eq!((at("a").line, at("b").line), (3, 4));
+        assert!(matches!(&at("b").value, Value::List(items) if items.len() == 4));
+    }
+
+    #[test]
+    fn a_broken_file_is_said_with_its_line() {
+        for (name, text, line, words) in [
+            ("a.json", "{\n  \"a\": 1\n  \"b\": 2\n}", 2, "no valid JSON: Expected comma"),
+            ("a.json", "{ \"a\": 1,\n\"a\": 2 }", 2, "stands twice"),
+            ("a.toml", "[a]\nb = \n", 2, "no valid TOML"),
+        ] {
+            let problem = document(name, text).expect_err(text);
+            assert_eq!(problem.line, Some(line), "{problem}");
+            assert!(problem.message.contains(words), "{problem}");
+        }
+        let deep = format!("{{\"a\": {}", "[".repeat(100_000));
+        assert!(document("a.json", &deep).is_err());
+    }
+}

@@ -1,0 +1,218 @@
+//! The grammar of `${...}`.
+
+use super::super::report::{Path, Problem};
+use super::Lookup;
+
+/// The references that a text may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReferenceSyntax {
+    /// weir's own: `${NAME}`, `${NAME:-default}`, `${file:PATH}`.
+    Own,
+    /// Those of other programs' servers, too: `${env:NAME}`, `${input:ID}`, `${userHome}`, `${workspaceFolder}` and others.
+    Servers,
+}
+
+/// A source that `${...}` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EnvReference<'a> {
+    /// An environment variable, and the text where it is not set.
+    Variable {
+        /// Its name.
+        name: &'a str,
+        /// The text that stands for it where it is not set.
+        default: Option<&'a str>,
+    },
+    /// A file with a secret.
+    File(&'a str),
+    /// An input of the file.
+    Input(&'a str),
+    /// The folder of the project.
+    Workspace,
+    /// The last part of that.
+    WorkspaceName,
+    /// The separator of folders.
+    Separator,
+}
+
+impl<'a> EnvReference<'a> {
+    fn parse(inside: &'a str, dialect: ReferenceSyntax) -> Result<Self, ReferenceError> {
+        if let Some(file) = inside.strip_prefix("file:") {
+            return Ok(Self::File(file));
+        }
+        let inside = match (dialect, inside) {
+            (ReferenceSyntax::Servers, "userHome") => return Ok(Self::Variable { name: "HOME", default: None }),
+            (ReferenceSyntax::Servers, "workspaceFolder") => return Ok(Self::Workspace),
+            (ReferenceSyntax::Servers, "workspaceFolderBasename") => return Ok(Self::WorkspaceName),
+            (ReferenceSyntax::Servers, "pathSeparator" | "/") => return Ok(Self::Separator),
+            (ReferenceSyntax::Servers, _) => match inside.strip_prefix("input:") {
+                Some(id) => return Ok(Self::Input(id)),
+                None => inside.strip_prefix("env:").unwrap_or(inside),
+            },
+            (ReferenceSyntax::Own, _) => inside,
+        };
+        let (name, default) = match inside.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (inside, None),
+        };
+        if is_variable(name) {
+            return Ok(Self::Variable { name, default });
+        }
+        Err(ReferenceError::Name(inside.chars().take(40).collect()))
+    }
+}
+
+/// Returns true for a name that an environment variable may have.
+pub(crate) fn is_variable(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+        && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// The reason why a reference has no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ReferenceError {
+    Unset(String),
+    /// The name, and the place in the main file that could grant it.
+    NotGranted(String, Path),
+    /// The file, and why it has no secret.
+    File(String, String),
+    FileOfTeam,
+    /// Another reference that teams' files do not have.
+    OfMainFile,
+    NoWorkspace,
+    /// No input has this id.
+    NoInput(String),
+    /// An input has no value: its id, its variable, and the reason.
+    Unanswered(String, String, &'static str),
+    Name(String),
+    Open,
+}
+
+impl ReferenceError {
+    /// The error at a place of the config.
+    pub(crate) fn into_problem(self, path: &Path) -> Problem {
+        let path = path.clone();
+        match self {
+            Self::Unset(name) => Problem::error(path, format!("environment variable {name} is not set"))
+                .hint("set it where weir starts, or write $${ for a plain ${"),
+            Self::NotGranted(name, place) => {
+                Problem::error(path, format!("{name} is a variable that the main file does not grant to this one"))
+                    .hint(format!("see {place} in the main file, or write $${{ for a plain ${{"))
+            }
+            Self::File(file, why) => Problem::error(path, format!("`${{file:{file}}}` {why}"))
+                .hint("write the absolute path of a file that weir's user can read"),
+            Self::FileOfTeam => Problem::error(path, "`${file:..}` is for the main file alone")
+                .hint("write ${NAME} with a granted variable"),
+            Self::OfMainFile => Problem::error(path, "this reference is for the main file alone")
+                .hint("write ${NAME} with a granted variable"),
+            Self::NoWorkspace => {
+                Problem::error(path, "`${workspaceFolder}` is the folder that an editor has open, and weir has none")
+                    .hint(format!("set {} where weir starts, or write the path", super::WORKSPACE))
+            }
+            Self::NoInput(id) => Problem::error(path, format!("no entry of `inputs` has the id `{id}`"))
+                .hint("write ${NAME} for an environment variable; files of VS Code have `inputs`"),
+            Self::Unanswered(id, variable, why) => {
+                Problem::error(path, format!("`${{input:{id}}}` has no value: {why}"))
+                    .hint(format!("set the environment variable {variable} where weir starts"))
+            }
+            Self::Name(name) => Problem::error(path, format!("`${{{name}}}` names no environment variable"))
+                .hint("write ${NAME} with letters, digits and _, or $${ for a plain ${"),
+            Self::Open => Problem::error(path, "`${` without its `}`").hint("write ${NAME}, or $${ for a plain ${"),
+        }
+    }
+}
+
+/// A part of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TextPiece<'a> {
+    /// Text that stands for itself.
+    Plain(&'a str),
+    /// A reference.
+    Reference(EnvReference<'a>),
+}
+
+/// The parts of a text.
+///
+/// # Errors
+/// A reference is no reference.
+pub(crate) fn pieces(text: &str, dialect: ReferenceSyntax) -> Result<Vec<TextPiece<'_>>, ReferenceError> {
+    let mut all = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        let (before, after) = (&rest[..at], &rest[at + 2..]);
+        if let Some(escaped) = before.strip_suffix('$') {
+            all.extend([TextPiece::Plain(escaped), TextPiece::Plain("${")]);
+            rest = after;
+            continue;
+        }
+        let (inside, after) = after.split_once('}').ok_or(ReferenceError::Open)?;
+        all.extend([TextPiece::Plain(before), TextPiece::Reference(EnvReference::parse(inside, dialect)?)]);
+        rest = after;
+    }
+    all.push(TextPiece::Plain(rest));
+    all.retain(|piece| *piece != TextPiece::Plain(""));
+    Ok(all)
+}
+
+/// The text with the values of its references; the flag is true if it had any.
+pub(super) fn expand(
+    text: &str,
+    dialect: ReferenceSyntax,
+    lookup: Lookup<'_>,
+) -> Result<(String, bool), ReferenceError> {
+    let mut filled = String::with_capacity(text.len());
+    let mut from_env = false;
+    for piece in pieces(text, dialect)? {
+        match piece {
+            TextPiece::Plain(text) => filled.push_str(text),
+            TextPiece::Reference(reference) => {
+                filled.push_str(&lookup(reference)?);
+                from_env = true;
+            }
+        }
+    }
+    Ok((filled, from_env))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(reference: EnvReference<'_>) -> Result<String, ReferenceError> {
+        match reference {
+            EnvReference::Variable { name: "HOME_1", .. } => Ok("/root/${X}".to_owned()),
+            EnvReference::Variable { name, default } => {
+                default.map(str::to_owned).ok_or_else(|| ReferenceError::Unset(name.to_owned()))
+            }
+            EnvReference::File(file) => Ok(format!("in {file}")),
+            other => Ok(format!("<{other:?}>")),
+        }
+    }
+
+    #[test]
+    fn variables_are_filled_in_once_and_escapes_stay() {
+        let filled = |text: &str| expand(text, ReferenceSyntax::Own, &set);
+        assert_eq!(filled("plain $5 {x}"), Ok(("plain $5 {x}".into(), false)));
+        assert_eq!(filled("a${HOME_1}b${HOME_1}"), Ok(("a/root/${X}b/root/${X}".into(), true)));
+        assert_eq!(filled("$${HOME_1}"), Ok(("${HOME_1}".into(), false)));
+        assert_eq!(filled("${NOT_SET}"), Err(ReferenceError::Unset("NOT_SET".into())));
+        assert_eq!(filled("${NOT_SET:-a:-b}${HOME_1:-x}"), Ok(("a:-b/root/${X}".into(), true)));
+        assert_eq!(filled("${NOT_SET:-}"), Ok((String::new(), true)));
+        assert_eq!(filled("${input:key}"), Err(ReferenceError::Name("input:key".into())));
+        assert_eq!(filled("${env:HOME_1}"), Err(ReferenceError::Name("env:HOME_1".into())));
+        assert_eq!(filled("x${file:/run/a b}y"), Ok(("xin /run/a by".into(), true)));
+        assert_eq!(filled("${}"), Err(ReferenceError::Name(String::new())));
+        assert_eq!(filled("x${HOME_1"), Err(ReferenceError::Open));
+    }
+
+    #[test]
+    fn servers_of_other_programs_have_those_programs_references() {
+        let filled = |text: &str| expand(text, ReferenceSyntax::Servers, &set).map(|(text, _)| text);
+        assert_eq!(filled("${env:HOME_1}"), Ok("/root/${X}".into()));
+        assert_eq!(filled("${env:NOT_SET:-x}"), Ok("x".into()));
+        assert_eq!(filled("${userHome}"), Err(ReferenceError::Unset("HOME".into())));
+        assert_eq!(filled("${input:a-b}"), Ok("<Input(\"a-b\")>".into()));
+        assert_eq!(filled("${workspaceFolder}${/}x"), Ok("<Workspace><Separator>x".into()));
+        assert_eq!(filled("${command:pick}"), Err(ReferenceError::Name("command:pick".into())));
+    }
+}

@@ -1,0 +1,127 @@
+//! The servers of another program's file as they are written, for `weir import`: no reference is filled in, and nothing is started.
+
+use std::path::Path as FilePath;
+
+use super::super::document::document;
+use super::super::files;
+use super::super::report::{Path, Problem, Report};
+use super::super::tree::{Node, Value};
+use super::server::{ENV_FILE, ServerNormalizer};
+use super::{CONTAINERS, FilePlace, InputVariable, ServerOrigin, inputs};
+
+/// The content of a file of another program.
+#[derive(Debug, Default)]
+pub(crate) struct FoundFile {
+    /// Its servers, without those that are switched off.
+    pub(crate) servers: Vec<FoundServer>,
+    /// Its inputs.
+    pub(crate) inputs: Vec<InputVariable>,
+    /// The messages about it.
+    pub(crate) report: Report,
+}
+
+/// A server, with the texts of the file.
+#[derive(Debug, Default)]
+pub(crate) struct FoundServer {
+    pub(crate) name: String,
+    /// The line of its entry.
+    pub(crate) line: u32,
+    /// The place of the file that it stands in, or the project of Claude Code.
+    pub(crate) place: FilePlace,
+    pub(crate) url: Option<String>,
+    /// True for HTTP+SSE.
+    pub(crate) is_sse: bool,
+    pub(crate) command: Option<String>,
+    pub(crate) args: Vec<String>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) env_file: Option<String>,
+    pub(crate) cwd: Option<String>,
+    pub(crate) headers: Vec<(String, String)>,
+}
+
+/// The servers of a file.
+///
+/// # Errors
+/// The file cannot be read or parsed.
+pub(crate) fn find(file: &FilePath, home: Option<&FilePath>) -> Result<FoundFile, Problem> {
+    let name = file.display().to_string();
+    let named = |problem: Problem| Problem { file: name.clone(), ..problem };
+    let (mut tree, format) = files::read(file).and_then(|text| document(&name, &text)).map_err(named)?;
+    let mut found = FoundFile::default();
+    let Value::Map(entries) = &mut tree.value else { return Ok(found) };
+    found.inputs = inputs::parse(entries, &mut found.report);
+    let own = FilePlace::of(file, home);
+    for (container, node) in containers(entries) {
+        // Claude Code keeps servers for one project under the project's folder.
+        let project = container.segments().nth(1).filter(|_| container.len() == 3).map(Into::into);
+        let place = FilePlace { project: project.or_else(|| own.project.clone()), ..own.clone() };
+        let Value::Map(servers) = &mut node.value else { continue };
+        // A conversion does not depend on the variables that are set.
+        let origin = ServerOrigin { format, place: &place, environment: &|_| Some(String::new()) };
+        let mut aliases = Vec::new();
+        let mut part = ServerNormalizer {
+            container: &container,
+            is_foreign: true,
+            origin: &origin,
+            aliases: &mut aliases,
+            report: &mut found.report,
+        };
+        let servers = part.normalise(std::mem::take(servers));
+        found.servers.extend(servers.into_iter().map(|(name, server)| FoundServer::of(name, &server, place.clone())));
+    }
+    found.report.locate(&name, |_| 0);
+    Ok(found)
+}
+
+/// The maps of servers in a file: at the top, in the settings of VS Code, and in Claude Code's projects.
+fn containers(entries: &mut [(String, Node)]) -> Vec<(Path, &mut Node)> {
+    let mut all = Vec::new();
+    for (key, node) in entries {
+        let path = Path::root().key(&*key);
+        if CONTAINERS.contains(&key.as_str()) {
+            all.push((path, node));
+            continue;
+        }
+        let Value::Map(inner) = &mut node.value else { continue };
+        for (inner_key, node) in inner {
+            let path = path.key(&*inner_key);
+            if key == "mcp" && inner_key == "servers" {
+                all.push((path, node));
+            } else if let ("projects", Value::Map(project)) = (key.as_str(), &mut node.value) {
+                let servers = project.iter_mut().find(|(key, _)| key == CONTAINERS[0]);
+                all.extend(servers.map(|(key, node)| (path.key(&*key), node)));
+            }
+        }
+    }
+    all
+}
+
+impl FoundServer {
+    fn of(name: String, server: &Node, place: FilePlace) -> Self {
+        let text = |key: &str| server.find(&Path::root().key(key)).and_then(Node::as_text).map(str::to_owned);
+        let map = |key: &str| {
+            let entries = server.find(&Path::root().key(key)).map(Node::entries).unwrap_or_default();
+            let texts = entries.iter().filter_map(|(key, node)| Some((key.clone(), node.as_text()?.to_owned())));
+            texts.collect()
+        };
+        let args = match server.find(&Path::at("args")) {
+            Some(Node { value: Value::List(items), .. }) => {
+                items.iter().filter_map(Node::as_text).map(str::to_owned).collect()
+            }
+            _ => Vec::new(),
+        };
+        Self {
+            line: server.line,
+            place,
+            url: text("url"),
+            is_sse: text("type").as_deref() == Some("sse"),
+            command: text("command"),
+            args,
+            env: map("env"),
+            env_file: text(ENV_FILE),
+            cwd: text("cwd"),
+            headers: map("headers"),
+            name,
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! `inputs`: values that a person is asked for, as in files of VS Code.
+
+use std::collections::HashMap;
+
+use super::super::env::{EnvReference, Environment, ReferenceError, ReferenceSyntax, TextPiece, pieces};
+use super::super::report::{Path, Problem, Report};
+use super::super::tree::{Node, Value};
+
+/// The key at the top of a file.
+pub(super) const KEY: &str = "inputs";
+
+/// A value that a person is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InputVariable {
+    /// The name by which servers refer to it.
+    pub id: String,
+    /// The text of the question.
+    pub description: Option<String>,
+    /// True for a secret: typed characters are not shown.
+    pub is_secret: bool,
+    /// The value of an empty answer.
+    pub default: Option<String>,
+    /// The values to choose from; none: any.
+    pub choices: Vec<String>,
+    /// True where a command of the editor gives the value.
+    pub(crate) is_command: bool,
+    /// The line of its entry.
+    pub(crate) line: u32,
+}
+
+impl InputVariable {
+    /// The environment variable that answers it: `WEIR_INPUT_` and the id in capitals.
+    #[must_use]
+    pub fn variable(&self) -> String {
+        variable(&self.id)
+    }
+}
+
+/// The variable of the input with this id.
+pub(super) fn variable(id: &str) -> String {
+    let id = id.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' });
+    std::iter::once("WEIR_INPUT_".to_owned()).chain(id.map(String::from)).collect()
+}
+
+/// The source of the values of inputs, after the environment.
+#[derive(Clone, Copy, Default)]
+pub enum InputSource<'a> {
+    /// None: an input without a variable is an error.
+    #[default]
+    Nothing,
+    /// A stand-in, for a config that is checked and not used.
+    StandIn,
+    /// A person, at the first load; `None`: there is no terminal.
+    Prompt(&'a (dyn Fn(&InputVariable) -> Option<String> + Send + Sync)),
+}
+
+impl std::fmt::Debug for InputSource<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Nothing => "Nothing",
+            Self::StandIn => "StandIn",
+            Self::Prompt(_) => "Prompt",
+        })
+    }
+}
+
+/// The inputs of a file.
+pub(super) fn parse(entries: &[(String, Node)], report: &mut Report) -> Vec<InputVariable> {
+    let Some((_, node)) = entries.iter().find(|(key, _)| key == KEY) else { return Vec::new() };
+    let Value::List(items) = &node.value else {
+        let problem = Problem::error(Path::at(KEY), format!("expected a list, found {}", node.kind()));
+        report.add(Problem { line: Some(node.line), ..problem });
+        return Vec::new();
+    };
+    let mut inputs = Vec::new();
+    for (n, item) in items.iter().enumerate() {
+        let text = |key: &str| item.find(&Path::root().key(key)).and_then(Node::as_text).map(str::to_owned);
+        let Some(id) = text("id") else {
+            let problem = Problem::error(Path::at(KEY).key(n), "has no `id`");
+            report.add(Problem { line: Some(item.line), ..problem.hint("write id: api-key") });
+            continue;
+        };
+        let is_secret = item.find(&Path::at("password")).is_some_and(|node| matches!(node.value, Value::Bool(true)));
+        inputs.push(InputVariable {
+            id,
+            description: text("description"),
+            is_secret,
+            default: text("default"),
+            choices: choices(item),
+            is_command: text("type").as_deref() == Some("command"),
+            line: item.line,
+        });
+    }
+    inputs
+}
+
+/// The options of a choice: texts, or maps with a `value`.
+fn choices(item: &Node) -> Vec<String> {
+    let Some(Node { value: Value::List(options), .. }) = item.find(&Path::at("options")) else { return Vec::new() };
+    let text =
+        |option: &Node| option.as_text().or_else(|| option.find(&Path::at("value"))?.as_text()).map(str::to_owned);
+    options.iter().filter_map(text).collect()
+}
+
+/// The places that values of inputs come from.
+pub(crate) struct InputSources<'a> {
+    pub(crate) environment: Environment<'a>,
+    pub(crate) source: InputSource<'a>,
+    /// Answers of a person by the ids of the inputs, kept for the next load.
+    pub(crate) entered: &'a mut HashMap<String, String>,
+}
+
+/// The values of the inputs; an error is the reason why one has none.
+pub(crate) type Answers = HashMap<String, Result<String, ReferenceError>>;
+
+/// The values of the inputs that the tree refers to.
+pub(crate) fn answers(
+    inputs: &[InputVariable],
+    tree: &Node,
+    sources: &mut InputSources<'_>,
+    report: &mut Report,
+) -> Answers {
+    let (environment, source) = (sources.environment, sources.source);
+    let mut used = Vec::new();
+    references(tree, &mut used);
+    let mut answers = HashMap::new();
+    for (n, input) in inputs.iter().enumerate().filter(|(_, input)| used.contains(&input.id)) {
+        let mut say = |message: String| {
+            let problem = Problem::note(Path::at(KEY).key(n), message);
+            report.add(Problem { line: Some(input.line), ..problem });
+        };
+        let known = environment(&input.variable()).or_else(|| sources.entered.get(&input.id).cloned());
+        let answer = match (known, source) {
+            (Some(known), _) => Ok(known),
+            (None, _) if input.is_command => Err("a command of the editor gives it"),
+            (None, InputSource::StandIn) => {
+                say(format!(
+                    "`{}` is asked for at the start; without a terminal the variable {} gives its value",
+                    input.id,
+                    input.variable()
+                ));
+                let choice = || input.choices.first().cloned();
+                Ok(input.default.clone().or_else(choice).unwrap_or_else(|| "input".to_owned()))
+            }
+            (None, InputSource::Prompt(ask)) => {
+                ask(input).map_or_else(|| unasked(input, "nobody answered at a terminal", &mut say), Ok)
+            }
+            (None, InputSource::Nothing) => unasked(input, "there is no terminal to ask at", &mut say),
+        };
+        if let (Ok(text), InputSource::Prompt(_)) = (&answer, source) {
+            sources.entered.insert(input.id.clone(), text.clone());
+        }
+        let bad = |why| ReferenceError::Unanswered(input.id.clone(), input.variable(), why);
+        answers.insert(input.id.clone(), answer.map_err(bad));
+    }
+    answers
+}
+
+/// The value of an input without an answer: its default, unless it is a secret.
+fn unasked(input: &InputVariable, why: &'static str, say: &mut dyn FnMut(String)) -> Result<String, &'static str> {
+    let default = input.default.clone().filter(|_| !input.is_secret);
+    if default.is_some() {
+        say(format!(
+            "`{}` has its default, because {why}; the variable {} gives it another value",
+            input.id,
+            input.variable()
+        ));
+    }
+    default.ok_or(why)
+}
+
+/// The ids of the inputs that the texts of a tree refer to.
+pub(super) fn references(node: &Node, found: &mut Vec<String>) {
+    match &node.value {
+        Value::Text(text) => {
+            for piece in pieces(&text.text, ReferenceSyntax::Servers).unwrap_or_default() {
+                if let TextPiece::Reference(EnvReference::Input(id)) = piece {
+                    found.push(id.to_owned());
+                }
+            }
+        }
+        Value::List(items) => items.iter().for_each(|item| references(item, found)),
+        Value::Map(entries) => entries.iter().for_each(|(_, entry)| references(entry, found)),
+        _ => {}
+    }
+}

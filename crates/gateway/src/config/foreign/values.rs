@@ -1,0 +1,82 @@
+//! The values of a server: texts of numbers, references of bare variables, a command in parts.
+
+use super::super::env::is_variable;
+use super::super::tree::{Node, Value};
+
+/// Takes a command that is a map (`path`, `args`, `env`) apart, as older files of Zed have it.
+pub(super) fn flatten_command(keys: &mut Vec<(String, Node)>) {
+    let Some(at) = keys.iter().position(|(key, node)| key == "command" && matches!(node.value, Value::Map(_))) else {
+        return;
+    };
+    let (_, command) = keys.remove(at);
+    let Value::Map(parts) = command.value else { return };
+    for (key, node) in parts {
+        let key = if key == "path" { "command".to_owned() } else { key };
+        if !keys.iter().any(|(other, _)| *other == key) {
+            keys.push((key, node));
+        }
+    }
+}
+
+/// Makes texts of numbers and switches where nothing else can be: in arguments, variables and headers.
+pub(super) fn texts(keys: &mut [(String, Node)]) {
+    for (_, node) in keys.iter_mut().filter(|(key, _)| matches!(key.as_str(), "args" | "env" | "headers")) {
+        match &mut node.value {
+            Value::List(items) => items.iter_mut().for_each(text),
+            Value::Map(entries) => entries.iter_mut().for_each(|(_, entry)| text(entry)),
+            _ => {}
+        }
+    }
+}
+
+fn text(node: &mut Node) {
+    let text = match &node.value {
+        Value::Bool(value) => value.to_string(),
+        Value::Integer(value) => value.to_string(),
+        Value::Float(value) => value.to_string(),
+        _ => return,
+    };
+    *node = Node::text(node.line, text);
+}
+
+/// Makes `${NAME}` of `$NAME`.
+pub(super) fn brace_variables(node: &mut Node) {
+    match &mut node.value {
+        Value::Text(text) => text.text = braced(&text.text),
+        Value::List(items) => items.iter_mut().for_each(brace_variables),
+        Value::Map(entries) => entries.iter_mut().for_each(|(_, entry)| brace_variables(entry)),
+        _ => {}
+    }
+}
+
+fn braced(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        let (before, after) = (&rest[..at], &rest[at + 1..]);
+        out.push_str(before);
+        let end = after.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(after.len());
+        if is_variable(&after[..end]) {
+            out.extend(["${", &after[..end], "}"]);
+            rest = &after[end..];
+        } else {
+            out.push('$');
+            rest = after;
+        }
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bare_variables_get_braces() {
+        for (text, wanted) in
+            [("$TOKEN", "${TOKEN}"), ("a $B_1/c $ $1 ${D} $$", "a ${B_1}/c $ $1 ${D} $$"), ("Bearer $T", "Bearer ${T}")]
+        {
+            assert_eq!(braced(text), wanted);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! JSON with comments and trailing commas, as editors write their settings.
+
+use std::collections::HashSet;
+
+use jsonc_parser::ast::Value as Ast;
+use jsonc_parser::common::Ranged as _;
+use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+
+use super::document::LineIndex;
+use super::report::{Path, Problem};
+use super::tree::{LONGEST, Node, Text, Value};
+
+/// Settings of an editor are far below this.
+const NODES: usize = 200_000;
+const DEPTH: usize = 64;
+
+/// The tree of a JSON text.
+///
+/// # Errors
+/// The text is no JSON, or larger than a config may be.
+pub(super) fn parse(text: &str) -> Result<Node, Problem> {
+    if text.len() > LONGEST {
+        let message = format!("the file has {} bytes, more than the {LONGEST} a config may have", text.len());
+        return Err(Problem::error(Path::root(), message));
+    }
+    let options = ParseOptions {
+        allow_comments: true,
+        allow_trailing_commas: true,
+        allow_loose_object_property_names: false,
+        allow_missing_commas: false,
+        allow_single_quoted_strings: false,
+        allow_hexadecimal_numbers: false,
+        allow_unary_plus_numbers: false,
+        allow_bare_decimal_point_numbers: false,
+        allow_non_finite_numbers: false,
+        allow_extended_string_escapes: false,
+    };
+    let parsed = parse_to_ast(text, &CollectOptions::default(), &options).map_err(|error| {
+        let line = u32::try_from(error.line_display()).ok();
+        broken(line, &format!("this is no valid JSON: {}", error.kind()))
+    })?;
+    let root = parsed.value.ok_or_else(|| broken(None, "this is no valid JSON: there is no value"))?;
+    JsonReader { lines: LineIndex::of(text), nodes: 0 }.node(root, 0)
+}
+
+fn broken(line: Option<u32>, message: &str) -> Problem {
+    Problem { line, ..Problem::error(Path::root(), message) }
+}
+
+struct JsonReader {
+    lines: LineIndex,
+    nodes: usize,
+}
+
+impl JsonReader {
+    fn node(&mut self, value: Ast<'_>, depth: usize) -> Result<Node, Problem> {
+        let line = self.lines.line(value.range().start);
+        self.nodes += 1;
+        if self.nodes > NODES || depth > DEPTH {
+            return Err(broken(Some(line), "the file is beyond what a config may have: too many or too deep values"));
+        }
+        let value = match value {
+            Ast::NullKeyword(_) => Value::Null,
+            Ast::BooleanLit(literal) => Value::Bool(literal.value),
+            Ast::NumberLit(literal) => number(literal.value),
+            Ast::StringLit(literal) => Value::Text(Text { text: literal.value.into_owned(), from_env: false }),
+            Ast::Array(array) => {
+                let items = array.elements.into_iter().map(|item| self.node(item, depth + 1));
+                Value::List(items.collect::<Result<_, _>>()?)
+            }
+            Ast::Object(object) => {
+                let (mut entries, mut seen) = (Vec::new(), HashSet::new());
+                for property in object.properties {
+                    let line = self.lines.line(property.range.start);
+                    let key = property.name.into_string();
+                    if !seen.insert(key.clone()) {
+                        return Err(broken(Some(line), &format!("key `{key}` stands twice in one map")));
+                    }
+                    // A value is where its key is.
+                    entries.push((key, Node { line, ..self.node(property.value, depth + 1)? }));
+                }
+                Value::Map(entries)
+            }
+        };
+        Ok(Node { line, value })
+    }
+}
+
+fn number(text: &str) -> Value {
+    text.parse().map_or_else(|_| Value::Float(text.parse().unwrap_or(f64::NAN)), Value::Integer)
+}

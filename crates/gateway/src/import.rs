@@ -1,0 +1,35 @@
+//! Servers that MCP clients have in their files, converted to upstreams of weir's. Nothing here starts or reaches a server.
+
+mod clients;
+mod convert;
+mod entry;
+mod secrets;
+mod shown;
+
+use std::path::{Path, PathBuf};
+
+pub(crate) use clients::{ClientFolders, McpClient};
+pub(crate) use convert::{ConvertedServer, ServerConverter, SkippedServer};
+pub(crate) use entry::{UpstreamEntry, flow, scalar};
+pub(crate) use secrets::has_credential;
+
+use crate::config::{FoundFile, Problem, find};
+
+/// A file that was looked at.
+pub(crate) struct ClientFile {
+    /// The client that it belongs to, where that is known.
+    pub(crate) client: Option<McpClient>,
+    pub(crate) file: PathBuf,
+    pub(crate) found: FoundFile,
+}
+
+/// Reads the files that are there.
+///
+/// # Errors
+/// A file cannot be read or parsed.
+pub(crate) fn read(files: Vec<(Option<McpClient>, PathBuf)>, home: &Path) -> Vec<Result<ClientFile, Problem>> {
+    let read = |(client, file): (Option<McpClient>, PathBuf)| {
+        find(&file, Some(home)).map(|found| ClientFile { client, file, found })
+    };
+    files.into_iter().map(read).collect()
+}
