@@ -20,6 +20,7 @@ mod outbound;
 mod quickstart;
 mod reload;
 mod serve;
+mod suggestion;
 mod system;
 pub mod telemetry;
 mod terminal;

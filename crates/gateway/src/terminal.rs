@@ -1,9 +1,11 @@
 //! Output of the commands: what servers, files and other processes wrote cannot steer a terminal.
 //!
-//! Everything that a command prints goes through here. A reader that left early, or a full disk behind it, is no panic.
+//! Everything that a command prints goes through here. A reader that left early ends a command quietly; a full disk behind it is an
+//! error at the command's end. Neither is a panic.
 
 use std::fmt::Display;
-use std::io::Write as _;
+use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
+use std::sync::OnceLock;
 
 use serde_json::Value;
 
@@ -37,9 +39,53 @@ fn steers(c: char) -> bool {
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// Why standard output takes nothing any more.
+static LOST: OnceLock<io::Error> = OnceLock::new();
+
 /// Writes to standard output.
 pub(super) fn write(text: impl Display) {
-    let _ = std::io::stdout().write_all(plain(&text.to_string()).as_bytes());
+    if is_closed() {
+        return;
+    }
+    let mut stdout = io::stdout().lock();
+    let written = stdout.write_all(plain(&text.to_string()).as_bytes()).and_then(|()| stdout.flush());
+    if let Err(error) = written {
+        // It is set once: nothing is written after that.
+        let _first = LOST.set(error);
+    }
+}
+
+/// True once standard output has taken nothing: whoever read it has left, or it cannot be written. A command that goes on ends then.
+pub(super) fn is_closed() -> bool {
+    LOST.get().is_some()
+}
+
+/// The failure of standard output that a person has to know of. A reader that left wanted no more.
+pub(super) fn lost_output() -> Option<&'static io::Error> {
+    LOST.get().filter(|error| error.kind() != ErrorKind::BrokenPipe)
+}
+
+/// The columns of the terminal behind standard output; `None` where it is none.
+pub(super) fn width() -> Option<usize> {
+    let stdout = io::stdout();
+    if !stdout.is_terminal() {
+        return None;
+    }
+    terminal_size::terminal_size_of(stdout).map(|(width, _)| usize::from(width.0))
+}
+
+/// True where a person can be asked something: standard input and standard error are a terminal.
+pub(super) fn can_ask() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// A number of things: `1 tool`, `2 tools`.
+pub(crate) fn count(number: impl TryInto<u64>, what: &str) -> String {
+    match number.try_into() {
+        Ok(1) => format!("1 {what}"),
+        Ok(number) => format!("{number} {what}s"),
+        Err(_) => format!("{what}s beyond counting"),
+    }
 }
 
 /// Writes a line to standard output.
@@ -52,11 +98,22 @@ pub(super) fn note(text: impl Display) {
     crate::telemetry::print_error(plain(&text.to_string()));
 }
 
+/// Writes the beginning of a line to standard error, where a person goes on.
+pub(super) fn prompt(text: &str) {
+    crate::telemetry::print_prompt(plain(text));
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn one_thing_is_no_plural() {
+        assert_eq!(count(1_usize, "tool"), "1 tool");
+        assert_eq!((count(0_u64, "tool"), count(2_usize, "call")), ("0 tools".to_owned(), "2 calls".to_owned()));
+    }
 
     #[test]
     fn nothing_that_a_server_wrote_steers_the_terminal() {

@@ -23,6 +23,7 @@ use crate::handover::{Estate, Successor};
 use crate::memory::Watch;
 use crate::outbound;
 use crate::telemetry::Telemetry;
+use crate::terminal::count;
 
 use applied::{Applied, build, topology, unmoved};
 use errors::{INVALID, front_reason, refusal_reasons};
@@ -152,7 +153,8 @@ impl Weir {
         .inspect_err(|error| self.refused_reload(error))?;
         count_reload("ok");
         refused(&[]);
-        let mut detail = format!("{} upstreams, {} endpoints", config.upstreams.len(), config.endpoints.len());
+        let mut detail =
+            format!("{}, {}", count(config.upstreams.len(), "upstream"), count(config.endpoints.len(), "endpoint"));
         for lost in &lost {
             tracing::warn!(path = %lost.path, lost = lost.message, "the config gives up a protection, as an operator allowed");
             detail.push_str(&format!("; weaker: {}: {}", lost.path, lost.message));

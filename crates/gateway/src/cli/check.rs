@@ -3,12 +3,10 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use super::NO;
 use crate::config::{Config, Loader, Source, weakenings};
 use crate::serve::BAD_CONFIG;
-use crate::terminal;
-
-/// The file is weaker than the other one.
-const WEAKER: u8 = 1;
+use crate::terminal::{self, count};
 
 pub(super) fn check(file: &Path, against: Option<&Path>) -> ExitCode {
     let checked = match against {
@@ -27,10 +25,11 @@ pub(super) fn check(file: &Path, against: Option<&Path>) -> ExitCode {
         terminal::line(format_args!("{}: weaker: {lost}", file.display()));
     }
     if !lost.is_empty() {
-        return ExitCode::from(WEAKER);
+        return ExitCode::from(NO);
     }
-    let (upstreams, endpoints) = (config.upstreams.len(), config.endpoints.len());
-    terminal::line(format_args!("{}: good, {upstreams} upstreams and {endpoints} endpoints", file.display()));
+    let upstreams = count(config.upstreams.len(), "upstream");
+    let endpoints = count(config.endpoints.len(), "endpoint");
+    terminal::line(format_args!("{}: good, {upstreams} and {endpoints}", file.display()));
     ExitCode::SUCCESS
 }
 

@@ -7,11 +7,11 @@ use weir_wire::{Method, Revision, header, meta};
 /// How the commands call themselves.
 pub(super) const NAME: &str = "weir-cli";
 
-pub(super) fn modern(method: Method, params: Value) -> (HeaderMap, Value) {
+pub(super) fn modern(method: Method, params: Value, capabilities: Value) -> (HeaderMap, Value) {
     let mut params = if params.is_object() { params } else { json!({}) };
     let mut own = json!({
         meta::PROTOCOL_VERSION: Revision::MODERN.as_str(),
-        meta::CLIENT_CAPABILITIES: {},
+        meta::CLIENT_CAPABILITIES: capabilities,
         meta::CLIENT_INFO: { "name": NAME, "version": env!("CARGO_PKG_VERSION") },
     });
     if method == Method::ToolsCall {

@@ -11,6 +11,7 @@ use serde::forward_to_deserialize_any;
 
 use super::report::{Path, Problem, Report};
 use super::tree::{Node, Value};
+use crate::suggestion::nearest;
 
 /// Decodes the tree; what does not fit is reported and left out.
 pub(crate) fn decode<T: DeserializeOwned + Default>(mut root: Node, report: &mut Report) -> T {
@@ -78,7 +79,7 @@ impl de::Error for Mistake {
             let hint = Some("take it out: nothing would act on it".to_owned());
             return Self { path: Vec::new(), message: "is not implemented in this version".to_owned(), hint };
         }
-        let hint = match nearest(field, expected) {
+        let hint = match nearest(field, expected.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("known keys: {}", expected.join(", ")),
         };
@@ -86,34 +87,12 @@ impl de::Error for Mistake {
     }
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
-        let hint = match nearest(variant, expected) {
+        let hint = match nearest(variant, expected.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("one of: {}", expected.join(", ")),
         };
         Self { path: Vec::new(), message: format!("`{variant}` is not known here"), hint: Some(hint) }
     }
-}
-
-/// The expected word that was probably meant.
-fn nearest(word: &str, expected: &[&'static str]) -> Option<&'static str> {
-    let distances = expected.iter().map(|candidate| (distance(word, candidate), *candidate));
-    distances.min().filter(|(distance, near)| *distance <= 1 + near.len() / 4).map(|(_, near)| near)
-}
-
-/// Edits between two short words.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().take(64).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// The mistake of a key without a value: it is neither a default nor "off".

@@ -16,6 +16,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::reload::Handle;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::log_filter;
 use super::log_queue::{LineWriter, LogQueue};
 use super::log_rate::LogRateLimit;
 use crate::config::{LogFormat, LogPlan};
@@ -61,6 +62,11 @@ pub(crate) fn print_error(text: impl std::fmt::Display) {
     log().0.push(format!("{text}\n").as_bytes());
 }
 
+/// Writes a text to standard error as [`print_error`] does, and leaves the line open.
+pub(crate) fn print_prompt(text: impl std::fmt::Display) {
+    log().0.push(text.to_string().as_bytes());
+}
+
 /// Waits until the log is written, at most one second. To be called at the end of the process.
 pub fn finish_log() {
     if let Some((queue, limit)) = LOG.get() {
@@ -99,9 +105,10 @@ impl Write for QueueWriter {
 /// The filter is none, or a log was started before.
 pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<LogControl, String> {
     let from_environment = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
-    let text = wanted.map(str::to_owned).or(from_environment).or(plan.filter.clone());
-    let text = text.as_deref().unwrap_or(DEFAULT);
-    let filter = EnvFilter::try_new(text).map_err(|error| format!("`{text}` is no log filter: {error}"))?;
+    let given = [("--log", wanted), ("RUST_LOG", from_environment.as_deref()), ("log.level", plan.filter.as_deref())];
+    let given = given.into_iter().find_map(|(place, text)| Some((place, text?)));
+    let (place, text) = given.unwrap_or(("the default filter", DEFAULT));
+    let filter = log_filter::parse(text).map_err(|why| format!("{place}: {why}"))?;
     let terminal = std::io::stderr().is_terminal();
     let human = match plan.format {
         LogFormat::Human => true,
@@ -139,9 +146,9 @@ impl LogControl {
     /// Logs by another filter from now on.
     ///
     /// # Errors
-    /// It is none.
+    /// It is none: why.
     pub(crate) fn set(&self, filter: &str) -> Result<(), String> {
-        (self.take)(EnvFilter::try_new(filter).map_err(|error| error.to_string())?)
+        (self.take)(log_filter::parse(filter)?)
     }
 
     /// Logs as from the beginning.
@@ -175,5 +182,5 @@ pub fn hook_panics() {
 /// # Errors
 /// Why it is not.
 pub(crate) fn check_filter(text: &str) -> Result<(), String> {
-    EnvFilter::try_new(text).map(drop).map_err(|error| error.to_string())
+    log_filter::parse(text).map(drop)
 }

@@ -1,0 +1,128 @@
+//! Why a command did not get what it wanted, each with the next step.
+
+use http::Uri;
+use serde_json::Value;
+use weir_wire::code;
+
+use crate::login::Challenge;
+use crate::terminal::one_line;
+
+/// As much of a server's own words as one line shows.
+const WORDS: usize = 300;
+
+/// Why a command did not get what it wanted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClientError {
+    /// The URL is none.
+    #[error("`{0}` is no http or https URL, such as http://127.0.0.1:8080/mcp")]
+    Url(String),
+    /// The token is none.
+    #[error("the token has characters that no header can have: give it as the server issued it")]
+    Token,
+    /// No connection.
+    #[error("cannot reach {url}: {why}")]
+    Unreachable {
+        /// Where.
+        url: Uri,
+        /// The cause, and what to do.
+        why: String,
+    },
+    /// The server refuses the sender: it wants a token, or another one, or does not serve this host.
+    #[error("{}", refused(.0))]
+    Unauthorized(Box<Refusal>),
+    /// No MCP came back.
+    #[error("{url} does not answer as an MCP server does: {why}")]
+    NotMcp {
+        /// Where.
+        url: Uri,
+        /// What came instead, and what to do.
+        why: String,
+    },
+    /// The server answered with an error.
+    #[error("the server refused: {message} (code {code}){}", next_step(*code, data))]
+    Refused {
+        /// The JSON-RPC code.
+        code: i64,
+        /// The server's words.
+        message: String,
+        /// What else the server said.
+        data: Value,
+    },
+    /// The server asks something that nobody answers here.
+    #[error("{0}")]
+    Unanswered(String),
+}
+
+/// A 401 or 403.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    /// Where.
+    pub(crate) url: Uri,
+    /// 401 or 403.
+    pub(crate) status: u16,
+    /// What the server asks for.
+    pub(crate) challenge: Challenge,
+    /// The server's own explanation.
+    pub(crate) said: Option<String>,
+    /// Whether a token was shown.
+    pub(crate) with_token: bool,
+}
+
+fn refused(refusal: &Refusal) -> String {
+    let Refusal { url, status, said, .. } = refusal;
+    let said = said.as_ref().map(|said| format!(", saying \"{}\"", words(said))).unwrap_or_default();
+    format!("{url} answered HTTP {status}{said}: {}", advice(refusal))
+}
+
+/// What a person can do about a 401 or 403.
+fn advice(refusal: &Refusal) -> String {
+    let Refusal { url, status, challenge, said, with_token } = refusal;
+    if let (Some(scope), Some("insufficient_scope")) = (&challenge.scope, challenge.error.as_deref()) {
+        let scope: String = scope.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect();
+        return format!("it takes the scopes `{scope}`: weir login {url} --scope \"{scope}\"");
+    }
+    if said.as_ref().is_some_and(|said| said.contains("this host is not served here")) {
+        let host = url.host().unwrap_or_default();
+        return format!(
+            "use the name or address that weir is served at, or add `{host}` to `allowed_hosts` of its config"
+        );
+    }
+    match (status, with_token) {
+        (401, true) => format!(
+            "the token is not taken; log in anew with `weir login {url}`, or give another with --token or WEIR_TOKEN"
+        ),
+        (403, true) => {
+            "ask who runs the server for the rights, or give another token with --token or WEIR_TOKEN".to_owned()
+        }
+        _ => format!("log in with `weir login {url}`, or give a token with --token or WEIR_TOKEN"),
+    }
+}
+
+/// What a person can do about an error of the protocol.
+fn next_step(found: i64, data: &Value) -> String {
+    match found {
+        code::MISSING_REQUIRED_CLIENT_CAPABILITY => {
+            let needed = data["requiredCapabilities"].as_object();
+            let needed: Vec<String> = needed.into_iter().flatten().map(|(name, _)| one_line(name)).collect();
+            format!(
+                "; it asks its user for {}: run the command at a terminal, where you can answer",
+                needed.join(" and ")
+            )
+        }
+        code::URL_ELICITATION_REQUIRED => {
+            let pages = data["elicitations"].as_array().into_iter().flatten();
+            let pages: Vec<String> = pages.filter_map(|page| page["url"].as_str()).map(one_line).collect();
+            format!("; open {} and run the command again", pages.join(" and "))
+        }
+        _ => String::new(),
+    }
+}
+
+/// A server's words in one line, bounded.
+pub(crate) fn words(said: &str) -> String {
+    let line = one_line(said.trim());
+    match line.chars().count() > WORDS {
+        true => line.chars().take(WORDS).chain(['…']).collect(),
+        false => line,
+    }
+}

@@ -1,0 +1,76 @@
+//! The known word or name that a misspelt one probably stands for.
+
+/// Names that are offered at most.
+const MOST: usize = 3;
+
+/// The candidate with the fewest edits, where they are few enough for a typing mistake.
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let distances = candidates.into_iter().map(|candidate| (distance(word, candidate), candidate));
+    distances.min().filter(|(distance, near)| is_near(*distance, near)).map(|(_, near)| near)
+}
+
+/// The names that somebody may have meant who wrote `word`: one that is misspelt, that lacks the part before `__`, or that is given in part. The
+/// nearest stand first.
+pub(crate) fn similar<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut found: Vec<_> = names.into_iter().filter_map(|name| Some((unlikeness(word, name)?, name))).collect();
+    found.sort();
+    found.truncate(MOST);
+    found.into_iter().map(|(_, name)| name).collect()
+}
+
+/// The edits between the names without their upstreams, then between the whole ones; `None` for a name that nobody can have meant.
+fn unlikeness(word: &str, name: &str) -> Option<(usize, usize)> {
+    let own = |name: &str| name.split_once("__").map_or(name, |(_, own)| own).to_lowercase();
+    let (word, name) = (word.to_lowercase(), name.to_lowercase());
+    let (edits, whole) = (distance(&own(&word), &own(&name)), distance(&word, &name));
+    let contains = own(&word).len() > 2 && own(&name).contains(&own(&word));
+    match is_near(edits, &own(&name)) || is_near(whole, &own(&name)) {
+        true => Some((edits.min(whole), whole)),
+        false => contains.then_some((usize::MAX, whole)),
+    }
+}
+
+fn is_near(distance: usize, candidate: &str) -> bool {
+    distance <= 1 + candidate.len() / 4
+}
+
+/// Edits between two short words.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().take(64).enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_word_is_found_and_another_is_not() {
+        let levels = ["trace", "debug", "info"];
+        for (word, near) in
+            [("inof", Some("info")), ("dbug", Some("debug")), ("info", Some("info")), ("everything", None), ("", None)]
+        {
+            assert_eq!(nearest(word, levels), near, "{word}");
+        }
+    }
+
+    #[test]
+    fn names_are_found_by_a_mistake_by_their_own_part_and_by_a_piece() {
+        let names = ["files__echo", "files__read_text_file", "desk__calculate", "notes__echo"];
+        assert_eq!(similar("files__ecoh", names), ["files__echo", "notes__echo"]);
+        assert_eq!(similar("echo", names), ["files__echo", "notes__echo"]);
+        assert_eq!(similar("Calculate", names), ["desk__calculate"]);
+        assert_eq!(similar("read_text", names), ["files__read_text_file"]);
+        assert_eq!(similar("shop__buy_milk", names), [""; 0]);
+    }
+}
