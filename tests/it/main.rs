@@ -13,6 +13,7 @@ mod abuse;
 mod admin;
 mod audit;
 mod auth;
+mod cli;
 mod deploy;
 mod foreign;
 mod handover;

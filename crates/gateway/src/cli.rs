@@ -58,6 +58,9 @@ enum Command {
     Serve {
         #[command(flatten)]
         config: ConfigFile,
+        /// Where to listen for clients, instead of the config's `listen`
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        listen: Option<SocketAddr>,
         /// Write the addresses weir listens at to this file, as JSON, once it serves; for port 0, which the system chooses
         #[arg(long, value_name = "FILE")]
         address_file: Option<PathBuf>,
@@ -192,8 +195,9 @@ pub async fn run(inherited: Result<Inherited, String>) -> ExitCode {
 async fn run_command(command: Command, log: Option<&str>, inherited: Result<Inherited, String>) -> ExitCode {
     match command {
         // Boxed: it is the largest by far, and the others must not make room for it.
-        Command::Serve { config, address_file } => {
-            let start = serve::Start { source: Source::File(config.path()), log, address_file, inherited };
+        Command::Serve { config, listen, address_file } => {
+            let source = Source::File(config.path());
+            let start = serve::Start { source, listen, log, address_file, inherited };
             Box::pin(serve::serve(start)).await
         }
         Command::Check { config, against } => check::check(&config.path(), against.as_deref()),

@@ -14,6 +14,7 @@ pub mod fuzzing;
 mod handover;
 pub mod keeper;
 mod limits;
+mod local_time;
 mod login;
 mod memory;
 mod outbound;

@@ -147,9 +147,9 @@ mod tests {
             "name": "files__search", "title": "Search", "description": "Looks for a text.\n\nFast.\u{1b}[2J",
             "inputSchema": {
                 "properties": {
-                    "text": { "type": "string", "description": "What to look for" },
                     "limit": { "type": "integer", "default": 10 },
                     "mode": { "enum": ["fast", "whole"] },
+                    "text": { "type": "string", "description": "What to look for" },
                 },
                 "required": ["text", "mode"],
             },

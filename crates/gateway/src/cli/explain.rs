@@ -7,13 +7,13 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::admin::ask::{self, Desk, Failed};
-use super::operators::{NAME_IT, Operators, near};
+use super::operators::{NAME_IT, Operators};
 use super::{NO, UNREACHABLE, USAGE, fail};
 use crate::admin::EXPLAIN;
 use crate::config::{Config, Loader, Source};
 use crate::explain::{Explainer, Explanation, Question};
 use crate::serve::BAD_CONFIG;
-use crate::system::SystemClock;
+use crate::system::{SystemClock, on_this_machine};
 use crate::terminal;
 
 #[derive(Debug, Args)]
@@ -76,7 +76,7 @@ async fn answer(options: &Options, question: &Question) -> Result<Explanation, (
     // Where its weir is not reached, the config alone is asked.
     let config = load(file).map_err(|why| (BAD_CONFIG, why))?;
     if let Some(address) = config.admin.as_ref().map(|plan| plan.listen).filter(|address| address.port() != 0) {
-        match ask(&format!("http://{}", near(address)), token, question).await {
+        match ask(&format!("http://{}", on_this_machine(address)), token, question).await {
             Ok(explanation) => return Ok(explanation),
             Err(Failed { code: UNREACHABLE, why }) => {
                 terminal::note(format_args!("weir: {why}; this is what the config alone says"));

@@ -1,11 +1,12 @@
 //! Where a command finds the operators' listener of a running weir.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use crate::config::{DEFAULT_OPERATORS, operators};
+use crate::system::on_this_machine;
 use crate::terminal;
 
 /// What to do where no weir answers.
@@ -46,7 +47,7 @@ impl Operators {
 /// Where a program on the same machine reaches the listener of this config; `None` where there is none.
 fn configured(file: &Path) -> Option<SocketAddr> {
     match operators(file, &|name| std::env::var(name).ok()) {
-        Ok(address) => address.map(near),
+        Ok(address) => address.map(on_this_machine),
         Err(why) => {
             // It may have been good when weir read it.
             terminal::note(format_args!("weir: {}: {why}; asking {DEFAULT_OPERATORS}", file.display()));
@@ -55,32 +56,9 @@ fn configured(file: &Path) -> Option<SocketAddr> {
     }
 }
 
-/// The loopback address of a listener on all addresses.
-pub(super) fn near(mut address: SocketAddr) -> SocketAddr {
-    if address.ip().is_unspecified() {
-        let loopback =
-            if address.is_ipv4() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { IpAddr::V6(Ipv6Addr::LOCALHOST) };
-        address.set_ip(loopback);
-    }
-    address
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_listener_on_all_addresses_is_asked_on_loopback() {
-        for (listener, asked) in [
-            ("0.0.0.0:8081", "127.0.0.1:8081"),
-            ("[::]:8081", "[::1]:8081"),
-            ("10.0.0.7:9", "10.0.0.7:9"),
-            ("127.0.0.1:8081", "127.0.0.1:8081"),
-        ] {
-            let parsed: SocketAddr = listener.parse().expect("an address");
-            assert_eq!(near(parsed).to_string(), asked);
-        }
-    }
 
     #[test]
     fn a_named_listener_wins_and_the_default_is_the_last_resort() {

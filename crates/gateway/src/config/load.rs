@@ -1,6 +1,7 @@
 //! Reading the config's files, and putting the main file and the teams' files together.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::check::{self, Main, Part, TeamGrant, Texts};
@@ -54,6 +55,8 @@ pub struct Loader<'a> {
     allows_weaker: bool,
     /// The protections that teams' files lost, in the last load.
     held: Vec<Weakening>,
+    /// The address that stands for the main file's `listen`.
+    listen: Option<SocketAddr>,
 }
 
 impl<'a> Loader<'a> {
@@ -70,7 +73,14 @@ impl<'a> Loader<'a> {
             read: None,
             allows_weaker: false,
             held: Vec::new(),
+            listen: None,
         }
+    }
+
+    /// The same with this address in the place of the main file's `listen`.
+    #[must_use]
+    pub fn listening_at(self, listen: Option<SocketAddr>) -> Self {
+        Self { listen, ..self }
     }
 
     /// Another text from now on, where the config is no file.
@@ -165,7 +175,8 @@ impl<'a> Loader<'a> {
         };
         self.secrets = fill_in(&mut tree, &Path::root(), self.environment, &mut report);
         ignore_unknown(&mut tree, &mut report);
-        let raw: raw::Raw = decode(tree.clone(), &mut report);
+        let mut raw: raw::Raw = decode(tree.clone(), &mut report);
+        raw.listen = self.listen.map(|listen| listen.to_string()).or(raw.listen);
         let mut main = check::main(raw, &folder, self.environment, &mut report);
         let broken = report.has_errors();
         let include = main.include.as_deref().filter(|include| !include.is_empty());

@@ -43,9 +43,15 @@ mod tests {
 
     #[test]
     fn levels_and_filters_are_read() {
-        for good in
-            ["info", "WARN", "off", "3", "info,weir_upstream=debug", "warn, weir=trace", "info,weir[span{a=1,b}]=debug"]
-        {
+        for good in [
+            "info",
+            "WARN",
+            "off",
+            "3",
+            "info,weir_upstream=debug",
+            "warn, weir=trace",
+            "info,weir[call{tool=x}]=debug",
+        ] {
             assert!(parse(good).is_ok(), "{good}: {:?}", parse(good).err());
         }
     }
