@@ -80,19 +80,19 @@ enum Command {
         listen: Option<SocketAddr>,
     },
     /// List the tools of an MCP server, weir or any other; exits with 4 if some cannot be listed now
-    Tools(tools::Options),
+    Tools(tools::ToolsOptions),
     /// Show what a tool is for, what it takes, and how it is called
-    Describe(describe::Options),
+    Describe(describe::DescribeOptions),
     /// Call a tool; exits with 1 if the tool reports an error, 3 if it could not be called
-    Call(call::Options),
+    Call(call::CallOptions),
     /// List the prompts of an MCP server
-    Prompts(prompts::ListOptions),
+    Prompts(prompts::PromptsOptions),
     /// Print a prompt, filled in
-    Prompt(prompts::Options),
+    Prompt(prompts::PromptOptions),
     /// List the resources of an MCP server, and the templates of their URIs
-    Resources(resources::ListOptions),
+    Resources(resources::ResourcesOptions),
     /// Print or save a resource
-    Read(resources::Options),
+    Read(resources::ReadOptions),
     /// Log in at an MCP server that wants OAuth tokens; `tools` and `call` then use the login
     Login(login::Options),
     /// Forget a login, here and at its authorization server
@@ -218,7 +218,7 @@ async fn run_command(command: Command, log: Option<&str>, inherited: Result<Inhe
         Command::Audit { command } => audit::run(command),
         Command::Keygen => print(&keygen()),
         Command::Apikey { subject, operator } => {
-            let of = if operator { apikey::For::Operator } else { apikey::For::Machine };
+            let of = if operator { apikey::KeyOwner::Operator } else { apikey::KeyOwner::Machine };
             print(&apikey::apikey(&subject, of))
         }
         Command::Completions { shell } => completions(shell),

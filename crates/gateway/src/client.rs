@@ -22,8 +22,8 @@ use weir_wire::{ErrorObject, Method, RequestId, Revision, code, scan, write};
 
 pub(crate) use answer::{Answer, Note};
 pub(crate) use error::ClientError;
-pub(crate) use lists::{List, Listed, Missing};
-pub(crate) use respondent::{Answering, Declined, Respondent};
+pub(crate) use lists::{ListedItems, MissingUpstream, ServerList};
+pub(crate) use respondent::{Answering, DeclinedRequest, Respondent};
 use transport::{Response, Transport};
 pub(crate) use transport::{Token, pool};
 use unreachable::chain;
@@ -49,8 +49,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects: `server/discover` first; what is no modern answer means `initialize`. What the server asks in the middle of a request the
-    /// respondent answers.
+    /// Connects: `server/discover` first; any answer that is not modern leads to `initialize`. The respondent answers the server's questions
+    /// in the middle of requests.
     pub(crate) async fn connect(
         url: &str,
         token: Option<Token>,
@@ -215,7 +215,7 @@ impl Client {
     async fn reply(&self, id: &RequestId, method: &str, params: &Value) -> Result<(), ClientError> {
         let body = match self.answer(method, params).await {
             Ok(result) => write::response(id, result.to_string().as_bytes()),
-            Err(Declined { code, why }) => write::error_response(Some(id), false, &ErrorObject::new(code, why)),
+            Err(DeclinedRequest { code, why }) => write::error_response(Some(id), false, &ErrorObject::new(code, why)),
         };
         self.transport.send(HttpMethod::POST, self.legacy_headers(), body).await.map(drop)
     }

@@ -1,4 +1,4 @@
-//! The time of day where weir runs, for people at a terminal: the zone of `TZ`, or of the machine.
+//! The local time of day, for people at a terminal: in the time zone of `TZ`, or of the machine.
 //!
 //! The standard library knows no zones. Their files are read here (RFC 9636), with the rule for all later years (POSIX `TZ`).
 
@@ -7,7 +7,7 @@ mod rule;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rule::Rule;
+use rule::TimeZoneRule;
 
 const DAY: i64 = 86_400;
 /// The zone of the machine, and the folder of all zones.
@@ -16,16 +16,16 @@ const ZONES: &str = "/usr/share/zoneinfo";
 
 /// A time zone: seconds east of UTC, and when they change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Zone {
+pub(crate) struct TimeZone {
     /// Before the first change.
     first: i32,
-    /// From when which offset holds.
+    /// Instants of changes, and the offset from each on.
     changes: Vec<(i64, i32)>,
     /// After the last change.
-    rule: Option<Rule>,
+    rule: Option<TimeZoneRule>,
 }
 
-impl Zone {
+impl TimeZone {
     /// The zone of this process. UTC where it is not known.
     pub(crate) fn own() -> Self {
         match std::env::var("TZ") {
@@ -33,7 +33,7 @@ impl Zone {
             Ok(name) => {
                 let name = name.trim_start_matches(':');
                 let file = Self::file(&Path::new(ZONES).join(name)).filter(|_| !name.is_empty());
-                let rule = || Rule::parse(name).map(|rule| Self { rule: Some(rule), ..Self::default() });
+                let rule = || TimeZoneRule::parse(name).map(|rule| Self { rule: Some(rule), ..Self::default() });
                 file.or_else(rule).unwrap_or_default()
             }
         }
@@ -45,16 +45,16 @@ impl Zone {
 
     /// Reads a zone's file. What is not understood is no zone.
     fn parse(file: &[u8]) -> Option<Self> {
-        let (head, version) = (Counts::read(file)?, *file.get(4)?);
+        let (head, version) = (TzifHeader::read(file)?, *file.get(4)?);
         if version < b'2' {
-            return head.zone(file.get(Counts::LENGTH..)?, 4);
+            return head.zone(file.get(TzifHeader::LENGTH..)?, 4);
         }
         // The first block has times of 32 bits, for readers of old; the second has all.
-        let second = file.get(Counts::LENGTH + head.length(4)..)?;
-        let head = Counts::read(second)?;
-        let (block, footer) = second.get(Counts::LENGTH..)?.split_at_checked(head.length(8))?;
+        let second = file.get(TzifHeader::LENGTH + head.length(4)..)?;
+        let head = TzifHeader::read(second)?;
+        let (block, footer) = second.get(TzifHeader::LENGTH..)?.split_at_checked(head.length(8))?;
         let footer = std::str::from_utf8(footer).ok()?.trim_matches('\n');
-        Some(Self { rule: Rule::parse(footer), ..head.zone(block, 8)? })
+        Some(Self { rule: TimeZoneRule::parse(footer), ..head.zone(block, 8)? })
     }
 
     /// Seconds east of UTC at a Unix time.
@@ -77,7 +77,7 @@ impl Zone {
 }
 
 /// The numbers in the head of a block.
-struct Counts {
+struct TzifHeader {
     utc: usize,
     standard: usize,
     leaps: usize,
@@ -86,7 +86,7 @@ struct Counts {
     letters: usize,
 }
 
-impl Counts {
+impl TzifHeader {
     const LENGTH: usize = 44;
 
     fn read(file: &[u8]) -> Option<Self> {
@@ -108,7 +108,7 @@ impl Counts {
         times * (time + 1) + kinds * 6 + letters + leaps * (time + 4) + standard + utc
     }
 
-    fn zone(&self, block: &[u8], time: usize) -> Option<Zone> {
+    fn zone(&self, block: &[u8], time: usize) -> Option<TimeZone> {
         let (instants, rest) = block.split_at_checked(self.times * time)?;
         let (indices, rest) = rest.split_at_checked(self.times)?;
         let kinds = rest.get(..self.kinds * 6)?;
@@ -120,7 +120,7 @@ impl Counts {
         let changes = instants.chunks_exact(time).zip(indices);
         let changes =
             changes.map(|(at, kind)| Some((instant(at)?, offset(usize::from(*kind))?))).collect::<Option<_>>()?;
-        Some(Zone { first: offset(0)?, changes, rule: None })
+        Some(TimeZone { first: offset(0)?, changes, rule: None })
     }
 }
 
@@ -153,12 +153,12 @@ mod tests {
 
     #[test]
     fn a_zone_is_read_with_its_changes_and_its_rule() {
-        let zone = Zone::parse(&file("CET-1CEST,M3.5.0,M10.5.0/3")).expect("a zone");
+        let zone = TimeZone::parse(&file("CET-1CEST,M3.5.0,M10.5.0/3")).expect("a zone");
         // 2026-07-01 and 2026-12-01.
         for (unix, offset) in [(0, 3600), (1_500, 7200), (2_500, 3600), (1_782_864_000, 7200), (1_796_083_200, 3600)] {
             assert_eq!(zone.offset(unix), offset, "{unix}");
         }
-        let plain = Zone::parse(&file("")).expect("a zone without a rule");
+        let plain = TimeZone::parse(&file("")).expect("a zone without a rule");
         assert_eq!(plain.offset(1_782_864_000), 3600);
         assert_eq!(zone.time_of_day(UNIX_EPOCH + Duration::from_secs(1_782_864_000)), "02:00:00");
     }
@@ -167,7 +167,7 @@ mod tests {
     fn a_file_that_is_cut_off_is_no_zone_and_no_panic() {
         let whole = file("CET-1");
         for end in 0..whole.len() - 6 {
-            assert_eq!(Zone::parse(&whole[..end]), None, "{end}");
+            assert_eq!(TimeZone::parse(&whole[..end]), None, "{end}");
         }
     }
 }

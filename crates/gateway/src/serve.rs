@@ -21,7 +21,7 @@ use crate::handover::{Estate, Inherited, Parting, Predecessor, Program};
 use crate::reload::{Follower, say};
 use crate::telemetry::{self, LogControl};
 use crate::weir::{StartError, Strictness, Weir};
-use banner::Banner;
+use banner::StartBanner;
 
 /// The config was not usable.
 pub(crate) const BAD_CONFIG: u8 = 2;
@@ -108,7 +108,7 @@ async fn run(
         (_, Err(error @ StartError::Exposed(_))) => return refuse_start(BAD_CONFIG, &error.to_string()),
         (_, Err(error)) => return cannot_start(&error.to_string()),
     };
-    let mut banner = log.person().map(|person| Banner::show(&weir, &config, person.colors));
+    let mut banner = log.person().map(|person| StartBanner::show(&weir, &config, person.colors));
     if banner.is_none() {
         tracing::info!(
             clients = %weir.address(),
@@ -118,7 +118,6 @@ async fn run(
             "weir {} serves", env!("CARGO_PKG_VERSION")
         );
     }
-    let mut looks = tokio::time::interval(banner::LOOK);
     if config.front.listen.port() != 0 && config.front.listen != weir.address() {
         tracing::warn!(config = %config.front.listen, "weir was started with a socket, and serves at that one");
     }
@@ -153,11 +152,7 @@ async fn run(
                 }
             },
             () = before.ends() => {}
-            _ = looks.tick(), if banner.is_some() => {
-                if let Some(banner) = &mut banner {
-                    banner.look(&weir);
-                }
-            }
+            () = StartBanner::follow(&mut banner, &weir) => {}
             () = follower.changed() => follower.follow(&weir),
             Some(ReloadRequest { strictness, done }) = reloads.recv() => {
                 follower.reload(&weir, strictness);

@@ -1,4 +1,4 @@
-//! The known word or name that a misspelt one probably stands for.
+//! Known words and names that are similar to a misspelt one.
 
 /// Names that are offered at most.
 const MOST: usize = 3;
@@ -9,8 +9,7 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
     distances.min().filter(|(distance, near)| is_near(*distance, near)).map(|(_, near)| near)
 }
 
-/// The names that somebody may have meant who wrote `word`: one that is misspelt, that lacks the part before `__`, or that is given in part. The
-/// nearest stand first.
+/// The similar names, nearest first: `word` may be misspelt, lack the part before `__`, or be a part of the name.
 pub(crate) fn similar<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut found: Vec<_> = names.into_iter().filter_map(|name| Some((unlikeness(word, name)?, name))).collect();
     found.sort();
@@ -18,7 +17,7 @@ pub(crate) fn similar<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) 
     found.into_iter().map(|(_, name)| name).collect()
 }
 
-/// The edits between the names without their upstreams, then between the whole ones; `None` for a name that nobody can have meant.
+/// The edits between the names without their upstreams, then between the whole ones; `None` for a name that is not similar.
 fn unlikeness(word: &str, name: &str) -> Option<(usize, usize)> {
     let own = |name: &str| name.split_once("__").map_or(name, |(_, own)| own).to_lowercase();
     let (word, name) = (word.to_lowercase(), name.to_lowercase());

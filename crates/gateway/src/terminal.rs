@@ -1,7 +1,7 @@
 //! Output of the commands: what servers, files and other processes wrote cannot steer a terminal.
 //!
-//! Everything that a command prints goes through here. A reader that left early ends a command quietly; a full disk behind it is an
-//! error at the command's end. Neither is a panic.
+//! Every command prints through this module. A closed pipe ends a command quietly; a full disk is an error at the command's end.
+//! Neither is a panic.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
@@ -39,7 +39,7 @@ fn steers(c: char) -> bool {
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Why standard output takes nothing any more.
+/// The first error of a write to standard output.
 static LOST: OnceLock<io::Error> = OnceLock::new();
 
 /// Writes to standard output.
@@ -55,17 +55,17 @@ pub(super) fn write(text: impl Display) {
     }
 }
 
-/// True once standard output has taken nothing: whoever read it has left, or it cannot be written. A command that goes on ends then.
+/// True after a write to standard output has failed. A command that watches ends then.
 pub(super) fn is_closed() -> bool {
     LOST.get().is_some()
 }
 
-/// The failure of standard output that a person has to know of. A reader that left wanted no more.
+/// The failed write to standard output, unless its reader closed the pipe.
 pub(super) fn lost_output() -> Option<&'static io::Error> {
     LOST.get().filter(|error| error.kind() != ErrorKind::BrokenPipe)
 }
 
-/// The columns of the terminal behind standard output; `None` where it is none.
+/// The width of the terminal on standard output, in columns; `None` if standard output is another file.
 pub(super) fn width() -> Option<usize> {
     let stdout = io::stdout();
     if !stdout.is_terminal() {
@@ -74,7 +74,7 @@ pub(super) fn width() -> Option<usize> {
     terminal_size::terminal_size_of(stdout).map(|(width, _)| usize::from(width.0))
 }
 
-/// True where a person can be asked something: standard input and standard error are a terminal.
+/// True if a person can be asked: standard input and standard error are a terminal.
 pub(super) fn can_ask() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
@@ -98,7 +98,7 @@ pub(super) fn note(text: impl Display) {
     crate::telemetry::print_error(plain(&text.to_string()));
 }
 
-/// Writes the beginning of a line to standard error, where a person goes on.
+/// Writes a prompt to standard error, without the end of the line.
 pub(super) fn prompt(text: &str) {
     crate::telemetry::print_prompt(plain(text));
 }

@@ -61,6 +61,23 @@ fn help_says_what_each_command_is_for() {
 }
 
 #[test]
+fn every_command_is_in_the_page_of_commands() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md")).unwrap();
+    let help = out(&weir(&["--help"]));
+    let (_, commands) = help.split_once("Commands:\n").unwrap();
+    let commands = commands.lines().take_while(|line| !line.is_empty()).filter(|line| line.starts_with("  "));
+    let names: Vec<&str> =
+        commands.filter_map(|line| line.get(2..)?.split(' ').next().filter(|name| !name.is_empty())).collect();
+    assert!(names.len() > 15, "{names:?}");
+    for name in names.into_iter().filter(|name| *name != "help") {
+        assert!(page.contains(&format!("`weir {name}`")), "docs/cli.md lacks {name}");
+    }
+    for code in 0..=5 {
+        assert!(page.contains(&format!("\n| {code} | ")), "docs/cli.md lacks exit code {code}");
+    }
+}
+
+#[test]
 fn check_prints_everything_and_exits_with_2() {
     let bad = Config::new("check-bad", "lisen: 1\nupstreams:\n  a: { url: ftp://x }\n");
     let output = weir(&["check", bad.path()]);

@@ -95,7 +95,7 @@ async fn columns_use_the_width_of_the_terminal() {
     let server = Mockup::dual().with(Tool::new("talk").with("description", json!(long))).start().await;
     let said = weir(&["tools", &server.url()]);
     assert_eq!(said.out.trim_end(), format!("talk  {}", long.trim_end()));
-    let (code, shown) = super::at_terminal("stty cols 50;", &["tools", &server.url()], "");
+    let (code, shown) = super::at_terminal("stty rows 24 cols 50;", &["tools", &server.url()], "");
     assert_eq!(code, Some(0), "{shown}");
     let line = shown.lines().find(|line| line.starts_with("talk  word")).unwrap_or_else(|| panic!("{shown}"));
     assert_eq!(line.chars().count(), 50, "{line}");

@@ -58,7 +58,7 @@ fn an_answer_that_is_no_mcp_has_a_next_step() {
         (page("200 OK", "text/html", "<html>hello"), "HTTP 200 with a web page: give the URL of an MCP endpoint"),
         (page("405 Method Not Allowed", "text/plain", ""), "it takes no POST"),
         (
-            "HTTP/1.1 302 Found\r\nlocation: https://sso.example/\r\ncontent-length: 0\r\n\r\n",
+            "HTTP/1.1 302 Found\r\nlocation: https://sso.example/\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
             "a redirect to https://sso.example/, which is not followed",
         ),
     ];

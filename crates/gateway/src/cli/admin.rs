@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
-use super::operators::{NAME_IT, Operators};
+use super::operators::{NAME_IT, OperatorsOptions};
 use super::{UNREACHABLE, fail};
 use crate::terminal;
 use ask::Desk;
@@ -18,7 +18,7 @@ use ask::Desk;
 #[derive(Debug, Args)]
 pub(super) struct Options {
     #[command(flatten)]
-    operators: Operators,
+    operators: OperatorsOptions,
     /// A file with the operator's token; the variable WEIR_ADMIN_TOKEN does as well
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! Arguments of a call as a person types them: `key=value`, a JSON object, `@file`, or `-`.
+//! CallArguments of a call as a person types them: `key=value`, a JSON object, `@file`, or `-`.
 
 use std::io::Read as _;
 
@@ -11,16 +11,16 @@ use crate::terminal::one_line;
 /// References that are followed in a schema.
 const DEPTH: usize = 8;
 
-/// What was typed, before the tool's schema is known.
+/// The arguments before the tool's schema is known.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Arguments {
+pub(super) struct CallArguments {
     /// The JSON object, from the command line, a file or standard input.
     whole: Map<String, Value>,
     /// The single arguments, in their order.
     pairs: Vec<(String, String)>,
 }
 
-impl Arguments {
+impl CallArguments {
     /// Reads the words of a command line.
     ///
     /// # Errors
@@ -63,12 +63,12 @@ impl Arguments {
         Ok(arguments)
     }
 
-    /// True where the types of values have to be looked up.
+    /// True if the types of values have to be looked up.
     pub(super) fn need_schema(&self) -> bool {
         !self.pairs.is_empty()
     }
 
-    /// The arguments with the types that the schema wants. What the schema does not know is JSON where it reads as JSON, else text.
+    /// The arguments with the types of the schema. A value without a type in the schema is JSON if it reads as JSON, else text.
     ///
     /// # Errors
     /// For people: a value that is not of its type, or a name that the schema does not have.
@@ -176,7 +176,7 @@ fn article(kind: &str) -> String {
     }
 }
 
-/// The types that a schema takes; none where it does not say.
+/// The types of a schema; none if it names none.
 pub(super) fn kinds<'a>(schema: &'a Value, root: &'a Value, depth: usize) -> Vec<&'a str> {
     let schema = resolved(schema, root, depth);
     let Some(depth) = depth.checked_sub(1) else { return Vec::new() };
@@ -212,7 +212,7 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// What a reference within the schema leads to.
+/// The target of a reference within the schema.
 fn resolved<'a>(schema: &'a Value, root: &'a Value, depth: usize) -> &'a Value {
     let mut schema = schema;
     for _ in 0..depth {
@@ -231,8 +231,8 @@ mod tests {
 
     use super::*;
 
-    fn given(words: &[&str]) -> Result<Arguments, String> {
-        Arguments::read(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+    fn given(words: &[&str]) -> Result<CallArguments, String> {
+        CallArguments::read(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
     }
 
     fn schema() -> Value {
@@ -282,7 +282,7 @@ mod tests {
     fn without_a_schema_json_is_json_and_the_rest_is_text() {
         let typed = given(&["a=1", "b=x y", "c=[1]", "d=007"]).and_then(|given| given.typed(&Value::Null));
         assert_eq!(typed, Ok(json!({ "a": 1, "b": "x y", "c": [1], "d": "007" })));
-        assert_eq!(given(&["a=1", "b="]).and_then(Arguments::texts), Ok(json!({ "a": "1", "b": "" })));
+        assert_eq!(given(&["a=1", "b="]).and_then(CallArguments::texts), Ok(json!({ "a": "1", "b": "" })));
     }
 
     #[test]

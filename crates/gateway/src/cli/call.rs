@@ -6,18 +6,18 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::Value;
 
-use super::arguments::Arguments;
-use super::content::{self, Medium};
+use super::arguments::CallArguments;
+use super::content::{self, MediaContent};
 use super::target::{Target, failed};
-use super::unknown::{self, Unknown};
+use super::unknown::{self, UnknownName};
 use super::{INTERRUPTED, NO, UNREACHABLE, UNWRITTEN, USAGE, fail};
-use crate::client::{Client, ClientError, List, Note};
+use crate::client::{Client, ClientError, Note, ServerList};
 use crate::serve::Signals;
 use crate::terminal;
 
 /// The options of `weir call`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct CallOptions {
     #[command(flatten)]
     target: Target,
     /// The tool's name, as `weir tools` shows it
@@ -26,12 +26,12 @@ pub(super) struct Options {
     #[arg(value_name = "ARGUMENT")]
     arguments: Vec<String>,
     #[command(flatten)]
-    output: Output,
+    output: OutputOptions,
 }
 
-/// What becomes of a result.
+/// The options for a result.
 #[derive(Debug, Args)]
-pub(super) struct Output {
+pub(super) struct OutputOptions {
     /// Print the whole result as JSON
     #[arg(long)]
     json: bool,
@@ -40,21 +40,21 @@ pub(super) struct Output {
     pub(super) out: Option<PathBuf>,
 }
 
-/// Why a call gave no result.
-enum Failed {
+/// The error of a call.
+enum CallError {
     Usage(String),
     Client(ClientError),
-    Unknown(Unknown),
+    Unknown(UnknownName),
 }
 
-impl From<ClientError> for Failed {
+impl From<ClientError> for CallError {
     fn from(error: ClientError) -> Self {
         Self::Client(error)
     }
 }
 
-pub(super) async fn call(options: &Options) -> ExitCode {
-    let arguments = match Arguments::read(&options.arguments) {
+pub(super) async fn call(options: &CallOptions) -> ExitCode {
+    let arguments = match CallArguments::read(&options.arguments) {
         Ok(arguments) => arguments,
         Err(why) => return fail(USAGE, why),
     };
@@ -66,9 +66,9 @@ pub(super) async fn call(options: &Options) -> ExitCode {
     };
     let result = match until_interrupted(called).await {
         Ok(Ok(result)) => result,
-        Ok(Err(Failed::Usage(why))) => return fail(USAGE, why),
-        Ok(Err(Failed::Client(error))) => return failed(&error),
-        Ok(Err(Failed::Unknown(unknown))) => return fail(UNREACHABLE, unknown.explain(&options.target.url)),
+        Ok(Err(CallError::Usage(why))) => return fail(USAGE, why),
+        Ok(Err(CallError::Client(error))) => return failed(&error),
+        Ok(Err(CallError::Unknown(unknown))) => return fail(UNREACHABLE, unknown.explain(&options.target.url)),
         Err(code) => return code,
     };
     let blocks = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -76,10 +76,10 @@ pub(super) async fn call(options: &Options) -> ExitCode {
     if result["isError"] == true && code == ExitCode::SUCCESS { ExitCode::from(NO) } else { code }
 }
 
-async fn call_tool(client: &mut Client, tool: &str, arguments: Arguments) -> Result<Value, Failed> {
+async fn call_tool(client: &mut Client, tool: &str, arguments: CallArguments) -> Result<Value, CallError> {
     let mut schema = Value::Null;
     if arguments.need_schema() {
-        let listed = client.list(List::Tools).await?;
+        let listed = client.list(ServerList::Tools).await?;
         match listed.items.iter().find(|item| item["name"] == tool) {
             Some(found) => schema = found["inputSchema"].clone(),
             // A weir also takes a tool's own name where one server only has it.
@@ -89,10 +89,10 @@ async fn call_tool(client: &mut Client, tool: &str, arguments: Arguments) -> Res
             }
         }
     }
-    let arguments = arguments.typed(&schema).map_err(Failed::Usage)?;
+    let arguments = arguments.typed(&schema).map_err(CallError::Usage)?;
     let result = client.call(tool, arguments, &mut |note| tell(&note)).await;
-    match unknown::look_up(client, List::Tools, tool, &result).await {
-        Some(unknown) => Err(Failed::Unknown(unknown)),
+    match unknown::look_up(client, ServerList::Tools, tool, &result).await {
+        Some(unknown) => Err(CallError::Unknown(unknown)),
         None => Ok(result?),
     }
 }
@@ -109,13 +109,13 @@ pub(super) async fn until_interrupted<T>(work: impl Future<Output = T>) -> Resul
     }
 }
 
-impl Output {
+impl OutputOptions {
     /// Prints and saves a result: its lines, or all of it as JSON.
     pub(super) fn finish(
         &self,
         result: &Value,
         lines: &[String],
-        media: impl FnOnce() -> Result<Vec<Medium>, String>,
+        media: impl FnOnce() -> Result<Vec<MediaContent>, String>,
         name: &str,
     ) -> ExitCode {
         if self.json {
@@ -126,7 +126,7 @@ impl Output {
         match &self.out {
             Some(out) => save(out, media, name),
             None => {
-                if !self.json && media().is_ok_and(|media| media.iter().any(Medium::is_binary)) {
+                if !self.json && media().is_ok_and(|media| media.iter().any(MediaContent::is_binary)) {
                     terminal::note("weir: --out PATH saves what is shown in brackets");
                 }
                 ExitCode::SUCCESS
@@ -135,7 +135,7 @@ impl Output {
     }
 }
 
-fn save(out: &Path, media: impl FnOnce() -> Result<Vec<Medium>, String>, name: &str) -> ExitCode {
+fn save(out: &Path, media: impl FnOnce() -> Result<Vec<MediaContent>, String>, name: &str) -> ExitCode {
     let saved = media().and_then(|media| content::save(&media, out, name));
     match saved {
         Err(why) => fail(UNWRITTEN, why),
@@ -160,7 +160,7 @@ fn lines(result: &Value) -> Vec<String> {
     lines
 }
 
-/// Says what a server tells while it works.
+/// Prints a notification of the server on standard error.
 pub(super) fn tell(note: &Note) {
     match note {
         Note::Progress { progress, total, message } => {

@@ -65,13 +65,13 @@ fn medium(kind: &str, mime: &Value, data: &Value) -> String {
 
 /// Something that can be saved.
 #[derive(Debug, PartialEq)]
-pub(super) struct Medium {
+pub(super) struct MediaContent {
     bytes: Vec<u8>,
     mime: String,
     is_text: bool,
 }
 
-impl Medium {
+impl MediaContent {
     /// True for what a terminal does not show.
     pub(super) fn is_binary(&self) -> bool {
         !self.is_text
@@ -82,7 +82,7 @@ impl Medium {
 ///
 /// # Errors
 /// For people: the server sent something else than base64.
-pub(super) fn media<'a>(blocks: impl IntoIterator<Item = &'a Value>) -> Result<Vec<Medium>, String> {
+pub(super) fn media<'a>(blocks: impl IntoIterator<Item = &'a Value>) -> Result<Vec<MediaContent>, String> {
     let medium = |block: &Value| match block["type"].as_str() {
         Some("image" | "audio") => decoded(&block["data"], &block["mimeType"]).map(Some),
         Some("resource") => of_resource(&block["resource"]),
@@ -95,23 +95,23 @@ pub(super) fn media<'a>(blocks: impl IntoIterator<Item = &'a Value>) -> Result<V
 ///
 /// # Errors
 /// As [`media`].
-pub(super) fn of_resource(resource: &Value) -> Result<Option<Medium>, String> {
+pub(super) fn of_resource(resource: &Value) -> Result<Option<MediaContent>, String> {
     match (resource["text"].as_str(), &resource["blob"]) {
         (Some(text), _) => {
             let mime = resource["mimeType"].as_str().unwrap_or("text/plain").to_owned();
-            Ok(Some(Medium { bytes: text.as_bytes().to_vec(), mime, is_text: true }))
+            Ok(Some(MediaContent { bytes: text.as_bytes().to_vec(), mime, is_text: true }))
         }
         (None, Value::Null) => Ok(None),
         (None, blob) => decoded(blob, &resource["mimeType"]).map(Some),
     }
 }
 
-fn decoded(data: &Value, mime: &Value) -> Result<Medium, String> {
+fn decoded(data: &Value, mime: &Value) -> Result<MediaContent, String> {
     let text: String = data.as_str().unwrap_or_default().split_ascii_whitespace().collect();
     let bytes = BASE64.decode(text.as_bytes()).or_else(|_| BASE64_NOPAD.decode(text.as_bytes()));
     let bytes =
         bytes.map_err(|error| format!("the server sent data that is no base64 ({error}): nothing was saved"))?;
-    Ok(Medium { bytes, mime: mime.as_str().unwrap_or_default().to_owned(), is_text: false })
+    Ok(MediaContent { bytes, mime: mime.as_str().unwrap_or_default().to_owned(), is_text: false })
 }
 
 /// Saves media: into a folder (one that exists, or a path that ends with `/`), named after `stem`, where no file is overwritten; or the only
@@ -119,7 +119,7 @@ fn decoded(data: &Value, mime: &Value) -> Result<Medium, String> {
 ///
 /// # Errors
 /// For people: there is none or too many, or the system takes none.
-pub(super) fn save(media: &[Medium], out: &Path, stem: &str) -> Result<Vec<PathBuf>, String> {
+pub(super) fn save(media: &[MediaContent], out: &Path, stem: &str) -> Result<Vec<PathBuf>, String> {
     let cannot = |path: &Path, error: std::io::Error| format!("{} cannot be written: {error}", path.display());
     let names_folder = out.as_os_str().as_encoded_bytes().ends_with(b"/");
     if names_folder || out.is_dir() {
@@ -136,7 +136,7 @@ pub(super) fn save(media: &[Medium], out: &Path, stem: &str) -> Result<Vec<PathB
     }
 }
 
-fn into_folder(medium: &Medium, folder: &Path, stem: &str) -> std::io::Result<PathBuf> {
+fn into_folder(medium: &MediaContent, folder: &Path, stem: &str) -> std::io::Result<PathBuf> {
     let (stem, ending) = (harmless(stem), ending(&medium.mime));
     for number in 1..=MOST_FILES {
         let path = folder.join(format!("{stem}-{number}.{ending}"));

@@ -1,4 +1,4 @@
-//! `weir describe URL TOOL`: what a tool is for, what it takes, and how it is called.
+//! `weir describe URL TOOL`: the description, the arguments and an example of a tool.
 
 use std::process::ExitCode;
 
@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::arguments::kinds;
 use super::table::columns;
 use super::target::{Target, failed};
-use super::unknown::{Unknown, own_name};
+use super::unknown::{UnknownName, own_name};
 use super::{UNREACHABLE, fail};
-use crate::client::List;
+use crate::client::ServerList;
 use crate::terminal::{self, one_line, plain};
 
 /// References that are followed in a schema.
@@ -18,7 +18,7 @@ const DEPTH: usize = 8;
 
 /// The options of `weir describe`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct DescribeOptions {
     #[command(flatten)]
     target: Target,
     /// The tool's name, as `weir tools` shows it
@@ -28,20 +28,20 @@ pub(super) struct Options {
     json: bool,
 }
 
-pub(super) async fn describe(options: &Options) -> ExitCode {
-    let Options { target, tool, json } = options;
+pub(super) async fn describe(options: &DescribeOptions) -> ExitCode {
+    let DescribeOptions { target, tool, json } = options;
     let mut client = match target.open().await {
         Ok(client) => client,
         Err(error) => return failed(&error),
     };
-    let listed = match client.list(List::Tools).await {
+    let listed = match client.list(ServerList::Tools).await {
         Ok(listed) => listed,
         Err(error) => return failed(&error),
     };
     let found = listed.items.iter().find(|item| item["name"] == **tool).or_else(|| own_name(&listed.items, tool));
     let Some(found) = found else {
         client.close().await;
-        return fail(UNREACHABLE, Unknown::new(List::Tools, tool, &listed).explain(&target.url));
+        return fail(UNREACHABLE, UnknownName::new(ServerList::Tools, tool, &listed).explain(&target.url));
     };
     if *json {
         terminal::line(terminal::json(found));
@@ -81,7 +81,7 @@ fn is_required(schema: &Value, name: &str) -> bool {
     schema["required"].as_array().is_some_and(|required| required.iter().any(|one| one == name))
 }
 
-/// An argument: its name, its type, and what is to be known of it.
+/// An argument: its name, its type, and its description.
 fn row(name: &str, property: &Value, schema: &Value) -> Vec<String> {
     let kinds = kinds(property, schema, DEPTH);
     let mut kind = if kinds.is_empty() { "anything".to_owned() } else { kinds.join(" or ") };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::admin::ask::{self, Desk, Failed};
-use super::operators::{NAME_IT, Operators};
+use super::operators::{NAME_IT, OperatorsOptions};
 use super::{NO, UNREACHABLE, USAGE, fail};
 use crate::admin::EXPLAIN;
 use crate::config::{Config, Loader, Source};
@@ -19,7 +19,7 @@ use crate::terminal;
 #[derive(Debug, Args)]
 pub(super) struct Options {
     #[command(flatten)]
-    operators: Operators,
+    operators: OperatorsOptions,
     /// A file with the operator's token, where the listener wants one; the variable WEIR_ADMIN_TOKEN does as well
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,

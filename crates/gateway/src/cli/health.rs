@@ -9,7 +9,7 @@ use clap::Args;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 
-use super::operators::{NAME_IT, Operators};
+use super::operators::{NAME_IT, OperatorsOptions};
 use super::{NO, UNREACHABLE, USAGE, fail};
 use crate::admin::{ALIVE, READY};
 use crate::client::{explain_unreachable, pool};
@@ -23,7 +23,7 @@ const LONGEST: usize = 4096;
 #[derive(Debug, Args)]
 pub(super) struct Options {
     #[command(flatten)]
-    operators: Operators,
+    operators: OperatorsOptions,
     /// Ask only whether it is alive, not whether it wants traffic
     #[arg(long)]
     alive: bool,

@@ -1,4 +1,4 @@
-//! The parts that `weir tools`, `weir prompts` and `weir resources` share: waiting for a whole list, choosing from it, and saying what is missing.
+//! Shared parts of `weir tools`, `weir prompts` and `weir resources`: waiting for a whole list, filtering it, and naming the missing upstreams.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::target::Target;
 use super::{INCOMPLETE, NO};
-use crate::client::{Client, ClientError, List, Listed, Missing};
+use crate::client::{Client, ClientError, ListedItems, MissingUpstream, ServerList};
 use crate::config::Time;
 use crate::terminal::{self, count, one_line};
 
@@ -18,7 +18,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 
 /// The options of commands that list.
 #[derive(Debug, Args)]
-pub(super) struct Listing {
+pub(super) struct ListOptions {
     #[command(flatten)]
     pub(super) target: Target,
     /// Only items with this text in their name or description, in whatever case; exits with 1 where there is none
@@ -34,9 +34,12 @@ fn time(text: &str) -> Result<Duration, String> {
     time.map(|Time(time)| time).map_err(|_| "write a time such as 30s or 2m".to_owned())
 }
 
-impl Listing {
-    /// Connects and reads the lists; where waiting is asked for, until all are whole or the time is over.
-    pub(super) async fn read<const N: usize>(&self, lists: [List; N]) -> Result<(Client, [Listed; N]), ClientError> {
+impl ListOptions {
+    /// Connects and reads the lists; with `--wait` again and again, until all are whole or the time is over.
+    pub(super) async fn read<const N: usize>(
+        &self,
+        lists: [ServerList; N],
+    ) -> Result<(Client, [ListedItems; N]), ClientError> {
         let deadline = self.wait.map(|wait| Instant::now() + wait);
         let mut told = false;
         loop {
@@ -59,16 +62,19 @@ impl Listing {
         }
     }
 
-    async fn read_once<const N: usize>(&self, lists: [List; N]) -> Result<(Client, [Listed; N]), ClientError> {
+    async fn read_once<const N: usize>(
+        &self,
+        lists: [ServerList; N],
+    ) -> Result<(Client, [ListedItems; N]), ClientError> {
         let mut client = self.target.open().await?;
-        let mut listed = std::array::from_fn(|_| Listed::default());
+        let mut listed = std::array::from_fn(|_| ListedItems::default());
         for (list, listed) in lists.into_iter().zip(&mut listed) {
             *listed = client.list(list).await?;
         }
         Ok((client, listed))
     }
 
-    /// The items that were asked for.
+    /// The items that match `--grep`.
     pub(super) fn choose(&self, items: Vec<Value>) -> Vec<Value> {
         let Some(text) = self.grep.as_ref().map(|text| text.to_lowercase()) else { return items };
         let members = ["name", "title", "description", "uri", "uriTemplate"];
@@ -79,8 +85,8 @@ impl Listing {
     }
 
     /// The exit code of a command that showed `shown` items.
-    pub(super) fn code(&self, shown: usize, missing: &[Missing]) -> ExitCode {
-        if missing.iter().any(Missing::is_away) {
+    pub(super) fn code(&self, shown: usize, missing: &[MissingUpstream]) -> ExitCode {
+        if missing.iter().any(MissingUpstream::is_away) {
             ExitCode::from(INCOMPLETE)
         } else if self.grep.is_some() && shown == 0 {
             ExitCode::from(NO)
@@ -89,19 +95,19 @@ impl Listing {
         }
     }
 
-    /// Says what the list lacks, a line for each upstream.
-    pub(super) fn tell_missing(&self, list: List, missing: &[Missing]) {
+    /// Names the missing upstreams, one a line.
+    pub(super) fn tell_missing(&self, list: ServerList, missing: &[MissingUpstream]) {
         for one in missing {
             terminal::note(format_args!("weir: {}", lacks(one, list, self.wait.is_some())));
         }
     }
 }
 
-fn is_incomplete(listed: &Listed) -> bool {
-    listed.missing.iter().any(Missing::is_away)
+fn is_incomplete(listed: &ListedItems) -> bool {
+    listed.missing.iter().any(MissingUpstream::is_away)
 }
 
-fn lacks(missing: &Missing, list: List, waited: bool) -> String {
+fn lacks(missing: &MissingUpstream, list: ServerList, waited: bool) -> String {
     let (upstream, items) = (one_line(&missing.upstream), format!("{}s", list.item()));
     match missing.reason.as_str() {
         "pending" if waited => {
@@ -124,8 +130,8 @@ fn lacks(missing: &Missing, list: List, waited: bool) -> String {
     }
 }
 
-/// A number of items, and whose they are.
-pub(super) fn summary(list: List, shown: usize, all: usize, client: &Client) -> String {
+/// The number of items, and the server.
+pub(super) fn summary(list: ServerList, shown: usize, all: usize, client: &Client) -> String {
     let found = if shown == all { count(all, list.item()) } else { format!("{shown} of {}", count(all, list.item())) };
     format!("{found} ({})", server(client))
 }
@@ -140,7 +146,7 @@ fn server(client: &Client) -> String {
     format!("{name} {version}, protocol {}", client.revision().as_str())
 }
 
-/// The first line of what an item says of itself.
+/// The first line of an item's description.
 pub(super) fn about(item: &Value) -> String {
     let about = item["description"].as_str().or(item["title"].as_str()).unwrap_or_default();
     one_line(about.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim())
@@ -155,8 +161,8 @@ mod tests {
     #[test]
     fn every_reason_names_the_upstream_and_what_to_do() {
         for reason in ["pending", "down", "stale", "truncated", "disabled", "new"] {
-            let missing = Missing { upstream: "gone\u{1b}[2J".to_owned(), reason: reason.to_owned() };
-            let said = lacks(&missing, List::Tools, false);
+            let missing = MissingUpstream { upstream: "gone\u{1b}[2J".to_owned(), reason: reason.to_owned() };
+            let said = lacks(&missing, ServerList::Tools, false);
             assert!(said.contains("`gone[2J`") && said.contains("tools"), "{said}");
         }
     }

@@ -1,4 +1,4 @@
-//! Where a command finds the operators' listener of a running weir.
+//! The operators' listener of a running weir, as commands find it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use crate::config::{DEFAULT_OPERATORS, operators};
 use crate::system::on_this_machine;
 use crate::terminal;
 
-/// What to do where no weir answers.
+/// The next step if no weir answers.
 pub(super) const NAME_IT: &str = "--config FILE finds the operators' listener of a config, and --admin URL names it";
 
 /// The operators' listener: named, or that of a config, or the default one.
 #[derive(Debug, Args)]
-pub(super) struct Operators {
+pub(super) struct OperatorsOptions {
     /// The operators' listener of a running weir; where none is named, that of the config, or http://127.0.0.1:8081
     #[arg(long, global = true, env = "WEIR_ADMIN", value_name = "URL")]
     admin: Option<String>,
@@ -23,7 +23,7 @@ pub(super) struct Operators {
     pub(super) config: Option<PathBuf>,
 }
 
-impl Operators {
+impl OperatorsOptions {
     /// The listener that was named, without a slash at its end.
     pub(super) fn named(&self) -> Option<String> {
         self.admin.as_deref().map(|admin| admin.trim_end_matches('/').to_owned())
@@ -44,7 +44,7 @@ impl Operators {
     }
 }
 
-/// Where a program on the same machine reaches the listener of this config; `None` where there is none.
+/// The listener's address in this config, as a program on the same machine reaches it; `None` if the config switches it off.
 fn configured(file: &Path) -> Option<SocketAddr> {
     match operators(file, &|name| std::env::var(name).ok()) {
         Ok(address) => address.map(on_this_machine),
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_named_listener_wins_and_the_default_is_the_last_resort() {
-        let operators = |admin: Option<&str>, config: Option<&str>| Operators {
+        let operators = |admin: Option<&str>, config: Option<&str>| OperatorsOptions {
             admin: admin.map(str::to_owned),
             config: config.map(PathBuf::from),
         };

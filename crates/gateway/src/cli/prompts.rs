@@ -5,22 +5,22 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::Value;
 
-use super::arguments::Arguments;
-use super::call::{Output, tell, until_interrupted};
+use super::arguments::CallArguments;
+use super::call::{OutputOptions, tell, until_interrupted};
 use super::content;
-use super::lists::{self, Listing, about};
+use super::lists::{self, ListOptions, about};
 use super::table::columns;
 use super::target::{Target, failed};
-use super::unknown::{self, Unknown};
+use super::unknown::{self, UnknownName};
 use super::{UNREACHABLE, USAGE, fail};
-use crate::client::{Client, ClientError, List, Listed};
+use crate::client::{Client, ClientError, ListedItems, ServerList};
 use crate::terminal::{self, one_line};
 
 /// The options of `weir prompts`.
 #[derive(Debug, Args)]
-pub(super) struct ListOptions {
+pub(super) struct PromptsOptions {
     #[command(flatten)]
-    listing: Listing,
+    listing: ListOptions,
     /// Print the prompts as a JSON array
     #[arg(long)]
     json: bool,
@@ -28,7 +28,7 @@ pub(super) struct ListOptions {
 
 /// The options of `weir prompt`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct PromptOptions {
     #[command(flatten)]
     target: Target,
     /// The prompt's name, as `weir prompts` shows it
@@ -37,12 +37,12 @@ pub(super) struct Options {
     #[arg(value_name = "ARGUMENT")]
     arguments: Vec<String>,
     #[command(flatten)]
-    output: Output,
+    output: OutputOptions,
 }
 
-pub(super) async fn prompts(options: &ListOptions) -> ExitCode {
-    let ListOptions { listing, json } = options;
-    let (client, [Listed { items, missing }]) = match listing.read([List::Prompts]).await {
+pub(super) async fn prompts(options: &PromptsOptions) -> ExitCode {
+    let PromptsOptions { listing, json } = options;
+    let (client, [ListedItems { items, missing }]) = match listing.read([ServerList::Prompts]).await {
         Ok(read) => read,
         Err(error) => return failed(&error),
     };
@@ -53,9 +53,9 @@ pub(super) async fn prompts(options: &ListOptions) -> ExitCode {
     } else {
         let rows: Vec<Vec<String>> = prompts.iter().map(row).collect();
         terminal::write(columns(&rows, terminal::width()));
-        terminal::note(lists::summary(List::Prompts, prompts.len(), all, &client));
+        terminal::note(lists::summary(ServerList::Prompts, prompts.len(), all, &client));
     }
-    listing.tell_missing(List::Prompts, &missing);
+    listing.tell_missing(ServerList::Prompts, &missing);
     client.close().await;
     listing.code(prompts.len(), &missing)
 }
@@ -70,8 +70,8 @@ fn row(prompt: &Value) -> Vec<String> {
     vec![name, arguments.collect::<Vec<_>>().join(" "), about(prompt)]
 }
 
-pub(super) async fn prompt(options: &Options) -> ExitCode {
-    let arguments = match Arguments::read(&options.arguments).and_then(Arguments::texts) {
+pub(super) async fn prompt(options: &PromptOptions) -> ExitCode {
+    let arguments = match CallArguments::read(&options.arguments).and_then(CallArguments::texts) {
         Ok(arguments) => arguments,
         Err(why) => return fail(USAGE, why),
     };
@@ -93,9 +93,9 @@ pub(super) async fn prompt(options: &Options) -> ExitCode {
     options.output.finish(&result, &lines, media, &options.name)
 }
 
-async fn get(client: &mut Client, name: &str, arguments: Value) -> Result<Result<Value, Unknown>, ClientError> {
+async fn get(client: &mut Client, name: &str, arguments: Value) -> Result<Result<Value, UnknownName>, ClientError> {
     let got = client.prompt(name, arguments, &mut |note| tell(&note)).await;
-    match unknown::look_up(client, List::Prompts, name, &got).await {
+    match unknown::look_up(client, ServerList::Prompts, name, &got).await {
         Some(unknown) => Ok(Err(unknown)),
         None => got.map(Ok),
     }

@@ -1,6 +1,6 @@
-//! What servers ask their user in the middle of a request, answered at the terminal: elicitation and sampling.
+//! Elicitation and sampling at the terminal: questions of servers in the middle of a request.
 //!
-//! Nothing is declared to servers where nobody sits: see [`crate::terminal::can_ask`].
+//! Without a terminal no capability is declared: see [`crate::terminal::can_ask`].
 
 mod field;
 mod keyboard;
@@ -9,21 +9,21 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 use weir_wire::{Method, code};
 
-use crate::client::{Answering, Declined, Respondent};
+use crate::client::{Answering, DeclinedRequest, Respondent};
 use crate::terminal::{self, one_line, plain};
-use field::Field;
-use keyboard::Keyboard;
+use field::FormField;
+use keyboard::KeyboardReader;
 
 /// As much of a conversation as is shown of each message.
 const SHOWN: usize = 2000;
 
 /// The person at the terminal. One question is asked at a time.
 #[derive(Debug, Default)]
-pub(super) struct Terminal {
-    keyboard: Mutex<Keyboard>,
+pub(super) struct TerminalRespondent {
+    keyboard: Mutex<KeyboardReader>,
 }
 
-impl Respondent for Terminal {
+impl Respondent for TerminalRespondent {
     fn capabilities(&self) -> Value {
         json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {} })
     }
@@ -37,7 +37,7 @@ impl Respondent for Terminal {
                 Some(Method::SamplingCreateMessage) => sample(&mut keyboard, params).await,
                 _ => {
                     let why = format!("the server asks for `{}`, which weir's commands do not have", one_line(method));
-                    Err(Declined { code: code::METHOD_NOT_FOUND, why })
+                    Err(DeclinedRequest { code: code::METHOD_NOT_FOUND, why })
                 }
             }
         })
@@ -49,9 +49,9 @@ fn say(text: impl std::fmt::Display) {
 }
 
 /// A form: every field, then whether it is sent. The end of the input cancels.
-async fn form(keyboard: &mut Keyboard, params: &Value) -> Value {
+async fn form(keyboard: &mut KeyboardReader, params: &Value) -> Value {
     say(format_args!("\nThe server asks: {}", plain(params["message"].as_str().unwrap_or_default())));
-    let fields = Field::of(&params["requestedSchema"]);
+    let fields = FormField::of(&params["requestedSchema"]);
     if !fields.is_empty() {
         say("Enter takes the default or leaves out what is optional; Ctrl-D cancels.");
     }
@@ -78,7 +78,7 @@ async fn form(keyboard: &mut Keyboard, params: &Value) -> Value {
 }
 
 /// A page that the server wants its user to open. weir opens nothing by itself.
-async fn page(keyboard: &mut Keyboard, params: &Value) -> Value {
+async fn page(keyboard: &mut KeyboardReader, params: &Value) -> Value {
     say(format_args!("\nThe server asks: {}", plain(params["message"].as_str().unwrap_or_default())));
     say(format_args!(
         "It wants you to open this page, which may ask for what only you should know. Look at its address first:"
@@ -93,7 +93,7 @@ async fn page(keyboard: &mut Keyboard, params: &Value) -> Value {
 }
 
 /// A text that a model should write. A person may, line by line; an empty answer refuses.
-async fn sample(keyboard: &mut Keyboard, params: &Value) -> Result<Value, Declined> {
+async fn sample(keyboard: &mut KeyboardReader, params: &Value) -> Result<Value, DeclinedRequest> {
     say("\nThe server asks a model for a text, and weir has none. What it wants to know:");
     if let Some(system) = params["systemPrompt"].as_str() {
         say(format_args!("  system: {}", shortened(system)));
@@ -111,7 +111,7 @@ async fn sample(keyboard: &mut Keyboard, params: &Value) -> Result<Value, Declin
     }
     if lines.is_empty() {
         let why = "the person at the terminal did not answer for a model".to_owned();
-        return Err(Declined { code: code::USER_REJECTED, why });
+        return Err(DeclinedRequest { code: code::USER_REJECTED, why });
     }
     Ok(json!({
         "role": "assistant",
@@ -133,7 +133,7 @@ fn shortened(text: &str) -> String {
 }
 
 /// Asks for yes or no; `None` where the input ended.
-async fn confirm(keyboard: &mut Keyboard, question: &str, default: bool) -> Option<bool> {
+async fn confirm(keyboard: &mut KeyboardReader, question: &str, default: bool) -> Option<bool> {
     loop {
         match keyboard.line(question).await?.trim().to_lowercase().as_str() {
             "" => return Some(default),

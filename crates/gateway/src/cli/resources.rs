@@ -5,21 +5,21 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::call::{Output, tell, until_interrupted};
+use super::call::{OutputOptions, tell, until_interrupted};
 use super::content;
-use super::lists::{self, Listing, about};
+use super::lists::{self, ListOptions, about};
 use super::table::columns;
 use super::target::{Target, failed};
-use super::unknown::{self, Unknown};
+use super::unknown::{self, UnknownName};
 use super::{UNREACHABLE, fail};
-use crate::client::{Client, ClientError, List, Listed};
+use crate::client::{Client, ClientError, ListedItems, ServerList};
 use crate::terminal::{self, one_line};
 
 /// The options of `weir resources`.
 #[derive(Debug, Args)]
-pub(super) struct ListOptions {
+pub(super) struct ResourcesOptions {
     #[command(flatten)]
-    listing: Listing,
+    listing: ListOptions,
     /// Print a JSON object with `resources` and `resourceTemplates`
     #[arg(long)]
     json: bool,
@@ -27,23 +27,23 @@ pub(super) struct ListOptions {
 
 /// The options of `weir read`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct ReadOptions {
     #[command(flatten)]
     target: Target,
     /// The resource's URI, as `weir resources` shows it, or one that a template makes
     uri: String,
     #[command(flatten)]
-    output: Output,
+    output: OutputOptions,
 }
 
-pub(super) async fn resources(options: &ListOptions) -> ExitCode {
-    let ListOptions { listing, json } = options;
-    let (client, [resources, templates]) = match listing.read([List::Resources, List::Templates]).await {
+pub(super) async fn resources(options: &ResourcesOptions) -> ExitCode {
+    let ResourcesOptions { listing, json } = options;
+    let (client, [resources, templates]) = match listing.read([ServerList::Resources, ServerList::Templates]).await {
         Ok(read) => read,
         Err(error) => return failed(&error),
     };
     let all = (resources.items.len(), templates.items.len());
-    let Listed { items, missing } = resources;
+    let ListedItems { items, missing } = resources;
     let (resources, templates) = (listing.choose(items), listing.choose(templates.items));
     let shown = resources.len() + templates.len();
     if *json {
@@ -52,15 +52,15 @@ pub(super) async fn resources(options: &ListOptions) -> ExitCode {
         let rows =
             resources.iter().map(|item| row(item, "uri")).chain(templates.iter().map(|item| row(item, "uriTemplate")));
         terminal::write(columns(&rows.collect::<Vec<_>>(), terminal::width()));
-        let found = lists::summary(List::Resources, resources.len(), all.0, &client);
+        let found = lists::summary(ServerList::Resources, resources.len(), all.0, &client);
         let more = if all.1 > 0 {
-            format!("; {}", terminal::count(templates.len(), List::Templates.item()))
+            format!("; {}", terminal::count(templates.len(), ServerList::Templates.item()))
         } else {
             String::new()
         };
         terminal::note(format_args!("{found}{more}"));
     }
-    listing.tell_missing(List::Resources, &missing);
+    listing.tell_missing(ServerList::Resources, &missing);
     client.close().await;
     listing.code(shown, &missing)
 }
@@ -71,17 +71,17 @@ fn row(item: &Value, place: &str) -> Vec<String> {
     vec![text(place), text("mimeType"), about]
 }
 
-pub(super) async fn read(options: &Options) -> ExitCode {
+pub(super) async fn read(options: &ReadOptions) -> ExitCode {
     let read = async {
         let mut client: Client = options.target.open().await?;
         let read = client.read(&options.uri, &mut |note| tell(&note)).await;
         // A URI that is in no list may be one of a template: only one that looks misspelt is taken for it.
         let unknown = match &read {
-            Err(_) => unknown::look_up(&mut client, List::Resources, &options.uri, &read).await,
+            Err(_) => unknown::look_up(&mut client, ServerList::Resources, &options.uri, &read).await,
             Ok(_) => None,
         };
         client.close().await;
-        match unknown.filter(Unknown::has_similar) {
+        match unknown.filter(UnknownName::has_similar) {
             Some(unknown) => Ok::<_, ClientError>(Err(unknown)),
             None => read.map(Ok),
         }
@@ -94,7 +94,7 @@ pub(super) async fn read(options: &Options) -> ExitCode {
     };
     let contents = result["contents"].as_array().map(Vec::as_slice).unwrap_or_default();
     let lines: Vec<String> = match options.output.out {
-        // What goes into a file is no text for the terminal as well.
+        // Contents that are saved are not printed.
         Some(_) => Vec::new(),
         None => contents.iter().map(content::contents).collect(),
     };

@@ -1,4 +1,4 @@
-//! Columns for people: as wide as what is in them, and on a terminal no wider together than the terminal.
+//! Columns as wide as their content, and together no wider than the terminal.
 
 /// The narrowest that a column is made.
 const NARROWEST: usize = 8;

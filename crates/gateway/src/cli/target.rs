@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use url::Url;
 
-use super::questions::Terminal;
+use super::questions::TerminalRespondent;
 use super::{UNREACHABLE, USAGE, fail};
 use crate::client::{Client, ClientError, Respondent, Token};
 use crate::login::{self, Account, Accounts};
@@ -40,9 +40,9 @@ impl Target {
         }
     }
 
-    /// Whoever sits at a terminal is declared to servers as someone who can be asked.
+    /// Connects; at a terminal with the capabilities that a person can answer.
     async fn connect(&self, token: Option<Token>) -> Result<Client, ClientError> {
-        let respondent = terminal::can_ask().then(|| Arc::new(Terminal::default()) as Arc<dyn Respondent>);
+        let respondent = terminal::can_ask().then(|| Arc::new(TerminalRespondent::default()) as Arc<dyn Respondent>);
         Client::connect(&self.url, token, respondent).await
     }
 }
@@ -51,7 +51,7 @@ fn is_unauthenticated(connected: &Result<Client, ClientError>) -> bool {
     matches!(connected, Err(ClientError::Unauthorized(refusal)) if refusal.status == 401)
 }
 
-/// Says why a server gave nothing.
+/// Prints the error of a request to a server.
 pub(super) fn failed(error: &ClientError) -> ExitCode {
     let code = match error {
         ClientError::Url(_) | ClientError::Token => USAGE,

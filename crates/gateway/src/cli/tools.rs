@@ -7,11 +7,11 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::lists::{self, Listing, about};
+use super::lists::{self, ListOptions, about};
 use super::table::columns;
 use super::target::failed;
 use super::{UNREACHABLE, fail};
-use crate::client::{Client, List, Listed};
+use crate::client::{Client, ListedItems, ServerList};
 use crate::serve::Signals;
 use crate::terminal::{self, one_line};
 
@@ -20,9 +20,9 @@ const AGAIN: Duration = Duration::from_secs(2);
 
 /// The options of `weir tools`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct ToolsOptions {
     #[command(flatten)]
-    listing: Listing,
+    listing: ListOptions,
     /// Stay, and show what is added, changed and removed as it happens
     #[arg(long)]
     watch: bool,
@@ -31,9 +31,9 @@ pub(super) struct Options {
     json: bool,
 }
 
-pub(super) async fn tools(options: &Options) -> ExitCode {
-    let Options { listing, watch, json } = options;
-    let (client, [Listed { items, missing }]) = match listing.read([List::Tools]).await {
+pub(super) async fn tools(options: &ToolsOptions) -> ExitCode {
+    let ToolsOptions { listing, watch, json } = options;
+    let (client, [ListedItems { items, missing }]) = match listing.read([ServerList::Tools]).await {
         Ok(read) => read,
         Err(error) => return failed(&error),
     };
@@ -44,9 +44,9 @@ pub(super) async fn tools(options: &Options) -> ExitCode {
     } else {
         let rows: Vec<Vec<String>> = tools.iter().map(row).collect();
         terminal::write(columns(&rows, terminal::width()));
-        terminal::note(lists::summary(List::Tools, tools.len(), all, &client));
+        terminal::note(lists::summary(ServerList::Tools, tools.len(), all, &client));
     }
-    listing.tell_missing(List::Tools, &missing);
+    listing.tell_missing(ServerList::Tools, &missing);
     let code = listing.code(tools.len(), &missing);
     if *watch {
         return stay(client, tools, options).await;
@@ -55,7 +55,7 @@ pub(super) async fn tools(options: &Options) -> ExitCode {
     code
 }
 
-async fn stay(mut client: Client, tools: Vec<Value>, options: &Options) -> ExitCode {
+async fn stay(mut client: Client, tools: Vec<Value>, options: &ToolsOptions) -> ExitCode {
     let mut signals = match Signals::new() {
         Ok(signals) => signals,
         Err(error) => return fail(UNREACHABLE, error),
@@ -63,14 +63,14 @@ async fn stay(mut client: Client, tools: Vec<Value>, options: &Options) -> ExitC
     let mut known = by_name(tools);
     let mut stream = None;
     terminal::note("watching; Ctrl-C ends it");
-    // Whoever read the output may leave: nothing is watched for nobody.
+    // A closed pipe ends the watch.
     while !terminal::is_closed() {
         let changed = tokio::select! {
             () = signals.stop() => break,
             changed = client.changed(&mut stream) => changed,
         };
         let relisted = match changed {
-            Ok(()) => client.list(List::Tools).await,
+            Ok(()) => client.list(ServerList::Tools).await,
             Err(error) => Err(error),
         };
         let now = match relisted {
@@ -98,11 +98,11 @@ async fn stay(mut client: Client, tools: Vec<Value>, options: &Options) -> ExitC
     ExitCode::SUCCESS
 }
 
-async fn reconnect(listing: &Listing) -> (Client, Listed) {
+async fn reconnect(listing: &ListOptions) -> (Client, ListedItems) {
     loop {
         tokio::time::sleep(AGAIN).await;
         if let Ok(mut client) = listing.target.open().await
-            && let Ok(tools) = client.list(List::Tools).await
+            && let Ok(tools) = client.list(ServerList::Tools).await
         {
             return (client, tools);
         }

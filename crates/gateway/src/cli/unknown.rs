@@ -1,37 +1,37 @@
-//! A name that the server does not have: the names that were probably meant.
+//! A name that the server does not have, and the similar names that it has.
 
 use serde_json::Value;
 use weir_wire::code;
 
-use crate::client::{Client, ClientError, List, Listed, Missing};
+use crate::client::{Client, ClientError, ListedItems, MissingUpstream, ServerList};
 use crate::suggestion::similar;
 use crate::terminal::one_line;
 
 /// A name that is in no list of the server.
-pub(super) struct Unknown {
-    list: List,
+pub(super) struct UnknownName {
+    list: ServerList,
     name: String,
     similar: Vec<String>,
-    missing: Vec<Missing>,
+    missing: Vec<MissingUpstream>,
 }
 
-/// Looks into the list where an answer may mean that the name is unknown.
+/// Looks into the list if the answer may mean that the name is unknown.
 pub(super) async fn look_up(
     client: &mut Client,
-    list: List,
+    list: ServerList,
     name: &str,
     answer: &Result<Value, ClientError>,
-) -> Option<Unknown> {
+) -> Option<UnknownName> {
     if !may_be_unknown(answer, name) {
         return None;
     }
     let listed = client.list(list).await.ok()?;
     let is_known = names(list, &listed).any(|known| known == name) || own_name(&listed.items, name).is_some();
-    (!is_known).then(|| Unknown::new(list, name, &listed))
+    (!is_known).then(|| UnknownName::new(list, name, &listed))
 }
 
-fn names(list: List, listed: &Listed) -> impl Iterator<Item = &str> {
-    let member = if list == List::Resources { "uri" } else { "name" };
+fn names(list: ServerList, listed: &ListedItems) -> impl Iterator<Item = &str> {
+    let member = if list == ServerList::Resources { "uri" } else { "name" };
     listed.items.iter().filter_map(move |item| item[member].as_str())
 }
 
@@ -59,19 +59,19 @@ fn may_be_unknown(answer: &Result<Value, ClientError>, name: &str) -> bool {
     }
 }
 
-impl Unknown {
+impl UnknownName {
     /// A name that is not in this list.
-    pub(super) fn new(list: List, name: &str, listed: &Listed) -> Self {
+    pub(super) fn new(list: ServerList, name: &str, listed: &ListedItems) -> Self {
         let similar = similar(name, names(list, listed)).into_iter().map(one_line).collect();
         Self { list, name: one_line(name), similar, missing: listed.missing.clone() }
     }
 
-    /// True where names in the list are like it.
+    /// True if the list has similar names.
     pub(super) fn has_similar(&self) -> bool {
         !self.similar.is_empty()
     }
 
-    /// The error, with what to do.
+    /// The error, with the next step.
     pub(super) fn explain(&self, url: &str) -> String {
         let Self { list, name, similar, missing } = self;
         let quoted: Vec<String> = similar.iter().map(|name| format!("`{name}`")).collect();

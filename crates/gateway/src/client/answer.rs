@@ -177,8 +177,8 @@ impl Answer {
     }
 
     fn no_mcp(&self, body: &[u8]) -> ClientError {
-        let head = (self.response.status(), self.response.inner.headers());
-        self.not_mcp(no_mcp::explain(&self.response.url, head, body))
+        let Response { url, inner } = &self.response;
+        self.not_mcp(no_mcp::explain(url, inner.status(), inner.headers(), body))
     }
 
     fn not_mcp(&self, why: impl Into<String>) -> ClientError {

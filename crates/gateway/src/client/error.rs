@@ -1,4 +1,4 @@
-//! Why a command did not get what it wanted, each with the next step.
+//! Errors of the commands' client, each with the next step.
 
 use http::Uri;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::terminal::one_line;
 /// As much of a server's own words as one line shows.
 const WORDS: usize = 300;
 
-/// Why a command did not get what it wanted.
+/// The error of a request to a server.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
     /// The URL is none.
@@ -24,18 +24,18 @@ pub(crate) enum ClientError {
     Unreachable {
         /// Where.
         url: Uri,
-        /// The cause, and what to do.
+        /// The cause, and the next step.
         why: String,
     },
-    /// The server refuses the sender: it wants a token, or another one, or does not serve this host.
+    /// HTTP 401 or 403: no token, a token that is not taken, or a host that is not served.
     #[error("{}", refused(.0))]
-    Unauthorized(Box<Refusal>),
-    /// No MCP came back.
+    Unauthorized(Box<HttpRefusal>),
+    /// The answer is no MCP.
     #[error("{url} does not answer as an MCP server does: {why}")]
     NotMcp {
         /// Where.
         url: Uri,
-        /// What came instead, and what to do.
+        /// The answer, and the next step.
         why: String,
     },
     /// The server answered with an error.
@@ -45,38 +45,38 @@ pub(crate) enum ClientError {
         code: i64,
         /// The server's words.
         message: String,
-        /// What else the server said.
+        /// The `data` of the error.
         data: Value,
     },
-    /// The server asks something that nobody answers here.
+    /// A question of the server that has no answer here.
     #[error("{0}")]
     Unanswered(String),
 }
 
 /// A 401 or 403.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct HttpRefusal {
     /// Where.
     pub(crate) url: Uri,
     /// 401 or 403.
     pub(crate) status: u16,
-    /// What the server asks for.
+    /// The server's `WWW-Authenticate`.
     pub(crate) challenge: Challenge,
-    /// The server's own explanation.
+    /// The explanation in the body.
     pub(crate) said: Option<String>,
-    /// Whether a token was shown.
+    /// True if the request had a token.
     pub(crate) with_token: bool,
 }
 
-fn refused(refusal: &Refusal) -> String {
-    let Refusal { url, status, said, .. } = refusal;
+fn refused(refusal: &HttpRefusal) -> String {
+    let HttpRefusal { url, status, said, .. } = refusal;
     let said = said.as_ref().map(|said| format!(", saying \"{}\"", words(said))).unwrap_or_default();
     format!("{url} answered HTTP {status}{said}: {}", advice(refusal))
 }
 
-/// What a person can do about a 401 or 403.
-fn advice(refusal: &Refusal) -> String {
-    let Refusal { url, status, challenge, said, with_token } = refusal;
+/// The next step after a 401 or 403.
+fn advice(refusal: &HttpRefusal) -> String {
+    let HttpRefusal { url, status, challenge, said, with_token } = refusal;
     if let (Some(scope), Some("insufficient_scope")) = (&challenge.scope, challenge.error.as_deref()) {
         let scope: String = scope.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect();
         return format!("it takes the scopes `{scope}`: weir login {url} --scope \"{scope}\"");
@@ -98,7 +98,7 @@ fn advice(refusal: &Refusal) -> String {
     }
 }
 
-/// What a person can do about an error of the protocol.
+/// The next step after an error of the protocol.
 fn next_step(found: i64, data: &Value) -> String {
     match found {
         code::MISSING_REQUIRED_CLIENT_CAPABILITY => {

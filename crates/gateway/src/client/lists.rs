@@ -1,16 +1,16 @@
-//! The lists of a server, over all their pages, and what a weir says is missing in them.
+//! The lists of a server, over all their pages, and the upstreams that a weir reports as missing.
 
 use serde_json::{Value, json};
 use weir_wire::{Method, code, meta};
 
 use super::{Client, ClientError};
 
-/// Lists longer than this do not end.
+/// A list with more pages is taken for endless.
 const MOST_PAGES: usize = 1000;
 
 /// One of the lists of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum List {
+pub(crate) enum ServerList {
     /// `tools/list`.
     Tools,
     /// `prompts/list`.
@@ -21,7 +21,7 @@ pub(crate) enum List {
     Templates,
 }
 
-impl List {
+impl ServerList {
     fn method(self) -> Method {
         match self {
             Self::Tools => Method::ToolsList,
@@ -53,24 +53,24 @@ impl List {
 
 /// All items of a list.
 #[derive(Debug, Default)]
-pub(crate) struct Listed {
+pub(crate) struct ListedItems {
     /// The items, as the server sent them.
     pub(crate) items: Vec<Value>,
     /// The upstreams of a weir whose part is not whole.
-    pub(crate) missing: Vec<Missing>,
+    pub(crate) missing: Vec<MissingUpstream>,
 }
 
 /// An upstream of a weir whose part of a list is not whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Missing {
+pub(crate) struct MissingUpstream {
     /// Its id.
     pub(crate) upstream: String,
     /// `pending`, `down`, `stale`, `truncated` or `disabled`.
     pub(crate) reason: String,
 }
 
-impl Missing {
-    /// True where the upstream may yet come: it starts, or cannot be reached now.
+impl MissingUpstream {
+    /// True for an upstream that is starting or cannot be reached now.
     pub(crate) fn is_away(&self) -> bool {
         matches!(self.reason.as_str(), "pending" | "down" | "stale")
     }
@@ -84,12 +84,12 @@ impl Missing {
 
 impl Client {
     /// A list, over all pages. A server that does not have it has no items.
-    pub(crate) async fn list(&mut self, list: List) -> Result<Listed, ClientError> {
-        let mut listed = Listed::default();
+    pub(crate) async fn list(&mut self, list: ServerList) -> Result<ListedItems, ClientError> {
+        let mut listed = ListedItems::default();
         let mut params = Value::Null;
         for _ in 0..MOST_PAGES {
             let mut page = match self.request(list.method(), params, &mut |_| {}).await {
-                Err(ClientError::Refused { code: code::METHOD_NOT_FOUND, .. }) if list != List::Tools => {
+                Err(ClientError::Refused { code: code::METHOD_NOT_FOUND, .. }) if list != ServerList::Tools => {
                     return Ok(listed);
                 }
                 page => page?,
@@ -98,7 +98,7 @@ impl Client {
                 return Err(self.not_mcp(format!("its list has no `{}`", list.member())));
             };
             listed.items.append(&mut items);
-            for missing in Missing::read(&page["_meta"]) {
+            for missing in MissingUpstream::read(&page["_meta"]) {
                 if listed.missing.iter().all(|known| known.upstream != missing.upstream) {
                     listed.missing.push(missing);
                 }

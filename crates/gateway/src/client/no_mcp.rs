@@ -1,4 +1,4 @@
-//! What came instead of MCP, in one sentence with the next step.
+//! The sentence about an answer that is no MCP, with the next step.
 
 use http::{HeaderMap, StatusCode, Uri, header};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use super::error::words;
 const OPERATORS: u16 = 8081;
 
 /// An answer that is no JSON-RPC, by its head and the beginning of its body.
-pub(super) fn explain(url: &Uri, (status, headers): (StatusCode, &HeaderMap), body: &[u8]) -> String {
+pub(super) fn explain(url: &Uri, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> String {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let said = explanation(kind, body).map(|said| format!(" ({said})")).unwrap_or_default();
     let code = status.as_u16();
@@ -78,7 +78,7 @@ mod tests {
             .iter()
             .map(|(name, value)| (header::HeaderName::from_static(name), header::HeaderValue::from_static(value)));
         let (url, status) = (url.parse().expect("a URL"), StatusCode::from_u16(status).expect("a status"));
-        explain(&url, (status, &headers.collect()), body.as_bytes())
+        explain(&url, status, &headers.collect(), body.as_bytes())
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a server asks its client in the middle of a request, and who answers it.
+//! Questions of a server in the middle of a request, and the respondent that answers them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,18 +15,18 @@ const MOST_ROUNDS: usize = 100;
 const POLL: Duration = Duration::from_millis(500);
 
 /// An answer that is being made.
-pub(crate) type Answering<'a> = Pin<Box<dyn Future<Output = Result<Value, Declined>> + Send + 'a>>;
+pub(crate) type Answering<'a> = Pin<Box<dyn Future<Output = Result<Value, DeclinedRequest>> + Send + 'a>>;
 
 /// A question that is not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Declined {
+pub(crate) struct DeclinedRequest {
     /// The JSON-RPC code, for a server that takes one.
     pub(crate) code: i64,
-    /// Why.
+    /// The reason.
     pub(crate) why: String,
 }
 
-/// Someone who answers what servers ask.
+/// The answerer of servers' questions.
 pub(crate) trait Respondent: Send + Sync {
     /// The capabilities that are declared to servers.
     fn capabilities(&self) -> Value;
@@ -73,14 +73,14 @@ impl Client {
                 Some(respondent) => respondent.answer(method, &question["params"]).await,
                 None => Err(nobody(method)),
             };
-            // This revision has no form for a refusal, beside that of an elicitation, which is an answer.
+            // This revision has no error form for an input response. A declined elicitation is an answer.
             answers.insert(key.clone(), answer.map_err(|declined| ClientError::Unanswered(declined.why))?);
         }
         Ok(answers)
     }
 
     /// Answers a request that a server of the older revisions makes of its client.
-    pub(super) async fn answer(&self, method: &str, params: &Value) -> Result<Value, Declined> {
+    pub(super) async fn answer(&self, method: &str, params: &Value) -> Result<Value, DeclinedRequest> {
         match &self.respondent {
             _ if method == Method::Ping.as_str() => Ok(Value::Object(Map::new())),
             Some(respondent) => respondent.answer(method, params).await,
@@ -89,9 +89,9 @@ impl Client {
     }
 }
 
-fn nobody(method: &str) -> Declined {
+fn nobody(method: &str) -> DeclinedRequest {
     let what = crate::terminal::one_line(method);
     let why =
         format!("the server asks its user something (`{what}`): run the command at a terminal, where you can answer");
-    Declined { code: weir_wire::code::METHOD_NOT_FOUND, why }
+    DeclinedRequest { code: weir_wire::code::METHOD_NOT_FOUND, why }
 }

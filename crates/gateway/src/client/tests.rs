@@ -27,7 +27,7 @@ async fn r068_a_modern_server_is_spoken_to_without_a_session() {
     let desk = desk().await;
     let mut client = Client::connect(&desk.url(), None, None).await.unwrap();
     assert_eq!(client.revision(), Revision::MODERN);
-    assert_eq!(names(&client.list(List::Tools).await.unwrap().items), ["calculate", "countdown", "now"]);
+    assert_eq!(names(&client.list(ServerList::Tools).await.unwrap().items), ["calculate", "countdown", "now"]);
     let result = client.call("calculate", json!({ "expression": "6 * 7" }), &mut |_| {}).await.unwrap();
     assert_eq!(result["structuredContent"]["value"], 42.0);
     client.close().await;
@@ -38,7 +38,7 @@ async fn r068_a_legacy_server_is_found_out_by_the_probe() {
     let notes = notes().await;
     let mut client = Client::connect(&notes.url(), None, None).await.unwrap();
     assert_eq!(client.revision(), Revision::NEWEST_LEGACY);
-    assert_eq!(names(&client.list(List::Tools).await.unwrap().items), ["add_note", "list_notes", "search_notes"]);
+    assert_eq!(names(&client.list(ServerList::Tools).await.unwrap().items), ["add_note", "list_notes", "search_notes"]);
     let refused = client.call("no_such_tool", json!({}), &mut |_| {}).await;
     assert!(matches!(refused, Err(ClientError::Refused { code: -32602, .. })), "{refused:?}");
     client.close().await;
@@ -64,11 +64,11 @@ async fn progress_is_told_while_a_call_runs() {
 async fn r201_changes_are_heard_from_servers_of_both_eras() {
     for running in [desk().await, notes().await] {
         let mut client = Client::connect(&running.url(), None, None).await.unwrap();
-        let before = client.list(List::Tools).await.unwrap().items.len();
+        let before = client.list(ServerList::Tools).await.unwrap().items.len();
         let mut stream = Some(client.listen().await.unwrap());
         assert!(running.reveal());
         client.changed(&mut stream).await.unwrap();
-        assert_eq!(client.list(List::Tools).await.unwrap().items.len(), before + 1);
+        assert_eq!(client.list(ServerList::Tools).await.unwrap().items.len(), before + 1);
     }
 }
 

@@ -13,7 +13,7 @@ use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
-use super::error::Refusal;
+use super::error::HttpRefusal;
 use super::{ClientError, no_mcp, unreachable};
 use crate::login::Challenge;
 
@@ -103,7 +103,7 @@ impl Transport {
 
 impl Transport {
     /// A 401 or 403, with what the server says about it.
-    async fn refusal(&self, inner: http::Response<Incoming>) -> Refusal {
+    async fn refusal(&self, inner: http::Response<Incoming>) -> HttpRefusal {
         let (head, body) = inner.into_parts();
         let headers = head.headers.get_all(header::WWW_AUTHENTICATE).iter();
         let challenge = Challenge::read(headers.filter_map(|value| value.to_str().ok()));
@@ -111,7 +111,7 @@ impl Transport {
         let body = tokio::time::timeout(CONNECT, Limited::new(body, EXPLANATION).collect()).await;
         let body = body.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
         let kind = head.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        Refusal {
+        HttpRefusal {
             url: self.url.clone(),
             status: head.status.as_u16(),
             challenge,

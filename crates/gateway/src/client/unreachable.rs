@@ -1,4 +1,4 @@
-//! Why no HTTP answer came from a URL, in one sentence with the next step.
+//! The sentence about a failed HTTP exchange, with the next step.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use http::Uri;
 use rustls::CertificateError;
 
-/// The cause of a failed exchange. What nobody has words for keeps its own.
+/// The cause of a failed exchange. An unknown cause keeps its own words.
 pub(crate) fn explain(url: &Uri, error: &(dyn Error + 'static)) -> String {
     let place = url.authority().map(ToString::to_string).unwrap_or_default();
     let (host, https) = (url.host().unwrap_or_default(), url.scheme_str() == Some("https"));
@@ -38,7 +38,7 @@ fn system(cause: &(dyn Error + 'static), place: &str, host: &str) -> Option<Stri
     })
 }
 
-/// The next cause. What stands within an I/O error is no source of it, and may be another one.
+/// The next cause. An error within an I/O error is not its `source`.
 fn within<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     match cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(inner) => Some(inner),

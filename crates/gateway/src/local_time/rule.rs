@@ -7,28 +7,28 @@ const HOUR: i32 = 3600;
 
 /// An offset, or two that change on certain days of every year.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Rule {
+pub(super) struct TimeZoneRule {
     standard: i32,
-    summer: Option<Summer>,
+    summer: Option<SummerTime>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Summer {
+struct SummerTime {
     offset: i32,
-    begins: Day,
-    ends: Day,
+    begins: TransitionDay,
+    ends: TransitionDay,
 }
 
 /// The `week`th `weekday` of a month, the last for 5, at a time in seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Day {
+struct TransitionDay {
     month: i64,
     week: i64,
     weekday: i64,
     time: i32,
 }
 
-impl Rule {
+impl TimeZoneRule {
     /// Reads a rule. Days by their number in the year, which no zone of today has, are not read.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (standard, rest) = offset(name(text)?)?;
@@ -41,13 +41,13 @@ impl Rule {
             false => offset(rest).map(|(summer, rest)| (-summer, rest))?,
         };
         let mut days = rest.strip_prefix(',')?.split(',');
-        let (begins, ends) = (Day::parse(days.next()?)?, Day::parse(days.next()?)?);
-        Some(Self { standard: -standard, summer: Some(Summer { offset: summer, begins, ends }) })
+        let (begins, ends) = (TransitionDay::parse(days.next()?)?, TransitionDay::parse(days.next()?)?);
+        Some(Self { standard: -standard, summer: Some(SummerTime { offset: summer, begins, ends }) })
     }
 
     /// Seconds east of UTC at a Unix time.
     pub(super) fn offset(&self, unix: i64) -> i32 {
-        let Some(Summer { offset, begins, ends }) = &self.summer else { return self.standard };
+        let Some(SummerTime { offset, begins, ends }) = &self.summer else { return self.standard };
         let year = year_of((unix + i64::from(self.standard)).div_euclid(DAY));
         let (begins, ends) = (begins.instant(year, self.standard), ends.instant(year, *offset));
         let is_summer = match begins < ends {
@@ -58,7 +58,7 @@ impl Rule {
     }
 }
 
-impl Day {
+impl TransitionDay {
     fn parse(text: &str) -> Option<Self> {
         let (day, time) = text.split_once('/').unwrap_or((text, "2"));
         let mut numbers = day.strip_prefix('M')?.split('.').map(|number| number.parse().ok());
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     fn offsets(rule: &str, times: &[i64]) -> Option<Vec<i32>> {
-        let rule = Rule::parse(rule)?;
+        let rule = TimeZoneRule::parse(rule)?;
         Some(times.iter().map(|unix| rule.offset(*unix)).collect())
     }
 

@@ -1,31 +1,32 @@
-//! What `weir serve` shows a person at a terminal: where it serves, and the upstreams as they come up or fail.
+//! The banner of `weir serve` at a terminal: the URLs, and the upstreams as they come up or fail.
 //!
-//! Nothing of it is written where standard error is no terminal, or the config asks for JSON: programs read the log.
+//! It is not written if standard error is no terminal, or the config asks for JSON.
 
 use std::time::{Duration, SystemTime};
 
+use tokio::time::{Interval, interval};
 use weir_core::catalog::UpstreamStatus;
 use weir_core::endpoint::Mode;
 
 use crate::config::Config;
-use crate::local_time::Zone;
+use crate::local_time::TimeZone;
 use crate::system::on_this_machine;
 use crate::telemetry::print_error;
 use crate::terminal::{count, one_line};
 use crate::weir::Weir;
 
 /// Between two looks at the upstreams.
-pub(super) const LOOK: Duration = Duration::from_millis(250);
+const LOOK: Duration = Duration::from_millis(250);
 /// An upstream that is starting for longer than this is named.
 const SLOW: Duration = Duration::from_secs(5);
 /// Endpoints that are listed one by one.
 const MOST_ENDPOINTS: usize = 12;
 
-/// The escape sequences of colors; empty ones where colors are not wanted.
+/// Escape sequences of colors; none if colors are off.
 #[derive(Clone, Copy, Debug)]
-struct Colors(bool);
+struct AnsiColors(bool);
 
-impl Colors {
+impl AnsiColors {
     fn paint(self, code: &str, text: &str) -> String {
         if self.0 { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
@@ -41,10 +42,10 @@ impl Colors {
 
 /// The state of an upstream as it was shown last.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Shown {
-    /// Nothing was said yet, since this time.
+enum ShownState {
+    /// Since this time; not shown yet.
     Starting(SystemTime),
-    /// It was named as slow.
+    /// Shown as slow.
     Slow,
     Up {
         tools: usize,
@@ -55,16 +56,17 @@ enum Shown {
 
 /// The upstreams as the terminal shows them.
 #[derive(Debug)]
-pub(super) struct Banner {
-    colors: Colors,
-    zone: Zone,
-    known: Vec<(String, Shown)>,
+pub(super) struct StartBanner {
+    colors: AnsiColors,
+    zone: TimeZone,
+    known: Vec<(String, ShownState)>,
+    looks: Interval,
 }
 
-impl Banner {
-    /// Shows where weir serves.
+impl StartBanner {
+    /// Shows the URLs.
     pub(super) fn show(weir: &Weir, config: &Config, colors: bool) -> Self {
-        let colors = Colors(colors);
+        let colors = AnsiColors(colors);
         let upstreams = count(config.upstreams.len(), "upstream");
         let mut lines = vec![colors.bold(&format!("weir {} serves {upstreams}", env!("CARGO_PKG_VERSION")))];
         let base = base(weir, config);
@@ -90,11 +92,18 @@ impl Banner {
         let try_it = first.map(|url| format!("weir tools {url}   ")).unwrap_or_default();
         lines.push(colors.dim(&format!("  {try_it}Ctrl-C ends it")));
         print_error(lines.join("\n"));
-        Self { colors, zone: Zone::own(), known: Vec::new() }
+        Self { colors, zone: TimeZone::own(), known: Vec::new(), looks: interval(LOOK) }
+    }
+
+    /// Waits for the next look at the upstreams, and takes it; for ever without a banner. Cancel safe.
+    pub(super) async fn follow(banner: &mut Option<Self>, weir: &Weir) {
+        let Some(banner) = banner else { return std::future::pending().await };
+        banner.looks.tick().await;
+        banner.look(weir);
     }
 
     /// Shows the upstreams whose state has changed since the last look.
-    pub(super) fn look(&mut self, weir: &Weir) {
+    fn look(&mut self, weir: &Weir) {
         let now = SystemTime::now();
         let status = weir.catalog().status();
         self.known.retain(|(id, _)| status.iter().any(|upstream| upstream.id.as_str() == id));
@@ -121,40 +130,40 @@ impl Banner {
         }
     }
 
-    fn line(&self, shown: &Shown, upstream: &UpstreamStatus) -> Option<String> {
+    fn line(&self, shown: &ShownState, upstream: &UpstreamStatus) -> Option<String> {
         Some(match shown {
-            Shown::Starting(_) => return None,
-            Shown::Slow => format!("{} for {} s already", self.colors.paint("33", "starting"), SLOW.as_secs()),
-            Shown::Up { tools } => {
+            ShownState::Starting(_) => return None,
+            ShownState::Slow => format!("{} for {} s already", self.colors.paint("33", "starting"), SLOW.as_secs()),
+            ShownState::Up { tools } => {
                 let revision = upstream.health.revision.map(|revision| format!(", {revision}")).unwrap_or_default();
                 format!("{} with {}{revision}", self.colors.paint("32", "up"), count(*tools, "tool"))
             }
-            Shown::Down(why) => format!("{}: {why}", self.colors.paint("31", "down")),
-            Shown::Disabled => self.colors.paint("33", "disabled by an operator"),
+            ShownState::Down(why) => format!("{}: {why}", self.colors.paint("31", "down")),
+            ShownState::Disabled => self.colors.paint("33", "disabled by an operator"),
         })
     }
 }
 
-/// What is to be shown of an upstream.
-fn next(before: Option<&Shown>, upstream: &UpstreamStatus, now: SystemTime) -> Shown {
+/// The state of an upstream to be shown.
+fn next(before: Option<&ShownState>, upstream: &UpstreamStatus, now: SystemTime) -> ShownState {
     let base = upstream.lists.first();
     let state = base.map_or("pending", |list| list.state);
     match (state, before) {
-        _ if upstream.closed.is_some() => Shown::Disabled,
-        ("fresh", _) if !upstream.health.down => Shown::Up { tools: base.map_or(0, |list| list.tools) },
-        ("pending", None) if !upstream.health.down => Shown::Starting(now),
-        ("pending", Some(Shown::Starting(since))) if !upstream.health.down => {
+        _ if upstream.closed.is_some() => ShownState::Disabled,
+        ("fresh", _) if !upstream.health.down => ShownState::Up { tools: base.map_or(0, |list| list.tools) },
+        ("pending", None) if !upstream.health.down => ShownState::Starting(now),
+        ("pending", Some(ShownState::Starting(since))) if !upstream.health.down => {
             match now.duration_since(*since).is_ok_and(|waited| waited >= SLOW) {
-                true => Shown::Slow,
-                false => Shown::Starting(*since),
+                true => ShownState::Slow,
+                false => ShownState::Starting(*since),
             }
         }
-        ("pending", Some(Shown::Slow)) if !upstream.health.down => Shown::Slow,
+        ("pending", Some(ShownState::Slow)) if !upstream.health.down => ShownState::Slow,
         _ => {
             let why = base.and_then(|list| list.error.as_deref()).or(upstream.health.last_error.as_deref());
             let why = one_line(why.unwrap_or("it cannot be reached"));
             let own = why.strip_prefix(&format!("upstream {}: ", upstream.id)).unwrap_or(&why);
-            Shown::Down(own.to_owned())
+            ShownState::Down(own.to_owned())
         }
     }
 }

@@ -22,7 +22,7 @@ use super::log_filter;
 use super::log_queue::{LineWriter, LogQueue};
 use super::log_rate::LogRateLimit;
 use crate::config::{LogFormat, LogPlan};
-use crate::local_time::Zone;
+use crate::local_time::TimeZone;
 
 /// The exporter speaks of its own start; that is nobody's news.
 const DEFAULT: &str = "info,opentelemetry=warn";
@@ -118,7 +118,7 @@ pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<LogControl, Str
         LogFormat::Json => false,
         LogFormat::Auto => terminal,
     };
-    let person = (terminal && human).then(|| Person { colors: wants_colors() });
+    let person = (terminal && human).then(|| LogTerminal { colors: wants_colors() });
     let (queue, limit) = log().clone();
     let ansi = person.is_some_and(|person| person.colors);
     let log = fmt().with_env_filter(filter).with_writer(QueueWriter(queue)).with_ansi(ansi);
@@ -126,7 +126,7 @@ pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<LogControl, Str
     let log = log.log_internal_errors(false);
     let (control, started) = if person.is_some() {
         // A person has a watch and knows the day.
-        let log = log.compact().with_timer(TimeOfDay(Zone::own())).with_filter_reloading();
+        let log = log.compact().with_timer(LocalTimer(TimeZone::own())).with_filter_reloading();
         (LogControl::new(log.reload_handle(), text, person), log.finish().with(limit).try_init())
     } else if human {
         let log = log.compact().with_filter_reloading();
@@ -140,7 +140,7 @@ pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<LogControl, Str
 
 /// A terminal on which the log is read by a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Person {
+pub(crate) struct LogTerminal {
     /// Whether colors are wanted.
     pub(crate) colors: bool,
 }
@@ -153,9 +153,9 @@ fn wants_colors() -> bool {
 
 /// Times of lines for people.
 #[derive(Debug)]
-struct TimeOfDay(Zone);
+struct LocalTimer(TimeZone);
 
-impl FormatTime for TimeOfDay {
+impl FormatTime for LocalTimer {
     fn format_time(&self, line: &mut Writer<'_>) -> std::fmt::Result {
         line.write_str(&self.0.time_of_day(SystemTime::now()))
     }
@@ -167,17 +167,17 @@ pub struct LogControl {
     take: Arc<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>,
     /// The filter that weir began with.
     usual: Arc<str>,
-    person: Option<Person>,
+    person: Option<LogTerminal>,
 }
 
 impl LogControl {
-    fn new<S: 'static>(handle: Handle<EnvFilter, S>, usual: &str, person: Option<Person>) -> Self {
+    fn new<S: 'static>(handle: Handle<EnvFilter, S>, usual: &str, person: Option<LogTerminal>) -> Self {
         let take = move |filter| handle.reload(filter).map_err(|error| error.to_string());
         Self { take: Arc::new(take), usual: usual.into(), person }
     }
 
     /// The person who reads the log at a terminal; `None` where programs do.
-    pub(crate) fn person(&self) -> Option<Person> {
+    pub(crate) fn person(&self) -> Option<LogTerminal> {
         self.person
     }
 

@@ -1,4 +1,4 @@
-//! One field of a form that a server sends: how it is asked for, and what a typed line means.
+//! One field of a server's form: its question, and the value of a typed line.
 
 use serde_json::{Number, Value};
 
@@ -6,17 +6,17 @@ use crate::terminal::{self, one_line};
 
 /// A field, as the schemas of all revisions have it.
 #[derive(Debug, PartialEq)]
-pub(super) struct Field {
+pub(super) struct FormField {
     /// Its name in the answer.
     pub(super) name: String,
     label: String,
-    kind: Kind,
+    kind: FieldKind,
     required: bool,
     default: Option<Value>,
 }
 
 #[derive(Debug, PartialEq)]
-enum Kind {
+enum FieldKind {
     Text {
         least: u64,
         most: Option<u64>,
@@ -38,7 +38,7 @@ enum Kind {
     },
 }
 
-impl Field {
+impl FormField {
     /// The fields of a form.
     pub(super) fn of(schema: &Value) -> Vec<Self> {
         let required: Vec<&str> =
@@ -56,16 +56,16 @@ impl Field {
         let (least, most) = (schema["minimum"].as_f64(), schema["maximum"].as_f64());
         let choices = choices(schema);
         let kind = match schema["type"].as_str() {
-            Some("boolean") => Kind::Boolean,
-            Some("integer") => Kind::Number { whole: true, least, most },
-            Some("number") => Kind::Number { whole: false, least, most },
-            Some("array") => Kind::Choices {
+            Some("boolean") => FieldKind::Boolean,
+            Some("integer") => FieldKind::Number { whole: true, least, most },
+            Some("number") => FieldKind::Number { whole: false, least, most },
+            Some("array") => FieldKind::Choices {
                 of: self::choices(&schema["items"]),
                 least: schema["minItems"].as_u64().unwrap_or_default(),
                 most: schema["maxItems"].as_u64(),
             },
-            _ if !choices.is_empty() => Kind::Choice(choices),
-            _ => Kind::Text {
+            _ if !choices.is_empty() => FieldKind::Choice(choices),
+            _ => FieldKind::Text {
                 least: schema["minLength"].as_u64().unwrap_or_default(),
                 most: schema["maxLength"].as_u64(),
                 format: schema["format"].as_str().map(one_line),
@@ -79,15 +79,15 @@ impl Field {
     pub(super) fn prompt(&self) -> String {
         let mut lines = String::new();
         let what = match &self.kind {
-            Kind::Text { format, .. } => format.clone().unwrap_or_else(|| "text".to_owned()),
-            Kind::Number { whole: true, .. } => "whole number".to_owned(),
-            Kind::Number { whole: false, .. } => "number".to_owned(),
-            Kind::Boolean => "y or n".to_owned(),
-            Kind::Choice(of) => {
+            FieldKind::Text { format, .. } => format.clone().unwrap_or_else(|| "text".to_owned()),
+            FieldKind::Number { whole: true, .. } => "whole number".to_owned(),
+            FieldKind::Number { whole: false, .. } => "number".to_owned(),
+            FieldKind::Boolean => "y or n".to_owned(),
+            FieldKind::Choice(of) => {
                 lines = listed(of);
                 "one number".to_owned()
             }
-            Kind::Choices { of, .. } => {
+            FieldKind::Choices { of, .. } => {
                 lines = listed(of);
                 "numbers with commas".to_owned()
             }
@@ -116,15 +116,15 @@ impl Field {
             };
         }
         match &self.kind {
-            Kind::Text { least, most, .. } => text(line, *least, *most),
-            Kind::Number { whole, least, most } => number(line, *whole, (*least, *most)),
-            Kind::Boolean => match line.to_lowercase().as_str() {
+            FieldKind::Text { least, most, .. } => text(line, *least, *most),
+            FieldKind::Number { whole, least, most } => number(line, *whole, *least, *most),
+            FieldKind::Boolean => match line.to_lowercase().as_str() {
                 "y" | "yes" | "true" => Ok(Value::from(true)),
                 "n" | "no" | "false" => Ok(Value::from(false)),
                 _ => Err("write y or n".to_owned()),
             },
-            Kind::Choice(of) => choice(line, of).map(Value::from),
-            Kind::Choices { of, least, most } => several(line, of, (*least, *most)),
+            FieldKind::Choice(of) => choice(line, of).map(Value::from),
+            FieldKind::Choices { of, least, most } => several(line, of, *least, *most),
         }
         .map(Some)
     }
@@ -166,7 +166,7 @@ fn text(line: &str, least: u64, most: Option<u64>) -> Result<Value, String> {
     }
 }
 
-fn number(line: &str, whole: bool, (least, most): (Option<f64>, Option<f64>)) -> Result<Value, String> {
+fn number(line: &str, whole: bool, least: Option<f64>, most: Option<f64>) -> Result<Value, String> {
     let parsed: Option<Number> = serde_json::from_str(line).ok();
     let Some(number) = parsed.filter(|number| !whole || number.is_i64() || number.is_u64()) else {
         return Err(if whole { "write a whole number" } else { "write a number" }.to_owned());
@@ -187,7 +187,7 @@ fn choice(line: &str, of: &[(String, String)]) -> Result<String, String> {
     found.ok_or_else(|| format!("write a number from 1 to {}", of.len()))
 }
 
-fn several(line: &str, of: &[(String, String)], (least, most): (u64, Option<u64>)) -> Result<Value, String> {
+fn several(line: &str, of: &[(String, String)], least: u64, most: Option<u64>) -> Result<Value, String> {
     let mut chosen: Vec<String> = Vec::new();
     for part in line.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let value = choice(part, of)?;
@@ -209,8 +209,8 @@ mod tests {
 
     use super::*;
 
-    fn field(schema: &Value, required: bool) -> Field {
-        Field::read_schema("f", schema, required)
+    fn field(schema: &Value, required: bool) -> FormField {
+        FormField::read_schema("f", schema, required)
     }
 
     #[test]

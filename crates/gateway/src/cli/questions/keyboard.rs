@@ -7,15 +7,15 @@ use tokio::sync::oneshot;
 
 use crate::terminal;
 
-/// Standard input, read line by line, and only where a line is wanted.
+/// Reads standard input line by line, each on request.
 ///
 /// A thread of its own reads: one of the runtime's would keep the process alive until the person presses Enter.
 #[derive(Debug, Default)]
-pub(super) struct Keyboard {
+pub(super) struct KeyboardReader {
     wanted: Option<Sender<oneshot::Sender<Option<String>>>>,
 }
 
-impl Keyboard {
+impl KeyboardReader {
     /// Shows the prompt and waits for a line, without its end; `None` where the input has ended.
     pub(super) async fn line(&mut self, prompt: &str) -> Option<String> {
         terminal::prompt(prompt);
@@ -27,12 +27,12 @@ impl Keyboard {
 
 fn start() -> Sender<oneshot::Sender<Option<String>>> {
     let (sender, wanted) = channel::<oneshot::Sender<Option<String>>>();
-    // Without a thread nothing is ever read, which is the end of the input.
+    // A thread that cannot start is the end of the input.
     let _thread = std::thread::Builder::new().name("keyboard".to_owned()).spawn(move || {
         for answer in wanted {
             let mut line = String::new();
             let read = stdin().read_line(&mut line).is_ok_and(|bytes| bytes > 0);
-            // Whoever asked may have been interrupted.
+            // The request may have been interrupted.
             let _gone = answer.send(read.then(|| line.trim_end_matches(['\n', '\r']).to_owned()));
         }
     });
