@@ -153,11 +153,11 @@ enum Page {
 /// A config file, named as an argument, by `--config` or in the environment.
 #[derive(Debug, Args)]
 struct ConfigFile {
-    /// The config file, YAML or JSON; `--config FILE` does as well
+    /// The config file, YAML or JSON
     #[arg(value_name = "FILE", required_unless_present = "config")]
     file: Option<PathBuf>,
-    /// The config file
-    #[arg(long, short, env = "WEIR_CONFIG", value_name = "FILE", hide = true)]
+    /// The config file, as an option
+    #[arg(long, short, env = "WEIR_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
 }
 

@@ -116,8 +116,8 @@ In a client's config file:
 
 In another terminal:
   weir tools {url}
-  weir call  {url} desk__calculate '{{\"expression\": \"2^10 - 1\"}}'
-  weir call  {url} desk__countdown '{{\"from\": 5}}'
+  weir call  {url} desk__calculate expression='2^10 - 1'
+  weir call  {url} desk__countdown from=5
   weir tools {url} --watch        in {after} seconds, desk gets one more tool
 
 For operators: {admin}/ is a status page; {admin}/metrics, {admin}/readyz, and

@@ -19,14 +19,24 @@ pub(crate) fn similar<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) 
 
 /// The edits between the names without their upstreams, then between the whole ones; `None` for a name that is not similar.
 fn unlikeness(word: &str, name: &str) -> Option<(usize, usize)> {
-    let own = |name: &str| name.split_once("__").map_or(name, |(_, own)| own).to_lowercase();
     let (word, name) = (word.to_lowercase(), name.to_lowercase());
-    let (edits, whole) = (distance(&own(&word), &own(&name)), distance(&word, &name));
-    let contains = own(&word).len() > 2 && own(&name).contains(&own(&word));
-    match is_near(edits, &own(&name)) || is_near(whole, &own(&name)) {
+    // A template of URIs: what stands before its first variable.
+    let template = own(&name).split_once('{').map(|(before, _)| before).filter(|before| before.contains(':'));
+    if template.is_some_and(|before| own(&word).starts_with(before)) {
+        return Some((0, 0));
+    }
+    let (edits, whole) = (distance(own(&word), own(&name)), distance(&word, &name));
+    let contains = own(&word).len() > 2 && own(&name).contains(own(&word));
+    match is_near(edits, own(&name)) || is_near(whole, own(&name)) {
         true => Some((edits.min(whole), whole)),
         false => contains.then_some((usize::MAX, whole)),
     }
+}
+
+/// A name without its upstream: `echo` of `files__echo`, `memo:1` of `notes+memo:1`.
+fn own(name: &str) -> &str {
+    let of_uri = name.split_once('+').filter(|(id, uri)| !id.contains(':') && uri.contains(':'));
+    name.split_once("__").or(of_uri).map_or(name, |(_, own)| own)
 }
 
 fn is_near(distance: usize, candidate: &str) -> bool {
@@ -71,5 +81,9 @@ mod tests {
         assert_eq!(similar("Calculate", names), ["desk__calculate"]);
         assert_eq!(similar("read_text", names), ["files__read_text_file"]);
         assert_eq!(similar("shop__buy_milk", names), [""; 0]);
+        assert_eq!(
+            similar("demo://text/1", ["one+demo://text/{resourceId}", "memo:1"]),
+            ["one+demo://text/{resourceId}"]
+        );
     }
 }

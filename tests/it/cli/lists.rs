@@ -173,6 +173,12 @@ fn the_everything_server_is_used_by_hand() {
     let said = weir(&["read", &url, &uri]);
     assert!(said.code == Some(0) && !said.out.is_empty(), "{said:?}");
     let folder = crate::harness::fresh_path("saved");
+    let aggregate = weir_.url("/mcp");
+    weir_.until_listed("/mcp", &["one__echo"]);
+    let said = weir(&["read", &aggregate, "demo://resource/dynamic/text/1"]);
+    assert!(said.code == Some(3) && said.err.contains("did you mean `one+demo://resource/dynamic/text/{"), "{said:?}");
+    let said = weir(&["read", &aggregate, "one+demo://resource/dynamic/text/1"]);
+    assert!(said.code == Some(0) && !said.out.is_empty(), "{said:?}");
     let said = weir(&["call", &url, "get-tiny-image", "--out", &format!("{}/", folder.display())]);
     assert!(said.code == Some(0) && said.err.contains("get-tiny-image-1.png"), "{said:?}");
     assert!(std::fs::read(folder.join("get-tiny-image-1.png")).unwrap().starts_with(b"\x89PNG"));

@@ -1,12 +1,15 @@
 //! What servers ask in the middle of a call, answered by a person at the terminal.
 
+use std::io::{Read as _, Write as _};
+use std::process::{Command, Stdio};
+
 use serde_json::{Value, json};
 use weir_testkit::Mockup;
 use weir_testkit::mockup::{Behaviour, Step, Tool};
 use weir_wire::Revision;
 
 use super::{at_terminal, weir};
-use crate::harness::{Server, Weir, needs_peers};
+use crate::harness::{Server, Weir, binary, needs_peers, until};
 
 fn form() -> Value {
     json!({
@@ -116,6 +119,28 @@ async fn without_a_terminal_nothing_is_declared_and_nothing_answered() {
             None => assert!(said.code == Some(3) && said.err.contains("run the command at a terminal"), "{said:?}"),
         }
     }
+}
+
+/// A person who leaves is not waited for, and the server gets no answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupt_ends_a_question() {
+    let server = legacy().await;
+    let line = format!("exec {} call {} form", binary().display(), server.url());
+    let mut script = Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut script = script.spawn().unwrap();
+    let (mut keys, mut screen) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
+    let mut shown = Vec::new();
+    while !String::from_utf8_lossy(&shown).contains("age, whole number: ") {
+        let mut part = [0; 1024];
+        let bytes = screen.read(&mut part).unwrap();
+        assert!(bytes > 0, "{}", String::from_utf8_lossy(&shown));
+        shown.extend(&part[..bytes]);
+    }
+    keys.write_all(b"\x03").unwrap();
+    let ended = until("the command to end", || script.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(130));
+    assert!(server.answers().is_empty());
 }
 
 /// A page is opened by its reader alone, who sees its address first.

@@ -25,14 +25,20 @@ pub(super) async fn look_up(
     if !may_be_unknown(answer, name) {
         return None;
     }
-    let listed = client.list(list).await.ok()?;
-    let is_known = names(list, &listed).any(|known| known == name) || own_name(&listed.items, name).is_some();
+    let mut listed = client.list(list).await.ok()?;
+    if list == ServerList::Resources {
+        // A URI may be one that a template makes.
+        listed.items.append(&mut client.list(ServerList::Templates).await.ok()?.items);
+    }
+    let is_of =
+        |known: &str| known == name || known.split_once('{').is_some_and(|(before, _)| name.starts_with(before));
+    let is_known = names(list, &listed).any(is_of) || own_name(&listed.items, name).is_some();
     (!is_known).then(|| UnknownName::new(list, name, &listed))
 }
 
 fn names(list: ServerList, listed: &ListedItems) -> impl Iterator<Item = &str> {
-    let member = if list == ServerList::Resources { "uri" } else { "name" };
-    listed.items.iter().filter_map(move |item| item[member].as_str())
+    let members: &[&str] = if list == ServerList::Resources { &["uri", "uriTemplate"] } else { &["name"] };
+    listed.items.iter().filter_map(move |item| members.iter().find_map(|member| item[*member].as_str()))
 }
 
 /// The only tool with this name of its own, which has another one on an endpoint over several servers.
