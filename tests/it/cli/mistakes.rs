@@ -3,12 +3,13 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use serde_json::json;
 use weir_testkit::Mockup;
 use weir_testkit::mockup::{Behaviour, Tool};
 
-use super::weir;
-use crate::harness::{Server, Weir};
+use super::{Said, command, weir};
+use crate::harness::{Server, Weir, fresh_path};
 
 /// A port that answers every connection with these bytes, after the first of a request, or at once.
 fn port_saying(text: &'static str, at_once: bool) -> SocketAddr {
@@ -82,6 +83,45 @@ async fn a_port_of_another_protocol_is_named_as_one() {
     let server = Mockup::dual().tools(1).start().await;
     let said = weir(&["tools", &server.url().replace("http://", "https://")]);
     assert!(said.err.contains("the port speaks no TLS: write http://127.0.0.1:"), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_that_is_not_taken_is_named_with_its_fault() {
+    let server = Mockup::dual().tools(1).start().await;
+    let folder = fresh_path("certificates");
+    std::fs::create_dir_all(&folder).unwrap();
+    let certified = |names: &[&str], ca: bool| {
+        let mut params =
+            CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
+        if ca {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        }
+        let key = KeyPair::generate().unwrap();
+        let cert = params.self_signed(&key).unwrap();
+        let name = format!("{}-{ca}", names[0]);
+        let [cert_file, key_file] = ["cert", "key"].map(|part| folder.join(format!("{name}.{part}.pem")));
+        std::fs::write(&cert_file, cert.pem()).unwrap();
+        std::fs::write(&key_file, key.serialize_pem()).unwrap();
+        json!({ "cert": cert_file, "key": key_file })
+    };
+    for (tls, untrusted, trusted) in [
+        (certified(&["127.0.0.1"], false), "is of an issuer that this machine does not trust", None),
+        (certified(&["elsewhere.example"], false), "", Some("is for another name")),
+        (certified(&["127.0.0.1"], true), "a CA's own, as `openssl req -x509` makes by default", None),
+    ] {
+        let weir_ = Weir::with(json!({ "tls": tls, "upstreams": { "one": { "url": server.url() } } }));
+        let url = weir_.url("/mcp").replace("http://", "https://");
+        let said = weir(&["tools", &url]);
+        assert!(said.code == Some(3) && said.err.contains(untrusted), "{said:?}");
+        let mut knowing = command(&["tools", &url]);
+        let said = Said::of(&knowing.env("SSL_CERT_FILE", tls["cert"].as_str().unwrap()).output().unwrap());
+        if let Some(words) = trusted {
+            assert!(said.code == Some(3) && said.err.contains(words), "{said:?}");
+        }
+        let said = weir(&["tools", &weir_.url("/mcp")]);
+        assert!(said.err.contains("the port speaks another protocol than HTTP"), "{said:?}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

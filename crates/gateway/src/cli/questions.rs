@@ -48,9 +48,14 @@ fn say(text: impl std::fmt::Display) {
     terminal::note(text);
 }
 
+/// The server's message. Its further lines are set in: none looks like a line of weir's.
+fn message(params: &Value) -> String {
+    plain(params["message"].as_str().unwrap_or_default()).replace('\n', "\n  | ")
+}
+
 /// A form: every field, then whether it is sent. The end of the input cancels.
 async fn form(keyboard: &mut KeyboardReader, params: &Value) -> Value {
-    say(format_args!("\nThe server asks: {}", plain(params["message"].as_str().unwrap_or_default())));
+    say(format_args!("\nThe server asks: {}", message(params)));
     let fields = FormField::of(&params["requestedSchema"]);
     if !fields.is_empty() {
         say("Enter takes the default or leaves out what is optional; Ctrl-D cancels.");
@@ -79,7 +84,7 @@ async fn form(keyboard: &mut KeyboardReader, params: &Value) -> Value {
 
 /// A page that the server wants its user to open. weir opens nothing by itself.
 async fn page(keyboard: &mut KeyboardReader, params: &Value) -> Value {
-    say(format_args!("\nThe server asks: {}", plain(params["message"].as_str().unwrap_or_default())));
+    say(format_args!("\nThe server asks: {}", message(params)));
     say(format_args!(
         "It wants you to open this page, which may ask for what only you should know. Look at its address first:"
     ));

@@ -62,8 +62,17 @@ fn tls(cause: &(dyn Error + 'static), url: &Uri) -> Option<String> {
         rustls::Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         ) => "its certificate is for another name: use the name that it is for".to_owned(),
+        rustls::Error::InvalidCertificate(CertificateError::Other(other)) if is_of_a_ca(other) => {
+            "its certificate is a CA's own, as `openssl req -x509` makes by default: make one with -addext basicConstraints=CA:FALSE, or one that a CA signs"
+                .to_owned()
+        }
         other => format!("TLS failed: {other}"),
     })
+}
+
+/// The verifier has a type of its own for this, and it reaches no further than its name.
+fn is_of_a_ca(error: &rustls::OtherError) -> bool {
+    format!("{error:?}").contains("CaUsedAsEndEntity")
 }
 
 fn http(cause: &(dyn Error + 'static), https: bool, url: &Uri) -> Option<String> {
