@@ -65,7 +65,7 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         address_file: Option<PathBuf>,
     },
-    /// Read a config and say everything that is wrong with it; exits with 2 if there are errors
+    /// Read a config and name every error in it; exits with 2 if there are errors
     Check {
         #[command(flatten)]
         config: ConfigFile,
@@ -81,7 +81,7 @@ enum Command {
     },
     /// List the tools of an MCP server, weir or any other; exits with 4 if some cannot be listed now
     Tools(tools::ToolsOptions),
-    /// Show what a tool is for, what it takes, and how it is called
+    /// Show the description and the arguments of a tool, and an example
     Describe(describe::DescribeOptions),
     /// Call a tool; exits with 1 if the tool reports an error, 3 if it could not be called
     Call(call::CallOptions),
@@ -100,9 +100,9 @@ enum Command {
         /// The server's URL
         url: String,
     },
-    /// Say why somebody can use a tool or not; exits with 1 if a call would be refused
+    /// Explain why a caller can use a tool or not; exits with 1 if a call would be refused
     Explain(explain::Options),
-    /// Ask a running weir whether it wants traffic; exits with 1 if not, 3 if nobody answers
+    /// Ask a running weir whether it wants traffic; exits with 1 if not, 3 without an answer
     Health(health::Options),
     /// Look at a running weir and change it: upstreams, clients, calls, limits, log, config
     Admin(admin::Options),
@@ -123,7 +123,7 @@ enum Command {
         #[arg(long)]
         operator: bool,
     },
-    /// Print what makes a shell complete weir's command line, such as: weir completions bash
+    /// Print completions of weir's command line for a shell, such as: weir completions bash
     Completions {
         /// The shell
         shell: clap_complete::Shell,
@@ -170,9 +170,9 @@ impl ConfigFile {
 
 /// The answer is no: a tool reported an error, nothing was found, a call would be refused, weir is not ready.
 const NO: u8 = 1;
-/// What was typed makes no sense.
+/// A mistake on the command line.
 const USAGE: u8 = 2;
-/// The command could not do its work: nobody there, or no MCP, or a refusal.
+/// No server answers, or its answer is no MCP, or a refusal.
 const UNREACHABLE: u8 = 3;
 /// A list is not whole: upstreams are down or still starting.
 const INCOMPLETE: u8 = 4;
@@ -185,7 +185,7 @@ const INTERRUPTED: u8 = 130;
 pub async fn run(inherited: Result<Inherited, String>) -> ExitCode {
     let Cli { command, log } = Cli::parse();
     let code = run_command(command, log.as_deref(), inherited).await;
-    // A reader that left early has what it wanted; what else was lost a person must know.
+    // A closed pipe is no error.
     match terminal::lost_output() {
         Some(error) => fail(UNWRITTEN, format_args!("standard output cannot be written: {error}")),
         None => code,
@@ -260,7 +260,7 @@ fn keygen() -> String {
     )
 }
 
-/// Says what went wrong.
+/// Prints the error, and gives the exit code.
 fn fail(code: u8, why: impl std::fmt::Display) -> ExitCode {
     terminal::note(format_args!("weir: {why}"));
     ExitCode::from(code)

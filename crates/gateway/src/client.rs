@@ -29,10 +29,10 @@ pub(crate) use transport::{Token, pool};
 use unreachable::chain;
 pub(crate) use unreachable::explain as explain_unreachable;
 
-/// A server that does not say its first word in this time is not there.
+/// The longest wait for a server's first answer.
 const FIRST_WORD: Duration = Duration::from_secs(15);
 
-/// What a server understands, found out once.
+/// The era that a server speaks.
 #[derive(Clone, Debug)]
 enum Era {
     Modern,
@@ -144,7 +144,7 @@ impl Client {
         self.request_with_input(Method::ResourcesRead, json!({ "uri": uri }), on_note).await
     }
 
-    /// Waits until the server says that its tools changed. Opens the stream for it where `stream` is `None`.
+    /// Waits for the server's notification that its tools changed. Opens a stream for it if `stream` is `None`.
     pub(crate) async fn changed(&mut self, stream: &mut Option<Answer>) -> Result<(), ClientError> {
         if stream.is_none() {
             *stream = Some(self.listen().await?);

@@ -43,7 +43,7 @@ impl TimeZone {
         Self::parse(&std::fs::read(path).ok()?)
     }
 
-    /// Reads a zone's file. What is not understood is no zone.
+    /// Reads a zone's file; `None` if it is malformed.
     fn parse(file: &[u8]) -> Option<Self> {
         let (head, version) = (TzifHeader::read(file)?, *file.get(4)?);
         if version < b'2' {

@@ -20,7 +20,7 @@ pub(crate) fn similar<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) 
 /// The edits between the names without their upstreams, then between the whole ones; `None` for a name that is not similar.
 fn unlikeness(word: &str, name: &str) -> Option<(usize, usize)> {
     let (word, name) = (word.to_lowercase(), name.to_lowercase());
-    // A template of URIs: what stands before its first variable.
+    // A template of URIs: the text before its first variable.
     let template = own(&name).split_once('{').map(|(before, _)| before).filter(|before| before.contains(':'));
     if template.is_some_and(|before| own(&word).starts_with(before)) {
         return Some((0, 0));

@@ -1,4 +1,4 @@
-//! Output of the commands: what servers, files and other processes wrote cannot steer a terminal.
+//! Output of the commands. Texts of servers, files and other processes cannot steer a terminal.
 //!
 //! Every command prints through this module. A closed pipe ends a command quietly; a full disk is an error at the command's end.
 //! Neither is a panic.
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-/// A text without what steers a terminal: control characters but newline and tab, and marks that reorder what is shown.
+/// A text without characters that steer a terminal: control characters but newline and tab, and marks of direction.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().filter(|c| !steers(*c) || matches!(c, '\n' | '\t')).collect()
 }
@@ -19,7 +19,7 @@ pub(crate) fn one_line(text: &str) -> String {
     plain(text).replace(['\n', '\t'], " ")
 }
 
-/// JSON in one line, with what steers a terminal escaped: it is the same value to whoever parses it.
+/// JSON in one line. Characters that steer a terminal are escaped, so that a parser reads the same value.
 pub(crate) fn json(value: &Value) -> String {
     let mut out = String::new();
     for c in value.to_string().chars() {

@@ -24,7 +24,7 @@ impl CallArguments {
     /// Reads the words of a command line.
     ///
     /// # Errors
-    /// For people: what a word lacks.
+    /// For people: the word, and the forms of an argument.
     pub(super) fn read(words: &[String]) -> Result<Self, String> {
         let mut arguments = Self::default();
         let mut wholes = 0;

@@ -63,7 +63,7 @@ fn medium(kind: &str, mime: &Value, data: &Value) -> String {
     format!("[{kind} {}, {bytes} bytes]", one_line(mime.as_str().unwrap_or("of no type")))
 }
 
-/// Something that can be saved.
+/// An image, audio or file that can be saved.
 #[derive(Debug, PartialEq)]
 pub(super) struct MediaContent {
     bytes: Vec<u8>,
@@ -72,7 +72,7 @@ pub(super) struct MediaContent {
 }
 
 impl MediaContent {
-    /// True for what a terminal does not show.
+    /// True for content that a terminal cannot show.
     pub(super) fn is_binary(&self) -> bool {
         !self.is_text
     }
@@ -149,7 +149,7 @@ fn into_folder(medium: &MediaContent, folder: &Path, stem: &str) -> std::io::Res
     Err(std::io::Error::other(format!("it has {MOST_FILES} files of this name")))
 }
 
-/// A name that leads nowhere else: what a server or a person chose has no slash, no leading dot and no end.
+/// A file's name from a tool, prompt or URI: no slash, no leading dot, at most [`STEM`] characters.
 fn harmless(stem: &str) -> String {
     let kept = stem.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' });
     let kept: String = kept.take(STEM).collect();

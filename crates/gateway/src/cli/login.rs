@@ -73,7 +73,7 @@ pub(super) async fn login(options: Options) -> ExitCode {
         }
         Err(error) => {
             let hint = match &error {
-                // A person who said no knows it; else it is what was asked for, or who asked.
+                // The person refused, or the authorization server refuses the scopes or the person.
                 LoginError::Refused(why) if why.starts_with("access_denied") => {
                     "; if you did not refuse it yourself, ask for other scopes with --scope, or log in as somebody who may use the server"
                 }

@@ -60,7 +60,7 @@ pub(super) async fn prompts(options: &PromptsOptions) -> ExitCode {
     listing.code(prompts.len(), &missing)
 }
 
-/// A prompt: its name, its arguments (those in brackets may be left out), and what it is for.
+/// A prompt: its name, its arguments (those in brackets may be left out) and its description.
 fn row(prompt: &Value) -> Vec<String> {
     let arguments = prompt["arguments"].as_array().into_iter().flatten().map(|argument| {
         let name = one_line(argument["name"].as_str().unwrap_or("?"));

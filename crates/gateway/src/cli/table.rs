@@ -78,7 +78,7 @@ mod tests {
         let shown = columns(&rows, Some(40));
         assert_eq!(shown.trim_end().chars().count(), 40, "{shown}");
         assert!(shown.starts_with("files__echo  yyy") && shown.trim_end().ends_with('…'), "{shown}");
-        // Narrower than any table can be: what is there stays readable.
+        // Narrower than the narrowest columns.
         assert!(columns(&rows, Some(5)).starts_with("files__"));
     }
 }

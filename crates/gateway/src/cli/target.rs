@@ -33,7 +33,7 @@ impl Target {
         let account = logins.account(None).await;
         let first = self.connect(token(account.as_ref())).await;
         let Some(account) = account.filter(|_| is_unauthenticated(&first)) else { return first };
-        // What the server refuses may have been revoked, or its keys rotated: once more with a new one.
+        // The token may have been revoked, or the server's keys rotated: once more with a new one.
         match logins.account(Some(&account)).await {
             Some(fresh) => self.connect(token(Some(&fresh))).await,
             None => first,
@@ -71,7 +71,7 @@ impl Logins {
         Some(Self { accounts: Accounts::of_this_user().ok()?, server: login::server_url(url).ok()? })
     }
 
-    /// What goes wrong here is only said: the server may not want a token.
+    /// A failure is only printed: the server may not want a token.
     async fn account(&self, anew: Option<&Account>) -> Option<Account> {
         match self.accounts.token(&self.server, anew).await {
             Ok(account) => account,

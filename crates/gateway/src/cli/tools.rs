@@ -114,7 +114,7 @@ fn by_name(tools: Vec<Value>) -> BTreeMap<String, Value> {
     tools.into_iter().map(|tool| (name(&tool), tool)).collect()
 }
 
-/// What was added, changed and removed, a line each.
+/// Added, changed and removed tools, a line each.
 fn difference(before: &BTreeMap<String, Value>, now: &BTreeMap<String, Value>, json: bool) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, tool) in now {

@@ -50,7 +50,7 @@ pub(super) fn own_name<'a>(items: &'a [Value], name: &str) -> Option<&'a Value> 
     found.next().filter(|_| found.next().is_none())
 }
 
-/// Servers say that a name is unknown by several codes, and some by a result.
+/// Servers report an unknown name by several codes, and some by a result.
 fn may_be_unknown(answer: &Result<Value, ClientError>, name: &str) -> bool {
     match answer {
         Err(ClientError::Refused { code, .. }) => {

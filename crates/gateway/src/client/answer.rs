@@ -13,7 +13,7 @@ use super::{Client, ClientError, Response, no_mcp};
 /// The most of one answer a terminal is for.
 const LONGEST: usize = 256 << 20;
 
-/// Something a server says besides its answer.
+/// A notification beside the answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Note {
     /// `notifications/progress`.
@@ -85,7 +85,7 @@ impl Answer {
         }
     }
 
-    /// The next thing the server says; `None` once it has answered or the stream is over. Cancel safe.
+    /// The next notification; `None` after the answer or the end of the stream. Cancel safe.
     pub(super) async fn next(&mut self, client: &Client) -> Result<Option<Note>, ClientError> {
         loop {
             while let Some(message) = self.waiting.pop_front() {
@@ -159,7 +159,7 @@ impl Answer {
 
     fn take(&mut self, raw: Bytes) -> Result<(), ClientError> {
         if raw.is_empty() {
-            // An event without data opens a stream that can be resumed; it says nothing.
+            // An event without data opens a stream that can be resumed; it is ignored.
             return Ok(());
         }
         let limits = Limits::upstream();

@@ -1,4 +1,4 @@
-//! What a modern request carries besides its own params: `_meta`, and the headers that mirror the body.
+//! The envelope of a modern request: `_meta`, and the headers that mirror the body.
 
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};

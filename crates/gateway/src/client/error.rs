@@ -126,3 +126,54 @@ pub(crate) fn words(said: &str) -> String {
         false => line,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refusal(status: u16, said: Option<&str>, with_token: bool) -> HttpRefusal {
+        let url = Uri::from_static("http://weir.example/mcp");
+        HttpRefusal { url, status, challenge: Challenge::default(), said: said.map(str::to_owned), with_token }
+    }
+
+    #[test]
+    fn a_refusal_shows_the_explanation_and_the_next_step() {
+        for (refusal, words) in [
+            (refusal(401, None, false), "answered HTTP 401: log in with `weir login http://weir.example/mcp`"),
+            (refusal(401, None, true), "the token is not taken; log in anew"),
+            (
+                refusal(403, Some("no\u{1b}[2J\nentry"), true),
+                "HTTP 403, saying \"no[2J entry\": ask who runs the server",
+            ),
+            (refusal(403, Some("this host is not served here"), false), "add `weir.example` to `allowed_hosts`"),
+        ] {
+            let said = ClientError::Unauthorized(Box::new(refusal)).to_string();
+            assert!(said.contains(words) && !said.chars().any(char::is_control), "{said}");
+        }
+        let mut scoped = refusal(403, None, true);
+        scoped.challenge = Challenge {
+            scope: Some("a b\u{7}".to_owned()),
+            error: Some("insufficient_scope".to_owned()),
+            ..Challenge::default()
+        };
+        let said = ClientError::Unauthorized(Box::new(scoped)).to_string();
+        assert!(
+            said.ends_with("it takes the scopes `a b`: weir login http://weir.example/mcp --scope \"a b\""),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn what_a_server_asks_of_its_user_is_named() {
+        let refused = |code, data| ClientError::Refused { code, message: "no".to_owned(), data }.to_string();
+        let said =
+            refused(code::MISSING_REQUIRED_CLIENT_CAPABILITY, json!({ "requiredCapabilities": { "elicitation": {} } }));
+        assert!(said.contains("it asks its user for elicitation: run the command at a terminal"), "{said}");
+        let said =
+            refused(code::URL_ELICITATION_REQUIRED, json!({ "elicitations": [{ "url": "https://sso.example/x\n" }] }));
+        assert!(said.ends_with("; open https://sso.example/x  and run the command again"), "{said}");
+        assert_eq!(refused(-32000, Value::Null), "the server refused: no (code -32000)");
+    }
+}

@@ -56,11 +56,11 @@ impl ServerList {
 pub(crate) struct ListedItems {
     /// The items, as the server sent them.
     pub(crate) items: Vec<Value>,
-    /// The upstreams of a weir whose part is not whole.
+    /// The upstreams of a weir that are missing in the list, in whole or in part.
     pub(crate) missing: Vec<MissingUpstream>,
 }
 
-/// An upstream of a weir whose part of a list is not whole.
+/// An upstream of a weir that is missing in a list, in whole or in part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MissingUpstream {
     /// Its id.

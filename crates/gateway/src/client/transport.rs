@@ -102,12 +102,12 @@ impl Transport {
 }
 
 impl Transport {
-    /// A 401 or 403, with what the server says about it.
+    /// A 401 or 403, with the server's explanation.
     async fn refusal(&self, inner: http::Response<Incoming>) -> HttpRefusal {
         let (head, body) = inner.into_parts();
         let headers = head.headers.get_all(header::WWW_AUTHENTICATE).iter();
         let challenge = Challenge::read(headers.filter_map(|value| value.to_str().ok()));
-        // One that does not end, or is longer than any explanation, says nothing to people.
+        // An endless or overlong body is no explanation.
         let body = tokio::time::timeout(CONNECT, Limited::new(body, EXPLANATION).collect()).await;
         let body = body.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
         let kind = head.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -137,7 +137,7 @@ impl Response {
     }
 }
 
-/// Connections to wherever; for `https` they trust what the machine trusts. No redirect is followed.
+/// A connection pool; for `https` with the machine's trusted roots. No redirect is followed.
 ///
 /// # Errors
 /// In words: TLS cannot be set up.

@@ -97,7 +97,7 @@ fn with_scheme(url: &Uri, scheme: &str) -> String {
     format!("{scheme}://{}", rest.split_once("://").map_or(rest.as_str(), |(_, rest)| rest))
 }
 
-/// An error and its causes in one line; hyper's own top line says little.
+/// An error and its causes in one line; the top line of hyper's errors is vague.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

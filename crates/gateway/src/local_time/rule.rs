@@ -82,7 +82,7 @@ impl TransitionDay {
     }
 }
 
-/// What follows a name such as `CET` or `<+0330>`.
+/// The text after a name such as `CET` or `<+0330>`.
 fn name(text: &str) -> Option<&str> {
     if let Some(quoted) = text.strip_prefix('<') {
         return quoted.split_once('>').map(|(_, rest)| rest);
@@ -91,7 +91,7 @@ fn name(text: &str) -> Option<&str> {
     (end >= 3).then(|| &text[end..])
 }
 
-/// Hours, minutes and seconds as seconds, and what follows them.
+/// Hours, minutes and seconds as seconds, and the text after them.
 fn offset(text: &str) -> Option<(i32, &str)> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || "+-:".contains(c))).unwrap_or(text.len());
     let (number, rest) = text.split_at(end);

@@ -105,7 +105,7 @@ impl FormField {
     /// The value of a typed line; `None` where an optional field is left out.
     ///
     /// # Errors
-    /// For people: what the line should be.
+    /// For people: the form of the line.
     pub(super) fn read(&self, line: &str) -> Result<Option<Value>, String> {
         let line = line.trim();
         if line.is_empty() {
