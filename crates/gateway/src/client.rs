@@ -46,6 +46,8 @@ pub(crate) struct Client {
     next_id: i64,
     about: Value,
     respondent: Option<Arc<dyn Respondent>>,
+    /// Headers of the next calls that repeat arguments.
+    repeated: HeaderMap,
 }
 
 impl Client {
@@ -57,7 +59,8 @@ impl Client {
         respondent: Option<Arc<dyn Respondent>>,
     ) -> Result<Self, ClientError> {
         let transport = Transport::new(url, token)?;
-        let mut client = Self { transport, era: Era::Modern, next_id: 1, about: Value::Null, respondent };
+        let (era, repeated) = (Era::Modern, HeaderMap::new());
+        let mut client = Self { transport, era, next_id: 1, about: Value::Null, respondent, repeated };
         let mut ignore = |_| {};
         let probe = client.request(Method::Discover, Value::Null, &mut ignore);
         match tokio::time::timeout(FIRST_WORD, probe).await {
@@ -112,6 +115,11 @@ impl Client {
             Era::Modern => Revision::MODERN,
             Era::Legacy { revision, .. } => *revision,
         }
+    }
+
+    /// Has the next calls repeat arguments as headers (`Mcp-Param-*`), as the definition of their tool asks for.
+    pub(crate) fn repeat_as_headers(&mut self, tool: &Value, arguments: &Value) {
+        self.repeated = dress::repeated(tool, arguments);
     }
 
     /// Calls a tool; `on_note` sees progress and log messages while it runs. Dropping the future cancels a modern call.
@@ -198,7 +206,13 @@ impl Client {
         let id = RequestId::from(self.next_id);
         self.next_id += 1;
         let (headers, params) = match &self.era {
-            Era::Modern => dress::modern(method, params, self.capabilities()),
+            Era::Modern => {
+                let (mut headers, params) = dress::modern(method, params, self.capabilities());
+                if method == Method::ToolsCall {
+                    headers.extend(self.repeated.clone());
+                }
+                (headers, params)
+            }
             Era::Legacy { .. } => (self.legacy_headers(), params),
         };
         let params = (!params.is_null()).then(|| params.to_string());

@@ -5,7 +5,7 @@ use weir_testkit::Mockup;
 use weir_testkit::mockup::{Behaviour, Tool};
 
 use super::{weir, weir_with_input};
-use crate::harness::fresh_path;
+use crate::harness::{Weir, fresh_path};
 
 fn tool() -> Tool {
     let properties = json!({
@@ -49,6 +49,21 @@ async fn arguments_are_typed_by_the_schema_and_come_from_files_and_pipes() {
         assert!(said.code == Some(2) && said.err.contains(told), "{said:?}");
     }
     assert_eq!(server.executions("say"), 4, "what is mistyped is not called");
+}
+
+/// A tool that wants an argument as a header as well could not be called.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn arguments_are_repeated_as_headers_where_the_tool_asks_for_it() {
+    let schema =
+        json!({ "type": "object", "properties": { "region": { "type": "string", "x-mcp-header": "Region" } } });
+    let server = Mockup::modern().with(Tool::new("deploy").with("inputSchema", schema)).start().await;
+    let weir_ = Weir::over(json!({ "one": { "url": server.url() } }));
+    weir_.until_listed("/mcp", &["one__deploy"]);
+    let url = weir_.url("/mcp");
+    for arguments in ["region=Köln", r#"{"region":"Köln"}"#] {
+        assert_eq!(called(&["call", &url, "one__deploy", arguments], ""), json!({ "region": "Köln" }));
+    }
+    assert_eq!(server.executions("deploy"), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -54,7 +54,7 @@ async fn waiting_ends_when_every_upstream_is_there() {
     late.stop().await;
     let weir_ = Weir::over(json!({ "good": { "url": good.url() }, "late": { "url": late.url() } }));
     let waiting = Process::start(command(&["tools", &weir_.url("/mcp"), "--wait=50s"]));
-    until("it to wait", || waiting.said().contains("the list is not whole; waiting").then_some(()));
+    until("it to wait", || waiting.said().contains("weir: `late` is missing; waiting").then_some(()));
     late.restart().await;
     let mut waiting = waiting;
     assert_eq!(waiting.ended(), Some(0), "{}", waiting.said());

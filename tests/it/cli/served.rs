@@ -112,7 +112,7 @@ async fn a_person_sees_where_it_serves_and_how_the_upstreams_are() {
             "slow": { "command": "sleep", "args": ["600"] },
         },
     }));
-    let shown = seen("NO_COLOR=1 TZ=XYZ-5", &folder, 8);
+    let shown = seen("NO_COLOR=1 TZ=XYZ-5", &folder, 12);
     for words in [
         "serves 3 upstreams",
         "/mcp       all of them",
@@ -134,6 +134,6 @@ async fn a_person_sees_where_it_serves_and_how_the_upstreams_are() {
     let hour: u32 = String::from_utf8_lossy(&utc.stdout).trim().parse().unwrap();
     let shown_hour: u32 = line("up with 2 tools")[..2].parse().unwrap();
     assert!(shown_hour == hour || (shown_hour + 1) % 24 == hour, "{shown_hour} and {hour}");
-    let colored = seen("", &folder, 3);
+    let colored = seen("", &folder, 5);
     assert!(colored.contains("\u{1b}[32mup\u{1b}[0m with 2 tools"), "{colored}");
 }

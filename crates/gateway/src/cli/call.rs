@@ -77,24 +77,36 @@ pub(super) async fn call(options: &CallOptions) -> ExitCode {
 }
 
 async fn call_tool(client: &mut Client, tool: &str, arguments: CallArguments) -> Result<Value, CallError> {
-    let mut schema = Value::Null;
-    if arguments.need_schema() {
-        let listed = client.list(ServerList::Tools).await?;
-        match listed.items.iter().find(|item| item["name"] == tool) {
-            Some(found) => schema = found["inputSchema"].clone(),
-            // A weir also takes a tool's own name where one server only has it.
-            None => {
-                schema =
-                    unknown::own_name(&listed.items, tool).map(|item| item["inputSchema"].clone()).unwrap_or_default()
-            }
-        }
-    }
+    let definition = if arguments.need_schema() { look_up(client, tool).await? } else { None };
+    let schema = definition.as_ref().map(|definition| definition["inputSchema"].clone()).unwrap_or_default();
     let arguments = arguments.typed(&schema).map_err(CallError::Usage)?;
-    let result = client.call(tool, arguments, &mut |note| tell(&note)).await;
+    if let Some(definition) = &definition {
+        client.repeat_as_headers(definition, &arguments);
+    }
+    let mut result = client.call(tool, arguments.clone(), &mut |note| tell(&note)).await;
+    if is_header_mismatch(&result)
+        && definition.is_none()
+        && let Some(definition) = look_up(client, tool).await?
+    {
+        // The server has not run it: the tool wants arguments as headers, too.
+        client.repeat_as_headers(&definition, &arguments);
+        result = client.call(tool, arguments, &mut |note| tell(&note)).await;
+    }
     match unknown::look_up(client, ServerList::Tools, tool, &result).await {
         Some(unknown) => Err(CallError::Unknown(unknown)),
         None => Ok(result?),
     }
+}
+
+/// The definition of a tool. A weir also takes a tool's own name if one server only has it.
+async fn look_up(client: &mut Client, tool: &str) -> Result<Option<Value>, ClientError> {
+    let listed = client.list(ServerList::Tools).await?;
+    let found = listed.items.iter().find(|item| item["name"] == tool);
+    Ok(found.or_else(|| unknown::own_name(&listed.items, tool)).cloned())
+}
+
+fn is_header_mismatch(result: &Result<Value, ClientError>) -> bool {
+    matches!(result, Err(ClientError::Refused { code: weir_wire::code::HEADER_MISMATCH, .. }))
 }
 
 /// Runs a command until it ends or a person ends it.

@@ -46,7 +46,7 @@ impl ListOptions {
             let read = self.read_once(lists).await;
             let why = match &read {
                 Err(error @ ClientError::Unreachable { .. }) => error.to_string(),
-                Ok((_, listed)) if listed.iter().any(is_incomplete) => "the list is not whole".to_owned(),
+                Ok((_, listed)) if listed.iter().any(is_incomplete) => format!("{} missing", away(listed)),
                 Ok(_) | Err(_) => return read,
             };
             if deadline.is_none_or(|deadline| Instant::now() + AGAIN > deadline) {
@@ -101,6 +101,18 @@ impl ListOptions {
             terminal::note(format_args!("weir: {}", lacks(one, list, self.wait.is_some())));
         }
     }
+}
+
+/// The upstreams that are away: `a is`, or `a, b are`.
+fn away(listed: &[ListedItems]) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for missing in listed.iter().flat_map(|listed| &listed.missing).filter(|missing| missing.is_away()) {
+        let name = format!("`{}`", one_line(&missing.upstream));
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    format!("{} {}", names.join(", "), if names.len() == 1 { "is" } else { "are" })
 }
 
 fn is_incomplete(listed: &ListedItems) -> bool {
