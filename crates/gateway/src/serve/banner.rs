@@ -5,6 +5,7 @@
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Interval, interval};
+use weir_core::Endpoint;
 use weir_core::catalog::UpstreamStatus;
 use weir_core::endpoint::Mode;
 
@@ -70,23 +71,16 @@ impl StartBanner {
         let upstreams = count(config.upstreams.len(), "upstream");
         let mut lines = vec![colors.bold(&format!("weir {} serves {upstreams}", env!("CARGO_PKG_VERSION")))];
         let base = base(weir, config);
-        let width = config.endpoints.iter().take(MOST_ENDPOINTS).map(|one| one.id.to_string().len()).max().unwrap_or(0);
-        for endpoint in config.endpoints.iter().take(MOST_ENDPOINTS) {
-            let what = match &endpoint.mode {
-                Mode::Aggregate { upstreams, .. } if upstreams.len() == config.upstreams.len() => {
-                    "all of them".to_owned()
-                }
-                Mode::Aggregate { upstreams, .. } => count(upstreams.len(), "upstream"),
-                Mode::Transparent(one) => one.to_string(),
-            };
-            let path = format!("{:<width$}", endpoint.id.to_string());
-            lines.push(format!("  {base}{path}  {}", colors.dim(&one_line(&what))));
-        }
-        if let Some(more) = config.endpoints.len().checked_sub(MOST_ENDPOINTS).filter(|more| *more > 0) {
-            lines.push(format!("  and {}", count(more, "endpoint")));
-        }
+        let listed = config.endpoints.iter().take(MOST_ENDPOINTS);
+        let mut urls: Vec<(String, String)> =
+            listed.map(|endpoint| (format!("{base}{}", endpoint.id), shows(endpoint, config))).collect();
         if let Some(admin) = weir.admin_address() {
-            lines.push(format!("  http://{}/  {}", on_this_machine(admin), colors.dim("status page, for operators")));
+            urls.push((format!("http://{}/", on_this_machine(admin)), "status page, for operators".to_owned()));
+        }
+        let width = urls.iter().map(|(url, _)| url.len()).max().unwrap_or_default();
+        lines.extend(urls.iter().map(|(url, what)| format!("  {url:<width$}  {}", colors.dim(&one_line(what)))));
+        if let Some(more) = config.endpoints.len().checked_sub(MOST_ENDPOINTS).filter(|more| *more > 0) {
+            lines.push(colors.dim(&format!("  and {} more", count(more, "endpoint"))));
         }
         let first = config.endpoints.first().map(|endpoint| format!("{base}{}", endpoint.id));
         let try_it = first.map(|url| format!("weir tools {url}   ")).unwrap_or_default();
@@ -141,6 +135,15 @@ impl StartBanner {
             ShownState::Down(why) => format!("{}: {why}", self.colors.paint("31", "down")),
             ShownState::Disabled => self.colors.paint("33", "disabled by an operator"),
         })
+    }
+}
+
+/// The upstreams of an endpoint, in words.
+fn shows(endpoint: &Endpoint, config: &Config) -> String {
+    match &endpoint.mode {
+        Mode::Aggregate { upstreams, .. } if upstreams.len() == config.upstreams.len() => "all of them".to_owned(),
+        Mode::Aggregate { upstreams, .. } => count(upstreams.len(), "upstream"),
+        Mode::Transparent(one) => one.to_string(),
     }
 }
 
