@@ -14,6 +14,7 @@ mod admin;
 mod audit;
 mod auth;
 mod causes;
+mod cli;
 mod deploy;
 mod foreign;
 mod handover;

@@ -3,16 +3,27 @@
 mod add;
 mod admin;
 mod apikey;
+mod arguments;
 mod audit;
 mod call;
 mod check;
+mod content;
+mod describe;
 mod doctor;
 mod explain;
 mod health;
 mod import;
 mod init;
+mod lists;
 mod login;
+mod operators;
+mod prompts;
+mod questions;
+mod resources;
+mod table;
+mod target;
 mod tools;
+mod unknown;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,11 +33,10 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use data_encoding::BASE64URL_NOPAD;
 use weir_core::port::Random;
 
-use crate::client::Token;
 use crate::config::{Source, schema};
 use crate::handover::Inherited;
 use crate::system::SystemRandom;
-use crate::{quickstart, serve, terminal};
+use crate::{quickstart, serve, telemetry, terminal};
 
 /// One endpoint in front of many MCP servers, old and new, for clients old and new.
 #[derive(Debug, Parser)]
@@ -34,13 +44,15 @@ use crate::{quickstart, serve, terminal};
     name = "weir",
     version,
     max_term_width = 100,
-    after_help = "Try it: weir quickstart\nWith a config of your own: weir serve --config weir.yaml"
+    after_help = "Try it: weir quickstart\nWith a config of your own: weir serve --config weir.yaml\n\n\
+        Exit codes: 0 done; 1 the answer is no, or weir could not start; 2 a mistake on the command line or in the config; \
+        3 no server, or it refused; 4 a list is not whole; 5 the output could not be written; 130 interrupted"
 )]
 struct Cli {
     #[command(subcommand)]
     command: Command,
     /// What to log: a level, or a filter such as info,weir_upstream=debug
-    #[arg(long, global = true, value_name = "FILTER")]
+    #[arg(long, global = true, value_name = "FILTER", value_parser = log_filter)]
     log: Option<String>,
 }
 
@@ -48,18 +60,19 @@ struct Cli {
 enum Command {
     /// Run the gateway
     Serve {
-        /// The config file, YAML or JSON
-        #[arg(long, short, env = "WEIR_CONFIG", value_name = "FILE")]
-        config: PathBuf,
+        #[command(flatten)]
+        config: ConfigFile,
+        /// Where to listen for clients, instead of the config's `listen`
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        listen: Option<SocketAddr>,
         /// Write the addresses weir listens at to this file, as JSON, once it serves; for port 0, which the system chooses
         #[arg(long, value_name = "FILE")]
         address_file: Option<PathBuf>,
     },
-    /// Read a config and say everything that is wrong with it; exits with 2 if there are errors
+    /// Read a config and name every error in it; exits with 2 if there are errors
     Check {
-        /// The config file
-        #[arg(value_name = "FILE", env = "WEIR_CONFIG")]
-        file: PathBuf,
+        #[command(flatten)]
+        config: ConfigFile,
         /// Exit with 1 if a weir that runs with this config would refuse FILE as weaker
         #[arg(long, value_name = "OLD")]
         against: Option<PathBuf>,
@@ -81,30 +94,20 @@ enum Command {
         #[arg(long, value_name = "ADDRESS:PORT")]
         listen: Option<SocketAddr>,
     },
-    /// List the tools of an MCP server, weir or any other
-    Tools {
-        #[command(flatten)]
-        target: Target,
-        /// Stay, and show what is added, changed and removed as it happens
-        #[arg(long)]
-        watch: bool,
-        /// Print the tools as a JSON array; with --watch, then one JSON object for each change
-        #[arg(long)]
-        json: bool,
-    },
+    /// List the tools of an MCP server, weir or any other; exits with 4 if some cannot be listed now
+    Tools(tools::ToolsOptions),
+    /// Show the description and the arguments of a tool, and an example
+    Describe(describe::DescribeOptions),
     /// Call a tool; exits with 1 if the tool reports an error, 3 if it could not be called
-    Call {
-        #[command(flatten)]
-        target: Target,
-        /// The tool's name, as `weir tools` shows it
-        tool: String,
-        /// Its arguments, a JSON object
-        #[arg(default_value = "{}", value_name = "JSON")]
-        arguments: String,
-        /// Print the whole result as JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Call(call::CallOptions),
+    /// List the prompts of an MCP server
+    Prompts(prompts::PromptsOptions),
+    /// Print a prompt, filled in
+    Prompt(prompts::PromptOptions),
+    /// List the resources of an MCP server, and the templates of their URIs
+    Resources(resources::ResourcesOptions),
+    /// Print or save a resource
+    Read(resources::ReadOptions),
     /// Log in at an MCP server that wants OAuth tokens; `tools` and `call` then use the login
     Login(login::Options),
     /// Forget a login, here and at its authorization server
@@ -112,9 +115,9 @@ enum Command {
         /// The server's URL
         url: String,
     },
-    /// Say why somebody can use a tool or not; exits with 1 if a call would be refused
+    /// Explain why a caller can use a tool or not; exits with 1 if a call would be refused
     Explain(explain::Options),
-    /// Ask a running weir whether it wants traffic; exits with 1 if not, 3 if nobody answers
+    /// Ask a running weir whether it wants traffic; exits with 1 if not, 3 without an answer
     Health(health::Options),
     /// Look at a running weir and change it: upstreams, clients, calls, limits, log, config
     Admin(admin::Options),
@@ -131,8 +134,11 @@ enum Command {
     Apikey {
         /// Whom the key stands for
         subject: String,
+        /// A token for an operator instead, and its entry for `admin.auth.tokens`
+        #[arg(long)]
+        operator: bool,
     },
-    /// Print what makes a shell complete weir's command line, such as: weir completions bash
+    /// Print completions of weir's command line for a shell, such as: weir completions bash
     Completions {
         /// The shell
         shell: clap_complete::Shell,
@@ -159,50 +165,71 @@ enum Page {
     Metrics,
 }
 
-/// The server a command talks to.
+/// A config file, named as an argument, by `--config` or in the environment.
 #[derive(Debug, Args)]
-struct Target {
-    /// The server's URL, such as http://127.0.0.1:8080/mcp
-    url: String,
-    /// A bearer token, instead of that of `weir login`; better in the environment, where other users do not see it
-    #[arg(long, env = "WEIR_TOKEN", hide_env_values = true, value_name = "TOKEN")]
-    token: Option<String>,
+struct ConfigFile {
+    /// The config file, YAML or JSON
+    #[arg(value_name = "FILE", required_unless_present = "config")]
+    file: Option<PathBuf>,
+    /// The config file, as an option
+    #[arg(long, short, env = "WEIR_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
-impl Target {
-    fn token(&self) -> Result<Option<Token>, String> {
-        match &self.token {
-            None => Ok(None),
-            Some(text) => {
-                Token::new(text).map(Some).ok_or_else(|| "the token has characters no header can have".to_owned())
-            }
-        }
+impl ConfigFile {
+    /// The file. clap asks for one.
+    fn path(self) -> PathBuf {
+        self.file.or(self.config).unwrap_or_else(|| PathBuf::from("weir.yaml"))
     }
 }
 
-/// The command could not do its work: nobody there, or no MCP.
-const UNREACHABLE: u8 = 3;
-/// What was typed makes no sense.
+/// The answer is no: a tool reported an error, nothing was found, a call would be refused, weir is not ready.
+const NO: u8 = 1;
+/// A mistake on the command line.
 const USAGE: u8 = 2;
+/// No server answers, or its answer is no MCP, or a refusal.
+const UNREACHABLE: u8 = 3;
+/// A list is not whole: upstreams are down or still starting.
+const INCOMPLETE: u8 = 4;
+/// The output could not be written: a full disk, or a file that cannot be made.
+const UNWRITTEN: u8 = 5;
+/// A person ended it.
+const INTERRUPTED: u8 = 130;
 
 /// Runs the command line. `inherited` is for `serve`; the other commands have no use for it.
 pub async fn run(inherited: Result<Inherited, String>) -> ExitCode {
     let Cli { command, log } = Cli::parse();
-    let log = log.as_deref();
+    let code = run_command(command, log.as_deref(), inherited).await;
+    // A closed pipe is no error.
+    match terminal::lost_output() {
+        Some(error) => fail(UNWRITTEN, format_args!("standard output cannot be written: {error}")),
+        None => code,
+    }
+}
+
+async fn run_command(command: Command, log: Option<&str>, inherited: Result<Inherited, String>) -> ExitCode {
     match command {
         // Boxed: it is the largest by far, and the others must not make room for it.
-        Command::Serve { config, address_file } => {
-            let start = serve::Start { source: Source::File(config), log, address_file, inherited };
+        Command::Serve { config, listen, address_file } => {
+            let source = Source::File(config.path());
+            let start = serve::Start { source, listen, log, address_file, inherited };
             Box::pin(serve::serve(start)).await
         }
-        Command::Check { file, against, connect } => Box::pin(check::check(&file, against.as_deref(), connect)).await,
-        Command::Doctor(options) => Box::pin(doctor::doctor(&options)).await,
+        Command::Check { config, against, connect } => {
+            Box::pin(check::check(&config.path(), against.as_deref(), connect)).await
+        }
+        Command::Doctor(options) => Box::pin(doctor::doctor(options)).await,
         Command::Init(options) => init::init(&options),
         Command::Add(options) => add::add(options),
         Command::Import(options) => import::import(&options),
         Command::Quickstart { listen } => quickstart::quickstart(listen, log).await,
-        Command::Tools { target, watch, json } => tools::tools(&target, watch, json).await,
-        Command::Call { target, tool, arguments, json } => call::call(&target, &tool, &arguments, json).await,
+        Command::Tools(options) => tools::tools(&options).await,
+        Command::Describe(options) => describe::describe(&options).await,
+        Command::Call(options) => call::call(&options).await,
+        Command::Prompts(options) => prompts::prompts(&options).await,
+        Command::Prompt(options) => prompts::prompt(&options).await,
+        Command::Resources(options) => resources::resources(&options).await,
+        Command::Read(options) => resources::read(&options).await,
         Command::Login(options) => login::login(options).await,
         Command::Logout { url } => login::logout(&url).await,
         Command::Schema => print(&schema()),
@@ -211,13 +238,21 @@ pub async fn run(inherited: Result<Inherited, String>) -> ExitCode {
         Command::Admin(options) => Box::pin(admin::admin(options)).await,
         Command::Audit { command } => audit::run(command),
         Command::Keygen => print(&keygen()),
-        Command::Apikey { subject } => print(&apikey::apikey(&subject)),
+        Command::Apikey { subject, operator } => {
+            let of = if operator { apikey::KeyOwner::Operator } else { apikey::KeyOwner::Machine };
+            print(&apikey::apikey(&subject, of))
+        }
         Command::Completions { shell } => completions(shell),
         Command::Keeper => fail(USAGE, "weir starts its keeper by itself, and it takes no options"),
         Command::Docs { page: Page::Configuration } => print(&crate::docs::configuration()),
         Command::Docs { page: Page::Errors } => print(&crate::docs::errors()),
         Command::Docs { page: Page::Metrics } => print(&crate::docs::metrics()),
     }
+}
+
+/// Checks a filter for the log, also for commands that log nothing.
+fn log_filter(text: &str) -> Result<String, String> {
+    telemetry::check_filter(text).map(|()| text.to_owned())
 }
 
 fn completions(shell: clap_complete::Shell) -> ExitCode {
@@ -246,7 +281,7 @@ fn keygen() -> String {
     )
 }
 
-/// Says what went wrong.
+/// Prints the error, and gives the exit code.
 fn fail(code: u8, why: impl std::fmt::Display) -> ExitCode {
     terminal::note(format_args!("weir: {why}"));
     ExitCode::from(code)

@@ -1,84 +1,38 @@
-//! A small MCP client for the commands `weir tools` and `weir call`: it speaks to any server, modern first.
+//! A small MCP client for the commands such as `weir tools` and `weir call`: it speaks to any server, modern first.
 //!
 //! Not the way weir reaches its upstreams; that is the upstream crate's. This one is for a person at a terminal: one
 //! request at a time, no pool, no retries, and clear words when something does not work.
 
 mod answer;
 mod dress;
+mod error;
+mod lists;
+mod no_mcp;
+mod respondent;
 mod transport;
+mod unreachable;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Method as HttpMethod, StatusCode, Uri};
-use serde_json::Value;
-use weir_wire::write::{self, ObjectWriter};
-use weir_wire::{ErrorObject, Method, RequestId, Revision, code, scan};
+use bytes::Bytes;
+use http::{HeaderMap, Method as HttpMethod, StatusCode};
+use serde_json::{Value, json};
+use weir_wire::{ErrorObject, Method, RequestId, Revision, code, scan, write};
 
-use crate::login::Challenge;
 pub(crate) use answer::{Answer, Note};
+pub(crate) use error::ClientError;
+pub(crate) use lists::{ListedItems, MissingUpstream, ServerList};
+pub(crate) use respondent::{Answering, DeclinedRequest, Respondent};
 use transport::{Response, Transport};
-pub(crate) use transport::{Token, chain, pool};
+pub(crate) use transport::{Token, pool};
+use unreachable::chain;
+pub(crate) use unreachable::explain as explain_unreachable;
 
-/// A server that does not say its first word in this time is not there.
+/// The longest wait for a server's first answer.
 const FIRST_WORD: Duration = Duration::from_secs(15);
-/// Lists longer than this do not end.
-const MOST_PAGES: usize = 1000;
 
-/// Why a command did not get what it wanted.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ClientError {
-    /// The URL is none.
-    #[error("`{0}` is no http or https URL, such as http://127.0.0.1:8080/mcp")]
-    Url(String),
-    /// No connection.
-    #[error("cannot reach {url}: {why}")]
-    Unreachable {
-        /// Where.
-        url: Uri,
-        /// The whole chain of causes.
-        why: String,
-    },
-    /// The server wants a token, or another one.
-    #[error("{url} answered HTTP {status}: {}", advice(url, challenge))]
-    Unauthorized {
-        /// Where.
-        url: Uri,
-        /// 401 or 403.
-        status: u16,
-        /// What it asks for.
-        challenge: Box<Challenge>,
-    },
-    /// No MCP came back.
-    #[error("{url} does not answer as an MCP server does: {why}")]
-    NotMcp {
-        /// Where.
-        url: Uri,
-        /// What came instead.
-        why: String,
-    },
-    /// The server answered with an error.
-    #[error("the server refused: {message} (code {code})")]
-    Refused {
-        /// The JSON-RPC code.
-        code: i64,
-        /// The server's words.
-        message: String,
-    },
-}
-
-/// What a person can do about a 401 or 403.
-fn advice(url: &Uri, challenge: &Challenge) -> String {
-    match (&challenge.scope, challenge.error.as_deref()) {
-        (Some(scope), Some("insufficient_scope")) => {
-            let scope: String = scope.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect();
-            format!("it takes the scopes `{scope}`: weir login {url} --scope \"{scope}\"")
-        }
-        _ => format!("log in with `weir login {url}`, or give a token with --token or WEIR_TOKEN"),
-    }
-}
-
-/// What a server understands, found out once.
+/// The era that a server speaks.
 #[derive(Clone, Debug)]
 enum Era {
     Modern,
@@ -86,29 +40,43 @@ enum Era {
 }
 
 /// A connection to a server, in the way it understands.
-#[derive(Debug)]
 pub(crate) struct Client {
     transport: Transport,
     era: Era,
     next_id: i64,
     about: Value,
+    respondent: Option<Arc<dyn Respondent>>,
+    /// Headers of the next calls that repeat arguments.
+    repeated: HeaderMap,
 }
 
 impl Client {
-    /// Connects: `server/discover` first; what is no modern answer means `initialize`.
-    pub(crate) async fn connect(url: &str, token: Option<Token>) -> Result<Self, ClientError> {
+    /// Connects: `server/discover` first; any answer that is not modern leads to `initialize`. The respondent answers the server's questions
+    /// in the middle of requests.
+    pub(crate) async fn connect(
+        url: &str,
+        token: Option<Token>,
+        respondent: Option<Arc<dyn Respondent>>,
+    ) -> Result<Self, ClientError> {
         let transport = Transport::new(url, token)?;
-        let mut client = Self { transport, era: Era::Modern, next_id: 1, about: Value::Null };
+        let (era, repeated) = (Era::Modern, HeaderMap::new());
+        let mut client = Self { transport, era, next_id: 1, about: Value::Null, respondent, repeated };
         let mut ignore = |_| {};
         let probe = client.request(Method::Discover, Value::Null, &mut ignore);
         match tokio::time::timeout(FIRST_WORD, probe).await {
             Ok(Ok(about)) if speaks_modern(&about) => client.about = about,
-            Ok(Err(error @ (ClientError::Unreachable { .. } | ClientError::Unauthorized { .. }))) => return Err(error),
-            Ok(Err(ClientError::Refused { code, message })) if is_modern_refusal(code) => {
-                return Err(ClientError::Refused { code, message });
-            }
+            Ok(Err(error @ (ClientError::Unreachable { .. } | ClientError::Unauthorized(_)))) => return Err(error),
+            Ok(Err(error @ ClientError::Refused { code, .. })) if is_modern_refusal(code) => return Err(error),
             // Any other answer, or silence: a server that knows no `server/discover`.
-            Ok(_) | Err(_) => client.initialize().await?,
+            Ok(_) | Err(_) => match tokio::time::timeout(FIRST_WORD, client.initialize()).await {
+                Ok(initialized) => initialized?,
+                Err(_) => {
+                    let seconds = FIRST_WORD.as_secs();
+                    let why =
+                        format!("it says nothing in {seconds} s: is that the port of an MCP server, and does it hang?");
+                    return Err(client.not_mcp(why));
+                }
+            },
         }
         Ok(client)
     }
@@ -116,8 +84,8 @@ impl Client {
     async fn initialize(&mut self) -> Result<(), ClientError> {
         let newest = Revision::NEWEST_LEGACY;
         self.era = Era::Legacy { revision: newest, session: None };
-        let params = serde_json::json!({
-            "protocolVersion": newest.as_str(), "capabilities": {},
+        let params = json!({
+            "protocolVersion": newest.as_str(), "capabilities": self.capabilities(),
             "clientInfo": { "name": dress::NAME, "version": env!("CARGO_PKG_VERSION") },
         });
         let (id, response) = self.send(Method::Initialize, params).await?;
@@ -125,11 +93,15 @@ impl Client {
         let about = Answer::new(response, id).finish(&mut |_| {}, self).await?;
         let answered = about["protocolVersion"].as_str().and_then(Revision::parse);
         let Some(revision) = answered.filter(|revision| !revision.is_modern()) else {
-            return Err(self.not_mcp("it offers a protocol version that weir does not know"));
+            return Err(self.not_mcp("it offers a protocol version that weir does not know: use a newer weir"));
         };
         self.era = Era::Legacy { revision, session };
         self.about = about;
         self.notify(Method::Initialized).await
+    }
+
+    fn capabilities(&self) -> Value {
+        self.respondent.as_ref().map_or_else(|| json!({}), |respondent| respondent.capabilities())
     }
 
     /// The server's own words about itself: name, version, instructions.
@@ -145,22 +117,9 @@ impl Client {
         }
     }
 
-    /// All tools, over all pages.
-    pub(crate) async fn tools(&mut self) -> Result<Vec<Value>, ClientError> {
-        let mut tools = Vec::new();
-        let mut params = Value::Null;
-        for _ in 0..MOST_PAGES {
-            let mut page = self.request(Method::ToolsList, params, &mut |_| {}).await?;
-            let Value::Array(mut items) = page["tools"].take() else {
-                return Err(self.not_mcp("its list has no `tools`"));
-            };
-            tools.append(&mut items);
-            match page["nextCursor"].take() {
-                Value::String(cursor) => params = serde_json::json!({ "cursor": cursor }),
-                _ => return Ok(tools),
-            }
-        }
-        Err(self.not_mcp("its list of tools does not end"))
+    /// Has the next calls repeat arguments as headers (`Mcp-Param-*`), as the definition of their tool asks for.
+    pub(crate) fn repeat_as_headers(&mut self, tool: &Value, arguments: &Value) {
+        self.repeated = dress::repeated(tool, arguments);
     }
 
     /// Calls a tool; `on_note` sees progress and log messages while it runs. Dropping the future cancels a modern call.
@@ -170,11 +129,30 @@ impl Client {
         arguments: Value,
         on_note: &mut (dyn FnMut(Note) + Send),
     ) -> Result<Value, ClientError> {
-        let params = serde_json::json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": 1 } });
-        self.request(Method::ToolsCall, params, on_note).await
+        let params = json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": 1 } });
+        self.request_with_input(Method::ToolsCall, params, on_note).await
     }
 
-    /// Waits until the server says that its tools changed. Opens the stream for it where `stream` is `None`.
+    /// A prompt, filled in.
+    pub(crate) async fn prompt(
+        &mut self,
+        name: &str,
+        arguments: Value,
+        on_note: &mut (dyn FnMut(Note) + Send),
+    ) -> Result<Value, ClientError> {
+        self.request_with_input(Method::PromptsGet, json!({ "name": name, "arguments": arguments }), on_note).await
+    }
+
+    /// The contents of a resource.
+    pub(crate) async fn read(
+        &mut self,
+        uri: &str,
+        on_note: &mut (dyn FnMut(Note) + Send),
+    ) -> Result<Value, ClientError> {
+        self.request_with_input(Method::ResourcesRead, json!({ "uri": uri }), on_note).await
+    }
+
+    /// Waits for the server's notification that its tools changed. Opens a stream for it if `stream` is `None`.
     pub(crate) async fn changed(&mut self, stream: &mut Option<Answer>) -> Result<(), ClientError> {
         if stream.is_none() {
             *stream = Some(self.listen().await?);
@@ -192,7 +170,7 @@ impl Client {
     async fn listen(&mut self) -> Result<Answer, ClientError> {
         match &self.era {
             Era::Modern => {
-                let params = serde_json::json!({ "notifications": { "toolsListChanged": true } });
+                let params = json!({ "notifications": { "toolsListChanged": true } });
                 let (id, response) = self.send(Method::SubscriptionsListen, params).await?;
                 Ok(Answer::new(response, id))
             }
@@ -228,7 +206,13 @@ impl Client {
         let id = RequestId::from(self.next_id);
         self.next_id += 1;
         let (headers, params) = match &self.era {
-            Era::Modern => dress::modern(method, params),
+            Era::Modern => {
+                let (mut headers, params) = dress::modern(method, params, self.capabilities());
+                if method == Method::ToolsCall {
+                    headers.extend(self.repeated.clone());
+                }
+                (headers, params)
+            }
             Era::Legacy { .. } => (self.legacy_headers(), params),
         };
         let params = (!params.is_null()).then(|| params.to_string());
@@ -241,15 +225,11 @@ impl Client {
         self.transport.send(HttpMethod::POST, self.legacy_headers(), body).await.map(drop)
     }
 
-    /// Answers a request that a legacy server makes of its client: `ping`, and nothing else is offered.
-    async fn reply(&self, id: &RequestId, method: &str) -> Result<(), ClientError> {
-        let body = if method == Method::Ping.as_str() {
-            let mut empty = BytesMut::new();
-            ObjectWriter::new(&mut empty).end();
-            write::response(id, &empty)
-        } else {
-            let error = ErrorObject::new(code::METHOD_NOT_FOUND, "this client offers nothing to servers");
-            write::error_response(Some(id), false, &error)
+    /// Answers a request that a legacy server makes of its client.
+    async fn reply(&self, id: &RequestId, method: &str, params: &Value) -> Result<(), ClientError> {
+        let body = match self.answer(method, params).await {
+            Ok(result) => write::response(id, result.to_string().as_bytes()),
+            Err(DeclinedRequest { code, why }) => write::error_response(Some(id), false, &ErrorObject::new(code, why)),
         };
         self.transport.send(HttpMethod::POST, self.legacy_headers(), body).await.map(drop)
     }
@@ -269,6 +249,12 @@ impl Client {
 
     fn not_mcp(&self, why: impl Into<String>) -> ClientError {
         ClientError::NotMcp { url: self.transport.url().clone(), why: why.into() }
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Client({:?}, {:?})", self.transport, self.era)
     }
 }
 

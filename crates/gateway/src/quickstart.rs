@@ -12,6 +12,7 @@ use weir_demo::Running;
 use crate::config::{Config, Loader, LogPlan, Source};
 use crate::serve::{CANNOT_START, Signals, catch_file_size_limit, finish};
 use crate::telemetry;
+use crate::terminal;
 use crate::weir::{StartError, Weir};
 
 /// Where a first try is expected; the ports after it where that is taken.
@@ -47,7 +48,7 @@ async fn run(listen: Option<SocketAddr>) -> anyhow::Result<ExitCode> {
     let notes = weir_demo::start_notes(loopback().await?).await.context("the demo server `notes`")?;
     let desk = weir_demo::start_desk(loopback().await?).await.context("the demo server `desk`")?;
     let weir = start(listen, &notes, &desk).await?;
-    println!("{}", welcome(&weir, &notes, &desk));
+    terminal::line(welcome(&weir, &notes, &desk));
     let mut new_tool = std::pin::pin!(tokio::time::sleep(NEW_TOOL_AFTER));
     let mut revealed = false;
     loop {
@@ -56,7 +57,7 @@ async fn run(listen: Option<SocketAddr>) -> anyhow::Result<ExitCode> {
             () = &mut new_tool, if !revealed => {
                 revealed = true;
                 desk.reveal();
-                println!("desk has a new tool now: desk__coin_flip. Clients that watch were told.");
+                terminal::line("desk has a new tool now: desk__coin_flip. Clients that watch were told.");
             }
         }
     }
@@ -115,8 +116,8 @@ In a client's config file:
 
 In another terminal:
   weir tools {url}
-  weir call  {url} desk__calculate '{{\"expression\": \"2^10 - 1\"}}'
-  weir call  {url} desk__countdown '{{\"from\": 5}}'
+  weir call  {url} desk__calculate expression='2^10 - 1'
+  weir call  {url} desk__countdown from=5
   weir tools {url} --watch        in {after} seconds, desk gets one more tool
 
 For operators: {admin}/ is a status page; {admin}/metrics, {admin}/readyz, and

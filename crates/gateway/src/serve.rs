@@ -1,7 +1,10 @@
 //! `weir serve`: start, follow the config, and stop as the signals say.
 
+mod banner;
+
 use std::convert::Infallible;
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,6 +21,7 @@ use crate::handover::{Estate, Inherited, Parting, Predecessor, Program};
 use crate::reload::{Follower, say};
 use crate::telemetry::{self, LogControl};
 use crate::weir::{StartError, Strictness, Weir};
+use banner::StartBanner;
 
 /// The config was not usable.
 pub(crate) const BAD_CONFIG: u8 = 2;
@@ -31,6 +35,8 @@ const CUT_SHORT: u8 = 130;
 /// The command line of `weir serve`, and the sockets that the process was started with.
 pub(crate) struct Start<'a> {
     pub(crate) source: Source,
+    /// The address of `--listen`, in the place of the config's.
+    pub(crate) listen: Option<SocketAddr>,
     /// The filter of `--log`.
     pub(crate) log: Option<&'a str>,
     /// The file of `--address-file`.
@@ -40,12 +46,13 @@ pub(crate) struct Start<'a> {
 
 /// Serves until a signal ends it.
 pub(crate) async fn serve(start: Start<'_>) -> ExitCode {
-    let Start { source, log, address_file, inherited } = start;
+    let Start { source, listen, log, address_file, inherited } = start;
     if let Err(error) = catch_file_size_limit() {
         return cannot_start(&format!("signals cannot be heard: {error}"));
     }
     let environment = |name: &str| std::env::var(name).ok();
-    let mut loader = Loader::new(source, &environment).inputs_from(InputSource::Prompt(&crate::ask::ask));
+    let loader = Loader::new(source, &environment).inputs_from(InputSource::Prompt(&crate::ask::ask));
+    let mut loader = loader.listening_at(listen);
     let outcome = loader.load();
     let Some(config) = outcome.config else {
         telemetry::print_error(format_args!("{}\nweir: the config has errors, so nothing was started", outcome.report));
@@ -102,13 +109,16 @@ async fn run(
         (_, Err(error @ StartError::Exposed(_))) => return refuse_start(BAD_CONFIG, &error.to_string()),
         (_, Err(error)) => return cannot_start(&error.to_string()),
     };
-    tracing::info!(
-        clients = %weir.address(),
-        operators = weir.admin_address().map(tracing::field::display),
-        upstreams = config.upstreams.len(),
-        endpoints = config.endpoints.len(),
-        "weir {} serves", env!("CARGO_PKG_VERSION")
-    );
+    let mut banner = log.person().map(|person| StartBanner::show(&weir, &config, person.colors));
+    if banner.is_none() {
+        tracing::info!(
+            clients = %weir.address(),
+            operators = weir.admin_address().map(tracing::field::display),
+            upstreams = config.upstreams.len(),
+            endpoints = config.endpoints.len(),
+            "weir {} serves", env!("CARGO_PKG_VERSION")
+        );
+    }
     if config.front.listen.port() != 0 && config.front.listen != weir.address() {
         tracing::warn!(config = %config.front.listen, "weir was started with a socket, and serves at that one");
     }
@@ -143,6 +153,7 @@ async fn run(
                 }
             },
             () = before.ends() => {}
+            () = StartBanner::follow(&mut banner, &weir) => {}
             () = follower.changed() => follower.follow(&weir),
             Some(ReloadRequest { strictness, done }) = reloads.recv() => {
                 follower.reload(&weir, strictness);

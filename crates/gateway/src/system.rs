@@ -1,5 +1,6 @@
-//! The machine behind the ports of core: its clock and its randomness.
+//! The machine behind the ports of core: its clock and its randomness; and its own addresses.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant, SystemTime};
 
 use weir_core::port::{Clock, Random};
@@ -36,6 +37,34 @@ impl Random for SystemRandom {
     fn fill(&self, buffer: &mut [u8]) {
         if let Err(error) = getrandom::fill(buffer) {
             panic!("the operating system gives no random bytes: {error}");
+        }
+    }
+}
+
+/// The address by which a program on this machine reaches a listener: loopback, where it listens on all addresses.
+pub(crate) fn on_this_machine(mut listener: SocketAddr) -> SocketAddr {
+    if listener.ip().is_unspecified() {
+        let loopback =
+            if listener.is_ipv4() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { IpAddr::V6(Ipv6Addr::LOCALHOST) };
+        listener.set_ip(loopback);
+    }
+    listener
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_on_all_addresses_is_asked_on_loopback() {
+        for (listener, asked) in [
+            ("0.0.0.0:8081", "127.0.0.1:8081"),
+            ("[::]:8081", "[::1]:8081"),
+            ("10.0.0.7:9", "10.0.0.7:9"),
+            ("127.0.0.1:8081", "127.0.0.1:8081"),
+        ] {
+            let parsed: SocketAddr = listener.parse().expect("an address");
+            assert_eq!(on_this_machine(parsed).to_string(), asked);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod exposition;
 mod gather;
+mod log_filter;
 mod log_queue;
 mod log_rate;
 mod logs;
@@ -12,7 +13,7 @@ mod running;
 
 pub(crate) use exposition::Format;
 pub use logs::{LogControl, finish_log, hook_panics, start_log};
-pub(crate) use logs::{check_filter, print_error};
+pub(crate) use logs::{check_filter, print_error, print_prompt};
 pub use metrics::Metrics;
 pub(crate) use names::exposed;
 pub(crate) use running::Telemetry;

@@ -1,13 +1,15 @@
-//! Output of the commands: what servers, files and other processes wrote cannot steer a terminal.
+//! Output of the commands. Texts of servers, files and other processes cannot steer a terminal.
 //!
-//! Everything that a command prints goes through here. A reader that left early, or a full disk behind it, is no panic.
+//! Every command prints through this module. A closed pipe ends a command quietly; a full disk is an error at the command's end.
+//! Neither is a panic.
 
 use std::fmt::Display;
-use std::io::Write as _;
+use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
+use std::sync::OnceLock;
 
 use serde_json::Value;
 
-/// A text without what steers a terminal: control characters but newline and tab, and marks that reorder what is shown.
+/// A text without characters that steer a terminal: control characters but newline and tab, and marks of direction.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().filter(|c| !steers(*c) || matches!(c, '\n' | '\t')).collect()
 }
@@ -17,7 +19,7 @@ pub(crate) fn one_line(text: &str) -> String {
     plain(text).replace(['\n', '\t'], " ")
 }
 
-/// JSON in one line, with what steers a terminal escaped: it is the same value to whoever parses it.
+/// JSON in one line. Characters that steer a terminal are escaped, so that a parser reads the same value.
 pub(crate) fn json(value: &Value) -> String {
     let mut out = String::new();
     for c in value.to_string().chars() {
@@ -37,9 +39,53 @@ fn steers(c: char) -> bool {
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// The first error of a write to standard output.
+static LOST: OnceLock<io::Error> = OnceLock::new();
+
 /// Writes to standard output.
 pub(super) fn write(text: impl Display) {
-    let _ = std::io::stdout().write_all(plain(&text.to_string()).as_bytes());
+    if is_closed() {
+        return;
+    }
+    let mut stdout = io::stdout().lock();
+    let written = stdout.write_all(plain(&text.to_string()).as_bytes()).and_then(|()| stdout.flush());
+    if let Err(error) = written {
+        // It is set once: nothing is written after that.
+        let _first = LOST.set(error);
+    }
+}
+
+/// True after a write to standard output has failed. A command that watches ends then.
+pub(super) fn is_closed() -> bool {
+    LOST.get().is_some()
+}
+
+/// The failed write to standard output, unless its reader closed the pipe.
+pub(super) fn lost_output() -> Option<&'static io::Error> {
+    LOST.get().filter(|error| error.kind() != ErrorKind::BrokenPipe)
+}
+
+/// The width of the terminal on standard output, in columns; `None` if standard output is another file.
+pub(super) fn width() -> Option<usize> {
+    let stdout = io::stdout();
+    if !stdout.is_terminal() {
+        return None;
+    }
+    terminal_size::terminal_size_of(stdout).map(|(width, _)| usize::from(width.0))
+}
+
+/// True if a person can be asked: standard input and standard error are a terminal.
+pub(super) fn can_ask() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// A number of things: `1 tool`, `2 tools`.
+pub(crate) fn count(number: impl TryInto<u64>, what: &str) -> String {
+    match number.try_into() {
+        Ok(1) => format!("1 {what}"),
+        Ok(number) => format!("{number} {what}s"),
+        Err(_) => format!("{what}s beyond counting"),
+    }
 }
 
 /// Writes a line to standard output.
@@ -52,11 +98,22 @@ pub(super) fn note(text: impl Display) {
     crate::telemetry::print_error(plain(&text.to_string()));
 }
 
+/// Writes a prompt to standard error, without the end of the line.
+pub(super) fn prompt(text: &str) {
+    crate::telemetry::print_prompt(plain(text));
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn one_thing_is_no_plural() {
+        assert_eq!(count(1_usize, "tool"), "1 tool");
+        assert_eq!((count(0_u64, "tool"), count(2_usize, "call")), ("0 tools".to_owned(), "2 calls".to_owned()));
+    }
 
     #[test]
     fn nothing_that_a_server_wrote_steers_the_terminal() {

@@ -23,13 +23,14 @@ use crate::handover::{Estate, Successor};
 use crate::memory::Watch;
 use crate::outbound;
 use crate::telemetry::Telemetry;
+use crate::terminal::count;
 
 use applied::{Applied, build, topology, unmoved};
 use errors::{INVALID, front_reason, refusal_reasons};
 pub use errors::{ReloadError, StartError};
 pub use exposure::Exposure;
 use inside::{Base, Deciders, Inside};
-use open::{Open, clients_listener};
+use open::{Open, clients_listener, operators_listener};
 
 /// A running gateway. Dropping it stops it without draining; [`Weir::shutdown`] drains.
 pub struct Weir {
@@ -73,8 +74,9 @@ impl Weir {
 
     async fn assemble(config: Arc<Config>, estate: Estate, keeper: Arc<Keeper>) -> Result<Self, StartError> {
         let Estate { clients, operators, sealing, will, keeper: _ } = estate;
-        // Clients' port first: if that cannot be had, nothing else matters.
+        // Both ports first: where one of them cannot be had, no child process is started and no server is asked.
         let (clients, address) = clients_listener(&config, clients)?;
+        let operators = operators_listener(config.admin.as_ref(), operators).await?;
         let config = config.served_at(address);
         let base = Base::new(&config, sealing, keeper);
         let telemetry = Telemetry::start(&config.telemetry, base.metrics.clone(), base.factory.clone())?;
@@ -152,7 +154,8 @@ impl Weir {
         .inspect_err(|error| self.refused_reload(error))?;
         count_reload("ok");
         refused(&[]);
-        let mut detail = format!("{} upstreams, {} endpoints", config.upstreams.len(), config.endpoints.len());
+        let mut detail =
+            format!("{}, {}", count(config.upstreams.len(), "upstream"), count(config.endpoints.len(), "endpoint"));
         for lost in &lost {
             tracing::warn!(path = %lost.path, lost = lost.message, "the config gives up a protection, as an operator allowed");
             detail.push_str(&format!("; weaker: {}: {}", lost.path, lost.message));

@@ -48,11 +48,15 @@ const MUST_NOT_USE: [(&str, &[&str]); 9] = [
 ];
 
 /// Files that may start a task, and who ends it.
-const SPAWNS: [(&str, &str); 5] = [
+const SPAWNS: [(&str, &str); 6] = [
     ("demo/src/host.rs", "`Running` aborts it when it is dropped"),
     (
         "gateway/src/audit/worker.rs",
         "`Auditing` tells it to stop and waits; one that hangs in the system goes with the process",
+    ),
+    (
+        "gateway/src/cli/questions/keyboard.rs",
+        "waits for a line that a person types; a command that ends does not wait for it",
     ),
     ("gateway/src/telemetry/logs.rs", "writes the log until its queue closes; an exit waits for it, at most a second"),
     ("upstream/src/line/many.rs", "ends with the last share of its connection, or with the connection"),

@@ -113,6 +113,7 @@ fn a_person_who_says_no_is_not_logged_in() {
     let (code, said) = nobody.login(&[&town.url()]);
     assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("access_denied: the user said no"), "{said}");
+    assert!(said.contains("ask for other scopes with --scope"), "{said}");
     assert!(!nobody.state.join("weir/tokens.json").exists());
 }
 

@@ -9,16 +9,16 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
-use super::fail;
+use super::operators::{NAME_IT, OperatorsOptions};
+use super::{UNREACHABLE, fail};
 use crate::terminal;
 use ask::Desk;
 
 /// Which weir, as whom, and how it is printed.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// The operators' listener
-    #[arg(long, global = true, env = "WEIR_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:8081")]
-    admin: String,
+    #[command(flatten)]
+    operators: OperatorsOptions,
     /// A file with the operator's token; the variable WEIR_ADMIN_TOKEN does as well
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -166,8 +166,8 @@ enum Request {
 }
 
 pub(super) async fn admin(options: Options) -> ExitCode {
-    let Options { admin, token_file, json, command } = options;
-    let desk = match Desk::new(&admin, token_file.as_deref()) {
+    let Options { operators, token_file, json, command } = options;
+    let desk = match operators.url().and_then(|admin| Desk::new(&admin, token_file.as_deref())) {
         Ok(desk) => desk,
         Err(why) => return fail(super::USAGE, why),
     };
@@ -178,6 +178,7 @@ pub(super) async fn admin(options: Options) -> ExitCode {
     match answered {
         Ok(answer) if json => terminal::line(terminal::json(&answer)),
         Ok(answer) => terminal::write(show::show(&command, &answer)),
+        Err(ask::Failed { code: UNREACHABLE, why }) => return fail(UNREACHABLE, format_args!("{why}; {NAME_IT}")),
         Err(ask::Failed { code, why }) => return fail(code, why),
     }
     ExitCode::SUCCESS

@@ -5,8 +5,17 @@ use weir_core::port::Random;
 
 use crate::system::SystemRandom;
 
-/// What is printed. The key is in it this once; the config has its digest only.
-pub(super) fn apikey(subject: &str) -> String {
+/// Whom a key is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyOwner {
+    /// A program that calls tools.
+    Machine,
+    /// A person who looks at weir and changes it.
+    Operator,
+}
+
+/// The text to print. The key is in it this once; the config has its digest only.
+pub(super) fn apikey(subject: &str, of: KeyOwner) -> String {
     let (mut id, mut secret) = ([0; 5], [0; 32]);
     SystemRandom.fill(&mut id);
     SystemRandom.fill(&mut secret);
@@ -15,12 +24,20 @@ pub(super) fn apikey(subject: &str) -> String {
     let digest = HEXLOWER.encode(&weir_policy::api_key_digest(&key));
     // A text in JSON is one in YAML, whatever is in it.
     let subject = serde_json::Value::from(subject);
-    format!(
-        "# The key is shown this once: give it to the machine, which sends it as `Authorization: Bearer` or `X-API-Key`.\n\
-         WEIR_API_KEY={key}\n\
-         # Its entry in the config, under auth.api_keys:\n\
-         # - {{ id: \"{id}\", sha256: \"{digest}\", subject: {subject} }}\n"
-    )
+    match of {
+        KeyOwner::Machine => format!(
+            "# The key is shown this once: give it to the machine, which sends it as `Authorization: Bearer` or `X-API-Key`.\n\
+             WEIR_API_KEY={key}\n\
+             # Its entry in the config, under auth.api_keys:\n\
+             # - {{ id: \"{id}\", sha256: \"{digest}\", subject: {subject} }}\n"
+        ),
+        KeyOwner::Operator => format!(
+            "# The token is shown this once: give it to the operator, whose `weir admin` takes it from this variable.\n\
+             WEIR_ADMIN_TOKEN={key}\n\
+             # Its entry in the config, under admin.auth.tokens:\n\
+             # - {{ name: {subject}, sha256: \"{digest}\" }}\n"
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -30,7 +47,7 @@ mod tests {
 
     #[test]
     fn g05_a_generated_entry_is_accepted_and_is_of_its_key() {
-        let printed = apikey("build: \"x\"");
+        let printed = apikey("build: \"x\"", KeyOwner::Machine);
         let line =
             |start: &str| printed.lines().find_map(|line| line.strip_prefix(start)).expect("the line is printed");
         let text = format!("auth:\n  mode: required\n  api_keys:\n  - {}\n", line("# - "));
@@ -39,6 +56,18 @@ mod tests {
         let config = outcome.config.unwrap_or_else(|| panic!("{}", outcome.report));
         let [key] = config.auth.api_keys.as_slice() else { panic!("one key") };
         assert_eq!((&*key.subject, key.digest), ("build: \"x\"", weir_policy::api_key_digest(line("WEIR_API_KEY="))));
-        assert_ne!(apikey("x"), apikey("x"));
+        assert_ne!(apikey("x", KeyOwner::Machine), apikey("x", KeyOwner::Machine));
+    }
+    #[test]
+    fn g05_an_operators_entry_is_accepted_and_is_of_its_token() {
+        let printed = apikey("ada", KeyOwner::Operator);
+        let line =
+            |start: &str| printed.lines().find_map(|line| line.strip_prefix(start)).expect("the line is printed");
+        let text = format!("admin:\n  auth:\n    tokens:\n    - {}\n", line("# - "));
+        let outcome = Loader::new(Source::Text { name: "keys".to_owned(), text }, &|_| None).load();
+        let config = outcome.config.unwrap_or_else(|| panic!("{}", outcome.report));
+        let plan = config.admin.expect("a listener for operators");
+        let [key] = plan.keys.as_slice() else { panic!("one key in {plan:?}") };
+        assert_eq!((&*key.name, key.digest), ("ada", weir_policy::api_key_digest(line("WEIR_ADMIN_TOKEN="))));
     }
 }

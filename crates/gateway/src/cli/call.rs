@@ -1,80 +1,179 @@
-//! `weir call URL TOOL JSON`: the result on standard output, progress and log messages on standard error.
+//! `weir call URL TOOL ARGUMENTS`: the result on standard output, progress and log messages on standard error.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::Args;
 use serde_json::Value;
 
-use super::{Target, UNREACHABLE, USAGE, fail};
-use crate::client::{self, Note};
+use super::arguments::CallArguments;
+use super::content::{self, MediaContent};
+use super::target::{Target, failed};
+use super::unknown::{self, UnknownName};
+use super::{INTERRUPTED, NO, UNREACHABLE, UNWRITTEN, USAGE, fail};
+use crate::client::{Client, ClientError, Note, ServerList};
 use crate::serve::Signals;
-use crate::terminal::{self, plain};
+use crate::terminal;
 
-/// The tool ran and says that it failed.
-const TOOL_ERROR: u8 = 1;
-/// A person ended it.
-const INTERRUPTED: u8 = 130;
+/// The options of `weir call`.
+#[derive(Debug, Args)]
+pub(super) struct CallOptions {
+    #[command(flatten)]
+    target: Target,
+    /// The tool's name, as `weir tools` shows it
+    tool: String,
+    /// KEY=VALUE with the types of the tool's schema, a list by repeating it; or a JSON object; or @FILE, or - for standard input, with one
+    #[arg(value_name = "ARGUMENT")]
+    arguments: Vec<String>,
+    #[command(flatten)]
+    output: OutputOptions,
+}
 
-pub(super) async fn call(target: &Target, tool: &str, arguments: &str, json: bool) -> ExitCode {
-    let arguments = match client::arguments(arguments) {
-        Ok(arguments) => arguments,
-        Err(why) => return fail(USAGE, format_args!("the arguments are no JSON object: {why}")),
-    };
-    let mut signals = match Signals::new() {
-        Ok(signals) => signals,
-        Err(error) => return fail(UNREACHABLE, error),
-    };
-    let called = async {
-        let mut client = target.open().await?;
-        let result = client.call(tool, arguments, &mut |note| tell(&note)).await;
-        client.close().await;
-        result.map_err(|error| (UNREACHABLE, error.to_string()))
-    };
-    let called = tokio::select! {
-        called = called => called,
-        () = signals.stop() => return ExitCode::from(INTERRUPTED),
-    };
-    match called {
-        Ok(result) => finish(&result, json),
-        Err((code, why)) => fail(code, why),
+/// The options for a result.
+#[derive(Debug, Args)]
+pub(super) struct OutputOptions {
+    /// Print the whole result as JSON
+    #[arg(long)]
+    json: bool,
+    /// Save images, audio and embedded files: into this folder, or the only one as this file
+    #[arg(long, value_name = "PATH")]
+    pub(super) out: Option<PathBuf>,
+}
+
+/// The error of a call.
+enum CallError {
+    Usage(String),
+    Client(ClientError),
+    Unknown(UnknownName),
+}
+
+impl From<ClientError> for CallError {
+    fn from(error: ClientError) -> Self {
+        Self::Client(error)
     }
 }
 
-fn finish(result: &Value, json: bool) -> ExitCode {
-    if result["resultType"] == "input_required" {
-        return fail(UNREACHABLE, "the tool asks for input, which this command cannot give: use an MCP client");
+pub(super) async fn call(options: &CallOptions) -> ExitCode {
+    let arguments = match CallArguments::read(&options.arguments) {
+        Ok(arguments) => arguments,
+        Err(why) => return fail(USAGE, why),
+    };
+    let called = async {
+        let mut client = options.target.open().await?;
+        let result = call_tool(&mut client, &options.tool, arguments).await;
+        client.close().await;
+        result
+    };
+    let result = match until_interrupted(called).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(CallError::Usage(why))) => return fail(USAGE, why),
+        Ok(Err(CallError::Client(error))) => return failed(&error),
+        Ok(Err(CallError::Unknown(unknown))) => return fail(UNREACHABLE, unknown.explain(&options.target.url)),
+        Err(code) => return code,
+    };
+    let blocks = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let code = options.output.finish(&result, &lines(&result), || content::media(blocks), &options.tool);
+    if result["isError"] == true && code == ExitCode::SUCCESS { ExitCode::from(NO) } else { code }
+}
+
+async fn call_tool(client: &mut Client, tool: &str, arguments: CallArguments) -> Result<Value, CallError> {
+    let definition = if arguments.need_schema() { look_up(client, tool).await? } else { None };
+    let schema = definition.as_ref().map(|definition| definition["inputSchema"].clone()).unwrap_or_default();
+    let arguments = arguments.typed(&schema).map_err(CallError::Usage)?;
+    if let Some(definition) = &definition {
+        client.repeat_as_headers(definition, &arguments);
     }
-    if json {
-        terminal::line(terminal::json(result));
-    } else {
-        for line in lines(result) {
-            terminal::line(line);
+    let mut result = client.call(tool, arguments.clone(), &mut |note| tell(&note)).await;
+    if is_header_mismatch(&result)
+        && definition.is_none()
+        && let Some(definition) = look_up(client, tool).await?
+    {
+        // The server has not run it: the tool wants arguments as headers, too.
+        client.repeat_as_headers(&definition, &arguments);
+        result = client.call(tool, arguments, &mut |note| tell(&note)).await;
+    }
+    match unknown::look_up(client, ServerList::Tools, tool, &result).await {
+        Some(unknown) => Err(CallError::Unknown(unknown)),
+        None => Ok(result?),
+    }
+}
+
+/// The definition of a tool. A weir also takes a tool's own name if one server only has it.
+async fn look_up(client: &mut Client, tool: &str) -> Result<Option<Value>, ClientError> {
+    let listed = client.list(ServerList::Tools).await?;
+    let found = listed.items.iter().find(|item| item["name"] == tool);
+    Ok(found.or_else(|| unknown::own_name(&listed.items, tool)).cloned())
+}
+
+fn is_header_mismatch(result: &Result<Value, ClientError>) -> bool {
+    matches!(result, Err(ClientError::Refused { code: weir_wire::code::HEADER_MISMATCH, .. }))
+}
+
+/// Runs a command until it ends or a person ends it.
+///
+/// # Errors
+/// The exit code of a command that was ended.
+pub(super) async fn until_interrupted<T>(work: impl Future<Output = T>) -> Result<T, ExitCode> {
+    let mut signals = Signals::new().map_err(|error| fail(UNREACHABLE, error))?;
+    tokio::select! {
+        done = work => Ok(done),
+        () = signals.stop() => Err(ExitCode::from(INTERRUPTED)),
+    }
+}
+
+impl OutputOptions {
+    /// Prints and saves a result: its lines, or all of it as JSON.
+    pub(super) fn finish(
+        &self,
+        result: &Value,
+        lines: &[String],
+        media: impl FnOnce() -> Result<Vec<MediaContent>, String>,
+        name: &str,
+    ) -> ExitCode {
+        if self.json {
+            terminal::line(terminal::json(result));
+        } else {
+            lines.iter().for_each(terminal::line);
+        }
+        match &self.out {
+            Some(out) => save(out, media, name),
+            None => {
+                if !self.json && media().is_ok_and(|media| media.iter().any(MediaContent::is_binary)) {
+                    terminal::note("weir: --out PATH saves what is shown in brackets");
+                }
+                ExitCode::SUCCESS
+            }
         }
     }
-    if result["isError"] == true { ExitCode::from(TOOL_ERROR) } else { ExitCode::SUCCESS }
+}
+
+fn save(out: &Path, media: impl FnOnce() -> Result<Vec<MediaContent>, String>, name: &str) -> ExitCode {
+    let saved = media().and_then(|media| content::save(&media, out, name));
+    match saved {
+        Err(why) => fail(UNWRITTEN, why),
+        Ok(saved) if saved.is_empty() => {
+            terminal::note("weir: the result has no image, audio or file: nothing was saved");
+            ExitCode::SUCCESS
+        }
+        Ok(saved) => {
+            saved.iter().for_each(|path| terminal::note(format_args!("saved {}", path.display())));
+            ExitCode::SUCCESS
+        }
+    }
 }
 
 /// Texts as they are, other content as JSON or by its size.
 fn lines(result: &Value) -> Vec<String> {
     let content = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let mut lines: Vec<String> = content.iter().map(block).collect();
+    let mut lines: Vec<String> = content.iter().map(content::show).collect();
     if lines.is_empty() && !result["structuredContent"].is_null() {
         lines.push(terminal::json(&result["structuredContent"]));
     }
     lines
 }
 
-fn block(block: &Value) -> String {
-    match block["type"].as_str() {
-        Some("text") => plain(block["text"].as_str().unwrap_or_default()),
-        Some(kind @ ("image" | "audio")) => {
-            let bytes = block["data"].as_str().map_or(0, |data| data.len() / 4 * 3);
-            format!("[{kind} {}, about {bytes} bytes]", plain(block["mimeType"].as_str().unwrap_or("?")))
-        }
-        _ => terminal::json(block),
-    }
-}
-
-fn tell(note: &Note) {
+/// Prints a notification of the server on standard error.
+pub(super) fn tell(note: &Note) {
     match note {
         Note::Progress { progress, total, message } => {
             let of = total.map(|total| format!("/{total}")).unwrap_or_default();
@@ -92,14 +191,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_read_well_on_a_terminal() {
-        let result = json!({"content": [
-            {"type": "text", "text": "two\nlines\u{1b}[0m"},
-            {"type": "image", "mimeType": "image/png", "data": "AAAAAAAA"},
-            {"type": "resource_link", "uri": "file:///x", "name": "x"},
-        ]});
-        assert_eq!(lines(&result)[..2], ["two\nlines[0m", "[image image/png, about 6 bytes]"]);
-        assert!(lines(&result)[2].contains("file:///x"));
+    fn a_result_without_content_shows_its_structure() {
         assert_eq!(lines(&json!({"content": [], "structuredContent": {"a": 1}})), ["{\"a\":1}"]);
+        assert_eq!(lines(&json!({"content": [{"type": "text", "text": "t"}], "structuredContent": {}})), ["t"]);
     }
 }

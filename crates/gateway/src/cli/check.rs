@@ -3,14 +3,10 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use super::NO;
 use crate::config::{Config, InputSource, Loader, Source, weakenings};
 use crate::serve::BAD_CONFIG;
-use crate::terminal;
-
-/// An upstream does not work.
-const NOT_CONNECTED: u8 = 1;
-/// The file is weaker than the other one.
-const WEAKER: u8 = 1;
+use crate::terminal::{self, count};
 
 pub(super) async fn check(file: &Path, against: Option<&Path>, connect: bool) -> ExitCode {
     // What an upstream is started with has to be what it is.
@@ -31,10 +27,11 @@ pub(super) async fn check(file: &Path, against: Option<&Path>, connect: bool) ->
         terminal::line(format_args!("{}: weaker: {lost}", file.display()));
     }
     if !lost.is_empty() {
-        return ExitCode::from(WEAKER);
+        return ExitCode::from(NO);
     }
-    let (upstreams, endpoints) = (config.upstreams.len(), config.endpoints.len());
-    terminal::line(format_args!("{}: good, {upstreams} upstreams and {endpoints} endpoints", file.display()));
+    let upstreams = count(config.upstreams.len(), "upstream");
+    let endpoints = count(config.endpoints.len(), "endpoint");
+    terminal::line(format_args!("{}: good, {upstreams} and {endpoints}", file.display()));
     if !connect {
         return ExitCode::SUCCESS;
     }
@@ -42,7 +39,7 @@ pub(super) async fn check(file: &Path, against: Option<&Path>, connect: bool) ->
     let width = found.iter().map(|upstream| upstream.id.len()).max().unwrap_or_default();
     found.iter().for_each(|upstream| super::doctor::show_upstream(upstream, width));
     let is_good = found.iter().all(|upstream| upstream.cause.is_none());
-    if is_good { ExitCode::SUCCESS } else { ExitCode::from(NOT_CONNECTED) }
+    if is_good { ExitCode::SUCCESS } else { ExitCode::from(NO) }
 }
 
 /// The config of a file without errors. Prints all that is to say about it.

@@ -1,32 +1,28 @@
 //! `weir doctor`, and `weir check --connect`: the config is tried out.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 
+use super::{ConfigFile, NO};
 use crate::config::InputSource;
 use crate::doctor::{Findings, Grade, MachineFinding, UpstreamFinding, examine};
 use crate::serve::BAD_CONFIG;
 use crate::terminal;
 
-/// Something of what was looked at does not work.
-const NOT_GOOD: u8 = 1;
-
 /// How it is asked.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// The config file
-    #[arg(long, short, env = "WEIR_CONFIG", value_name = "FILE")]
-    config: PathBuf,
+    #[command(flatten)]
+    config: ConfigFile,
     /// Print what was found as one JSON object
     #[arg(long)]
     json: bool,
 }
 
 /// Reads the config, starts or dials each upstream, and looks at the machine.
-pub(super) async fn doctor(options: &Options) -> ExitCode {
-    let Some(config) = super::check::load(&options.config, InputSource::Prompt(&crate::ask::ask)) else {
+pub(super) async fn doctor(options: Options) -> ExitCode {
+    let Some(config) = super::check::load(&options.config.path(), InputSource::Prompt(&crate::ask::ask)) else {
         return ExitCode::from(BAD_CONFIG);
     };
     let findings = examine(&config).await;
@@ -35,7 +31,7 @@ pub(super) async fn doctor(options: &Options) -> ExitCode {
     } else {
         show(&findings);
     }
-    if findings.is_good() { ExitCode::SUCCESS } else { ExitCode::from(NOT_GOOD) }
+    if findings.is_good() { ExitCode::SUCCESS } else { ExitCode::from(NO) }
 }
 
 fn show(findings: &Findings) {
@@ -57,8 +53,7 @@ pub(super) fn show_upstream(upstream: &UpstreamFinding, width: usize) {
             let second = upstream.second_protocol.map(|second| format!(" and {second}")).unwrap_or_default();
             let protocol = upstream.protocol.unwrap_or("an unknown revision");
             let parts = [(upstream.tools, "tool"), (upstream.prompts, "prompt"), (upstream.resources, "resource")];
-            let parts =
-                parts.map(|(count, one)| format!("{count} {one}{}", if count == 1 { "" } else { "s" })).join(", ");
+            let parts = parts.map(|(number, one)| terminal::count(number, one)).join(", ");
             terminal::line(format_args!(
                 "{}  {id:<width$}  {parts}, protocol {protocol}{second}, {took}",
                 word(Grade::Good)

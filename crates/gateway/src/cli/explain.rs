@@ -7,26 +7,19 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::admin::ask::{self, Desk, Failed};
-use super::{UNREACHABLE, USAGE, fail};
+use super::operators::{NAME_IT, OperatorsOptions};
+use super::{NO, UNREACHABLE, USAGE, fail};
 use crate::admin::EXPLAIN;
 use crate::config::{Config, InputSource, Loader, Source};
 use crate::explain::{Explainer, Explanation, Question};
 use crate::serve::BAD_CONFIG;
-use crate::system::SystemClock;
+use crate::system::{SystemClock, on_this_machine};
 use crate::terminal;
-
-/// A call would be refused.
-const REFUSED: u8 = 1;
 
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// The config file. Where the weir that runs by it is reached is found there; where it does not run, the config alone is
-    /// asked
-    #[arg(long, short, env = "WEIR_CONFIG", value_name = "FILE", required_unless_present = "admin")]
-    config: Option<PathBuf>,
-    /// The operators' listener of a running weir, such as http://127.0.0.1:8081
-    #[arg(long, env = "WEIR_ADMIN", value_name = "URL")]
-    admin: Option<String>,
+    #[command(flatten)]
+    operators: OperatorsOptions,
     /// A file with the operator's token, where the listener wants one; the variable WEIR_ADMIN_TOKEN does as well
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -65,24 +58,28 @@ fn finish(explanation: &Explanation, json: bool) -> ExitCode {
     } else {
         terminal::write(explanation);
     }
-    if explanation.callable { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) }
+    if explanation.callable { ExitCode::SUCCESS } else { ExitCode::from(NO) }
 }
 
 async fn answer(options: &Options, question: &Question) -> Result<Explanation, (u8, String)> {
-    let token = options.token_file.as_deref();
-    if let Some(admin) = &options.admin {
-        return ask(admin, token, question).await.map_err(|failed| match failed.code {
-            USAGE => (USAGE, failed.why),
-            _ => (UNREACHABLE, failed.why),
-        });
-    }
-    // clap asks for the one or the other.
-    let config = load(options.config.as_deref().unwrap_or(Path::new("weir.yaml"))).map_err(|why| (BAD_CONFIG, why))?;
+    let Options { operators, token_file, .. } = options;
+    let token = token_file.as_deref();
+    let asked = |failed: Failed| match failed.code {
+        USAGE => (USAGE, failed.why),
+        UNREACHABLE => (UNREACHABLE, format!("{}; {NAME_IT}, or explains by it alone", failed.why)),
+        _ => (UNREACHABLE, failed.why),
+    };
+    let Some(file) = operators.config.as_deref().filter(|_| operators.named().is_none()) else {
+        let admin = operators.url().map_err(|why| (USAGE, why))?;
+        return ask(&admin, token, question).await.map_err(asked);
+    };
+    // Where its weir is not reached, the config alone is asked.
+    let config = load(file).map_err(|why| (BAD_CONFIG, why))?;
     if let Some(address) = config.admin.as_ref().map(|plan| plan.listen).filter(|address| address.port() != 0) {
-        match ask(&format!("http://{address}"), token, question).await {
+        match ask(&format!("http://{}", on_this_machine(address)), token, question).await {
             Ok(explanation) => return Ok(explanation),
             Err(Failed { code: UNREACHABLE, why }) => {
-                terminal::note(format_args!("weir: no weir answers ({why})"));
+                terminal::note(format_args!("weir: {why}; this is what the config alone says"));
             }
             // It is there: what the config alone says would be half of the truth.
             Err(Failed { code: ask::REFUSED, why }) => return Err((UNREACHABLE, format!("{address}: {why}"))),
@@ -102,6 +99,8 @@ fn load(file: &Path) -> Result<Config, String> {
 async fn ask(admin: &str, token: Option<&Path>, question: &Question) -> Result<Explanation, Failed> {
     let desk = Desk::new(admin, token).map_err(|why| Failed { code: USAGE, why })?;
     let answer = desk.look(&format!("{EXPLAIN}?{}", question.query())).await?;
-    serde_json::from_value(answer)
-        .map_err(|error| Failed { code: UNREACHABLE, why: format!("{admin}: no explanation came: {error}") })
+    serde_json::from_value(answer).map_err(|error| Failed {
+        code: UNREACHABLE,
+        why: format!("{admin} gives no explanation, so it is another version of weir ({error})"),
+    })
 }

@@ -1,13 +1,14 @@
-//! `weir login URL` and `weir logout URL`, and the tokens of a login for the commands that need one.
+//! `weir login URL` and `weir logout URL`.
 
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
 use url::Url;
 
-use super::{Target, UNREACHABLE, USAGE, fail};
-use crate::client::{Client, ClientError, Token};
-use crate::login::{self, Account, Accounts, LoginError, Wishes};
+use super::target::failed;
+use super::{UNREACHABLE, USAGE, fail};
+use crate::client::{Client, ClientError};
+use crate::login::{self, Accounts, LoginError, Wishes};
 use crate::terminal;
 
 /// What `weir login` can be told.
@@ -35,14 +36,14 @@ pub(super) async fn login(options: Options) -> ExitCode {
         Ok(server) => server,
         Err(error) => return fail(USAGE, error),
     };
-    let challenge = match Client::connect(&options.url, None).await {
+    let challenge = match Client::connect(&options.url, None, None).await {
         Ok(client) => {
             client.close().await;
             terminal::line(format_args!("{server} asks for no login"));
             return ExitCode::SUCCESS;
         }
-        Err(ClientError::Unauthorized { challenge, .. }) => challenge,
-        Err(error) => return fail(UNREACHABLE, error),
+        Err(ClientError::Unauthorized(refusal)) => refusal.challenge,
+        Err(error) => return failed(&error),
     };
     let Options { client_id, scope, port, no_browser, .. } = options;
     let mut show = |page: &Url| {
@@ -70,7 +71,16 @@ pub(super) async fn login(options: Options) -> ExitCode {
             terminal::note(format_args!("kept in {}; `weir logout {server}` ends it", accounts.file().display()));
             ExitCode::SUCCESS
         }
-        Err(error) => fail(UNREACHABLE, error),
+        Err(error) => {
+            let hint = match &error {
+                // The person refused, or the authorization server refuses the scopes or the person.
+                LoginError::Refused(why) if why.starts_with("access_denied") => {
+                    "; if you did not refuse it yourself, ask for other scopes with --scope, or log in as somebody who may use the server"
+                }
+                _ => "",
+            };
+            fail(UNREACHABLE, format_args!("{error}{hint}"))
+        }
     }
 }
 
@@ -93,58 +103,6 @@ pub(super) async fn logout(url: &str) -> ExitCode {
         Err(error) => return fail(UNREACHABLE, error),
     }
     ExitCode::SUCCESS
-}
-
-impl Target {
-    /// Connects with the token of the command line or the environment; else with that of a login, refreshed where it
-    /// must be; else without.
-    ///
-    /// # Errors
-    /// The exit code, and why.
-    pub(super) async fn open(&self) -> Result<Client, (u8, String)> {
-        let refused = |error: ClientError| (UNREACHABLE, error.to_string());
-        let given = self.token().map_err(|why| (USAGE, why))?;
-        let Some(logins) = Logins::at(&self.url).filter(|_| given.is_none()) else {
-            return Client::connect(&self.url, given).await.map_err(refused);
-        };
-        let account = logins.account(None).await;
-        let first = Client::connect(&self.url, token(account.as_ref())).await;
-        let (Err(ClientError::Unauthorized { status: 401, .. }), Some(account)) = (&first, &account) else {
-            return first.map_err(refused);
-        };
-        // What the server refuses may have been revoked, or its keys rotated: once more with a new one.
-        match logins.account(Some(account)).await {
-            Some(fresh) => Client::connect(&self.url, token(Some(&fresh))).await.map_err(refused),
-            None => first.map_err(refused),
-        }
-    }
-}
-
-/// This user's logins, for one server.
-struct Logins {
-    accounts: Accounts,
-    server: Url,
-}
-
-impl Logins {
-    fn at(url: &str) -> Option<Self> {
-        Some(Self { accounts: Accounts::of_this_user().ok()?, server: login::server_url(url).ok()? })
-    }
-
-    /// What goes wrong here is only said: the server may not want a token.
-    async fn account(&self, anew: Option<&Account>) -> Option<Account> {
-        match self.accounts.token(&self.server, anew).await {
-            Ok(account) => account,
-            Err(error) => {
-                terminal::note(format_args!("weir: going on without the login: {error}"));
-                None
-            }
-        }
-    }
-}
-
-fn token(account: Option<&Account>) -> Option<Token> {
-    Token::new(account?.access_token())
 }
 
 /// Tries to show a page. Where that does not work there is still the printed address.

@@ -4,43 +4,58 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::Args;
 use serde_json::{Value, json};
 
-use super::{Target, UNREACHABLE, fail};
-use crate::client::Client;
+use super::lists::{self, ListOptions, about};
+use super::table::columns;
+use super::target::failed;
+use super::{UNREACHABLE, fail};
+use crate::client::{Client, ListedItems, ServerList};
 use crate::serve::Signals;
-use crate::terminal::{self, one_line, plain};
+use crate::terminal::{self, one_line};
 
 /// Between attempts to reach a server that went away while it was watched.
 const AGAIN: Duration = Duration::from_secs(2);
-/// As much of a description as fits beside a name.
-const LINE: usize = 100;
 
-pub(super) async fn tools(target: &Target, watch: bool, json: bool) -> ExitCode {
-    let mut client = match target.open().await {
-        Ok(client) => client,
-        Err((code, why)) => return fail(code, why),
-    };
-    let tools = match client.tools().await {
-        Ok(tools) => tools,
-        Err(error) => return fail(UNREACHABLE, error),
-    };
-    if json {
-        terminal::line(terminal::json(&Value::from(tools.clone())));
-    } else {
-        for tool in &tools {
-            terminal::line(show(tool));
-        }
-        terminal::note(format_args!("{} ({})", count(tools.len()), whom(&client)));
-    }
-    if watch {
-        return stay(client, tools, target, json).await;
-    }
-    client.close().await;
-    ExitCode::SUCCESS
+/// The options of `weir tools`.
+#[derive(Debug, Args)]
+pub(super) struct ToolsOptions {
+    #[command(flatten)]
+    listing: ListOptions,
+    /// Stay, and show what is added, changed and removed as it happens
+    #[arg(long)]
+    watch: bool,
+    /// Print the tools as a JSON array; with --watch, then one JSON object for each change
+    #[arg(long)]
+    json: bool,
 }
 
-async fn stay(mut client: Client, tools: Vec<Value>, target: &Target, json: bool) -> ExitCode {
+pub(super) async fn tools(options: &ToolsOptions) -> ExitCode {
+    let ToolsOptions { listing, watch, json } = options;
+    let (client, [ListedItems { items, missing }]) = match listing.read([ServerList::Tools]).await {
+        Ok(read) => read,
+        Err(error) => return failed(&error),
+    };
+    let all = items.len();
+    let tools = listing.choose(items);
+    if *json {
+        terminal::line(terminal::json(&Value::from(tools.clone())));
+    } else {
+        let rows: Vec<Vec<String>> = tools.iter().map(row).collect();
+        terminal::write(columns(&rows, terminal::width()));
+        terminal::note(lists::summary(ServerList::Tools, tools.len(), all, &client));
+    }
+    listing.tell_missing(ServerList::Tools, &missing);
+    let code = listing.code(tools.len(), &missing);
+    if *watch {
+        return stay(client, tools, options).await;
+    }
+    client.close().await;
+    code
+}
+
+async fn stay(mut client: Client, tools: Vec<Value>, options: &ToolsOptions) -> ExitCode {
     let mut signals = match Signals::new() {
         Ok(signals) => signals,
         Err(error) => return fail(UNREACHABLE, error),
@@ -48,13 +63,14 @@ async fn stay(mut client: Client, tools: Vec<Value>, target: &Target, json: bool
     let mut known = by_name(tools);
     let mut stream = None;
     terminal::note("watching; Ctrl-C ends it");
-    loop {
+    // A closed pipe ends the watch.
+    while !terminal::is_closed() {
         let changed = tokio::select! {
             () = signals.stop() => break,
             changed = client.changed(&mut stream) => changed,
         };
         let relisted = match changed {
-            Ok(()) => client.tools().await,
+            Ok(()) => client.list(ServerList::Tools).await,
             Err(error) => Err(error),
         };
         let now = match relisted {
@@ -64,7 +80,7 @@ async fn stay(mut client: Client, tools: Vec<Value>, target: &Target, json: bool
                 stream = None;
                 tokio::select! {
                     () = signals.stop() => break,
-                    (anew, now) = reconnect(target) => {
+                    (anew, now) = reconnect(&options.listing) => {
                         client = anew;
                         terminal::note("weir: connected again");
                         now
@@ -72,8 +88,8 @@ async fn stay(mut client: Client, tools: Vec<Value>, target: &Target, json: bool
                 }
             }
         };
-        let now = by_name(now);
-        for line in difference(&known, &now, json) {
+        let now = by_name(options.listing.choose(now.items));
+        for line in difference(&known, &now, options.json) {
             terminal::line(line);
         }
         known = now;
@@ -82,11 +98,11 @@ async fn stay(mut client: Client, tools: Vec<Value>, target: &Target, json: bool
     ExitCode::SUCCESS
 }
 
-async fn reconnect(target: &Target) -> (Client, Vec<Value>) {
+async fn reconnect(listing: &ListOptions) -> (Client, ListedItems) {
     loop {
         tokio::time::sleep(AGAIN).await;
-        if let Ok(mut client) = target.open().await
-            && let Ok(tools) = client.tools().await
+        if let Ok(mut client) = listing.target.open().await
+            && let Ok(tools) = client.list(ServerList::Tools).await
         {
             return (client, tools);
         }
@@ -98,7 +114,7 @@ fn by_name(tools: Vec<Value>) -> BTreeMap<String, Value> {
     tools.into_iter().map(|tool| (name(&tool), tool)).collect()
 }
 
-/// What was added, changed and removed, a line each.
+/// Added, changed and removed tools, a line each.
 fn difference(before: &BTreeMap<String, Value>, now: &BTreeMap<String, Value>, json: bool) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, tool) in now {
@@ -118,29 +134,12 @@ fn difference(before: &BTreeMap<String, Value>, now: &BTreeMap<String, Value>, j
     lines
 }
 
+fn row(tool: &Value) -> Vec<String> {
+    vec![one_line(tool["name"].as_str().unwrap_or("?")), about(tool)]
+}
+
 fn show(tool: &Value) -> String {
-    let name = one_line(tool["name"].as_str().unwrap_or("?"));
-    let about = tool["description"].as_str().or(tool["title"].as_str()).unwrap_or_default();
-    let about = about.lines().next().unwrap_or_default();
-    let mut short: String = plain(about).chars().take(LINE).collect();
-    if about.chars().count() > LINE {
-        short.push('…');
-    }
-    if short.is_empty() { name } else { format!("{name:<32} {short}") }
-}
-
-fn count(tools: usize) -> String {
-    if tools == 1 { "1 tool".to_owned() } else { format!("{tools} tools") }
-}
-
-fn whom(client: &Client) -> String {
-    let info = match &client.about()["serverInfo"] {
-        Value::Null => &client.about()["_meta"][weir_wire::meta::SERVER_INFO],
-        info => info,
-    };
-    let name = one_line(info["name"].as_str().unwrap_or("a server"));
-    let version = one_line(info["version"].as_str().unwrap_or_default());
-    format!("{name} {version}, protocol {}", client.revision().as_str())
+    columns(&[row(tool)], terminal::width()).trim_end().to_owned()
 }
 
 #[cfg(test)]
@@ -153,12 +152,12 @@ mod tests {
             by_name(vec![json!({"name": "a"}), json!({"name": "b", "description": "old"}), json!({"name": "c"})]);
         let now = by_name(vec![json!({"name": "c"}), json!({"name": "b", "description": "new"}), json!({"name": "d"})]);
         let lines = difference(&before, &now, false);
-        assert_eq!(lines, [format!("~ {:<32} new", "b"), "+ d".to_owned(), "- a".to_owned()]);
+        assert_eq!(lines, ["~ b  new", "+ d", "- a"]);
     }
 
     #[test]
     fn a_server_cannot_steer_the_terminal() {
         let tool = json!({"name": "a\u{1b}[2Jb", "description": "first\u{7} line\nsecond"});
-        assert_eq!(show(&tool), format!("{:<32} first line", "a[2Jb"));
+        assert_eq!(show(&tool), "a[2Jb  first line");
     }
 }

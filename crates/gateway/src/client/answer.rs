@@ -8,12 +8,12 @@ use serde_json::Value;
 use weir_wire::sse::{Caps, Event, EventDecoder};
 use weir_wire::{Incoming, Limits, Message, Method, Notification, RequestId};
 
-use super::{Client, ClientError, Response};
+use super::{Client, ClientError, Response, no_mcp};
 
 /// The most of one answer a terminal is for.
 const LONGEST: usize = 256 << 20;
 
-/// Something a server says besides its answer.
+/// A notification beside the answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Note {
     /// `notifications/progress`.
@@ -77,17 +77,24 @@ impl Answer {
         }
         match self.result.take() {
             Some(result) => result,
-            None => Err(self.not_mcp(format!("HTTP {} without an answer in it", self.response.status().as_u16()))),
+            None if self.response.status().is_success() => {
+                Err(self
+                    .not_mcp("the answer ended before its result: the server, or something in between, broke it off"))
+            }
+            None => Err(self.no_mcp(b"")),
         }
     }
 
-    /// The next thing the server says; `None` once it has answered or the stream is over. Cancel safe.
+    /// The next notification; `None` after the answer or the end of the stream. Cancel safe.
     pub(super) async fn next(&mut self, client: &Client) -> Result<Option<Note>, ClientError> {
         loop {
             while let Some(message) = self.waiting.pop_front() {
                 match message {
                     Message::Notification(told) => return Ok(Some(note(&told))),
-                    Message::Request(asked) => client.reply(&asked.id, asked.method.as_str()).await?,
+                    Message::Request(asked) => {
+                        let params = asked.params.as_ref().and_then(|params| serde_json::from_slice(params).ok());
+                        client.reply(&asked.id, asked.method.as_str(), &params.unwrap_or_default()).await?;
+                    }
                     Message::Response(response) if response.id.as_ref().is_none_or(|id| *id == self.id) => {
                         self.result = Some(outcome(&response));
                         self.reader = Reader::Over;
@@ -107,7 +114,10 @@ impl Answer {
         let frame = self.response.inner.body_mut().frame().await;
         let chunk = match frame {
             Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
-            Some(Err(error)) => return Err(self.not_mcp(format!("the connection broke off: {error}"))),
+            Some(Err(error)) => {
+                let why = format!("the connection broke off in the answer: {}", super::chain(&error));
+                return Err(self.not_mcp(why));
+            }
             None => return self.end(),
         };
         match &mut self.reader {
@@ -149,7 +159,7 @@ impl Answer {
 
     fn take(&mut self, raw: Bytes) -> Result<(), ClientError> {
         if raw.is_empty() {
-            // An event without data opens a stream that can be resumed; it says nothing.
+            // An event without data opens a stream that can be resumed; it is ignored.
             return Ok(());
         }
         let limits = Limits::upstream();
@@ -162,12 +172,13 @@ impl Answer {
                 self.waiting.extend(messages);
                 Ok(())
             }
-            Err(error) => {
-                let status = self.response.status().as_u16();
-                let start: String = String::from_utf8_lossy(&raw).chars().take(80).collect();
-                Err(self.not_mcp(format!("HTTP {status}, {error}: {}", start.escape_debug())))
-            }
+            Err(_) => Err(self.no_mcp(&raw)),
         }
+    }
+
+    fn no_mcp(&self, body: &[u8]) -> ClientError {
+        let Response { url, inner } = &self.response;
+        self.not_mcp(no_mcp::explain(url, inner.status(), inner.headers(), body))
     }
 
     fn not_mcp(&self, why: impl Into<String>) -> ClientError {
@@ -177,13 +188,21 @@ impl Answer {
 
 fn outcome(response: &weir_wire::Response) -> Result<Value, ClientError> {
     match &response.outcome {
-        Ok(result) => serde_json::from_slice(result)
-            .map_err(|error| ClientError::Refused { code: 0, message: format!("its result cannot be read: {error}") }),
+        Ok(result) => {
+            serde_json::from_slice(result).map_err(|error| refused(0, format!("its result cannot be read: {error}")))
+        }
         Err(_) => match response.error() {
-            Some(Ok(error)) => Err(ClientError::Refused { code: error.code, message: error.message }),
-            _ => Err(ClientError::Refused { code: 0, message: "an error without code or message".to_owned() }),
+            Some(Ok(error)) => {
+                let data = error.data.as_ref().and_then(|data| serde_json::from_slice(data).ok());
+                Err(ClientError::Refused { code: error.code, message: error.message, data: data.unwrap_or_default() })
+            }
+            _ => Err(refused(0, "an error without code or message".to_owned())),
         },
     }
+}
+
+fn refused(code: i64, message: String) -> ClientError {
+    ClientError::Refused { code, message, data: Value::Null }
 }
 
 fn note(told: &Notification) -> Note {

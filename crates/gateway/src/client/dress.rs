@@ -1,17 +1,18 @@
-//! What a modern request carries besides its own params: `_meta`, and the headers that mirror the body.
+//! The envelope of a modern request: `_meta`, and the headers that mirror the body.
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
+use weir_era::lower::{mirrored, mirrors};
 use weir_wire::{Method, Revision, header, meta};
 
 /// How the commands call themselves.
 pub(super) const NAME: &str = "weir-cli";
 
-pub(super) fn modern(method: Method, params: Value) -> (HeaderMap, Value) {
+pub(super) fn modern(method: Method, params: Value, capabilities: Value) -> (HeaderMap, Value) {
     let mut params = if params.is_object() { params } else { json!({}) };
     let mut own = json!({
         meta::PROTOCOL_VERSION: Revision::MODERN.as_str(),
-        meta::CLIENT_CAPABILITIES: {},
+        meta::CLIENT_CAPABILITIES: capabilities,
         meta::CLIENT_INFO: { "name": NAME, "version": env!("CARGO_PKG_VERSION") },
     });
     if method == Method::ToolsCall {
@@ -31,4 +32,15 @@ pub(super) fn modern(method: Method, params: Value) -> (HeaderMap, Value) {
         headers.insert("mcp-name", value);
     }
     (headers, params)
+}
+
+/// The headers of a call that repeat arguments, as the tool's input schema asks for (`x-mcp-header`).
+pub(super) fn repeated(tool: &Value, arguments: &Value) -> HeaderMap {
+    let asked = mirrors(tool.to_string().as_bytes()).unwrap_or_default();
+    let given = mirrored(&asked, Some(arguments.to_string().as_bytes())).into_iter();
+    let headers = given.filter_map(|(name, value)| {
+        let name = HeaderName::try_from(format!("mcp-param-{name}")).ok()?;
+        Some((name, HeaderValue::try_from(value).ok()?))
+    });
+    headers.collect()
 }

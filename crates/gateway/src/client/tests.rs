@@ -25,9 +25,9 @@ fn names(tools: &[Value]) -> Vec<&str> {
 #[tokio::test]
 async fn r068_a_modern_server_is_spoken_to_without_a_session() {
     let desk = desk().await;
-    let mut client = Client::connect(&desk.url(), None).await.unwrap();
+    let mut client = Client::connect(&desk.url(), None, None).await.unwrap();
     assert_eq!(client.revision(), Revision::MODERN);
-    assert_eq!(names(&client.tools().await.unwrap()), ["calculate", "countdown", "now"]);
+    assert_eq!(names(&client.list(ServerList::Tools).await.unwrap().items), ["calculate", "countdown", "now"]);
     let result = client.call("calculate", json!({ "expression": "6 * 7" }), &mut |_| {}).await.unwrap();
     assert_eq!(result["structuredContent"]["value"], 42.0);
     client.close().await;
@@ -36,9 +36,9 @@ async fn r068_a_modern_server_is_spoken_to_without_a_session() {
 #[tokio::test]
 async fn r068_a_legacy_server_is_found_out_by_the_probe() {
     let notes = notes().await;
-    let mut client = Client::connect(&notes.url(), None).await.unwrap();
+    let mut client = Client::connect(&notes.url(), None, None).await.unwrap();
     assert_eq!(client.revision(), Revision::NEWEST_LEGACY);
-    assert_eq!(names(&client.tools().await.unwrap()), ["add_note", "list_notes", "search_notes"]);
+    assert_eq!(names(&client.list(ServerList::Tools).await.unwrap().items), ["add_note", "list_notes", "search_notes"]);
     let refused = client.call("no_such_tool", json!({}), &mut |_| {}).await;
     assert!(matches!(refused, Err(ClientError::Refused { code: -32602, .. })), "{refused:?}");
     client.close().await;
@@ -47,7 +47,7 @@ async fn r068_a_legacy_server_is_found_out_by_the_probe() {
 #[tokio::test]
 async fn progress_is_told_while_a_call_runs() {
     let desk = desk().await;
-    let mut client = Client::connect(&desk.url(), None).await.unwrap();
+    let mut client = Client::connect(&desk.url(), None, None).await.unwrap();
     let mut seen = Vec::new();
     let mut on_note = |note| {
         if let Note::Progress { progress, total, .. } = note {
@@ -63,23 +63,23 @@ async fn progress_is_told_while_a_call_runs() {
 #[tokio::test]
 async fn r201_changes_are_heard_from_servers_of_both_eras() {
     for running in [desk().await, notes().await] {
-        let mut client = Client::connect(&running.url(), None).await.unwrap();
-        let before = client.tools().await.unwrap().len();
+        let mut client = Client::connect(&running.url(), None, None).await.unwrap();
+        let before = client.list(ServerList::Tools).await.unwrap().items.len();
         let mut stream = Some(client.listen().await.unwrap());
         assert!(running.reveal());
         client.changed(&mut stream).await.unwrap();
-        assert_eq!(client.tools().await.unwrap().len(), before + 1);
+        assert_eq!(client.list(ServerList::Tools).await.unwrap().items.len(), before + 1);
     }
 }
 
 #[tokio::test]
 async fn nobody_there_and_nonsense_are_said_plainly() {
     let free = listener().await.local_addr().unwrap();
-    let refused = Client::connect(&format!("http://{free}/mcp"), None).await.unwrap_err();
+    let refused = Client::connect(&format!("http://{free}/mcp"), None, None).await.unwrap_err();
     assert!(refused.to_string().starts_with("cannot reach http://127.0.0.1:"), "{refused}");
-    assert!(refused.to_string().contains("refused"), "{refused}");
+    assert!(refused.to_string().contains("connection refused, since nothing listens at 127.0.0.1:"), "{refused}");
     for bad in ["", "localhost", "ftp://x/", "http://"] {
-        assert!(matches!(Client::connect(bad, None).await, Err(ClientError::Url(_))), "{bad}");
+        assert!(matches!(Client::connect(bad, None, None).await, Err(ClientError::Url(_))), "{bad}");
     }
 }
 

@@ -1,20 +1,26 @@
 //! HTTP to one URL, with the person's token.
 
-use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
-use super::ClientError;
+use super::error::HttpRefusal;
+use super::{ClientError, no_mcp, unreachable};
 use crate::login::Challenge;
+
+/// The longest wait for a TCP connection.
+const CONNECT: Duration = Duration::from_secs(10);
+/// As much of the body of a refusal as may have its explanation.
+const EXPLANATION: usize = 16 << 10;
 
 /// The connections of a command.
 pub(crate) type HttpPool = Pool<HttpsConnector<HttpConnector>, Full<Bytes>>;
@@ -84,14 +90,34 @@ impl Transport {
             request.headers_mut().insert(header::AUTHORIZATION, token.clone());
         }
         let sent = self.pool.request(request).await;
-        let inner = sent.map_err(|error| ClientError::Unreachable { url: self.url.clone(), why: chain(&error) })?;
+        let inner = sent.map_err(|error| {
+            let why = unreachable::explain(&self.url, &error);
+            ClientError::Unreachable { url: self.url.clone(), why }
+        })?;
         if matches!(inner.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-            let status = inner.status().as_u16();
-            let headers = inner.headers().get_all(header::WWW_AUTHENTICATE).iter();
-            let challenge = Box::new(Challenge::read(headers.filter_map(|value| value.to_str().ok())));
-            return Err(ClientError::Unauthorized { url: self.url.clone(), status, challenge });
+            return Err(ClientError::Unauthorized(Box::new(self.refusal(inner).await)));
         }
         Ok(Response { url: self.url.clone(), inner })
+    }
+}
+
+impl Transport {
+    /// A 401 or 403, with the server's explanation.
+    async fn refusal(&self, inner: http::Response<Incoming>) -> HttpRefusal {
+        let (head, body) = inner.into_parts();
+        let headers = head.headers.get_all(header::WWW_AUTHENTICATE).iter();
+        let challenge = Challenge::read(headers.filter_map(|value| value.to_str().ok()));
+        // An endless or overlong body is no explanation.
+        let body = tokio::time::timeout(CONNECT, Limited::new(body, EXPLANATION).collect()).await;
+        let body = body.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
+        let kind = head.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        HttpRefusal {
+            url: self.url.clone(),
+            status: head.status.as_u16(),
+            challenge,
+            said: no_mcp::explanation(kind, &body),
+            with_token: self.token.is_some(),
+        }
     }
 }
 
@@ -111,7 +137,7 @@ impl Response {
     }
 }
 
-/// Connections to wherever; for `https` they trust what the machine trusts. No redirect is followed.
+/// A connection pool; for `https` with the machine's trusted roots. No redirect is followed.
 ///
 /// # Errors
 /// In words: TLS cannot be set up.
@@ -126,21 +152,9 @@ pub(crate) fn pool(https: bool) -> Result<HttpPool, String> {
         .map_err(|error| error.to_string())?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_all_versions().build();
-    Ok(Pool::builder(TokioExecutor::new()).build(connector))
-}
-
-/// An error and its causes in one line; hyper's own top line says little.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        next = cause.source();
-    }
-    text
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    http.set_connect_timeout(Some(CONNECT));
+    let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_all_versions();
+    Ok(Pool::builder(TokioExecutor::new()).build(connector.wrap_connector(http)))
 }

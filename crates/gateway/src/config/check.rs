@@ -237,8 +237,7 @@ fn log(raw: Option<&RawLog>, report: &mut Report) -> LogPlan {
         Some(RawLogFormat::Json) => LogFormat::Json,
     };
     if let Some(Err(why)) = raw.level.as_deref().map(crate::telemetry::check_filter) {
-        let problem = Problem::error(Path::at("log.level"), format!("is no level or filter: {why}"));
-        report.add(problem.hint("write info, debug, or info,weir_upstream=debug"));
+        report.add(Problem::error(Path::at("log.level"), why).hint("write info, debug, or info,weir_upstream=debug"));
     }
     LogPlan { format, filter: raw.level.clone() }
 }

@@ -11,6 +11,7 @@ use serde::forward_to_deserialize_any;
 
 use super::report::{Path, Problem, Report};
 use super::tree::{Node, Value};
+use crate::suggestion::nearest;
 
 /// Decodes the tree; what does not fit is reported and left out.
 pub(crate) fn decode<T: DeserializeOwned + Default>(mut root: Node, report: &mut Report) -> T {
@@ -78,7 +79,7 @@ impl de::Error for Mistake {
             let hint = Some("take it out: nothing would act on it".to_owned());
             return Self { path: Vec::new(), message: "is not implemented in this version".to_owned(), hint };
         }
-        let hint = match nearest(field, expected) {
+        let hint = match nearest(field, expected.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("known keys: {}", expected.join(", ")),
         };
@@ -86,37 +87,12 @@ impl de::Error for Mistake {
     }
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
-        let hint = match nearest(variant, expected) {
+        let hint = match nearest(variant, expected.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("one of: {}", expected.join(", ")),
         };
         Self { path: Vec::new(), message: format!("`{variant}` is not known here"), hint: Some(hint) }
     }
-}
-
-/// The expected word that was probably meant.
-pub(super) fn nearest<'a>(word: &str, expected: &[&'a str]) -> Option<&'a str> {
-    let distances = expected.iter().map(|candidate| (distance(word, candidate), *candidate));
-    distances.min().filter(|(distance, near)| *distance <= 1 + near.len() / 4).map(|(_, near)| near)
-}
-
-/// Edits between two short words: letters that are put in, left out, changed, or swapped with their neighbour.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().collect());
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
-    for (i, ca) in a.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, cb) in b.iter().enumerate() {
-            let above = &rows[i];
-            let mut edits = (above[j] + usize::from(ca != cb)).min(above[j + 1] + 1).min(row[j] + 1);
-            if i > 0 && j > 0 && *ca == b[j - 1] && a[i - 1] == *cb {
-                edits = edits.min(rows[i - 1][j - 1] + 1);
-            }
-            row.push(edits);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
 }
 
 /// The mistake of a key without a value: it is neither a default nor "off".

@@ -19,12 +19,12 @@ pub use inputs::{InputSource, InputVariable};
 pub(crate) use inputs::{InputSources, answers};
 pub(crate) use place::FilePlace;
 
-use super::decode::nearest;
 use super::document::FileFormat;
 use super::env::Environment;
 use super::report::{Path, Problem, Report};
 use super::schema;
 use super::tree::{Node, Value};
+use crate::suggestion::nearest;
 use server::ServerNormalizer;
 
 /// The keys under which MCP clients keep their servers. The first one is weir's as well.
@@ -138,7 +138,7 @@ fn looks_own(key: &str) -> bool {
     let key = key.to_ascii_lowercase().replace('-', "_");
     let own: Vec<&str> = OWN_KEYS.iter().map(String::as_str).collect();
     let protects = PROTECTING.iter().any(|begin| key.starts_with(begin));
-    protects || own.contains(&key.as_str()) || nearest(&key, &own).is_some()
+    protects || own.contains(&key.as_str()) || nearest(&key, own.iter().copied()).is_some()
 }
 
 /// Warns of all other keys of a foreign file at once: an editor has hundreds of settings.

@@ -1,6 +1,7 @@
 //! Reading the config's files, and putting the main file and the teams' files together.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::check::{self, Main, Part, TeamGrant, Texts};
@@ -67,6 +68,8 @@ pub struct Loader<'a> {
     inputs: InputSource<'a>,
     /// The answers of a person, by the inputs' ids.
     entered: HashMap<String, String>,
+    /// The address that stands for the main file's `listen`.
+    listen: Option<SocketAddr>,
 }
 
 impl<'a> Loader<'a> {
@@ -85,6 +88,7 @@ impl<'a> Loader<'a> {
             held: Vec::new(),
             inputs: InputSource::Nothing,
             entered: HashMap::new(),
+            listen: None,
         }
     }
 
@@ -92,6 +96,12 @@ impl<'a> Loader<'a> {
     #[must_use]
     pub fn inputs_from(self, inputs: InputSource<'a>) -> Self {
         Self { inputs, ..self }
+    }
+
+    /// The same with this address in the place of the main file's `listen`.
+    #[must_use]
+    pub fn listening_at(self, listen: Option<SocketAddr>) -> Self {
+        Self { listen, ..self }
     }
 
     /// Another text from now on, where the config is no file.
@@ -190,7 +200,8 @@ impl<'a> Loader<'a> {
         };
         let mut adoption = Report::default();
         let (aliases, env_files) = self.adopt(&mut tree, format, (&mut adoption, &mut report));
-        let raw: raw::Raw = decode(tree.clone(), &mut report);
+        let mut raw: raw::Raw = decode(tree.clone(), &mut report);
+        raw.listen = self.listen.map(|listen| listen.to_string()).or(raw.listen);
         let mut main = check::main(raw, &folder, self.environment, &mut report);
         let broken = report.has_errors() || adoption.has_errors();
         main.files.extend(env_files);

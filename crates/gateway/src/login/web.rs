@@ -9,7 +9,7 @@ use serde_json::Value;
 use url::{Host, Url, form_urlencoded};
 
 use super::{LoginError, plain};
-use crate::client::{chain, pool};
+use crate::client::{explain_unreachable, pool};
 
 /// Metadata and token answers are a few kilobytes.
 const LONGEST: usize = 256 << 10;
@@ -70,9 +70,10 @@ async fn send(url: &Url, method: Method, body: Option<(&str, String)>) -> Result
     }
     let body = body.map(|(_, text)| text).unwrap_or_default();
     let request = request.body(Full::new(Bytes::from(body))).map_err(|error| web(error.to_string()))?;
+    let uri = request.uri().clone();
     let exchange = async {
         let response = pool(url.scheme() == "https").map_err(web)?.request(request).await;
-        let response = response.map_err(|error| web(chain(&error)))?;
+        let response = response.map_err(|error| web(explain_unreachable(&uri, &error)))?;
         let status = response.status();
         let body = Limited::new(response.into_body(), LONGEST).collect().await;
         let body = body.map_err(|error| web(error.to_string()))?.to_bytes();

@@ -1,4 +1,4 @@
-//! The log: for people on a terminal, JSON otherwise. A thread of its own writes it; see [`super::log_queue`].
+//! The log: for people on a terminal, with the local time of day and in color, JSON otherwise. A thread of its own writes it; see [`super::log_queue`].
 //!
 //! What a client or an upstream said is always a field, never part of a message, so that one event is one line.
 
@@ -7,18 +7,22 @@ use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd as _;
 use std::panic;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::reload::Handle;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::log_filter;
 use super::log_queue::{LineWriter, LogQueue};
 use super::log_rate::LogRateLimit;
 use crate::config::{LogFormat, LogPlan};
+use crate::local_time::TimeZone;
 
 /// The exporter speaks of its own start; that is nobody's news.
 const DEFAULT: &str = "info,opentelemetry=warn";
@@ -61,6 +65,11 @@ pub(crate) fn print_error(text: impl std::fmt::Display) {
     log().0.push(format!("{text}\n").as_bytes());
 }
 
+/// Writes a text to standard error as [`print_error`] does, and leaves the line open.
+pub(crate) fn print_prompt(text: impl std::fmt::Display) {
+    log().0.push(text.to_string().as_bytes());
+}
+
 /// Waits until the log is written, at most one second. To be called at the end of the process.
 pub fn finish_log() {
     if let Some((queue, limit)) = LOG.get() {
@@ -99,27 +108,57 @@ impl Write for QueueWriter {
 /// The filter is none, or a log was started before.
 pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<LogControl, String> {
     let from_environment = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
-    let text = wanted.map(str::to_owned).or(from_environment).or(plan.filter.clone());
-    let text = text.as_deref().unwrap_or(DEFAULT);
-    let filter = EnvFilter::try_new(text).map_err(|error| format!("`{text}` is no log filter: {error}"))?;
+    let given = [("--log", wanted), ("RUST_LOG", from_environment.as_deref()), ("log.level", plan.filter.as_deref())];
+    let given = given.into_iter().find_map(|(place, text)| Some((place, text?)));
+    let (place, text) = given.unwrap_or(("the default filter", DEFAULT));
+    let filter = log_filter::parse(text).map_err(|why| format!("{place}: {why}"))?;
     let terminal = std::io::stderr().is_terminal();
     let human = match plan.format {
         LogFormat::Human => true,
         LogFormat::Json => false,
         LogFormat::Auto => terminal,
     };
+    let person = (terminal && human).then(|| LogTerminal { colors: wants_colors() });
     let (queue, limit) = log().clone();
-    let log = fmt().with_env_filter(filter).with_writer(QueueWriter(queue)).with_ansi(terminal && human);
+    let ansi = person.is_some_and(|person| person.colors);
+    let log = fmt().with_env_filter(filter).with_writer(QueueWriter(queue)).with_ansi(ansi);
     // Its formatter would print what it cannot log to standard error itself, and panic where that is full.
     let log = log.log_internal_errors(false);
-    let (control, started) = if human {
+    let (control, started) = if person.is_some() {
+        // A person has a watch and knows the day.
+        let log = log.compact().with_timer(LocalTimer(TimeZone::own())).with_filter_reloading();
+        (LogControl::new(log.reload_handle(), text, person), log.finish().with(limit).try_init())
+    } else if human {
         let log = log.compact().with_filter_reloading();
-        (LogControl::new(log.reload_handle(), text), log.finish().with(limit).try_init())
+        (LogControl::new(log.reload_handle(), text, person), log.finish().with(limit).try_init())
     } else {
         let log = log.json().flatten_event(true).with_span_list(false).with_filter_reloading();
-        (LogControl::new(log.reload_handle(), text), log.finish().with(limit).try_init())
+        (LogControl::new(log.reload_handle(), text, person), log.finish().with(limit).try_init())
     };
     started.map(|()| control).map_err(|error| error.to_string())
+}
+
+/// A terminal on which the log is read by a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogTerminal {
+    /// Whether colors are wanted.
+    pub(crate) colors: bool,
+}
+
+/// Whether nothing speaks against colors (`NO_COLOR`, no-color.org; a terminal without any).
+fn wants_colors() -> bool {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    !is_set("NO_COLOR") && std::env::var("TERM").map_or(true, |term| term != "dumb")
+}
+
+/// Times of lines for people.
+#[derive(Debug)]
+struct LocalTimer(TimeZone);
+
+impl FormatTime for LocalTimer {
+    fn format_time(&self, line: &mut Writer<'_>) -> std::fmt::Result {
+        line.write_str(&self.0.time_of_day(SystemTime::now()))
+    }
 }
 
 /// What is logged, while weir runs.
@@ -128,20 +167,26 @@ pub struct LogControl {
     take: Arc<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>,
     /// The filter that weir began with.
     usual: Arc<str>,
+    person: Option<LogTerminal>,
 }
 
 impl LogControl {
-    fn new<S: 'static>(handle: Handle<EnvFilter, S>, usual: &str) -> Self {
+    fn new<S: 'static>(handle: Handle<EnvFilter, S>, usual: &str, person: Option<LogTerminal>) -> Self {
         let take = move |filter| handle.reload(filter).map_err(|error| error.to_string());
-        Self { take: Arc::new(take), usual: usual.into() }
+        Self { take: Arc::new(take), usual: usual.into(), person }
+    }
+
+    /// The person who reads the log at a terminal; `None` where programs do.
+    pub(crate) fn person(&self) -> Option<LogTerminal> {
+        self.person
     }
 
     /// Logs by another filter from now on.
     ///
     /// # Errors
-    /// It is none.
+    /// It is none: why.
     pub(crate) fn set(&self, filter: &str) -> Result<(), String> {
-        (self.take)(EnvFilter::try_new(filter).map_err(|error| error.to_string())?)
+        (self.take)(log_filter::parse(filter)?)
     }
 
     /// Logs as from the beginning.
@@ -175,5 +220,5 @@ pub fn hook_panics() {
 /// # Errors
 /// Why it is not.
 pub(crate) fn check_filter(text: &str) -> Result<(), String> {
-    EnvFilter::try_new(text).map(drop).map_err(|error| error.to_string())
+    log_filter::parse(text).map(drop)
 }

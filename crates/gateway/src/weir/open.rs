@@ -24,18 +24,12 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// Serves at the clients' socket, and at the operators': the one that the process was given, or one that is bound now. Must be
-    /// called inside a tokio runtime.
+    /// Serves at the clients' socket, and at the operators', both of which are bound and checked. Must be called inside a tokio runtime.
     pub(super) async fn new(
         config: &Arc<Config>,
         inside: &Inside,
-        (clients, operators): (TcpListener, Option<TcpListener>),
+        (clients, operators): (TcpListener, Option<(tokio::net::TcpListener, SocketAddr)>),
     ) -> Result<Self, StartError> {
-        // Nothing is served before both are bound and checked.
-        let operators = match &config.admin {
-            Some(plan) => Some(operators_listener(plan, operators).await?),
-            None => None,
-        };
         let router = inside.router();
         let live = router.live().clone();
         let front = front(config, inside, router, clients).await?;
@@ -101,15 +95,16 @@ pub(super) fn clients_listener(
     Ok((listener, bound))
 }
 
-/// The operators' listener, bound where the plan may be served, and the plan's address for messages.
-async fn operators_listener(
-    plan: &AdminPlan,
+/// The operators' listener, bound where the plan may be served, and the plan's address for messages; `None` where the config has none.
+pub(super) async fn operators_listener(
+    plan: Option<&AdminPlan>,
     inherited: Option<TcpListener>,
-) -> Result<(tokio::net::TcpListener, SocketAddr), StartError> {
+) -> Result<Option<(tokio::net::TcpListener, SocketAddr)>, StartError> {
+    let Some(plan) = plan else { return Ok(None) };
     let failed = |error: std::io::Error| cannot_listen(plan.listen, true, reason(&error));
     let listener = Admin::listener(plan.listen, inherited).await.map_err(failed)?;
     exposure::check_operators(listener.local_addr().map_err(failed)?, plan)?;
-    Ok((listener, plan.listen))
+    Ok(Some((listener, plan.listen)))
 }
 
 /// What operators see and change.

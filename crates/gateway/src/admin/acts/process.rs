@@ -45,7 +45,7 @@ pub(in super::super) async fn log(
     let shown = wish::plain(level.as_deref().unwrap_or("as from the beginning"));
     let refused = |why: String| {
         desk.operated(&operator.0, "log", &format!("{shown}: {}", wish::plain(&why)), false);
-        Refused::bad(format!("`level` is no level or filter: {why}"))
+        Refused::bad(format!("level: {why}"))
     };
     match level {
         Some(level) => {

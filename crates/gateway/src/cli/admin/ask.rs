@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use serde_json::Value;
 
 use super::super::{UNREACHABLE, USAGE};
-use crate::client::{chain, pool};
+use crate::client::{explain_unreachable, pool};
 
 /// Changes are made at once; a reload starts what is new.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -63,22 +63,26 @@ impl Desk {
     async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Value, Failed> {
         let url = format!("{}{path}", self.url);
         let wrong = |why: String| Failed { code: USAGE, why: format!("{url}: {why}") };
-        let lost = |why: String| Failed { code: UNREACHABLE, why: format!("{}: {why}", self.url) };
+        let lost = |why: String| {
+            let why = format!("no weir answers its operators at {}: {why}", self.url);
+            Failed { code: UNREACHABLE, why }
+        };
         let mut request = Request::builder().method(method).uri(&url).header(header::CONTENT_TYPE, "application/json");
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, token);
         }
         let request = request.body(Full::new(body)).map_err(|error| wrong(error.to_string()))?;
+        let uri = request.uri().clone();
         let exchange = async {
             let pool = pool(url.starts_with("https:"))?;
-            let response = pool.request(request).await.map_err(|error| chain(&error))?;
+            let response = pool.request(request).await.map_err(|error| explain_unreachable(&uri, &error))?;
             let status = response.status();
             let body =
                 Limited::new(response.into_body(), LONGEST).collect().await.map_err(|error| error.to_string())?;
             Ok::<_, String>((status, body.to_bytes()))
         };
         let exchanged = tokio::time::timeout(PATIENCE, exchange).await;
-        let (status, body) = exchanged.unwrap_or_else(|_| Err("no answer".to_owned())).map_err(lost)?;
+        let (status, body) = exchanged.unwrap_or_else(|_| Err("it is silent".to_owned())).map_err(lost)?;
         let answer = serde_json::from_slice::<Value>(&body);
         match (status, answer) {
             (StatusCode::OK, Ok(answer)) => Ok(answer),
@@ -88,7 +92,7 @@ impl Desk {
                     if status == StatusCode::UNAUTHORIZED { ": set WEIR_ADMIN_TOKEN, or use --token-file" } else { "" };
                 Err(Failed { code: REFUSED, why: format!("{why}{hint}") })
             }
-            (status, _) => Err(lost(format!("{status}: this is no weir's listener for operators"))),
+            (status, _) => Err(lost(format!("what is there says {status}, and is no listener for operators"))),
         }
     }
 }

@@ -3,10 +3,7 @@
 use serde_json::Value;
 
 use super::Command;
-use crate::terminal::plain;
-
-/// The widest a column gets.
-const WIDEST: usize = 48;
+use crate::terminal::{self, count, one_line, plain};
 
 /// The columns of a table: their heads, and where in a row their values are.
 type Columns = [(&'static str, &'static str)];
@@ -86,10 +83,8 @@ pub(super) fn show(command: &Command, answer: &Value) -> String {
             let total = format!("{} in all, about {} tokens\n", answer["total"], answer["tokens_estimated"]);
             let own = answer["sessions"].as_array().into_iter().flatten().map(|own| {
                 let upstream = plain(own["upstream"].as_str().unwrap_or_default());
-                format!(
-                    "{upstream} lists other items in {} sessions, whose clients alone see these\n",
-                    own["differing"]
-                )
+                let sessions = count(own["differing"].as_u64().unwrap_or_default(), "session");
+                format!("{upstream} lists other items in {sessions}, whose clients alone see these\n")
             });
             table(&answer["items"], ITEMS) + &total + &own.collect::<String>()
         }
@@ -129,9 +124,9 @@ fn done(answer: &Value) -> String {
     if answer["changed"] == Value::Bool(false) {
         out.push_str(": it was so already");
     }
-    for (member, words) in [("ended_calls", "calls ended"), ("ended_streams", "streams ended")] {
-        if let Some(count) = answer[member].as_u64() {
-            out.push_str(&format!(", {count} {words}"));
+    for (member, what) in [("ended_calls", "call"), ("ended_streams", "stream")] {
+        if let Some(ended) = answer[member].as_u64() {
+            out.push_str(&format!(", {} ended", count(ended, what)));
         }
     }
     if let Some(expires) = answer["expires"].as_str() {
@@ -148,37 +143,27 @@ fn facts(value: &Value, name: &str) -> String {
         Value::Object(members) => members.iter().map(|(key, value)| facts(value, &under(key))).collect(),
         Value::Array(items) => items.iter().enumerate().map(|(n, item)| facts(item, &under(&n.to_string()))).collect(),
         Value::Null => String::new(),
-        other => format!("{:<28} {}\n", plain(name), cell(other, usize::MAX)),
+        other => format!("{:<28} {}\n", plain(name), cell(other)),
     }
 }
 
-fn table(rows: &Value, columns: &[(&str, &str)]) -> String {
+fn table(rows: &Value, columns: &Columns) -> String {
     let rows = rows.as_array().map(Vec::as_slice).unwrap_or_default();
-    let cells: Vec<Vec<String>> = rows
-        .iter()
-        .map(|row| columns.iter().map(|(_, at)| cell(row.pointer(at).unwrap_or(&Value::Null), WIDEST)).collect())
-        .collect();
-    let heads: Vec<String> = columns.iter().map(|(head, _)| (*head).to_owned()).collect();
-    let all: Vec<&Vec<String>> = std::iter::once(&heads).chain(&cells).collect();
-    let width = |at: usize| all.iter().map(|row| row[at].chars().count()).max().unwrap_or_default();
-    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
-    let line = |row: &&Vec<String>| {
-        let line: String = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  ")).collect();
-        format!("{}\n", line.trim_end())
-    };
-    all.iter().map(line).collect()
+    let row = |row: &Value| columns.iter().map(|(_, at)| cell(row.pointer(at).unwrap_or(&Value::Null))).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
+    let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
+    super::super::table::table(&heads, &rows, terminal::width())
 }
 
-fn cell(value: &Value, most: usize) -> String {
-    let text = match value {
+fn cell(value: &Value) -> String {
+    match value {
         Value::Null => "-".to_owned(),
-        Value::String(text) => plain(text).replace(['\n', '\t'], " "),
+        Value::String(text) => one_line(text),
         Value::Array(items) if items.iter().all(Value::is_string) => {
-            items.iter().map(|item| cell(item, usize::MAX)).collect::<Vec<_>>().join(", ")
+            items.iter().map(cell).collect::<Vec<_>>().join(", ")
         }
         other => other.to_string(),
-    };
-    if text.chars().count() <= most { text } else { text.chars().take(most - 1).chain(['…']).collect() }
+    }
 }
 
 #[cfg(test)]
@@ -192,7 +177,8 @@ mod tests {
         let rows = json!([{ "a": "x\u{1b}[2Jy", "b": { "c": 5 } }, { "a": "long\nname", "b": null }]);
         let shown = table(&rows, &[("A", "/a"), ("B", "/b/c")]);
         assert_eq!(shown, "A          B\nx[2Jy      5\nlong name  -\n");
-        assert!(table(&json!([{ "a": "y".repeat(100) }]), &[("A", "/a")]).contains('…'));
+        let long = "y".repeat(100);
+        assert!(table(&json!([{ "a": long }]), &[("A", "/a")]).contains(&long), "a pipe gets all of it");
     }
 
     #[test]

@@ -1,0 +1,122 @@
+//! `weir prompts URL` and `weir prompt URL NAME key=value`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::arguments::CallArguments;
+use super::call::{OutputOptions, tell, until_interrupted};
+use super::content;
+use super::lists::{self, ListOptions, about};
+use super::table::columns;
+use super::target::{Target, failed};
+use super::unknown::{self, UnknownName};
+use super::{UNREACHABLE, USAGE, fail};
+use crate::client::{Client, ClientError, ListedItems, ServerList};
+use crate::terminal::{self, one_line};
+
+/// The options of `weir prompts`.
+#[derive(Debug, Args)]
+pub(super) struct PromptsOptions {
+    #[command(flatten)]
+    listing: ListOptions,
+    /// Print the prompts as a JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+/// The options of `weir prompt`.
+#[derive(Debug, Args)]
+pub(super) struct PromptOptions {
+    #[command(flatten)]
+    target: Target,
+    /// The prompt's name, as `weir prompts` shows it
+    name: String,
+    /// KEY=VALUE as often as wanted; or a JSON object of texts; or @FILE, or - for standard input, with one
+    #[arg(value_name = "ARGUMENT")]
+    arguments: Vec<String>,
+    #[command(flatten)]
+    output: OutputOptions,
+}
+
+pub(super) async fn prompts(options: &PromptsOptions) -> ExitCode {
+    let PromptsOptions { listing, json } = options;
+    let (client, [ListedItems { items, missing }]) = match listing.read([ServerList::Prompts]).await {
+        Ok(read) => read,
+        Err(error) => return failed(&error),
+    };
+    let all = items.len();
+    let prompts = listing.choose(items);
+    if *json {
+        terminal::line(terminal::json(&Value::from(prompts.clone())));
+    } else {
+        let rows: Vec<Vec<String>> = prompts.iter().map(row).collect();
+        terminal::write(columns(&rows, terminal::width()));
+        terminal::note(lists::summary(ServerList::Prompts, prompts.len(), all, &client));
+    }
+    listing.tell_missing(ServerList::Prompts, &missing);
+    client.close().await;
+    listing.code(prompts.len(), &missing)
+}
+
+/// A prompt: its name, its arguments (those in brackets may be left out) and its description.
+fn row(prompt: &Value) -> Vec<String> {
+    let arguments = prompt["arguments"].as_array().into_iter().flatten().map(|argument| {
+        let name = one_line(argument["name"].as_str().unwrap_or("?"));
+        if argument["required"] == true { format!("{name}=") } else { format!("[{name}=]") }
+    });
+    let name = one_line(prompt["name"].as_str().unwrap_or("?"));
+    vec![name, arguments.collect::<Vec<_>>().join(" "), about(prompt)]
+}
+
+pub(super) async fn prompt(options: &PromptOptions) -> ExitCode {
+    let arguments = match CallArguments::read(&options.arguments).and_then(CallArguments::texts) {
+        Ok(arguments) => arguments,
+        Err(why) => return fail(USAGE, why),
+    };
+    let got = async {
+        let mut client = options.target.open().await?;
+        let got = get(&mut client, &options.name, arguments).await;
+        client.close().await;
+        got
+    };
+    let result = match until_interrupted(got).await {
+        Ok(Ok(Ok(result))) => result,
+        Ok(Ok(Err(unknown))) => return fail(UNREACHABLE, unknown.explain(&options.target.url)),
+        Ok(Err(error)) => return failed(&error),
+        Err(code) => return code,
+    };
+    let messages = result["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let lines: Vec<String> = messages.iter().map(message).collect();
+    let media = || content::media(messages.iter().map(|message| &message["content"]));
+    options.output.finish(&result, &lines, media, &options.name)
+}
+
+async fn get(client: &mut Client, name: &str, arguments: Value) -> Result<Result<Value, UnknownName>, ClientError> {
+    let got = client.prompt(name, arguments, &mut |note| tell(&note)).await;
+    match unknown::look_up(client, ServerList::Prompts, name, &got).await {
+        Some(unknown) => Ok(Err(unknown)),
+        None => got.map(Ok),
+    }
+}
+
+fn message(message: &Value) -> String {
+    let role = one_line(message["role"].as_str().unwrap_or("?"));
+    format!("{role}: {}", content::show(&message["content"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_prompt_shows_what_it_takes() {
+        let prompt = json!({"name": "greet", "arguments": [{"name": "who", "required": true}, {"name": "how"}], "title": "Greet"});
+        assert_eq!(row(&prompt), ["greet", "who= [how=]", "Greet"]);
+        let said = message(&json!({"role": "user", "content": {"type": "text", "text": "Hello\u{1b}[2J"}}));
+        assert_eq!(said, "user: Hello[2J");
+    }
+}

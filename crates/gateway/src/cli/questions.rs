@@ -1,0 +1,150 @@
+//! Elicitation and sampling at the terminal: questions of servers in the middle of a request.
+//!
+//! Without a terminal no capability is declared: see [`crate::terminal::can_ask`].
+
+mod field;
+mod keyboard;
+
+use serde_json::{Map, Value, json};
+use tokio::sync::Mutex;
+use weir_wire::{Method, code};
+
+use crate::client::{Answering, DeclinedRequest, Respondent};
+use crate::terminal::{self, one_line, plain};
+use field::FormField;
+use keyboard::KeyboardReader;
+
+/// As much of a conversation as is shown of each message.
+const SHOWN: usize = 2000;
+
+/// The person at the terminal. One question is asked at a time.
+#[derive(Debug, Default)]
+pub(super) struct TerminalRespondent {
+    keyboard: Mutex<KeyboardReader>,
+}
+
+impl Respondent for TerminalRespondent {
+    fn capabilities(&self) -> Value {
+        json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {} })
+    }
+
+    fn answer<'a>(&'a self, method: &'a str, params: &'a Value) -> Answering<'a> {
+        Box::pin(async move {
+            let mut keyboard = self.keyboard.lock().await;
+            match Method::parse(method) {
+                Some(Method::ElicitationCreate) if params["mode"] == "url" => Ok(page(&mut keyboard, params).await),
+                Some(Method::ElicitationCreate) => Ok(form(&mut keyboard, params).await),
+                Some(Method::SamplingCreateMessage) => sample(&mut keyboard, params).await,
+                _ => {
+                    let why = format!("the server asks for `{}`, which weir's commands do not have", one_line(method));
+                    Err(DeclinedRequest { code: code::METHOD_NOT_FOUND, why })
+                }
+            }
+        })
+    }
+}
+
+fn say(text: impl std::fmt::Display) {
+    terminal::note(text);
+}
+
+/// The server's message. Its further lines are set in: none looks like a line of weir's.
+fn message(params: &Value) -> String {
+    plain(params["message"].as_str().unwrap_or_default()).replace('\n', "\n  | ")
+}
+
+/// A form: every field, then whether it is sent. The end of the input cancels.
+async fn form(keyboard: &mut KeyboardReader, params: &Value) -> Value {
+    say(format_args!("\nThe server asks: {}", message(params)));
+    let fields = FormField::of(&params["requestedSchema"]);
+    if !fields.is_empty() {
+        say("Enter takes the default or leaves out what is optional; Ctrl-D cancels.");
+    }
+    let mut content = Map::new();
+    for field in &fields {
+        loop {
+            let Some(line) = keyboard.line(&field.prompt()).await else { return json!({ "action": "cancel" }) };
+            match field.read(&line) {
+                Ok(Some(value)) => drop(content.insert(field.name.clone(), value)),
+                Ok(None) => {}
+                Err(why) => {
+                    say(format_args!("  {why}"));
+                    continue;
+                }
+            }
+            break;
+        }
+    }
+    match confirm(keyboard, "Send this answer? [Y/n] ", true).await {
+        None => json!({ "action": "cancel" }),
+        Some(false) => json!({ "action": "decline" }),
+        Some(true) => json!({ "action": "accept", "content": content }),
+    }
+}
+
+/// A page that the server wants its user to open. weir opens nothing by itself.
+async fn page(keyboard: &mut KeyboardReader, params: &Value) -> Value {
+    say(format_args!("\nThe server asks: {}", message(params)));
+    say(format_args!(
+        "It wants you to open this page, which may ask for what only you should know. Look at its address first:"
+    ));
+    say(format_args!("  {}", one_line(params["url"].as_str().unwrap_or_default())));
+    let action = match confirm(keyboard, "Will you open it? [y/N] ", false).await {
+        None => "cancel",
+        Some(false) => "decline",
+        Some(true) => "accept",
+    };
+    json!({ "action": action })
+}
+
+/// A text that a model should write. A person may, line by line; an empty answer refuses.
+async fn sample(keyboard: &mut KeyboardReader, params: &Value) -> Result<Value, DeclinedRequest> {
+    say("\nThe server asks a model for a text, and weir has none. What it wants to know:");
+    if let Some(system) = params["systemPrompt"].as_str() {
+        say(format_args!("  system: {}", shortened(system)));
+    }
+    for message in params["messages"].as_array().into_iter().flatten() {
+        let role = one_line(message["role"].as_str().unwrap_or("?"));
+        for block in blocks(&message["content"]) {
+            say(format_args!("  {role}: {}", shortened(&super::content::show(block))));
+        }
+    }
+    say("Type an answer, which an empty line ends. An empty answer refuses.");
+    let mut lines = Vec::new();
+    while let Some(line) = keyboard.line("> ").await.filter(|line| !line.trim().is_empty()) {
+        lines.push(line);
+    }
+    if lines.is_empty() {
+        let why = "the person at the terminal did not answer for a model".to_owned();
+        return Err(DeclinedRequest { code: code::USER_REJECTED, why });
+    }
+    Ok(json!({
+        "role": "assistant",
+        "content": { "type": "text", "text": lines.join("\n") },
+        "model": "typed-by-a-person",
+        "stopReason": "endTurn",
+    }))
+}
+
+fn blocks(content: &Value) -> &[Value] {
+    match content {
+        Value::Array(blocks) => blocks,
+        block => std::slice::from_ref(block),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    super::table::cut(&plain(text), SHOWN)
+}
+
+/// Asks for yes or no; `None` where the input ended.
+async fn confirm(keyboard: &mut KeyboardReader, question: &str, default: bool) -> Option<bool> {
+    loop {
+        match keyboard.line(question).await?.trim().to_lowercase().as_str() {
+            "" => return Some(default),
+            "y" | "yes" => return Some(true),
+            "n" | "no" => return Some(false),
+            _ => say("  write y or n; Ctrl-D cancels"),
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The server that a command talks to, and the credentials that are shown there.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use url::Url;
+
+use super::questions::TerminalRespondent;
+use super::{UNREACHABLE, USAGE, fail};
+use crate::client::{Client, ClientError, Respondent, Token};
+use crate::login::{self, Account, Accounts};
+use crate::terminal;
+
+/// The server a command talks to.
+#[derive(Debug, Args)]
+pub(super) struct Target {
+    /// The server's URL, such as http://127.0.0.1:8080/mcp
+    pub(super) url: String,
+    /// A bearer token, instead of that of `weir login`; better in the environment, where other users do not see it
+    #[arg(long, env = "WEIR_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    token: Option<String>,
+}
+
+impl Target {
+    /// Connects with the token of the command line or the environment; else with that of a login, refreshed where it
+    /// must be; else without.
+    pub(super) async fn open(&self) -> Result<Client, ClientError> {
+        let given = self.token.as_deref().map(|text| Token::new(text).ok_or(ClientError::Token)).transpose()?;
+        let Some(logins) = Logins::at(&self.url).filter(|_| given.is_none()) else {
+            return self.connect(given).await;
+        };
+        let account = logins.account(None).await;
+        let first = self.connect(token(account.as_ref())).await;
+        let Some(account) = account.filter(|_| is_unauthenticated(&first)) else { return first };
+        // The token may have been revoked, or the server's keys rotated: once more with a new one.
+        match logins.account(Some(&account)).await {
+            Some(fresh) => self.connect(token(Some(&fresh))).await,
+            None => first,
+        }
+    }
+
+    /// Connects; at a terminal with the capabilities that a person can answer.
+    async fn connect(&self, token: Option<Token>) -> Result<Client, ClientError> {
+        let respondent = terminal::can_ask().then(|| Arc::new(TerminalRespondent::default()) as Arc<dyn Respondent>);
+        Client::connect(&self.url, token, respondent).await
+    }
+}
+
+fn is_unauthenticated(connected: &Result<Client, ClientError>) -> bool {
+    matches!(connected, Err(ClientError::Unauthorized(refusal)) if refusal.status == 401)
+}
+
+/// Prints the error of a request to a server.
+pub(super) fn failed(error: &ClientError) -> ExitCode {
+    let code = match error {
+        ClientError::Url(_) | ClientError::Token => USAGE,
+        _ => UNREACHABLE,
+    };
+    fail(code, error)
+}
+
+/// This user's logins, for one server.
+struct Logins {
+    accounts: Accounts,
+    server: Url,
+}
+
+impl Logins {
+    fn at(url: &str) -> Option<Self> {
+        Some(Self { accounts: Accounts::of_this_user().ok()?, server: login::server_url(url).ok()? })
+    }
+
+    /// A failure is only printed: the server may not want a token.
+    async fn account(&self, anew: Option<&Account>) -> Option<Account> {
+        match self.accounts.token(&self.server, anew).await {
+            Ok(account) => account,
+            Err(error) => {
+                terminal::note(format_args!("weir: going on without the login: {error}"));
+                None
+            }
+        }
+    }
+}
+
+fn token(account: Option<&Account>) -> Option<Token> {
+    Token::new(account?.access_token())
+}

@@ -1,0 +1,183 @@
+//! The banner of `weir serve` at a terminal: the URLs, and the upstreams as they come up or fail.
+//!
+//! It is not written if standard error is no terminal, or the config asks for JSON.
+
+use std::time::{Duration, SystemTime};
+
+use tokio::time::{Interval, interval};
+use weir_core::Endpoint;
+use weir_core::catalog::UpstreamStatus;
+use weir_core::endpoint::Mode;
+
+use crate::config::Config;
+use crate::local_time::TimeZone;
+use crate::system::on_this_machine;
+use crate::telemetry::print_error;
+use crate::terminal::{count, one_line};
+use crate::weir::Weir;
+
+/// Between two looks at the upstreams.
+const LOOK: Duration = Duration::from_millis(250);
+/// An upstream that is starting for longer than this is named.
+const SLOW: Duration = Duration::from_secs(5);
+/// Endpoints that are listed one by one.
+const MOST_ENDPOINTS: usize = 12;
+
+/// Escape sequences of colors; none if colors are off.
+#[derive(Clone, Copy, Debug)]
+struct AnsiColors(bool);
+
+impl AnsiColors {
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.0 { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+
+    fn bold(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    fn dim(self, text: &str) -> String {
+        self.paint("2", text)
+    }
+}
+
+/// The state of an upstream as it was shown last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ShownState {
+    /// Since this time; not shown yet.
+    Starting(SystemTime),
+    /// Shown as slow.
+    Slow,
+    Up {
+        tools: usize,
+    },
+    Down(String),
+    Disabled,
+}
+
+/// The upstreams as the terminal shows them.
+#[derive(Debug)]
+pub(super) struct StartBanner {
+    colors: AnsiColors,
+    zone: TimeZone,
+    known: Vec<(String, ShownState)>,
+    looks: Interval,
+}
+
+impl StartBanner {
+    /// Shows the URLs.
+    pub(super) fn show(weir: &Weir, config: &Config, colors: bool) -> Self {
+        let colors = AnsiColors(colors);
+        let upstreams = count(config.upstreams.len(), "upstream");
+        let mut lines = vec![colors.bold(&format!("weir {} serves {upstreams}", env!("CARGO_PKG_VERSION")))];
+        let base = base(weir, config);
+        let listed = config.endpoints.iter().take(MOST_ENDPOINTS);
+        let mut urls: Vec<(String, String)> =
+            listed.map(|endpoint| (format!("{base}{}", endpoint.id), shows(endpoint, config))).collect();
+        if let Some(admin) = weir.admin_address() {
+            urls.push((format!("http://{}/", on_this_machine(admin)), "status page, for operators".to_owned()));
+        }
+        let width = urls.iter().map(|(url, _)| url.len()).max().unwrap_or_default();
+        lines.extend(urls.iter().map(|(url, what)| format!("  {url:<width$}  {}", colors.dim(&one_line(what)))));
+        if let Some(more) = config.endpoints.len().checked_sub(MOST_ENDPOINTS).filter(|more| *more > 0) {
+            lines.push(colors.dim(&format!("  and {} more", count(more, "endpoint"))));
+        }
+        let first = config.endpoints.first().map(|endpoint| format!("{base}{}", endpoint.id));
+        let try_it = first.map(|url| format!("weir tools {url}   ")).unwrap_or_default();
+        lines.push(colors.dim(&format!("  {try_it}Ctrl-C ends it")));
+        print_error(lines.join("\n"));
+        Self { colors, zone: TimeZone::own(), known: Vec::new(), looks: interval(LOOK) }
+    }
+
+    /// Waits for the next look at the upstreams, and takes it; for ever without a banner. Cancel safe.
+    pub(super) async fn follow(banner: &mut Option<Self>, weir: &Weir) {
+        let Some(banner) = banner else { return std::future::pending().await };
+        banner.looks.tick().await;
+        banner.look(weir);
+    }
+
+    /// Shows the upstreams whose state has changed since the last look.
+    fn look(&mut self, weir: &Weir) {
+        let now = SystemTime::now();
+        let status = weir.catalog().status();
+        self.known.retain(|(id, _)| status.iter().any(|upstream| upstream.id.as_str() == id));
+        let width = status.iter().map(|upstream| upstream.id.as_str().len()).max().unwrap_or_default();
+        for upstream in &status {
+            let id = upstream.id.as_str();
+            let at = self.known.iter().position(|(known, _)| known == id);
+            let before = at.map(|at| self.known[at].1.clone());
+            let next = next(before.as_ref(), upstream, now);
+            if before.as_ref() == Some(&next) {
+                continue;
+            }
+            if let Some(line) = self.line(&next, upstream) {
+                print_error(format_args!(
+                    "{} {:<width$} {line}",
+                    self.colors.dim(&self.zone.time_of_day(now)),
+                    one_line(id)
+                ));
+            }
+            match at {
+                Some(at) => self.known[at].1 = next,
+                None => self.known.push((id.to_owned(), next)),
+            }
+        }
+    }
+
+    fn line(&self, shown: &ShownState, upstream: &UpstreamStatus) -> Option<String> {
+        Some(match shown {
+            ShownState::Starting(_) => return None,
+            ShownState::Slow => format!("{} for {} s already", self.colors.paint("33", "starting"), SLOW.as_secs()),
+            ShownState::Up { tools } => {
+                let revision = upstream.health.revision.map(|revision| format!(", {revision}")).unwrap_or_default();
+                format!("{} with {}{revision}", self.colors.paint("32", "up"), count(*tools, "tool"))
+            }
+            ShownState::Down(why) => format!("{}: {why}", self.colors.paint("31", "down")),
+            ShownState::Disabled => self.colors.paint("33", "disabled by an operator"),
+        })
+    }
+}
+
+/// The upstreams of an endpoint, in words.
+fn shows(endpoint: &Endpoint, config: &Config) -> String {
+    match &endpoint.mode {
+        Mode::Aggregate { upstreams, .. } if upstreams.len() == config.upstreams.len() => "all of them".to_owned(),
+        Mode::Aggregate { upstreams, .. } => count(upstreams.len(), "upstream"),
+        Mode::Transparent(one) => one.to_string(),
+    }
+}
+
+/// The state of an upstream to be shown.
+fn next(before: Option<&ShownState>, upstream: &UpstreamStatus, now: SystemTime) -> ShownState {
+    let base = upstream.lists.first();
+    let state = base.map_or("pending", |list| list.state);
+    match (state, before) {
+        _ if upstream.closed.is_some() => ShownState::Disabled,
+        ("fresh", _) if !upstream.health.down => ShownState::Up { tools: base.map_or(0, |list| list.tools) },
+        ("pending", None) if !upstream.health.down => ShownState::Starting(now),
+        ("pending", Some(ShownState::Starting(since))) if !upstream.health.down => {
+            match now.duration_since(*since).is_ok_and(|waited| waited >= SLOW) {
+                true => ShownState::Slow,
+                false => ShownState::Starting(*since),
+            }
+        }
+        ("pending", Some(ShownState::Slow)) if !upstream.health.down => ShownState::Slow,
+        _ => {
+            let why = base.and_then(|list| list.error.as_deref()).or(upstream.health.last_error.as_deref());
+            let why = one_line(why.unwrap_or("it cannot be reached"));
+            let own = why.strip_prefix(&format!("upstream {}: ", upstream.id)).unwrap_or(&why);
+            ShownState::Down(own.to_owned())
+        }
+    }
+}
+
+/// The URL under which clients on this machine reach the endpoints.
+fn base(weir: &Weir, config: &Config) -> String {
+    match &config.front.public_url {
+        Some(url) => url.trim_end_matches('/').to_owned(),
+        None => {
+            let scheme = if config.front.tls.is_some() { "https" } else { "http" };
+            format!("{scheme}://{}", on_this_machine(weir.address()))
+        }
+    }
+}
