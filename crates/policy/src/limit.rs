@@ -69,7 +69,6 @@ impl Limits {
         clock: Arc<dyn Clock>,
         counters: Arc<dyn Counters>,
     ) -> Self {
-        rates.start_at_zero();
         Self {
             rates: ArcSwap::from_pointee(rates),
             addresses: Table::new(addresses, clock.clone()),
@@ -77,6 +76,11 @@ impl Limits {
             quotas: Quotas::new(clock, counters),
             places: Places::default(),
         }
+    }
+
+    /// Has the decisions of every limit counted from 0. To be called once the instruments are installed.
+    pub fn start_at_zero(&self) {
+        self.rates.load().start_at_zero();
     }
 
     /// Other limits from now on. Calls that wait for a place keep it, and their patience.

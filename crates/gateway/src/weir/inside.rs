@@ -94,6 +94,7 @@ impl Deciders {
         let clients = Clients::start(config.auth.clone(), factory.clone(), (clock, random));
         let counters = Arc::new(MemoryCounters::new(clock.clone()));
         let limits = Arc::new(Limits::new(crate::limits::rates(config), clock.clone(), counters));
+        limits.start_at_zero();
         let rules = Arc::new(Rules::new(config.rules.clone()));
         let blocked = Arc::new(Blocked::new(rules.clone()));
         let auditing = Arc::new(Auditing::start(config.audit.as_ref(), left, clock.clone(), factory)?);
