@@ -1,5 +1,5 @@
-//! Why an upstream is not up: one cause, with what to do about it, in the JSON log, the admin API, the status page, `weir admin` and `weir
-//! explain`. A client hears a sentence of a small set, without paths, addresses and what a program printed.
+//! The cause of an upstream that is down is one sentence with advice, the same in the JSON log, the admin API, the status page, `weir admin`, `weir explain` and
+//! `weir doctor`. A client gets a sentence of a small set, without paths, addresses and output of programs.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -27,7 +27,7 @@ fn answering(answer: &'static str, tls: Option<Arc<ServerConfig>>) -> u16 {
             let mut stream = stream.unwrap();
             stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
             let mut head = [0; 4096];
-            // Whoever leaves early gets no answer.
+            // A client that leaves early gets no answer.
             let _ = match tls.clone() {
                 None => stream.read(&mut head).and_then(|_| stream.write_all(answer.as_bytes())),
                 Some(config) => {
@@ -40,7 +40,7 @@ fn answering(answer: &'static str, tls: Option<Arc<ServerConfig>>) -> u16 {
     port
 }
 
-/// A self-signed certificate as OpenSSL makes one by default, which says of itself that it is an authority.
+/// A self-signed certificate as OpenSSL makes it by default, marked as an authority.
 fn self_signed() -> Arc<ServerConfig> {
     let (key, certificate) = (fresh_path("key.pem"), fresh_path("cert.pem"));
     let words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"];
@@ -55,7 +55,7 @@ fn self_signed() -> Arc<ServerConfig> {
     Arc::new(config.with_no_client_auth().with_single_cert(chain, own).unwrap())
 }
 
-/// An upstream, what operators must read of it, and what clients must not.
+/// An upstream that does not work, and the parts of the cause that operators must read.
 struct Broken {
     id: &'static str,
     config: Value,

@@ -1,14 +1,14 @@
-//! Credentials taken out of lines that operators read: what a program prints before it ends, what a server says of an error.
+//! Masks credentials in lines that operators read: output of programs, and errors of servers.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// What stands in place of a credential.
+/// The replacement of a credential.
 pub(crate) const MASK: &str = "***";
 
-/// The forms in which programs print credentials: after an authentication scheme, after a name that says so, and between `//` and `@` of a URL.
+/// The usual forms: a value after an authentication scheme or after a name such as `token`, and the user part of a URL.
 static FORMS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let scheme = r"\b(?:bearer|basic)\s+";
     let name = r#"(?:token|secret|passw(?:or)?d|api[_-]?key|access[_-]?key|private[_-]?key)["']?\s*[=:]\s*["']?"#;
@@ -18,8 +18,8 @@ static FORMS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     .ok()
 });
 
-/// The text with `***` in place of each credential that it says in a usual form: `Bearer VALUE`, `token=VALUE`, `"password": "VALUE"`,
-/// `https://USER:PASSWORD@host`. Total and idempotent. It finds forms, not secrets: what is known to be one has to be replaced before.
+/// Replaces each credential in a usual form by `***`: `Bearer VALUE`, `token=VALUE`, `"password": "VALUE"`, `https://USER:PASSWORD@host`. Total and
+/// idempotent. A secret in another form stays: known secrets have to be masked before.
 #[must_use]
 pub fn mask_credentials(text: &str) -> Cow<'_, str> {
     let Some(forms) = &*FORMS else { return Cow::Borrowed(text) };

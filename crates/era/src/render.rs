@@ -239,9 +239,9 @@ pub fn initialized(revision: Revision, about: &About, offer: &Offer, instruction
     out.freeze()
 }
 
-/// The result of `server/discover`.
+/// The result of `server/discover`, which a client may keep for so many milliseconds.
 #[must_use]
-pub fn discovered(about: &About, offer: &Offer, instructions: Option<&str>) -> Bytes {
+pub fn discovered(about: &About, offer: &Offer, instructions: Option<&str>, ttl_ms: u32) -> Bytes {
     let mut out = BytesMut::with_capacity(512);
     let mut result = ObjectWriter::new(&mut out);
     result.string("resultType", "complete");
@@ -254,8 +254,7 @@ pub fn discovered(about: &About, offer: &Offer, instructions: Option<&str>) -> B
     if let Some(instructions) = instructions {
         result.string("instructions", instructions);
     }
-    // What is offered changes with the config: a client should ask again soon.
-    result.integer("ttlMs", 0).string("cacheScope", "private");
+    result.integer("ttlMs", ttl_ms.into()).string("cacheScope", "private");
     result.with("_meta", |out| ObjectWriter::new(out).raw(meta::SERVER_INFO, &about.server_info).end());
     result.end();
     out.freeze()

@@ -178,11 +178,18 @@ fn instructions(context: &Context) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("\n\n"))
 }
 
+/// How long a client may keep the result of `server/discover` where all upstreams are known: what is offered changes with a reload, and with
+/// an upstream that comes up with other capabilities.
+const DISCOVERED_TTL_MS: u32 = 60_000;
+
 /// The result of `server/discover`. It never fails because an upstream is down; it waits for first walks, boundedly.
 pub(crate) async fn discover(context: &Context, class: CapabilityClass) -> Bytes {
     context.shared.catalog.settled(&context.endpoint, ListKind::Tools, class).await;
     let offer = Offer { silent: context.shared.catalog.silent(&context.endpoint), ..offer(context) };
-    render::discovered(&context.about, &offer, instructions(context).as_deref())
+    let view = context.shared.catalog.view(&context.endpoint, ListKind::Tools, class);
+    let is_known = view.is_some_and(|view| view.missing.is_empty());
+    let ttl_ms = if is_known { DISCOVERED_TTL_MS } else { 0 };
+    render::discovered(&context.about, &offer, instructions(context).as_deref(), ttl_ms)
 }
 
 /// The result of `initialize`. `has_owners` says whether clients can be told apart here.

@@ -19,11 +19,11 @@ use crate::config::{Config, UpstreamPlan};
 use crate::handover::Program;
 use crate::system::{SystemClock, SystemRandom};
 
-/// How long a connection to a server, and then all of its lists, may take. A process has the time that the config gives its start beside it.
+/// The time limit of a connection, and of all lists after it. A child process has `start` in addition.
 const USUAL: Duration = Duration::from_secs(30);
 /// Pages of a list that are counted.
 const MOST_PAGES: usize = 100;
-/// How long the processes may take to end.
+/// The grace time of child processes at the end.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// All that was found.
@@ -34,14 +34,14 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Whether nothing keeps the config from being served as it is meant.
+    /// True if every upstream works and nothing of the machine is an error.
     pub(crate) fn is_good(&self) -> bool {
         self.upstreams.iter().all(|upstream| upstream.cause.is_none())
             && self.machine.iter().all(|found| found.grade != Grade::Error)
     }
 }
 
-/// What was found of one upstream.
+/// The state of one upstream.
 #[derive(Debug, Serialize)]
 pub(crate) struct UpstreamFinding {
     pub(crate) id: String,
@@ -55,28 +55,28 @@ pub(crate) struct UpstreamFinding {
     pub(crate) resources: usize,
     /// From the start or the first connection to the end of its lists, in milliseconds.
     pub(crate) took_ms: u64,
-    /// Why it is not usable, and what to do about it.
+    /// The cause of its failure, with advice; none where it works.
     pub(crate) cause: Option<String>,
-    /// The last lines of its error stream, where its start failed.
+    /// The last lines of the error stream of a child process that did not start.
     pub(crate) last_lines: Vec<String>,
 }
 
-/// What was found of the machine.
+/// One fact about the machine.
 #[derive(Debug, Serialize)]
 pub(crate) struct MachineFinding {
     pub(crate) grade: Grade,
     pub(crate) text: String,
 }
 
-/// How bad it is.
+/// The severity of a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Grade {
-    /// As it should be.
+    /// In order.
     Good,
-    /// weir serves, but something will be missed.
+    /// weir serves, with a restriction.
     Warning,
-    /// weir does not start, or an upstream does not.
+    /// weir or an upstream does not start.
     Error,
 }
 
@@ -139,7 +139,7 @@ async fn examine_upstream(factory: &Factory, plan: &UpstreamPlan) -> UpstreamFin
     }
 }
 
-/// How many items each list has, in the order of [`ListKind::ALL`].
+/// Counts the items of each list, in the order of [`ListKind::ALL`].
 async fn count(upstream: &Arc<dyn Upstream>) -> Result<[usize; 4], Failure> {
     let late = |text: &'static str| move |_| Failure::new(FailureKind::TimedOut, text);
     let opening = tokio::time::timeout(upstream.open_time(USUAL), upstream.clone().watch(CapabilityClass::BASE));

@@ -1,4 +1,4 @@
-//! Advice for operators: what an error of a connection or of a start asks them to do.
+//! Advice for operators on errors of connections.
 
 use std::error::Error;
 use std::fmt;
@@ -13,7 +13,7 @@ pub(crate) struct Advised {
     advice: Option<&'static str>,
 }
 
-/// Adds to an error what an operator can do about it, where its cause is of a known kind.
+/// Adds advice to an error of a known kind. Other errors stay as they are.
 pub(crate) fn advised(error: impl Into<Box<dyn Error + Send + Sync>>) -> Advised {
     let error = error.into();
     let mut link: Option<&(dyn Error + 'static)> = Some(&*error);
@@ -30,7 +30,7 @@ fn advice_on(error: &(dyn Error + 'static)) -> Option<&'static str> {
         return on_tls(error);
     }
     let error = error.downcast_ref::<io::Error>()?;
-    // What an error of IO wraps is not its source, but its source's source is.
+    // `source` of an IO error skips the error that it wraps.
     if let Some(advice) = error.get_ref().and_then(|inner| advice_on(inner)) {
         return Some(advice);
     }
@@ -41,7 +41,7 @@ fn advice_on(error: &(dyn Error + 'static)) -> Option<&'static str> {
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
             Some("there is no route to that address: look at the network, or mend the host of `url`")
         }
-        // What the system's resolver says has no kind of its own.
+        // Errors of the system's resolver have no kind of their own.
         _ if error.to_string().contains("lookup address") => {
             Some("the host of `url` has no address: mend its name, or look at the DNS of this machine")
         }

@@ -1,4 +1,4 @@
-//! The secrets of one upstream's config, taken out of what its server prints before operators read it.
+//! Masks the secrets of one upstream's config in lines that its server prints, before operators read them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const MASK: &str = "***";
 pub(crate) struct SecretMask(Arc<[Box<str>]>);
 
 impl SecretMask {
-    /// The secrets of a config: values of variables and headers, and what a header's value has after its scheme.
+    /// The secrets of a config: the values of variables, and of headers without their authentication scheme.
     pub(crate) fn of(transport: &Transport) -> Self {
         let mut secrets: Vec<Box<str>> = match transport {
             Transport::Stdio(stdio) => stdio.env.iter().map(|(_, value)| value.expose().into()).collect(),

@@ -83,6 +83,8 @@ async fn r051_r056_discover_and_initialize_advertise_what_works_and_never_fail()
         assert!(found.result()["_meta"][weir_wire::meta::SERVER_INFO]["name"].is_string(), "R053");
         // What a server that was never reached may have is not denied.
         let unknown = upstreams.iter().any(|(id, _)| *id == "down");
+        let ttl = found.result()["ttlMs"].as_u64().unwrap();
+        assert_eq!(ttl == 0, unknown, "kept until something changes: {}", found.last());
         for perhaps in ["prompts", "resources", "completions"] {
             let offered = found.result()["capabilities"].get(perhaps).is_some();
             assert_eq!(offered, unknown, "{}", found.last());

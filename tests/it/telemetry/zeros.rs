@@ -5,7 +5,7 @@ use weir_testkit::{ClosedPort, Mockup};
 
 use crate::harness::{Weir, until};
 
-/// Counters with a label that the config does not know, or of what the config does not have.
+/// Counters with a label that the config does not determine, or of a feature that this config lacks, each with its reason.
 const FOUND_OUT: [(&str, &str); 14] = [
     ("weir.upstream.calls", "the revision is found out"),
     ("weir.outputs.cleaned", "a series for each kind of character and upstream"),

@@ -1,8 +1,8 @@
 //! Counters that stand at 0 before the first event. A counter that appears with its first event has no rise that `rate()` could see, so an
 //! alert on it would miss that event.
 //!
-//! Only counters whose labels the config and this table know are here: names of tools, clients and revisions are found out. Of what a label of an
-//! upstream may say, the words that dashboards ask for are here, since each is a series for every upstream.
+//! The table has counters whose labels follow from the config and from fixed sets; names of tools, clients and revisions are found at run time. Of the labels
+//! of an upstream it has the values that dashboards query, since each value is a series for every upstream.
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::Counter;

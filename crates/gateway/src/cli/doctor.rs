@@ -10,12 +10,12 @@ use crate::doctor::{Findings, Grade, MachineFinding, UpstreamFinding, examine};
 use crate::serve::BAD_CONFIG;
 use crate::terminal;
 
-/// How it is asked.
+/// The options of `weir doctor`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
     #[command(flatten)]
     config: ConfigFile,
-    /// Print what was found as one JSON object
+    /// Print all findings as one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -44,7 +44,7 @@ fn show(findings: &Findings) {
     }
 }
 
-/// A line about an upstream; below it what its process printed last.
+/// Prints a line about an upstream, and below it the last lines of a process that did not start.
 pub(super) fn show_upstream(upstream: &UpstreamFinding, width: usize) {
     let UpstreamFinding { id, took_ms, .. } = upstream;
     let took = format!("{:.1} s", *took_ms as f64 / 1e3);

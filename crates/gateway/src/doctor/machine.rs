@@ -1,4 +1,4 @@
-//! What of the machine keeps a config from being served: ports, file descriptors, rights of files, versions of programs.
+//! Checks of the machine for one config: ports, file descriptors, file permissions, versions of programs.
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
@@ -15,10 +15,10 @@ use crate::config::Config;
 
 /// Descriptors that weir needs beside those of its clients: upstreams, files, operators.
 const OTHER_DESCRIPTORS: u64 = 1024;
-/// How long a program may take to say its version.
+/// The time limit of `PROGRAM --version`.
 const VERSION_TIME: Duration = Duration::from_secs(10);
 
-/// Programs that run others, whose versions matter, and the oldest that current MCP SDKs take.
+/// Programs that run MCP servers, and the oldest version that current MCP SDKs support.
 const RUNTIMES: [Runtime; 4] = [
     Runtime { program: "node", needed_by: &["node", "npx", "npm", "pnpm"], oldest: Some((18, 0)) },
     Runtime { program: "python3", needed_by: &["python", "python3", "pipx"], oldest: Some((3, 10)) },
@@ -32,7 +32,7 @@ struct Runtime {
     oldest: Option<(u32, u32)>,
 }
 
-/// Looks at the machine, as this config needs it.
+/// Checks the machine for this config.
 pub(super) async fn examine(config: &Config) -> Vec<MachineFinding> {
     let mut found = Vec::new();
     found.push(port("clients", config.front.listen));
@@ -53,7 +53,7 @@ fn finding(grade: Grade, text: impl Into<String>) -> MachineFinding {
     MachineFinding { grade, text: text.into() }
 }
 
-/// Whether an address can be bound. A port that the system chooses always can.
+/// Checks that an address can be bound.
 fn port(whose: &str, address: SocketAddr) -> MachineFinding {
     match TcpListener::bind(address) {
         Ok(_) => finding(Grade::Good, format!("{address} is free for {whose}")),
@@ -81,7 +81,7 @@ fn descriptors(config: &Config) -> MachineFinding {
     }
 }
 
-/// Whether a file can be read.
+/// Checks that a file can be read.
 fn file(what: &str, path: &Path) -> MachineFinding {
     match std::fs::File::open(path) {
         Ok(_) => finding(Grade::Good, format!("the {what} {} can be read", path.display())),
@@ -89,7 +89,7 @@ fn file(what: &str, path: &Path) -> MachineFinding {
     }
 }
 
-/// The same, and whether others can read it.
+/// Checks that a file can be read, and not by every user.
 fn private_file(what: &str, path: &Path) -> MachineFinding {
     let read = file(what, path);
     let mode = path.metadata().map(|metadata| metadata.permissions().mode()).unwrap_or_default();
@@ -100,7 +100,7 @@ fn private_file(what: &str, path: &Path) -> MachineFinding {
     read
 }
 
-/// Whether the folder of a file can be written to.
+/// Checks that the folder of a file can be written to.
 fn writable_folder(what: &str, path: &Path) -> MachineFinding {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match nix::unistd::access(folder, nix::unistd::AccessFlags::W_OK) {

@@ -1,5 +1,4 @@
-//! The start of a process: it goes on to its end whoever waits for it, within the time that the config gives it, and operators see how far
-//! it is.
+//! The start of a child process. It runs apart from its callers, for as long as `start` in the config lasts, and operators see its progress.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, MutexGuard};
@@ -25,15 +24,15 @@ use crate::slots::Slot;
 
 /// A child that ended sooner than this after its start counts as a failure: the next start waits.
 const STEADY: Duration = Duration::from_secs(30);
-/// The log says after this time that a process has not answered yet, then after twice of it, and so on.
+/// The time after which the log reports a process that has not answered; each further report comes after twice the time.
 const FIRST_REPORT: Duration = Duration::from_secs(10);
-/// How long the last words and the exit status of a process that closed its output are waited for.
+/// The wait for the last lines and the exit status of a process that closed its output.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Lines of a failed start that are kept for operators.
 const MOST_LINES: usize = 10;
 
-/// Programs that download what they run.
+/// Programs that download other programs and run them.
 const PACKAGE_RUNNERS: [&str; 10] = ["npx", "npm", "pnpm", "bunx", "uvx", "uv", "pipx", "docker", "podman", "deno"];
 
 /// A process that has not answered the first message yet.
@@ -45,7 +44,7 @@ pub(super) struct StartingChild {
 }
 
 impl StdioServer {
-    /// Starts a process in a task of its own. A caller that leaves ends no start: the next one finds what was begun.
+    /// Starts a process in a task of its own. A caller that leaves does not end the start: the next caller waits for the same one.
     pub(super) async fn start_apart(
         self: Arc<Self>,
         (slot, key): (Arc<Slot<Running>>, Key),
@@ -71,7 +70,7 @@ impl StdioServer {
         started.await.unwrap_or_else(|_| Err(Refusal::new(removed()).unasked()))
     }
 
-    /// How long a process may take until it has answered the first message.
+    /// The time limit of a start, up to the answer to the first message.
     pub(crate) fn start_time(&self) -> Duration {
         self.origin.patience(&self.site)
     }
@@ -86,10 +85,10 @@ impl StdioServer {
         if let Some(before) = slot.current.swap(None) {
             if before.since.elapsed() >= STEADY {
                 lock(&slot.pace).succeeded();
-                // Even so it is not started in the same moment: what ended it may still be there.
+                // The cause of its end may still be there, so even this start waits.
                 tokio::time::sleep(least(0)).await;
             } else {
-                // Of this child alone: whoever has one that crashes keeps nobody else from theirs.
+                // The pace is that of this child alone: a child that crashes delays no other one.
                 lock(&slot.pace).ended(self.site.now(), &*self.site.random);
             }
         }
@@ -158,7 +157,7 @@ impl StdioServer {
         }
     }
 
-    /// How a child of this key is greeted.
+    /// The protocol of the first message to a child of this key.
     fn protocol_of(&self, key: &Key) -> Protocol {
         match (self.protocol, self.first.tongue()) {
             (Protocol::Auto, _) if key.is_legacy => Protocol::Legacy,
@@ -168,7 +167,7 @@ impl StdioServer {
         }
     }
 
-    /// Takes note of what a child speaks that was begun at this time.
+    /// Notes the protocol of a child, and the time that its start took.
     fn note(&self, key: &Key, tongue: Tongue, begun: Instant) {
         if key.is_legacy {
             if self.second.found(tongue) {
@@ -215,7 +214,7 @@ impl StdioServer {
         }
     }
 
-    /// What a process did in place of an answer, and what to do about it.
+    /// The cause of a start that timed out, with advice: lines of the process, and the usual reasons of its program.
     fn silence(&self, patience: Duration, starting: Option<&StartingChild>) -> String {
         let mut text = format!("no answer to the first message within {} s", patience.as_secs());
         let Origin::Process(settings, _) = &self.origin else { return text };
@@ -255,7 +254,7 @@ impl StdioServer {
         text
     }
 
-    /// The failure, with what the process said last and how it ended.
+    /// The failure with the exit status and the last line of the process.
     async fn explain(&self, child: &Child, rude: Rude) -> Failure {
         let words = child.last_words(LAST_WORDS).await;
         self.site.note_lines(child.errors.last_lines(MOST_LINES));
