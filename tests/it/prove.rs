@@ -266,7 +266,8 @@ async fn f11_overload_is_shed_early_and_goes_by() {
     let upstream = Mockup::modern().tools(1).start().await;
     let weir = Weir::with(json!({
         "upstreams": { "one": { "url": upstream.url() } },
-        "limits": { "in_flight": PLACES },
+        // With the usual wait each of these clients would get its turn in time.
+        "limits": { "in_flight": PLACES, "in_flight_wait": "0ms" },
     }));
     let client = RawClient::new(&weir.url("/mcp")).modern();
     p99(&client, 500).await;

@@ -175,21 +175,23 @@ fn upstreams_table(upstreams: &[Upstream], now: SystemTime) -> String {
             failed(calls.failed, calls.tool_errors),
             upstream.catalog.tools.to_string(),
             listed(upstream, now),
-            format!("<small>{}</small>", text(&progress(upstream))),
+            format!("<small>{}</small>", progress(upstream, now)),
         ]
     };
     table(&heads, &upstreams.iter().map(row).collect::<Vec<_>>())
 }
 
-/// What keeps an upstream from being up: the start that goes on, or the last error.
-fn progress(upstream: &Upstream) -> String {
-    match (&upstream.last_error, &upstream.starting) {
-        (Some(error), _) => error.clone(),
-        (None, Some(starting)) => {
+/// The cause of an upstream that is down, the progress of a start, or the last failure with its time.
+fn progress(upstream: &Upstream, now: SystemTime) -> String {
+    let Upstream { last_error, starting, last_failure, .. } = upstream;
+    match (last_error, starting, last_failure) {
+        (Some(error), _, _) => text(error),
+        (None, Some(starting), _) => {
             let says = starting.says.as_deref().map(|says| format!(": {says}")).unwrap_or_default();
-            format!("starts since {} s{says}", starting.seconds)
+            text(&format!("starts since {} s{says}", starting.seconds))
         }
-        (None, None) => String::new(),
+        (None, None, Some(failure)) => format!("{}: {}", when(failure.at, now), text(&failure.cause)),
+        (None, None, None) => String::new(),
     }
 }
 
