@@ -54,7 +54,7 @@ pub(crate) fn fill_in(
             value.ok_or_else(|| ReferenceError::Unset(name.to_owned()))
         }
     };
-    fill(node, &Path::root(), ReferenceSyntax::Own, &lookup, report);
+    fill_all(node, &lookup, report);
     files.into_inner()
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn fill_in_granted(node: &mut Node, grant: &TeamGrant, environment: E
         }
         environment(name).or_else(|| default.map(str::to_owned)).ok_or_else(|| ReferenceError::Unset(name.to_owned()))
     };
-    fill(node, &Path::root(), ReferenceSyntax::Own, &lookup, report);
+    fill_all(node, &lookup, report);
 }
 
 /// The secret in a file, without the newline at its end.
@@ -125,31 +125,51 @@ fn secret_file(file: &str) -> Result<String, String> {
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
+/// Fills in a whole tree. A reference without a value is one error, at its first place, however often the tree has it.
+fn fill_all(node: &mut Node, lookup: Lookup<'_>, report: &mut Report) {
+    let mut failed = Vec::new();
+    fill(node, &Path::root(), ReferenceSyntax::Own, lookup, &mut failed);
+    while !failed.is_empty() {
+        let (error, path) = failed.remove(0);
+        let (same, others) = failed.into_iter().partition::<Vec<_>, _>(|(other, _)| *other == error);
+        failed = others;
+        let mut problem = error.into_problem(&path);
+        if !same.is_empty() {
+            let places: Vec<String> = same.iter().map(|(_, path)| path.to_string()).collect();
+            problem.message = format!("{}, here and in {}", problem.message, places.join(", "));
+        }
+        report.add(problem);
+    }
+}
+
 type Lookup<'a> = &'a dyn Fn(EnvReference<'_>) -> Result<String, ReferenceError>;
 
-fn fill(node: &mut Node, path: &Path, dialect: ReferenceSyntax, lookup: Lookup<'_>, report: &mut Report) {
+/// References without a value, with their places.
+type Failed = Vec<(ReferenceError, Path)>;
+
+fn fill(node: &mut Node, path: &Path, dialect: ReferenceSyntax, lookup: Lookup<'_>, failed: &mut Failed) {
     match &mut node.value {
         Value::Text(text) if text.text.contains("${") => match expand(&text.text, dialect, lookup) {
             Ok((filled, from_env)) => {
                 text.text = filled;
                 text.from_env = from_env;
             }
-            Err(problem) => {
-                report.add(problem.into_problem(path));
+            Err(error) => {
+                failed.push((error, path.clone()));
                 // Its value is unknown: no further message about it.
                 node.value = Value::Unset;
             }
         },
         Value::List(items) => {
             for (n, item) in items.iter_mut().enumerate() {
-                fill(item, &path.key(n), dialect, lookup, report);
+                fill(item, &path.key(n), dialect, lookup, failed);
             }
         }
         Value::Map(entries) => {
             for (key, entry) in entries {
                 // Servers of other programs have those programs' references.
                 let dialect = if path.is_root() && key == "mcpServers" { ReferenceSyntax::Servers } else { dialect };
-                fill(entry, &path.key(key), dialect, lookup, report);
+                fill(entry, &path.key(key), dialect, lookup, failed);
             }
         }
         _ => {}

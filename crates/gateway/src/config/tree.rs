@@ -228,11 +228,18 @@ impl<'de> Visitor<'de> for ValueVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut entries: Vec<(String, Node)> = Vec::new();
-        while let Some(key) = map.next_key::<String>()? {
+        while let Some(key) = map.next_key::<Spanned<String>>()? {
+            let line = u32::try_from(key.referenced.line()).unwrap_or(u32::MAX);
+            let key = key.value;
             if entries.iter().any(|(other, _)| *other == key) {
                 return Err(de::Error::custom(format_args!("key `{key}` stands twice in one map")));
             }
-            entries.push((key, Node::from(map.next_value::<Spanned<Value>>()?)));
+            let mut node = Node::from(map.next_value::<Spanned<Value>>()?);
+            if matches!(node.value, Value::Map(_) | Value::List(_)) {
+                // A block begins on the line of its first entry: people look for its key.
+                node.line = line;
+            }
+            entries.push((key, node));
         }
         Ok(Value::Map(entries))
     }
