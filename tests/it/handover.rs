@@ -292,7 +292,9 @@ async fn g06_the_refusals_of_a_process_that_handed_over_are_a_branch_whose_recor
     }
     let count =
         |file: &Path| -> u64 { of_kind(file, "refusals").iter().map(|record| record["count"].as_u64().unwrap()).sum() };
-    assert_eq!((count(branch), count(&own)), (3, 5), "each counts what it refused");
+    // The first connections after the word of the new process may still be the old one's.
+    let (old, new) = (count(branch), count(&own));
+    assert!(old >= 3 && new > 0 && old + new == 8, "each counts what it refused: {old} and {new}");
 }
 
 /// Does what a service manager does: listens at the config's addresses, and starts the program with the sockets.
