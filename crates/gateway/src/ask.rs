@@ -22,14 +22,14 @@ pub(crate) fn ask(input: &InputVariable) -> Option<String> {
     if !stdin.is_terminal() || !stderr.is_terminal() {
         return None;
     }
-    let _ = stderr.write_all(question(input).as_bytes());
-    let _ = stderr.flush();
+    // Before the question: switching the echo off discards input, and an answer may come as soon as the question is shown.
     let quiet = input.is_secret.then(|| EchoGuard::new(stdin.as_fd()).ok()).flatten();
     if input.is_secret && quiet.is_none() {
         // Where the echo cannot be switched off, a secret is not asked for.
-        let _ = stderr.write_all(b"\n");
         return None;
     }
+    let _ = stderr.write_all(question(input).as_bytes());
+    let _ = stderr.flush();
     let line = read_line(&mut stdin.lock().bytes().map_while(Result::ok));
     if quiet.is_some() {
         drop(quiet);
@@ -97,7 +97,8 @@ impl<'a> EchoGuard<'a> {
 
 impl Drop for EchoGuard<'_> {
     fn drop(&mut self) {
-        let _ = tcsetattr(self.terminal, SetArg::TCSAFLUSH, &self.before);
+        // Input after the answer is kept for the next question.
+        let _ = tcsetattr(self.terminal, SetArg::TCSADRAIN, &self.before);
     }
 }
 
