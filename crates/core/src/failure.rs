@@ -11,6 +11,7 @@ use bytes::Bytes;
 use weir_clean::mask_credentials;
 
 use crate::catalog::plain;
+use crate::causes::with_sources;
 use crate::names::UpstreamId;
 use crate::upstream::ListKind;
 
@@ -259,23 +260,10 @@ impl Failure {
     /// credentials. It may name programs, paths and addresses, so it is for the log, the admin API and the status page, never for a client.
     #[must_use]
     pub fn cause(&self) -> String {
-        let mut text = match &self.0.cause {
+        let text = match &self.0.cause {
             Some(cause) => cause.to_string(),
-            None => self.0.message.to_string(),
+            None => with_sources(self.0.message.to_string(), self),
         };
-        let mut source = std::error::Error::source(self).filter(|_| self.0.cause.is_none());
-        while let Some(error) = source {
-            let said = match error.downcast_ref::<Self>() {
-                Some(failure) => failure.message().to_owned(),
-                None => error.to_string(),
-            };
-            // Many errors repeat their source in their own text.
-            if !text.contains(&said) {
-                text.push_str(": ");
-                text.push_str(&said);
-            }
-            source = error.source();
-        }
         let text = mask_credentials(text.trim_end());
         let mut line = plain(&text, MOST_OF_A_CAUSE);
         while line.len() > MOST_OF_A_CAUSE {

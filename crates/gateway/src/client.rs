@@ -26,7 +26,6 @@ pub(crate) use lists::{ListedItems, MissingUpstream, ServerList};
 pub(crate) use respondent::{Answering, DeclinedRequest, Respondent};
 use transport::{Response, Transport};
 pub(crate) use transport::{Token, pool};
-use unreachable::chain;
 pub(crate) use unreachable::explain as explain_unreachable;
 
 /// The longest wait for a server's first answer.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 
 use rustls::CertificateError;
+use weir_core::{causes, chain};
 
 /// An error with the advice that belongs to it, as one text.
 #[derive(Debug)]
@@ -16,12 +17,7 @@ pub(crate) struct Advised {
 /// Adds advice to an error of a known kind. Other errors stay as they are.
 pub(crate) fn advised(error: impl Into<Box<dyn Error + Send + Sync>>) -> Advised {
     let error = error.into();
-    let mut link: Option<&(dyn Error + 'static)> = Some(&*error);
-    let mut advice = None;
-    while let Some(cause) = link {
-        advice = advice_on(cause).or(advice);
-        link = cause.source();
-    }
+    let advice = causes(&*error).filter_map(advice_on).last();
     Advised { error, advice }
 }
 
@@ -30,10 +26,6 @@ fn advice_on(error: &(dyn Error + 'static)) -> Option<&'static str> {
         return on_tls(error);
     }
     let error = error.downcast_ref::<io::Error>()?;
-    // `source` of an IO error skips the error that it wraps.
-    if let Some(advice) = error.get_ref().and_then(|inner| advice_on(inner)) {
-        return Some(advice);
-    }
     match error.kind() {
         io::ErrorKind::ConnectionRefused => {
             Some("nothing listens at that address: start the server, or mend the host and the port of `url`")
@@ -77,15 +69,7 @@ fn on_tls(error: &rustls::Error) -> Option<&'static str> {
 
 impl fmt::Display for Advised {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut said = self.error.to_string();
-        let mut source = self.error.source();
-        while let Some(error) = source {
-            let text = error.to_string();
-            if !said.contains(&text) {
-                said = format!("{said}: {text}");
-            }
-            source = error.source();
-        }
+        let said = chain(&*self.error);
         match self.advice {
             Some(advice) => write!(f, "{said}; {advice}"),
             None => f.write_str(&said),

@@ -115,7 +115,7 @@ impl Answer {
         let chunk = match frame {
             Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
             Some(Err(error)) => {
-                let why = format!("the connection broke off in the answer: {}", super::chain(&error));
+                let why = format!("the connection broke off in the answer: {}", weir_core::chain(&error));
                 return Err(self.not_mcp(why));
             }
             None => return self.end(),

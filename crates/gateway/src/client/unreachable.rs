@@ -5,19 +5,16 @@ use std::io::{self, ErrorKind};
 
 use http::Uri;
 use rustls::CertificateError;
+use weir_core::{causes, chain};
 
 /// The cause of a failed exchange. An unknown cause keeps its own words.
 pub(crate) fn explain(url: &Uri, error: &(dyn Error + 'static)) -> String {
     let place = url.authority().map(ToString::to_string).unwrap_or_default();
     let (host, https) = (url.host().unwrap_or_default(), url.scheme_str() == Some("https"));
-    let mut next = Some(error);
-    while let Some(cause) = next {
-        if let Some(why) = system(cause, &place, host).or_else(|| tls(cause, url)).or_else(|| http(cause, https, url)) {
-            return why;
-        }
-        next = within(cause);
-    }
-    chain(error)
+    let known = |cause: &(dyn Error + 'static)| {
+        system(cause, &place, host).or_else(|| tls(cause, url)).or_else(|| http(cause, https, url))
+    };
+    causes(error).find_map(known).unwrap_or_else(|| chain(error))
 }
 
 fn system(cause: &(dyn Error + 'static), place: &str, host: &str) -> Option<String> {
@@ -36,14 +33,6 @@ fn system(cause: &(dyn Error + 'static), place: &str, host: &str) -> Option<Stri
         ErrorKind::ConnectionReset => format!("{place} broke off the connection: its own log may say why"),
         _ => return None,
     })
-}
-
-/// The next cause. An error within an I/O error is not its `source`.
-fn within<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
-    match cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-        Some(inner) => Some(inner),
-        None => cause.source(),
-    }
 }
 
 fn tls(cause: &(dyn Error + 'static), url: &Uri) -> Option<String> {
@@ -95,19 +84,4 @@ fn http(cause: &(dyn Error + 'static), https: bool, url: &Uri) -> Option<String>
 fn with_scheme(url: &Uri, scheme: &str) -> String {
     let rest = url.to_string();
     format!("{scheme}://{}", rest.split_once("://").map_or(rest.as_str(), |(_, rest)| rest))
-}
-
-/// An error and its causes in one line; the top line of hyper's errors is vague.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        next = cause.source();
-    }
-    text
 }
