@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Interval, interval};
 use weir_core::Endpoint;
-use weir_core::catalog::UpstreamStatus;
+use weir_core::catalog::{Reach, UpstreamStatus};
 use weir_core::endpoint::Mode;
 
 use crate::config::Config;
@@ -150,23 +150,20 @@ fn shows(endpoint: &Endpoint, config: &Config) -> String {
 /// The state of an upstream to be shown.
 fn next(before: Option<&ShownState>, upstream: &UpstreamStatus, now: SystemTime) -> ShownState {
     let base = upstream.lists.first();
-    let state = base.map_or("pending", |list| list.state);
-    match (state, before) {
+    match (upstream.reach(), before) {
         _ if upstream.closed.is_some() => ShownState::Disabled,
-        ("fresh", _) if !upstream.health.down => ShownState::Up { tools: base.map_or(0, |list| list.tools) },
-        ("pending", None) if !upstream.health.down => ShownState::Starting(now),
-        ("pending", Some(ShownState::Starting(since))) if !upstream.health.down => {
+        (Reach::Up, _) => ShownState::Up { tools: base.map_or(0, |list| list.tools) },
+        (Reach::Unknown, None) => ShownState::Starting(now),
+        (Reach::Unknown, Some(ShownState::Starting(since))) => {
             match now.duration_since(*since).is_ok_and(|waited| waited >= SLOW) {
                 true => ShownState::Slow,
                 false => ShownState::Starting(*since),
             }
         }
-        ("pending", Some(ShownState::Slow)) if !upstream.health.down => ShownState::Slow,
+        (Reach::Unknown, Some(ShownState::Slow)) => ShownState::Slow,
         _ => {
-            let why = base.and_then(|list| list.error.as_deref()).or(upstream.health.last_error.as_deref());
-            let why = one_line(why.unwrap_or("it cannot be reached"));
-            let own = why.strip_prefix(&format!("upstream {}: ", upstream.id)).unwrap_or(&why);
-            ShownState::Down(own.to_owned())
+            let cause = base.and_then(|list| list.error.as_deref()).or(upstream.health.last_error.as_deref());
+            ShownState::Down(one_line(cause.unwrap_or("it cannot be reached")))
         }
     }
 }
