@@ -124,14 +124,18 @@ impl Record {
     fn log(&self, failure: &Failure) {
         let Begun { call, item, .. } = &self.begun;
         let (upstream, method) = (&item.tool.upstream, call.method_name());
-        let (item, reason, cause) = (plain(&item.exposed, MOST_OF_A_NAME), failure.reason(), failure.cause());
+        let reason = failure.reason();
+        // Where the level is off, none of it is made.
+        let name = || plain(&item.exposed, MOST_OF_A_NAME);
         match failure.kind() {
             FailureKind::TimedOut
             | FailureKind::Unavailable
             | FailureKind::BadAnswer
             | FailureKind::ResultUnknown
-            | FailureKind::Internal => tracing::warn!(%upstream, item, %method, reason, cause, "call failed"),
-            _ => tracing::debug!(%upstream, item, %method, reason, cause, "call refused"),
+            | FailureKind::Internal => {
+                tracing::warn!(%upstream, item = name(), %method, reason, cause = failure.cause(), "call failed");
+            }
+            _ => tracing::debug!(%upstream, item = name(), %method, reason, cause = failure.cause(), "call refused"),
         }
     }
 
