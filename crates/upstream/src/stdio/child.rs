@@ -118,15 +118,18 @@ impl Child {
             // A grandchild may keep the streams open.
             let _in_time = tokio::time::timeout(most, over).await;
         }
-        let line = self.errors.last_line().map(|line| format!("its last words: {line}"));
-        let output = self
-            .pipe
-            .other_lines
-            .first()
-            .map(|line| format!("its output has lines that are no messages, the first: {line}"));
-        let parts: Vec<String> = self.status.get().cloned().into_iter().chain(output).chain(line).collect();
+        let lines = explaining_lines(&self.pipe, &self.errors);
+        let parts: Vec<String> = self.status.get().cloned().into_iter().chain(lines).collect();
         (!parts.is_empty()).then(|| parts.join("; "))
     }
+}
+
+/// The lines of a process that may explain its failure: the first that is no message, and the last of its error stream.
+pub(super) fn explaining_lines(pipe: &Pipe, errors: &Tail) -> impl Iterator<Item = String> {
+    let output = pipe.other_lines.first();
+    let output = output.map(|line| format!("its output has lines that are no messages, the first: {line}"));
+    let last = errors.last_line().map(|line| format!("its last words: {line}"));
+    output.into_iter().chain(last)
 }
 
 /// Why a program was not started, and what to do about it.

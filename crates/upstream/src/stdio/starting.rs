@@ -10,7 +10,7 @@ use weir_core::upstream::{Kinds, Starting};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::hop::Tongue;
 
-use super::child::Child;
+use super::child::{Child, explaining_lines};
 use super::environment;
 use super::greet::{Clients, Greeted, Rude, greet};
 use super::origin::Origin;
@@ -218,18 +218,12 @@ impl StdioServer {
     fn silence(&self, patience: Duration, starting: Option<&StartingChild>) -> String {
         let mut text = format!("no answer to the first message within {} s", patience.as_secs());
         let Origin::Process(settings, _) = &self.origin else { return text };
-        let (line, says) = match starting {
-            Some(starting) => (starting.pipe.other_lines.first(), starting.errors.last_line()),
-            None => (None, None),
-        };
-        self.site.note_lines(starting.map(|starting| starting.errors.last_lines(MOST_LINES)).unwrap_or_default());
-        let is_silent = says.is_none();
-        // Writing to a string cannot fail.
-        if let Some(line) = line {
-            let _ = write!(text, "; its output has lines that are no messages, the first: {line}");
-        }
-        if let Some(says) = says {
-            let _ = write!(text, "; its last words: {says}");
+        let last_lines = starting.map(|starting| starting.errors.last_lines(MOST_LINES)).unwrap_or_default();
+        let is_silent = last_lines.is_empty();
+        self.site.note_lines(last_lines);
+        for line in starting.into_iter().flat_map(|starting| explaining_lines(&starting.pipe, &starting.errors)) {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "; {line}");
         }
         let program = settings.command.rsplit(['/', '\\']).next().unwrap_or_default();
         let program = program.trim_end_matches(".cmd").trim_end_matches(".exe");
