@@ -105,7 +105,7 @@ impl Subject {
     }
 }
 
-/// The authenticated sender of a request. The first part of every key under which weir keeps anything for a client.
+/// The authenticated sender of a request, or the owner of what such a sender left. The first part of every key under which weir keeps anything for a client.
 ///
 /// Two are equal if issuer and subject are: what else their credentials say may differ from request to request.
 #[derive(Clone)]
@@ -118,6 +118,19 @@ impl Principal {
             Identity::Anonymous => Self(None),
             Identity::Subject(subject) => Self(Some(subject)),
         }
+    }
+
+    /// The owner of what another process of this gateway kept, by issuer and subject; `None` is the anonymous one. It finds what is kept
+    /// and lets nobody in.
+    #[must_use]
+    pub fn owner(name: Option<(&str, &str)>) -> Self {
+        Self(name.map(|(issuer, subject)| Arc::new(Subject::new(issuer, subject))))
+    }
+
+    /// The issuer and the subject; `None` for the anonymous one.
+    #[must_use]
+    pub fn owner_name(&self) -> Option<(&str, &str)> {
+        self.subject().map(|subject| (subject.issuer(), subject.subject()))
     }
 
     /// True for the one principal that everybody is where no credentials are asked for.

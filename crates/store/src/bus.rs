@@ -1,8 +1,11 @@
-//! The bus and the mailbox of a lone replica: what it tells everybody, it tells itself.
+//! The bus and the mailbox of a lone replica: what it tells everybody, it tells itself, and the processes that it is linked to
+//! during a hand-over.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Mutex;
 
+use bytes::Bytes;
 use tokio::sync::{broadcast, mpsc};
 use weir_core::port::{Bus, BusMessage, Fut, Mailbox, Random, ReplicaId, StoreError};
 
@@ -12,18 +15,60 @@ use crate::lock;
 const BACKLOG: usize = 1024;
 
 /// A broadcast channel a topic. Topics are names in the code, so there are few.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct MemoryBus {
     topics: Mutex<HashMap<&'static str, broadcast::Sender<BusMessage>>>,
+    links: Mutex<Vec<(BusLinkId, SendMessage)>>,
+}
+
+/// Names a link of a bus to the bus of another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BusLinkId(pub u64);
+
+/// Sends a message to another process. It never blocks.
+type SendMessage = Box<dyn Fn(&BusMessage) + Send + Sync>;
+
+impl MemoryBus {
+    /// Sends every message from now on to another process, too.
+    pub fn link(&self, id: BusLinkId, send: impl Fn(&BusMessage) + Send + Sync + 'static) {
+        lock(&self.links).push((id, Box::new(send)));
+    }
+
+    /// Ends a link.
+    pub fn unlink(&self, id: BusLinkId) {
+        lock(&self.links).retain(|(known, _)| *known != id);
+    }
+
+    /// Takes a message of another process: for the subscribers here, and for the processes behind the other links. One of a topic to
+    /// which nobody subscribes here goes no further.
+    pub fn receive(&self, from: BusLinkId, topic: &str, body: Bytes) {
+        let topic = lock(&self.topics).keys().find(|known| **known == topic).copied();
+        if let Some(topic) = topic {
+            self.send(&BusMessage { topic, body }, Some(from));
+        }
+    }
+
+    fn send(&self, message: &BusMessage, from: Option<BusLinkId>) {
+        for (_, send) in lock(&self.links).iter().filter(|(id, _)| Some(*id) != from) {
+            send(message);
+        }
+        let sender = lock(&self.topics).get(message.topic).cloned();
+        if let Some(sender) = sender {
+            // It fails only where nobody listens, and then nobody has to be told.
+            let _ = sender.send(message.clone());
+        }
+    }
+}
+
+impl fmt::Debug for MemoryBus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemoryBus({} topics)", lock(&self.topics).len())
+    }
 }
 
 impl Bus for MemoryBus {
     fn publish(&self, message: BusMessage) {
-        let sender = lock(&self.topics).get(message.topic).cloned();
-        if let Some(sender) = sender {
-            // It fails only where nobody listens, and then nobody has to be told.
-            let _ = sender.send(message);
-        }
+        self.send(&message, None);
     }
 
     fn subscribe(&self, topic: &'static str) -> broadcast::Receiver<BusMessage> {
@@ -76,7 +121,7 @@ impl Mailbox for MemoryMailbox {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use bytes::Bytes;
+    use std::sync::Arc;
 
     use super::*;
     use crate::fake::FakeRandom;
@@ -96,6 +141,30 @@ mod tests {
         assert_eq!(one.recv().await.unwrap().body[0], 1);
         assert_eq!(one.recv().await.unwrap().body[0], 2);
         assert!(other.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn linked_buses_tell_each_other_each_message_once() {
+        let buses: [Arc<MemoryBus>; 3] = std::array::from_fn(|_| Arc::default());
+        let mut heard: Vec<_> = buses.iter().map(|bus| bus.subscribe("cancel")).collect();
+        // One after the other, as processes that hand over.
+        for (at, id) in [(0, BusLinkId(1)), (1, BusLinkId(2))] {
+            let (one, next) = (&buses[at], &buses[at + 1]);
+            for (from, to) in [(one, next), (next, one)] {
+                let to = Arc::downgrade(to);
+                from.link(id, move |message| {
+                    to.upgrade().unwrap().receive(id, message.topic, message.body.clone());
+                });
+            }
+        }
+        buses[0].publish(message("cancel", 7));
+        for heard in &mut heard {
+            assert_eq!(heard.recv().await.unwrap().body[0], 7);
+            assert!(heard.try_recv().is_err());
+        }
+        buses[2].unlink(BusLinkId(2));
+        buses[2].publish(message("cancel", 8));
+        assert_eq!((heard[2].recv().await.unwrap().body[0], heard[1].try_recv().is_err()), (8, true));
     }
 
     #[tokio::test]

@@ -12,12 +12,12 @@ mod replays;
 mod tasks;
 mod vault;
 
-pub use bus::{MemoryBus, MemoryMailbox};
+pub use bus::{BusLinkId, MemoryBus, MemoryMailbox};
 pub use counters::MemoryCounters;
 pub use lease::MemoryLease;
 pub use parking::{MemoryParking, ParkingCaps};
-pub use records::{MemoryRecords, RecordCaps};
-pub use replays::{MemoryReplays, ReplayCaps};
+pub use records::{MemoryRecords, MovedRecord, RecordCaps};
+pub use replays::{MemoryReplays, MovedEvent, MovedLog, ReplayCaps};
 pub use tasks::{MemoryTasks, TaskCaps};
 pub use vault::MemoryVault;
 

@@ -54,6 +54,19 @@ pub struct MemoryRecords {
     alive: AtomicUsize,
 }
 
+/// A record on its way to another process.
+#[derive(Clone, Debug)]
+pub struct MovedRecord {
+    /// Its full name.
+    pub key: RecordKey,
+    /// Its bytes.
+    pub value: Bytes,
+    /// The version that it has.
+    pub version: u64,
+    /// The time that it has left to live.
+    pub left: Duration,
+}
+
 type Owned = HashMap<[u8; 16], u32>;
 
 /// Principal's digest, kind, id.
@@ -97,6 +110,45 @@ impl MemoryRecords {
     pub fn limit(&self, caps: RecordCaps) {
         self.total.store(caps.total, Ordering::Relaxed);
         self.per_principal.store(caps.per_principal, Ordering::Relaxed);
+    }
+
+    /// Takes all records out. Those that have expired come with no time left.
+    pub fn take_all(&self) -> Vec<MovedRecord> {
+        let now = self.now();
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let entries = {
+                let mut shard = lock(shard);
+                shard.order.clear();
+                std::mem::take(&mut shard.entries)
+            };
+            for (name, entry) in entries {
+                self.release(&entry.principal);
+                let left = Duration::from_millis(entry.ends.saturating_sub(now));
+                let (version, value) = (entry.version, Bytes::from(entry.value));
+                all.push(MovedRecord { key: key_of(entry.principal, &name), value, version, left });
+            }
+        }
+        all
+    }
+
+    /// Puts a record in that was taken out of another process. The caps do not bind it.
+    pub fn put(&self, record: MovedRecord) {
+        let (ends, name) = (self.now().saturating_add(millis(record.left)), name_of(&record.key));
+        let principal = record.key.principal;
+        let mut shard = lock(self.shard(&name));
+        shard.versions = shard.versions.max(record.version);
+        let entry =
+            Entry { principal: principal.clone(), value: record.value.to_vec().into(), version: record.version, ends };
+        shard.order.push(Reverse((ends, name)));
+        let is_new = shard.entries.insert(name, Box::new(entry)).is_none();
+        drop(shard);
+        if is_new {
+            self.alive.fetch_add(1, Ordering::Relaxed);
+            if !principal.is_anonymous() {
+                *lock(self.owned_by(&principal)).entry(*principal.digest()).or_default() += 1;
+            }
+        }
     }
 
     fn now(&self) -> u64 {

@@ -76,6 +76,30 @@ struct Stream {
     moves: watch::Sender<u64>,
 }
 
+/// The log of a session on its way to another process.
+#[derive(Clone, Debug)]
+pub struct MovedLog {
+    /// The session.
+    pub session: SessionKey,
+    /// Its streams, and whether each has ended.
+    pub streams: Vec<(u64, bool)>,
+    /// What is kept of them, the oldest first.
+    pub events: Vec<MovedEvent>,
+}
+
+/// An event of a [`MovedLog`].
+#[derive(Clone, Debug)]
+pub struct MovedEvent {
+    /// The stream on which it was written.
+    pub stream: u64,
+    /// Its number on that stream.
+    pub seq: u64,
+    /// The time for which it has been kept.
+    pub age: Duration,
+    /// The event as it was written.
+    pub text: Bytes,
+}
+
 impl MemoryReplays {
     /// No logs yet.
     #[must_use]
@@ -96,6 +120,59 @@ impl MemoryReplays {
         self.total.store(caps.total, Ordering::Relaxed);
         self.per_session.store(caps.per_session, Ordering::Relaxed);
         self.age_millis.store(usize::try_from(caps.age.as_millis()).unwrap_or(usize::MAX), Ordering::Relaxed);
+    }
+
+    /// Copies all logs.
+    #[must_use]
+    pub fn copy_all(&self) -> Vec<MovedLog> {
+        let now = self.clock.monotonic();
+        let kept = lock(&self.kept);
+        let moved = |event: &Event| {
+            let age = now.saturating_sub(event.at);
+            MovedEvent { stream: event.stream, seq: event.seq, age, text: event.text.clone() }
+        };
+        let log = |(key, session): (&SessionKey, &Session)| MovedLog {
+            session: *key,
+            streams: session.streams.iter().map(|(stream, kept)| (*stream, kept.over)).collect(),
+            events: session.events.iter().map(moved).collect(),
+        };
+        kept.sessions.iter().map(log).collect()
+    }
+
+    /// Puts the log of a session in that another process has kept. The caps hold.
+    pub fn put(&self, log: MovedLog) {
+        let now = self.clock.monotonic();
+        for (stream, _) in &log.streams {
+            self.begin(StreamKey { session: log.session, stream: *stream });
+        }
+        for event in log.events {
+            let key = StreamKey { session: log.session, stream: event.stream };
+            self.keep_since(key, event.seq, event.text, now.saturating_sub(event.age));
+        }
+        for (stream, _) in log.streams.iter().filter(|(_, is_over)| *is_over) {
+            self.end(StreamKey { session: log.session, stream: *stream });
+        }
+    }
+
+    fn keep_since(&self, key: StreamKey, seq: u64, text: Bytes, at: Duration) {
+        let old = self.too_old();
+        let (total, own) = (self.total.load(Ordering::Relaxed), self.per_session.load(Ordering::Relaxed));
+        self.change(|kept| {
+            kept.next += 1;
+            let (nth, cost) = (kept.next, text.len() + OVERHEAD);
+            let Some(session) = kept.sessions.get_mut(&key.session) else { return };
+            let Some(stream) = session.streams.get_mut(&key.stream) else { return };
+            stream.events += 1;
+            stream.moves.send_modify(|moves| *moves += 1);
+            session.events.push_back(Event { nth, stream: key.stream, seq, at, text });
+            session.bytes += cost;
+            kept.bytes += cost;
+            kept.order.push_back((key.session, nth));
+            while kept.sessions.get(&key.session).is_some_and(|session| session.bytes > own) {
+                kept.drop_oldest(&key.session);
+            }
+            kept.shrink(|kept, event| kept.bytes > total || event.at < old);
+        });
     }
 
     /// Runs a change, and tells the metric what it made of the bytes.
@@ -170,24 +247,7 @@ impl Replays for MemoryReplays {
     }
 
     fn keep(&self, key: StreamKey, seq: u64, text: Bytes) {
-        let (at, old) = (self.clock.monotonic(), self.too_old());
-        let (total, own) = (self.total.load(Ordering::Relaxed), self.per_session.load(Ordering::Relaxed));
-        self.change(|kept| {
-            kept.next += 1;
-            let (nth, cost) = (kept.next, text.len() + OVERHEAD);
-            let Some(session) = kept.sessions.get_mut(&key.session) else { return };
-            let Some(stream) = session.streams.get_mut(&key.stream) else { return };
-            stream.events += 1;
-            stream.moves.send_modify(|moves| *moves += 1);
-            session.events.push_back(Event { nth, stream: key.stream, seq, at, text });
-            session.bytes += cost;
-            kept.bytes += cost;
-            kept.order.push_back((key.session, nth));
-            while kept.sessions.get(&key.session).is_some_and(|session| session.bytes > own) {
-                kept.drop_oldest(&key.session);
-            }
-            kept.shrink(|kept, event| kept.bytes > total || event.at < old);
-        });
+        self.keep_since(key, seq, text, self.clock.monotonic());
     }
 
     fn end(&self, key: StreamKey) {
@@ -299,6 +359,28 @@ mod tests {
         assert_eq!(after(&replays, key(3, 1), 0).await, None, "it ended, and all of it is gone");
         let kept = lock(&replays.kept);
         assert_eq!((kept.bytes, kept.order.len(), kept.sessions.len()), (0, 0, 2));
+    }
+
+    #[tokio::test]
+    async fn logs_move_with_their_ages_and_their_ends() {
+        let (clock, from) = replays(ReplayCaps::default());
+        for stream in [1, 2] {
+            from.begin(key(1, stream));
+        }
+        write(&from, key(1, 1), 1..=2);
+        clock.advance(Duration::from_secs(200));
+        write(&from, key(1, 2), 1..=1);
+        write(&from, key(1, 1), 3..=3);
+        from.end(key(1, 1));
+        let (other, to) = replays(ReplayCaps::default());
+        other.advance(Duration::from_secs(9000));
+        from.copy_all().into_iter().for_each(|log| to.put(log));
+        assert_eq!(after(&to, key(1, 1), 1).await, Some((vec![2, 3], true)));
+        assert_eq!(after(&to, key(1, 2), 0).await, Some((vec![1], false)));
+        assert_eq!(lock(&to.kept).bytes, lock(&from.kept).bytes);
+        other.advance(Duration::from_secs(101));
+        to.expire();
+        assert_eq!(after(&to, key(1, 1), 0).await, Some((vec![3], true)), "the old ones went");
     }
 
     #[tokio::test]

@@ -212,6 +212,31 @@ async fn a_million_idle_sessions_would_cost_under_300_bytes_each_beside_their_va
     assert!(each <= 300, "{each} bytes a record");
 }
 
+#[tokio::test]
+async fn records_move_with_their_versions_their_time_and_their_places() {
+    let (from, to) = (bench(10, 2), bench(2, 2));
+    let (ann, nobody) = (principal("ann").await, principal("").await);
+    let all = [key(&ann, 1), key(&ann, 2), key(&nobody, 3)];
+    for key in &all {
+        from.put(key, 7, Expect::Absent).await;
+    }
+    let Written::Yes(version) = from.put(&all[0], 8, Expect::Version(1)).await else { panic!("not written") };
+    from.clock.advance(TTL / 2);
+    to.clock.advance(TTL * 5);
+    from.records.take_all().into_iter().for_each(|record| to.records.put(record));
+    assert_eq!((from.records.count(KIND), from.load(&all[0]).await.is_none()), (0, true));
+    assert_eq!(from.put(&all[1], 1, Expect::Absent).await, Written::Yes(2), "its owner has room again");
+    assert_eq!(to.records.count(KIND), 3, "the caps do not bind what moves");
+    let found = to.load(&all[0]).await.unwrap();
+    assert_eq!((found.value, found.version), (value(8), version));
+    assert_eq!(to.put(&key(&ann, 9), 1, Expect::Absent).await, Written::Full);
+    assert!(matches!(to.put(&all[0], 9, Expect::Version(version)).await, Written::Yes(newer) if newer > version));
+    // The write gave it all its time again.
+    to.clock.advance(TTL / 2);
+    assert_eq!(to.records.expired(KIND).len(), 2);
+    assert_eq!(to.records.count(KIND), 1);
+}
+
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(1000))]
     /// Against a plain model: same answers, same counts, every expiry told exactly once. Ids are not used again, as
