@@ -166,6 +166,15 @@ pub trait Upstream: Send + Sync {
     /// Something happened to sessions of clients: what is held open for one of them alone hears of that. Many may end at once.
     fn tell(&self, _sessions: &HashSet<SessionKey>, _news: SessionNews) {}
 
+    /// Describes the sessions of clients that are open at the server, for the process that takes this one's place. From now on they are
+    /// that one's to end. Opaque, and for [`Self::import_session`] of the same upstream alone; holds session ids, which are secrets.
+    fn export_sessions(&self) -> Vec<Bytes> {
+        Vec::new()
+    }
+
+    /// Goes on with a session that another process described. What cannot be used is left out.
+    fn import_session(&self, _session: &[u8]) {}
+
     /// How it is doing.
     fn health(&self) -> Health;
 

@@ -12,7 +12,7 @@ use weir_core::{Failure, FailureKind};
 use weir_wire::{ErrorObject, code, scan};
 
 pub use ear::{Ear, Heard, addressee, answer, answer_alone, asked, lists_of, updated, withdrawn};
-pub use probe::{Discovered, Found, discovered, initialized, is_modern_error, judge_probe};
+pub use probe::{Discovered, Found, discovered, initialize_result, initialized, is_modern_error, judge_probe};
 pub use tongue::Tongue;
 
 /// What a modern `result` is, by its `resultType` (2026-07-28, basic, "Results").

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::Semaphore;
 use weir_core::call::{Call, Trace};
@@ -226,6 +227,20 @@ impl Upstream for Server {
         match &self.line {
             Line::Http(server) => server.tell(sessions, news),
             Line::Stdio(server) => server.tell(sessions, news),
+        }
+    }
+
+    fn export_sessions(&self) -> Vec<Bytes> {
+        match &self.line {
+            Line::Http(server) => server.export_sessions(),
+            Line::Stdio(_) => Vec::new(),
+        }
+    }
+
+    fn import_session(&self, session: &[u8]) {
+        match &self.line {
+            Line::Http(server) => server.import_session(session),
+            Line::Stdio(_) => {}
         }
     }
 

@@ -101,6 +101,12 @@ impl<K: Eq + Hash + Clone, T> Slots<K, T> {
         map.iter().filter(|(key, _)| wanted(key)).filter_map(|(_, slot)| slot.current.load_full()).collect()
     }
 
+    /// The keys of the places that hold something, and what they hold.
+    pub(crate) fn all(&self) -> Vec<(K, Arc<T>)> {
+        let map = self.read();
+        map.iter().filter_map(|(key, slot)| Some((key.clone(), slot.current.load_full()?))).collect()
+    }
+
     /// Takes out the places of these keys.
     pub(crate) fn take_where(&self, wanted: impl Fn(&K) -> bool) -> Vec<Arc<T>> {
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,8 @@
 //! Which era a server speaks, from its answer to `server/discover` (2026-07-28, basic/versioning).
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use weir_core::upstream::{About, Extension, Kinds, ListKind};
+use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, Revision, code, meta, scan};
 
 use crate::capabilities::named_objects;
@@ -73,6 +74,25 @@ pub fn initialized(result: &Bytes) -> (Option<Revision>, About) {
     let revision = version.and_then(|text| Revision::parse(&text)).filter(|revision| !revision.is_modern());
     let info = scan::find(result, "serverInfo").map(|range| result.slice(range));
     (revision, about(result, info))
+}
+
+/// The answer to `initialize` as far as [`initialized`] reads it.
+#[must_use]
+pub fn initialize_result(revision: Revision, about: &About) -> Bytes {
+    let mut out = BytesMut::with_capacity(512);
+    let mut result = ObjectWriter::new(&mut out);
+    result.string("protocolVersion", revision.as_str());
+    if let Some(raw) = &about.capabilities {
+        result.raw("capabilities", raw);
+    }
+    if let Some(raw) = &about.server_info {
+        result.raw("serverInfo", raw);
+    }
+    if let Some(text) = &about.instructions {
+        result.string("instructions", text);
+    }
+    result.end();
+    out.freeze()
 }
 
 /// True for the codes that only a modern server sends in answer to a probe.

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwapOption;
+use bytes::Bytes;
 use weir_core::reply::Reply;
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{About, Kinds, Outbound, Rings, SessionNews, Updates, Watch};
@@ -40,7 +41,7 @@ pub(crate) use client::{ConnectTimeout, Deadlined, Http, Pooled, SendError, pool
 use era_guess::EraGuess;
 pub(crate) use exchange::{EVENTS, media_type, tell, unsent};
 use modern::Modern;
-use pool::Pool;
+use pool::{ImportedSessions, Pool};
 use second_era::SecondEra;
 pub(crate) use tls::Roots;
 pub use tls::TlsError;
@@ -69,6 +70,8 @@ pub(crate) struct HttpServer {
     guess: Arc<EraGuess>,
     /// Its other era, where it is a modern server that speaks both.
     second: SecondEra,
+    /// Sessions of the process before, until it is known how the server is spoken to.
+    imported: Arc<ImportedSessions>,
     probing: tokio::sync::Mutex<()>,
     pace: Mutex<Pace>,
 }
@@ -91,6 +94,7 @@ impl HttpServer {
         protocol: Protocol,
         sharing: Sharing,
     ) -> Self {
+        let imported = Arc::<ImportedSessions>::default();
         Self {
             site,
             http: credentials.as_ref().map_or(http, Credentials::own),
@@ -100,7 +104,8 @@ impl HttpServer {
             speaker: ArcSwapOption::empty(),
             doubtful: Arc::default(),
             guess: Arc::default(),
-            second: SecondEra::default(),
+            second: SecondEra::new(imported.clone()),
+            imported,
             probing: tokio::sync::Mutex::default(),
             pace: Mutex::default(),
         }
@@ -306,6 +311,19 @@ impl HttpServer {
             line.tell(sessions, news);
         } else if let Some(pool) = self.pool() {
             pool.tell(sessions, news);
+        }
+    }
+
+    /// See [`weir_core::upstream::Upstream::export_sessions`].
+    pub(crate) fn export_sessions(&self) -> Vec<Bytes> {
+        self.pool().map(|pool| pool.export()).unwrap_or_default()
+    }
+
+    /// See [`weir_core::upstream::Upstream::import_session`].
+    pub(crate) fn import_session(&self, session: &[u8]) {
+        self.imported.add(session);
+        if let Some(pool) = self.pool() {
+            pool.import(&self.imported);
         }
     }
 

@@ -8,6 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
+use data_encoding::BASE64URL_NOPAD;
+use futures_util::{StreamExt as _, stream};
+use serde::{Deserialize, Serialize};
 use weir_core::principal::Principal;
 use weir_core::reply::Reply;
 use weir_core::upstream::{Outbound, SessionNews};
@@ -17,7 +21,7 @@ use weir_era::lower;
 use weir_wire::Revision;
 
 use super::client::Http;
-use super::session::{Behind, Session};
+use super::session::{Behind, ExportedSession, Session};
 use super::standing_places::StandingPlaces;
 use super::talk::Side;
 use crate::pace::Pace;
@@ -25,6 +29,9 @@ use crate::refusal::Refusal;
 use crate::settings::Sharing;
 use crate::site::Site;
 use crate::slots::{Slot, Slots};
+
+/// Streams of imported sessions that are asked for at the same time.
+const STREAMS_AT_ONCE: usize = 8;
 
 /// The legacy side of one HTTP server.
 #[derive(Debug)]
@@ -52,6 +59,64 @@ struct Key {
     session: Option<SessionKey>,
 }
 
+/// A session as one process describes it to the next.
+#[derive(Serialize, Deserialize)]
+struct ExportedPlace {
+    owner: ExportedOwner,
+    /// The bits of the capability class.
+    class: u16,
+    /// The client's session, in base64url, where it is that one's own.
+    client: Option<String>,
+    session: ExportedSession,
+}
+
+/// The principal that a session belongs to.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ExportedOwner {
+    /// All principals.
+    Shared,
+    Anonymous,
+    /// Issuer and subject.
+    Subject(String, String),
+}
+
+impl ExportedOwner {
+    fn of(principal: Option<&Principal>) -> Self {
+        match principal.map(Principal::owner_name) {
+            None => Self::Shared,
+            Some(None) => Self::Anonymous,
+            Some(Some((issuer, subject))) => Self::Subject(issuer.to_owned(), subject.to_owned()),
+        }
+    }
+
+    fn principal(&self) -> Option<Principal> {
+        match self {
+            Self::Shared => None,
+            Self::Anonymous => Some(Principal::owner(None)),
+            Self::Subject(issuer, subject) => Some(Principal::owner(Some((issuer, subject)))),
+        }
+    }
+}
+
+/// Sessions of another process, until the server is known to be of an era that has sessions. Bounded by the sessions of a pool.
+#[derive(Debug, Default)]
+pub(super) struct ImportedSessions(Mutex<Vec<Bytes>>);
+
+impl ImportedSessions {
+    pub(super) fn add(&self, session: &[u8]) {
+        self.lock().push(Bytes::copy_from_slice(session));
+    }
+
+    fn take(&self) -> Vec<Bytes> {
+        std::mem::take(&mut self.lock())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Bytes>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Where the session of a call is, or will be.
 #[derive(Debug)]
 pub(crate) struct SessionPlace {
@@ -60,7 +125,7 @@ pub(crate) struct SessionPlace {
 }
 
 impl Pool {
-    pub(crate) fn new(site: Arc<Site>, http: Http, offered: Revision, sharing: Sharing) -> Arc<Self> {
+    pub(super) fn new(site: Arc<Site>, http: Http, offered: Revision, sharing: Sharing) -> Arc<Self> {
         Arc::new(Self {
             slots: Slots::new(site.bounds.sessions, 0),
             standing: StandingPlaces::new(site.bounds.standing),
@@ -157,6 +222,55 @@ impl Pool {
     /// Opens a session outside of the pool with this client, to see whether the server does.
     pub(crate) async fn try_open(&self, http: &Http) -> Result<Arc<Session>, Refusal> {
         self.open(Behind { class: CapabilityClass::BASE, client: None }, http).await
+    }
+
+    /// Describes the sessions for the process that takes this one's place, to which they belong from now on.
+    pub(crate) fn export(&self) -> Vec<Bytes> {
+        let describe = |(key, session): (Key, Arc<Session>)| {
+            let place = ExportedPlace {
+                owner: ExportedOwner::of(key.principal.as_ref()),
+                class: key.class.bits(),
+                client: key.session.map(|client| BASE64URL_NOPAD.encode(&client.0)),
+                session: session.export()?,
+            };
+            serde_json::to_vec(&place).ok().map(Bytes::from)
+        };
+        self.slots.all().into_iter().filter_map(describe).collect()
+    }
+
+    /// Goes on with the sessions of another process. One whose place is taken is left out.
+    pub(super) fn import(self: &Arc<Self>, imported: &ImportedSessions) {
+        let described = imported.take();
+        if described.is_empty() {
+            return;
+        }
+        self.sweep();
+        let sessions: Vec<_> = described.iter().filter_map(|place| self.adopt(place)).collect();
+        let pool = self.clone();
+        // Each of them asks the server for a stream, some of them at a time.
+        self.site.background(async move {
+            let standing = sessions.into_iter().map(|session| session.stand_again(&pool.standing));
+            stream::iter(standing).buffer_unordered(STREAMS_AT_ONCE).collect::<()>().await;
+        });
+    }
+
+    fn adopt(&self, place: &[u8]) -> Option<Arc<Session>> {
+        let place: ExportedPlace = serde_json::from_slice(place).ok()?;
+        let client = place.client.map(|text| BASE64URL_NOPAD.decode(text.as_bytes()));
+        let client = client.transpose().ok()?.map(|key| key.try_into().map(SessionKey)).transpose().ok()?;
+        let class = CapabilityClass::from_bits(place.class);
+        let key = Key { principal: place.owner.principal(), class, session: client };
+        let slot = self.slots.free_slot(&key, self.site.millis())?;
+        let behind = Behind { class, client };
+        let session = Arc::new(Session::import(&self.site, &self.http, behind, place.session)?);
+        let _one = slot.opening.try_lock().ok()?;
+        if slot.current.load().is_some() {
+            session.leave();
+            return None;
+        }
+        self.spoken.get_or_init(|| session.tongue().revision());
+        slot.current.store(Some(session.clone()));
+        Some(session)
     }
 
     /// Ends all sessions.

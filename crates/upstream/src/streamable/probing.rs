@@ -108,7 +108,9 @@ impl HttpServer {
                 Speaker::Legacy(pool.clone())
             }
             (Found::Legacy(offered), _) => {
-                Speaker::Legacy(Pool::new(self.site.clone(), self.http.clone(), offered, self.sharing))
+                let pool = Pool::new(self.site.clone(), self.http.clone(), offered, self.sharing);
+                pool.import(&self.imported);
+                Speaker::Legacy(pool)
             }
             (Found::Modern(found), _) => {
                 let Discovered { revision, about } = *found;

@@ -11,7 +11,7 @@ use weir_core::upstream::Kinds;
 use weir_wire::Revision;
 
 use super::client::Http;
-use super::pool::Pool;
+use super::pool::{ImportedSessions, Pool};
 use crate::pace::Pace;
 use crate::refusal::Refusal;
 use crate::settings::Sharing;
@@ -29,9 +29,15 @@ pub(super) struct SecondEra {
     /// Held while it is looked for: others wait for the outcome.
     looking: tokio::sync::Mutex<()>,
     pace: Mutex<Pace>,
+    imported: Arc<ImportedSessions>,
 }
 
 impl SecondEra {
+    /// With the sessions of another process, once it has them.
+    pub(super) fn new(imported: Arc<ImportedSessions>) -> Self {
+        Self { imported, ..Self::default() }
+    }
+
     /// The sessions, where the server is known to have them.
     pub(super) fn known(&self) -> Option<Arc<Pool>> {
         self.pool.load_full()
@@ -74,6 +80,7 @@ impl SecondEra {
             Ok(Ok(session)) => {
                 self.pace().succeeded();
                 site.spawn(async move { session.close().await });
+                pool.import(&self.imported);
                 self.pool.store(Some(pool.clone()));
                 // Clients with sessions have lists of their own from now on.
                 site.list_changed(Kinds::default());

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::Either;
 use http::{HeaderName, HeaderValue, StatusCode};
+use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use weir_core::budget::Reservation;
@@ -67,10 +68,29 @@ pub(crate) struct Session {
     last_call: AtomicU64,
     /// The messages that are posted beside its requests.
     outbox: Arc<Outbox<PostContext>>,
+    /// True once another process has it: that one ends it.
+    has_left: AtomicBool,
+    /// Whether the process before read its standing stream.
+    was_read: bool,
 }
 
 /// What a message is posted with: the client to post it by, and its share of the memory of all that waits.
 type PostContext = (Arc<Http>, Reservation);
+
+/// An open session as one process describes it to the next. The id is a secret.
+#[derive(Serialize, Deserialize)]
+pub(super) struct ExportedSession {
+    id: String,
+    /// The parts of the answer to `initialize` that matter, as JSON.
+    initialized: String,
+    level: Option<String>,
+    /// True if its standing stream was read.
+    is_read: bool,
+}
+
+/// How soon the standing stream of an imported session is asked for again, at first and at most; the wait doubles.
+const FIRST_STREAM_WAIT: Duration = Duration::from_secs(1);
+const LAST_STREAM_WAIT: Duration = Duration::from_secs(32);
 
 /// The time that a server has to take note of a session's end.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -156,12 +176,77 @@ impl Session {
             lists: OnceLock::new(),
             last_call: AtomicU64::new(0),
             outbox: Arc::default(),
+            has_left: AtomicBool::new(false),
+            was_read: false,
         })
+    }
+
+    /// Describes the session for the process that takes this one's place. From now on that one ends it. `None` for one without an id,
+    /// which that process cannot name, and for one that is over.
+    pub(super) fn export(&self) -> Option<ExportedSession> {
+        let id = self.id.as_ref().filter(|_| !self.over().is_cancelled())?.to_str().ok()?.to_owned();
+        let initialized = hop::initialize_result(self.tongue.revision(), &self.about);
+        let level = self.level.try_lock().ok().and_then(|level| *level).map(|level| level.as_str().to_owned());
+        let is_read = self.leave();
+        Some(ExportedSession { id, initialized: String::from_utf8(initialized.into()).ok()?, level, is_read })
+    }
+
+    /// Leaves the session to another process. The standing stream ends, unless a call here may still be asked on it. True if it was
+    /// read.
+    pub(super) fn leave(&self) -> bool {
+        self.has_left.store(true, Ordering::Relaxed);
+        let is_read = self.is_reading();
+        if self.standing.as_ref().is_none_or(|standing| standing.is_idle()) {
+            self.stop_reading();
+        }
+        is_read
+    }
+
+    /// A session that another process described; `None` where this one has no such revision.
+    pub(super) fn import(site: &Arc<Site>, http: &Http, behind: Behind, exported: ExportedSession) -> Option<Self> {
+        let id = HeaderValue::from_str(&exported.id).ok()?;
+        let mut session = Self::new(site, (http, behind), Some(id), &exported.initialized.into()).ok()?;
+        *session.level.get_mut() = exported.level.and_then(|level| LogLevel::parse(&level));
+        session.was_read = exported.is_read;
+        Some(session)
+    }
+
+    /// Reads the standing stream of an imported session. Where the process before read it, that one may still do so for a while, and
+    /// most servers give it to one reader alone.
+    pub(super) async fn stand_again(self: Arc<Self>, places: &StandingPlaces) {
+        let Some(standing) = self.standing_stream(places) else { return };
+        self.read(standing.clone()).await;
+        if !self.was_read || self.is_reading() {
+            return;
+        }
+        let session = Arc::downgrade(&self);
+        self.site.background(async move {
+            let mut wait = FIRST_STREAM_WAIT;
+            while wait <= LAST_STREAM_WAIT {
+                tokio::time::sleep(wait).await;
+                let Some(session) = session.upgrade() else { return };
+                session.read(standing.clone()).await;
+                if session.is_reading() {
+                    return;
+                }
+                wait *= 2;
+            }
+        });
+    }
+
+    fn is_reading(&self) -> bool {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Begins to read the standing stream, where the client can be asked there, or where changes of the session's own lists are heard,
     /// if there is a place for that. It must be open before the first call.
     pub(crate) async fn stand(self: &Arc<Self>, places: &StandingPlaces) {
+        if let Some(standing) = self.standing_stream(places) {
+            self.read(standing).await;
+        }
+    }
+
+    fn standing_stream(self: &Arc<Self>, places: &StandingPlaces) -> Option<Arc<Standing>> {
         if let Some(client) = self.client.filter(|_| !self.about.offers.is_empty()) {
             let own: Weak<Self> = Arc::downgrade(self);
             let lists = self.site.session_lists.open(self.site.id.clone(), self.about.pushes, own);
@@ -173,10 +258,10 @@ impl Session {
             None if self.lists.get().is_some() && !self.about.pushes.is_empty() && places.take(self) => {
                 Standing::unasked(&self.site)
             }
-            None => return,
+            None => return None,
         };
         self.hears_of_tasks.store(true, Ordering::Relaxed);
-        self.read(standing).await;
+        Some(standing)
     }
 
     /// When the last call was made, in milliseconds of the site's clock.
@@ -400,9 +485,14 @@ impl Session {
     /// Tells the server that the session is over. A server may refuse that (405) or be gone: it makes no difference.
     pub(crate) async fn close(&self) {
         self.stop_reading();
-        if self.id.is_some() {
+        if self.is_own() {
             farewell(&self.site, &self.http(), self.headers()).await;
         }
+    }
+
+    /// True if the server is to be told of its end by this process.
+    fn is_own(&self) -> bool {
+        self.id.is_some() && !self.has_left.load(Ordering::Relaxed)
     }
 
     /// Cancelled once weir ended the session because the server did not take what it was sent.
@@ -418,7 +508,7 @@ impl Session {
     fn overflowed(&self) {
         self.site.takes_no_messages();
         self.stop_reading();
-        if self.id.is_some() {
+        if self.is_own() {
             let (site, http, headers) = (self.site.clone(), self.http(), self.headers());
             self.site.spawn(async move { farewell(&site, &http, headers).await });
         }
@@ -500,6 +590,9 @@ impl ListSession for Session {
     }
 
     fn unsubscribe(self: Arc<Self>, uri: Arc<str>) {
+        if self.has_left.load(Ordering::Relaxed) {
+            return;
+        }
         let session = self.clone();
         self.site.spawn(async move {
             let asked = session.ask(Method::ResourcesUnsubscribe, &[("uri", &lower::json(&uri))]).await;

@@ -73,6 +73,11 @@ impl Standing {
         Entry { standing: self.clone(), id, inbox }
     }
 
+    /// True if no request runs that could hear.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     /// Leads a message to the call it is for.
     fn lead(&self, message: Message) -> Led {
         let message = compact(message);

@@ -39,6 +39,11 @@ impl Inbox {
         }
     }
 
+    /// Tells of a resource, by the client's name for it.
+    pub fn tell(&self, uri: Arc<str>) {
+        self.put(uri.clone(), &uri);
+    }
+
     /// Puts an update in; `whole` is told instead where too much waits already.
     pub(in crate::catalog) fn put(&self, uri: Arc<str>, whole: &Arc<str>) {
         let mut waiting = self.lock();
