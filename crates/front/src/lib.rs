@@ -27,6 +27,7 @@ mod metadata;
 mod meters;
 mod mirrors;
 mod modern;
+mod moved;
 mod observe;
 mod overview;
 mod places;
@@ -62,6 +63,7 @@ pub use clientele::ClientSeen;
 pub use line::LINE_PATHS;
 pub use listen::TlsError;
 pub use metadata::WELL_KNOWN_PATHS;
+pub use moved::{MovedSession, MovingSessions};
 pub use overview::{Overview, SessionSeen};
 pub use pressure::{Pressure, Shortage};
 pub use rescue::{ErrorRow, error_table};
@@ -183,6 +185,12 @@ impl Front {
     #[must_use]
     pub fn overview(&self) -> Overview {
         Overview(self.shared.clone())
+    }
+
+    /// The sessions, for a hand-over.
+    #[must_use]
+    pub fn moving_sessions(&self) -> MovingSessions {
+        MovingSessions(self.shared.clone())
     }
 
     /// The way to say how short memory is.

@@ -5,6 +5,7 @@
 mod anonymous;
 mod asked;
 mod holds;
+mod moving;
 mod told;
 mod upkeep;
 
@@ -57,6 +58,8 @@ pub(crate) struct Sessions {
     /// This replica's name in messages that it hears itself.
     replica: [u8; 16],
     anonymous: AnonymousSessions,
+    /// Subscriptions of sessions that came from another process, until their clients open their streams. They go with their sessions.
+    adopted: Mutex<HashMap<SessionKey, Vec<String>>>,
 }
 
 /// A resource that a session is told of, and its place in the limits.
@@ -100,7 +103,12 @@ impl Sessions {
             ended_now: Notify::new(),
             replica: random_id(&*ports.random),
             anonymous: AnonymousSessions::default(),
+            adopted: Mutex::default(),
         }
+    }
+
+    fn adopted(&self) -> MutexGuard<'_, HashMap<SessionKey, Vec<String>>> {
+        self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn shard(&self, key: &SessionKey) -> MutexGuard<'_, HashMap<SessionKey, Live>> {
@@ -310,6 +318,15 @@ impl Sessions {
     pub(crate) fn unsubscribe(&self, key: &SessionKey, uri: &str) {
         let gone = self.leave(key, |live| live.subscribed.remove(uri));
         drop(gone);
+        self.forget_adopted(key, uri);
+    }
+
+    /// The session's client is to be told of a resource that it subscribed to.
+    pub(crate) fn tell_updated(&self, key: &SessionKey, uri: String) {
+        let inbox = self.shard(key).get(key).map(|live| live.inbox.clone());
+        if let Some(inbox) = inbox {
+            inbox.tell(uri.into());
+        }
     }
 
     /// Whether a session is still there. It is not touched.

@@ -56,6 +56,7 @@ pub(crate) async fn open_get(context: &Context, known: &Authenticated<()>, heade
         Err(place) => place,
     };
     let (replaced, inbox, hold) = Sessions::stream(&context.shared, opened.key);
+    subscriptions::resume(context, known, &opened);
     let mut changes = watch(context, known, opened.class_of_lists(), ListKind::ALL.into_iter().collect());
     go_on(&mut changes, &hold);
     let line = context.shared.ports.bells.open(opened.key);

@@ -77,6 +77,42 @@ pub(crate) async fn of_session(
     Ok(())
 }
 
+/// Begins the subscriptions again that a session had in the process before, whose stream the client opens here. Its client is told of
+/// each resource once: an update in between was told to nobody.
+pub(crate) fn resume(context: &Context, known: &Authenticated<()>, opened: &Opened) {
+    let sessions = &context.shared.sessions;
+    let resources = sessions.adopted_subscriptions(&opened.key);
+    if resources.is_empty() {
+        return;
+    }
+    let (context, known, opened) = (context.clone(), known.with(()), opened.clone());
+    let shared = context.shared.clone();
+    let resuming = async move {
+        for uri in resources {
+            let subscribed = match params(&uri) {
+                Ok(params) => of_session(&context, &known, &opened, (Method::ResourcesSubscribe, params)).await,
+                Err(failure) => Err(failure),
+            };
+            match subscribed {
+                Ok(()) => context.shared.sessions.tell_updated(&opened.key, uri),
+                Err(failure) => tracing::warn!(
+                    request = context.name.as_str(),
+                    cause = failure.cause(),
+                    "a subscription did not move to this process: the client is not told of updates of the resource"
+                ),
+            }
+        }
+    };
+    shared.detached.spawn(shared.force.clone().run_until_cancelled_owned(resuming));
+}
+
+/// The `params` of a subscription.
+fn params(uri: &str) -> Result<Params, Failure> {
+    let mut params = BytesMut::with_capacity(uri.len() + 16);
+    ObjectWriter::new(&mut params).string("uri", uri).end();
+    Params::parse(Some(&params.freeze())).map_err(|error| Failure::invalid_params(error.to_string()))
+}
+
 /// The resources that a listen's filter names, each once, at most `most`; `None` where they are no strings.
 pub(crate) fn wanted(filter: &Bytes, most: usize) -> Option<Vec<Arc<str>>> {
     texts(filter, render::UPDATES, most)
@@ -139,11 +175,8 @@ async fn one(
     lifted: &Lifted,
 ) -> Result<Subscribed, Failure> {
     let place = place(context, known, uri)?;
-    let mut params = BytesMut::with_capacity(uri.len() + 16);
-    ObjectWriter::new(&mut params).string("uri", uri).end();
-    let params = Params::parse(Some(&params.freeze())).map_err(|error| Failure::invalid_params(error.to_string()))?;
     let lifted = Lifted {
-        params,
+        params: params(uri)?,
         capabilities: lifted.capabilities.clone(),
         token: None,
         log_level: None,

@@ -44,6 +44,11 @@ impl AnonymousSessions {
         }
     }
 
+    /// The sessions, and the network of each.
+    pub(super) fn all(&self) -> Vec<(SessionKey, SenderNetwork)> {
+        self.opened().by_key.iter().map(|(key, network)| (*key, *network)).collect()
+    }
+
     fn opened(&self) -> MutexGuard<'_, Opened> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -35,6 +35,15 @@ impl ToldLists {
         part.entry(key).or_default()[list as usize] = Some(version);
     }
 
+    /// The lists of all sessions.
+    pub(super) fn all(&self) -> Vec<(SessionKey, Vec<Option<Version>>)> {
+        let of = |part: &Mutex<HashMap<SessionKey, Lists>>| {
+            let part = part.lock().unwrap_or_else(PoisonError::into_inner);
+            part.iter().map(|(key, lists)| (*key, lists.to_vec())).collect::<Vec<_>>()
+        };
+        self.0.iter().flat_map(of).collect()
+    }
+
     pub(super) fn forget(&self, key: &SessionKey) {
         self.part(key).remove(key);
     }

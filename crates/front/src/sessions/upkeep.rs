@@ -57,6 +57,7 @@ impl Sessions {
         let live = self.shard(key).remove(key);
         self.ports.replays.forget(*key);
         self.told.forget(key);
+        self.adopted().remove(key);
         let Some(live) = live else { return };
         live.calls.values().flatten().for_each(|(_, token)| token.cancel());
         if let Some((_, token)) = live.stream {
