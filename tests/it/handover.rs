@@ -2,6 +2,7 @@
 //! another in the same process. Nothing is lost meanwhile.
 
 mod load;
+mod sessions;
 
 use std::path::{Path, PathBuf};
 

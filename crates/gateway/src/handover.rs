@@ -5,11 +5,17 @@
 //! serves. Both go by the same protocol, systemd's (`sd_listen_fds(3)`); between two weirs a third socket, the line, says how
 //! far the other is. A successor that cannot start changes nothing.
 //!
-//! What operators changed moves, and the audit's chain goes on. What does not move: all else that is only in memory. Running calls end where they began; sessions of older revisions end with the
-//! process, and their clients begin new ones, as their protocol has it. What clients hold sealed (cursors, states)
-//! opens in the successor.
+//! What operators changed moves, and the audit's chain goes on. Sessions of older revisions move with their log levels, subscriptions
+//! and replay logs, and with their sessions at upstreams of Streamable HTTP. Running calls end where they began; cancels of them,
+//! and answers to their questions, reach them over the link between both processes. What clients hold sealed (cursors, states)
+//! opens in the successor. What does not move: child processes, connections of HTTP+SSE on either side, parked calls, the book of
+//! tasks, and counters of limits.
 
 mod line;
+mod link;
+mod message;
+mod moving;
+mod stores;
 mod successor;
 
 use std::net::TcpListener;
@@ -21,6 +27,8 @@ use weir_core::port::Random;
 use weir_core::seal::{Key, Sealer};
 
 pub(crate) use line::{Parting, Predecessor, Will};
+pub(crate) use moving::SessionState;
+pub(crate) use stores::{MovableRecords, MovableReplays};
 pub(crate) use successor::{Program, Successor};
 
 /// Names of the sockets, in `LISTEN_FDNAMES` and in `FileDescriptorName=`.

@@ -91,9 +91,13 @@ async fn run(
     (mut estate, mut predecessor): (Estate, Option<Predecessor>),
     program: &Program,
 ) -> ExitCode {
+    let mut sessions_move = false;
     match predecessor.as_mut().map(Predecessor::may_begin) {
         None => {}
-        Some(Ok(will)) => estate.will = will,
+        Some(Ok(will)) => {
+            sessions_move = will.sessions_move;
+            estate.will = will;
+        }
         Some(Err(error)) => {
             return cannot_start(&format!("the process before does not let this one take its place: {error}"));
         }
@@ -127,7 +131,7 @@ async fn run(
     {
         return cannot_start(&format!("--address-file {}: {error}", file.display()));
     }
-    let mut before = Before::begin(predecessor, &weir);
+    let mut before = Before::begin(predecessor, &weir, sessions_move);
     tell_system(&[NotifyState::Ready]);
     let (reload, mut reloads) = mpsc::channel(MOST_RELOADS);
     weir.give(Levers { log, reload });
@@ -190,13 +194,15 @@ struct Before {
 }
 
 impl Before {
-    /// Says that this process serves.
-    fn begin(predecessor: Option<Predecessor>, weir: &Weir) -> Self {
+    /// Says that this process serves, and takes the sessions of the process before, if they move.
+    fn begin(predecessor: Option<Predecessor>, weir: &Weir, sessions_move: bool) -> Self {
         let auditing = weir.auditing().clone();
-        let parting = match predecessor.map(Predecessor::serving).transpose() {
+        let state = sessions_move.then(|| weir.session_state());
+        let parting = match predecessor.map(|predecessor| predecessor.serving(state)).transpose() {
             Ok(parting) => parting,
             Err(error) => {
                 tracing::warn!(%error, "the process before was gone already");
+                weir.no_sessions_arrive();
                 auditing.ended_before(Heads::default());
                 None
             }

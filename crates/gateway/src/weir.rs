@@ -82,7 +82,7 @@ impl Weir {
         let telemetry = Telemetry::start(&config.telemetry, base.metrics.clone(), base.factory.clone())?;
         let upstreams = build(&config, &[], &base.factory)?;
         let deciders = Deciders::start(&config, &base, will.left()).await?;
-        let inside = Inside::new(&config, base, deciders, (&upstreams, will.changes));
+        let inside = Inside::new(&config, base, deciders, (&upstreams, will));
         let open = match Open::new(&config, &inside, (clients, operators)).await {
             Ok(open) => open,
             Err(error) => {

@@ -5,6 +5,12 @@
 //! | predecessor | `weir 2 KEY` | before the successor runs |
 //! | successor | `prepared` | it has read its config, and will now open its files |
 //! | predecessor | `go WILL` | it has put its audit file aside; the [`Will`] is JSON |
+//! | successor | `serving sessions` | it accepts; the predecessor drains. From now on both send a [`Message`](super::message::Message) a line |
+//!
+//! A predecessor whose will does not say that sessions move, and a successor that takes none, are of an older release:
+//!
+//! | who | says | when |
+//! |---|---|---|
 //! | successor | `serving` | it accepts; the predecessor drains |
 //! | predecessor | `ended SEQ:HASH SEQ:HASH` | it has kept its last audit records, of calls and of refusals (`-`: not), and goes |
 
@@ -14,9 +20,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, BufReader as Reader, Lines};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::task::JoinHandle;
 use weir_policy::audit::Head;
 
 use super::Sealing;
+use super::moving::{SessionState, receive_state};
 use crate::admin::Noted;
 use crate::audit::Heads;
 
@@ -25,6 +34,7 @@ pub(super) const GREETING: &str = "weir 2";
 pub(super) const PREPARED: &str = "prepared";
 pub(super) const GO: &str = "go ";
 pub(super) const SERVING: &str = "serving";
+pub(super) const SERVING_SESSIONS: &str = "serving sessions";
 pub(super) const ENDED: &str = "ended ";
 
 /// How long one waits for the other's next word.
@@ -40,6 +50,9 @@ pub(crate) struct Will {
     pub(crate) refusals: Option<String>,
     /// What operators changed and is in force.
     pub(crate) changes: Vec<Noted>,
+    /// Whether sessions move to a successor that says `serving sessions`.
+    #[serde(default)]
+    pub(crate) sessions_move: bool,
 }
 
 impl Will {
@@ -52,15 +65,20 @@ impl Will {
 
 /// The process before, while it drains.
 #[derive(Debug)]
-pub(crate) struct Parting(Lines<Reader<tokio::net::UnixStream>>);
+pub(crate) struct Parting(JoinHandle<Heads>);
 
 impl Parting {
     /// Waits for its end: the last audit records, where it says so. Cancel safe.
     pub(crate) async fn heard(&mut self) -> Heads {
-        let said = self.0.next_line().await.ok().flatten().unwrap_or_default();
-        let mut heads = said.strip_prefix(ENDED).unwrap_or_default().split(' ').map(Head::read);
-        Heads { calls: heads.next().flatten(), refusals: heads.next().flatten() }
+        (&mut self.0).await.unwrap_or_default()
     }
+}
+
+/// Hears the end of a process that moves no sessions.
+async fn hear_end(mut lines: Lines<Reader<OwnedReadHalf>>, _open: OwnedWriteHalf) -> Heads {
+    let said = lines.next_line().await.ok().flatten().unwrap_or_default();
+    let mut heads = said.strip_prefix(ENDED).unwrap_or_default().split(' ').map(Head::read);
+    Heads { calls: heads.next().flatten(), refusals: heads.next().flatten() }
 }
 
 /// The process before, seen from its successor. Dropping it without [`Predecessor::serving`] tells that nothing came of it.
@@ -94,15 +112,21 @@ impl Predecessor {
         }
     }
 
-    /// Says that this process serves. Must be called inside a tokio runtime.
+    /// Says that this process serves, and takes the sessions where the process before has some to move (`state`). Must be called inside
+    /// a tokio runtime.
     ///
     /// # Errors
     /// The process before is gone.
-    pub(crate) fn serving(self) -> io::Result<Parting> {
+    pub(crate) fn serving(self, state: Option<SessionState>) -> io::Result<Parting> {
         let line = self.0.into_inner();
-        say(&line, SERVING)?;
+        say(&line, if state.is_some() { SERVING_SESSIONS } else { SERVING })?;
         line.set_nonblocking(true)?;
-        Ok(Parting(Reader::new(tokio::net::UnixStream::from_std(line)?).lines()))
+        let (said, line) = tokio::net::UnixStream::from_std(line)?.into_split();
+        let said = Reader::new(said).lines();
+        Ok(Parting(match state {
+            Some(state) => tokio::spawn(receive_state(state, said, line)),
+            None => tokio::spawn(hear_end(said, line)),
+        }))
     }
 }
 

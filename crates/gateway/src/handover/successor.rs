@@ -13,9 +13,11 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::Child;
+use weir_policy::audit::Head;
 use weir_upstream::keeper::KeeperProgram;
 
-use super::line::{ENDED, GO, GREETING, PREPARED, SERVING, say};
+use super::line::{ENDED, GO, GREETING, PREPARED, SERVING, SERVING_SESSIONS, say};
+use super::moving::{LinkToSuccessor, move_state};
 use super::{CLIENTS, Estate, KEEPER, LINE, OPERATORS};
 use crate::audit::Heads;
 use crate::keeper::KEEPER_COMMAND;
@@ -121,16 +123,30 @@ impl std::fmt::Display for Program {
 pub(crate) struct Successor {
     /// Its process id.
     pub(crate) id: u32,
-    line: OwnedWriteHalf,
+    line: ToSuccessor,
+}
+
+/// The way to the successor.
+#[derive(Debug)]
+enum ToSuccessor {
+    /// Of an older release, which takes no sessions.
+    Text(OwnedWriteHalf),
+    /// With the sessions.
+    Link(LinkToSuccessor),
 }
 
 impl Successor {
     /// Says that this process has ended, and with which audit records. Without this it hears that the line has.
-    pub(crate) async fn farewell(mut self, last: &Heads) {
-        let [calls, refusals] =
-            [&last.calls, &last.refusals].map(|head| head.as_ref().map_or("-".to_owned(), ToString::to_string));
-        // It may be gone already.
-        let _gone = self.line.write_all(format!("{ENDED}{calls} {refusals}\n").as_bytes()).await;
+    pub(crate) async fn farewell(self, last: &Heads) {
+        match self.line {
+            ToSuccessor::Link(link) => link.farewell(last).await,
+            ToSuccessor::Text(mut line) => {
+                let text = |head: &Option<Head>| head.as_ref().map_or("-".to_owned(), ToString::to_string);
+                let (calls, refusals) = (text(&last.calls), text(&last.refusals));
+                // It may be gone already.
+                let _gone = line.write_all(format!("{ENDED}{calls} {refusals}\n").as_bytes()).await;
+            }
+        }
     }
 }
 
@@ -147,19 +163,25 @@ impl Told {
         Ok(Self { line, said: BufReader::new(said).lines() })
     }
 
-    async fn follow(mut self, weir: &Weir) -> io::Result<OwnedWriteHalf> {
-        self.hear(PREPARED).await?;
+    async fn follow(mut self, weir: &Weir) -> io::Result<ToSuccessor> {
+        match self.hear().await?.as_str() {
+            PREPARED => {}
+            other => return Err(unexpected(other, PREPARED)),
+        }
         let will = serde_json::to_string(&weir.make_room().await)?;
         self.line.write_all(format!("{GO}{will}\n").as_bytes()).await?;
-        self.hear(SERVING).await?;
-        Ok(self.line)
-    }
-
-    async fn hear(&mut self, word: &str) -> io::Result<()> {
-        match self.said.next_line().await? {
-            Some(said) if said == word => Ok(()),
-            Some(other) => Err(io::Error::other(format!("it says `{other:.40}` and not `{word}`"))),
-            None => Err(io::Error::other("it ended")),
+        match self.hear().await?.as_str() {
+            SERVING => Ok(ToSuccessor::Text(self.line)),
+            SERVING_SESSIONS => Ok(ToSuccessor::Link(move_state(weir.session_state(), self.said, self.line))),
+            other => Err(unexpected(other, SERVING)),
         }
     }
+
+    async fn hear(&mut self) -> io::Result<String> {
+        self.said.next_line().await?.ok_or_else(|| io::Error::other("it ended"))
+    }
+}
+
+fn unexpected(said: &str, word: &str) -> io::Error {
+    io::Error::other(format!("it says `{said:.40}` and not `{word}`"))
 }

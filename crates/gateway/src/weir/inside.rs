@@ -11,18 +11,18 @@ use weir_core::{Budgets, Catalog, Router};
 use weir_policy::Blocked;
 use weir_policy::limit::Limits;
 use weir_policy::rules::Rules;
-use weir_store::{MemoryCounters, MemoryParking, MemoryRecords, MemoryReplays};
+use weir_store::{MemoryBus, MemoryCounters, MemoryParking, MemoryRecords, MemoryReplays};
 use weir_upstream::keeper::Keeper;
 use weir_upstream::{Factory, Identity};
 
 use super::applied::{Built, topology};
 use super::errors::StartError;
-use crate::admin::{self, Book, Noted, Ready};
+use crate::admin::{self, Book, Ready};
 use crate::audit::{Auditing, Heads};
 use crate::clients::Clients;
 use crate::config::Config;
 use crate::explain::Explainer;
-use crate::handover::Sealing;
+use crate::handover::{MovableRecords, MovableReplays, Sealing, Will};
 use crate::system::{SystemClock, SystemRandom};
 use crate::telemetry::Metrics;
 
@@ -106,24 +106,29 @@ impl Deciders {
 
 /// What is kept for clients between their requests.
 pub(super) struct Kept {
-    pub(super) records: Arc<MemoryRecords>,
-    pub(super) replays: Arc<MemoryReplays>,
+    pub(super) records: Arc<MovableRecords>,
+    pub(super) replays: Arc<MovableReplays>,
     pub(super) parking: Arc<MemoryParking>,
+    pub(super) bus: Arc<MemoryBus>,
 }
 
 impl Kept {
-    fn new(config: &Config, Base { clock, random, .. }: &Base) -> Self {
+    /// Of a process to which the sessions of another one are on their way, if so.
+    fn new(config: &Config, Base { clock, random, .. }: &Base, sessions_arrive: bool) -> Self {
+        let records = MemoryRecords::new(clock.clone(), config.sessions);
+        let replays = MemoryReplays::new(clock.clone(), crate::memory::replays(config));
         Self {
-            records: Arc::new(MemoryRecords::new(clock.clone(), config.sessions)),
-            replays: Arc::new(MemoryReplays::new(clock.clone(), crate::memory::replays(config))),
+            records: Arc::new(MovableRecords::new(records, sessions_arrive)),
+            replays: Arc::new(MovableReplays::new(replays)),
             parking: Arc::new(MemoryParking::new(clock.clone(), random.clone(), config.parked)),
+            bus: Arc::default(),
         }
     }
 
     /// Goes by another config's bounds from now on.
     pub(super) fn limit(&self, config: &Config) {
-        self.records.limit(config.sessions);
-        self.replays.limit(crate::memory::replays(config));
+        self.records.own().limit(config.sessions);
+        self.replays.own().limit(crate::memory::replays(config));
         self.parking.limit(config.parked);
     }
 }
@@ -141,20 +146,20 @@ pub(super) struct Inside {
 }
 
 impl Inside {
-    /// Puts them together over these upstreams, which it begins to follow, with what operators changed in the process before.
+    /// Puts them together over these upstreams, which it begins to follow, with what the process before left.
     pub(super) fn new(
         config: &Arc<Config>,
         base: Base,
         deciders: Deciders,
-        (upstreams, changes): (&[Built], Vec<Noted>),
+        (upstreams, will): (&[Built], Will),
     ) -> Self {
         let catalog = catalog(config, &base, &deciders.gates);
         catalog.apply(topology(config, upstreams));
         let told = (&*deciders.gates.audit, base.clock.wall());
         // Before anybody is served.
-        let book = admin::take_up(changes, (&catalog, &deciders.blocked), told);
+        let book = admin::take_up(will.changes, (&catalog, &deciders.blocked), told);
         base.metrics.watch(&catalog);
-        let kept = Kept::new(config, &base);
+        let kept = Kept::new(config, &base, will.sessions_move);
         let ready = Ready::new(deciders.clients.verifier());
         let asked = ready.clone();
         base.metrics.ask_ready(move || asked.is());

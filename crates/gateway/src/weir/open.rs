@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_core::live::LiveCalls;
 use weir_core::{Router, TaskDesk};
 use weir_front::Front;
-use weir_store::{MemoryBus, MemoryMailbox, MemoryTasks, TaskCaps};
+use weir_store::{MemoryMailbox, MemoryTasks, TaskCaps};
 
 use super::errors::{StartError, front_reason, reason};
 use super::exposure;
@@ -68,7 +68,7 @@ async fn front(
         replays: kept.replays.clone(),
         bells: base.bells.clone(),
         budgets: base.budgets.clone(),
-        bus: Arc::new(MemoryBus::default()),
+        bus: kept.bus.clone(),
         mailbox: Arc::new(MemoryMailbox::new(&**random)),
         clock: clock.clone(),
         random: random.clone(),

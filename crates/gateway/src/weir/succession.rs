@@ -5,9 +5,10 @@ use std::sync::Arc;
 use weir_policy::audit::Head;
 
 use super::Weir;
+use super::inside::Kept;
 use crate::admin::Admin;
 use crate::audit::Auditing;
-use crate::handover::{Estate, Successor, Will};
+use crate::handover::{Estate, SessionState, Successor, Will};
 
 impl Weir {
     /// What another process needs to go on in this one's place, and nothing that it could read in the config.
@@ -31,7 +32,24 @@ impl Weir {
         let changes = self.open.desk.leave();
         let audit = self.inside.deciders.auditing.step_aside().await;
         let text = |head: Option<Head>| head.map(|head| head.to_string());
-        Will { audit: text(audit.calls), refusals: text(audit.refusals), changes }
+        Will { audit: text(audit.calls), refusals: text(audit.refusals), changes, sessions_move: true }
+    }
+
+    /// The sessions, for the process before or after this one.
+    pub(crate) fn session_state(&self) -> SessionState {
+        let Kept { records, replays, bus, .. } = &self.inside.kept;
+        SessionState {
+            records: records.clone(),
+            replays: replays.clone(),
+            bus: bus.clone(),
+            front: self.open.front.moving_sessions(),
+            upstreams: self.applied().upstreams.iter().map(|(_, upstream)| upstream.clone()).collect(),
+        }
+    }
+
+    /// The process before is gone: requests do not wait for its sessions.
+    pub(crate) fn no_sessions_arrive(&self) {
+        self.inside.kept.records.complete();
     }
 
     /// Records how a hand-over went: the successor's process id. After a good one [`Self::shutdown`] gives up the operators' listener

@@ -1,0 +1,230 @@
+//! The link between a process and its successor while both run: messages in both directions, and requests that are answered.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::io::{AsyncWriteExt as _, BufReader, BufWriter, Lines};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{Notify, oneshot};
+use weir_core::port::StoreError;
+use weir_store::BusLinkId;
+
+use super::message::{LogChange, Message, RecordReply, RecordRequest};
+
+/// Bytes of replay logs and of the bus that may wait to be sent. Beyond them both lose messages, as they may.
+const MOST_WAITING: usize = 64 << 20;
+
+/// Names links in this process.
+static LINKS: AtomicU64 = AtomicU64::new(1);
+
+/// One end of a link. Messages that are sent after its end are lost.
+pub(super) struct Link {
+    pub(super) id: BusLinkId,
+    queue: Arc<Queue>,
+    requests: Mutex<Requests>,
+}
+
+/// What is to be sent. State is bounded by the stores that it comes from, requests and replies by the connections of clients, and all
+/// else by [`MOST_WAITING`].
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    more: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    messages: VecDeque<Outgoing>,
+    /// Bytes of messages that may be lost.
+    bytes: usize,
+    is_closed: bool,
+}
+
+impl Queue {
+    fn push(&self, outgoing: Outgoing) {
+        let mut waiting = self.waiting();
+        if waiting.is_closed {
+            return;
+        }
+        if let Outgoing::Message(_, bytes) = &outgoing {
+            if *bytes > 0 && waiting.bytes + bytes > MOST_WAITING {
+                return;
+            }
+            waiting.bytes += bytes;
+        }
+        waiting.messages.push_back(outgoing);
+        drop(waiting);
+        self.more.notify_one();
+    }
+
+    /// The next one; `None` where none waits.
+    fn pop(&self) -> Option<Outgoing> {
+        let mut waiting = self.waiting();
+        let outgoing = waiting.messages.pop_front();
+        if let Some(Outgoing::Message(_, bytes)) = &outgoing {
+            waiting.bytes -= bytes;
+        }
+        outgoing
+    }
+
+    /// Takes no more. What marks wait for is over.
+    fn close(&self, drops: bool) {
+        let mut waiting = self.waiting();
+        waiting.is_closed = true;
+        let gone = if drops { std::mem::take(&mut waiting.messages) } else { VecDeque::new() };
+        drop(waiting);
+        drop(gone);
+        self.more.notify_one();
+    }
+
+    fn is_over(&self) -> bool {
+        let waiting = self.waiting();
+        waiting.is_closed && waiting.messages.is_empty()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is sent, or marks a place among it.
+enum Outgoing {
+    /// A message, and the bytes of it that wait.
+    Message(Message, usize),
+    /// Told once all before it is sent.
+    Mark(oneshot::Sender<()>),
+}
+
+struct Requests {
+    last: u64,
+    /// `None` once the link has ended.
+    open: Option<HashMap<u64, oneshot::Sender<RecordReply>>>,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Link({})", self.id.0)
+    }
+}
+
+impl Link {
+    /// Begins to send over `to`. The task ends once the link is dropped and everything is sent, or the other process is gone.
+    pub(super) fn start(to: OwnedWriteHalf) -> Arc<Self> {
+        let queue = Arc::<Queue>::default();
+        tokio::spawn(send_all(to, queue.clone()));
+        let requests = Mutex::new(Requests { last: 0, open: Some(HashMap::new()) });
+        let id = BusLinkId(LINKS.fetch_add(1, Ordering::Relaxed));
+        Arc::new(Self { id, queue, requests })
+    }
+
+    /// Sends a message.
+    pub(super) fn send(&self, message: Message) {
+        self.queue.push(Outgoing::Message(message, 0));
+    }
+
+    /// Waits until all is sent that was to be sent so far, or the other process is gone.
+    pub(super) async fn flush(&self) {
+        let (mark, sent) = oneshot::channel();
+        self.queue.push(Outgoing::Mark(mark));
+        let _gone = sent.await;
+    }
+
+    /// Sends a message of which `bytes` wait, unless too many wait already.
+    pub(super) fn send_if_room(&self, message: Message, bytes: usize) {
+        self.queue.push(Outgoing::Message(message, bytes.max(1)));
+    }
+
+    pub(super) fn change_log(&self, change: LogChange) {
+        let bytes = change.len();
+        self.send_if_room(Message::LogChange(change), bytes);
+    }
+
+    /// Makes a request of the successor's records.
+    ///
+    /// # Errors
+    /// The successor is gone, or its records fail.
+    pub(super) async fn request(&self, request: RecordRequest) -> Result<RecordReply, StoreError> {
+        let gone = || StoreError("the process that has the sessions is gone".to_owned());
+        let (sender, reply) = oneshot::channel();
+        let number = {
+            let mut requests = self.requests();
+            requests.last += 1;
+            let number = requests.last;
+            requests.open.as_mut().ok_or_else(gone)?.insert(number, sender);
+            number
+        };
+        self.send(Message::Request { number, request });
+        match reply.await {
+            Ok(RecordReply::Failed(why)) => Err(StoreError(why)),
+            Ok(reply) => Ok(reply),
+            Err(_) => Err(gone()),
+        }
+    }
+
+    /// Takes the answer to a request.
+    pub(super) fn answered(&self, number: u64, reply: RecordReply) {
+        let request = self.requests().open.as_mut().and_then(|open| open.remove(&number));
+        // Whoever asked may have gone.
+        let _gone = request.map(|request| request.send(reply));
+    }
+
+    /// The other process is gone: requests fail from now on.
+    pub(super) fn end(&self) {
+        self.requests().open = None;
+    }
+
+    fn requests(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.queue.close(false);
+    }
+}
+
+/// Sends what waits, until the link is dropped or the other process is gone.
+async fn send_all(to: OwnedWriteHalf, queue: Arc<Queue>) {
+    let mut to = BufWriter::new(to);
+    loop {
+        while let Some(outgoing) = queue.pop() {
+            if send(&mut to, outgoing).await.is_err() {
+                return queue.close(true);
+            }
+        }
+        if to.flush().await.is_err() {
+            return queue.close(true);
+        }
+        if queue.is_over() {
+            return;
+        }
+        queue.more.notified().await;
+    }
+}
+
+async fn send(to: &mut BufWriter<OwnedWriteHalf>, outgoing: Outgoing) -> io::Result<()> {
+    match outgoing {
+        Outgoing::Message(message, _) => {
+            let mut line = serde_json::to_vec(&message)?;
+            line.push(b'\n');
+            to.write_all(&line).await
+        }
+        Outgoing::Mark(mark) => {
+            to.flush().await?;
+            // Whoever waited may have gone.
+            let _gone = mark.send(());
+            Ok(())
+        }
+    }
+}
+
+/// The next message; `None` once the other process is gone. Cancel safe.
+pub(super) async fn next_message(lines: &mut Lines<BufReader<OwnedReadHalf>>) -> io::Result<Option<Message>> {
+    match lines.next_line().await? {
+        Some(line) => Ok(Some(serde_json::from_str(&line)?)),
+        None => Ok(None),
+    }
+}

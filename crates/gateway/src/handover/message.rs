@@ -1,0 +1,325 @@
+//! The messages between a process and its successor while both run: each a line of JSON.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use data_encoding::BASE64URL_NOPAD;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use weir_core::catalog::Version;
+use weir_core::network::SenderNetwork;
+use weir_core::port::{Expect, Record, RecordKey, RecordKind, StreamKey, Written};
+use weir_core::{Principal, SessionKey};
+use weir_front::MovedSession;
+use weir_store::{MovedEvent, MovedLog, MovedRecord};
+
+/// A message. The predecessor sends the first five kinds first, in this order.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Message {
+    /// A session of an older revision.
+    Record(WireRecord),
+    /// The events that can be replayed in a session.
+    Log(WireLog),
+    /// The subscriptions of a session, and other parts of its state.
+    Session(WireSession),
+    /// A session at an upstream.
+    Upstream { id: String, session: Encoded },
+    /// All state was sent.
+    Complete,
+    /// A request to the records, which the successor has now.
+    Request { number: u64, request: RecordRequest },
+    /// The answer to it.
+    Reply { number: u64, reply: RecordReply },
+    /// A change of a replay log, in a call that runs on in the predecessor.
+    LogChange(LogChange),
+    /// A message of the bus.
+    Bus { topic: String, body: Encoded },
+    /// The predecessor has kept its last audit records, and ends.
+    Ended { calls: Option<String>, refusals: Option<String> },
+}
+
+/// Bytes, in base64url.
+#[derive(Clone)]
+pub(super) struct Encoded(pub(super) Bytes);
+
+impl std::fmt::Debug for Encoded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+impl Serialize for Encoded {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&BASE64URL_NOPAD.encode(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Encoded {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        BASE64URL_NOPAD.decode(text.as_bytes()).map(|bytes| Self(bytes.into())).map_err(serde::de::Error::custom)
+    }
+}
+
+/// The 16 bytes of an id, in base64url.
+#[derive(Clone, Copy)]
+pub(super) struct WireId([u8; 16]);
+
+impl std::fmt::Debug for WireId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WireId")
+    }
+}
+
+impl Serialize for WireId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Encoded(Bytes::copy_from_slice(&self.0)).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for WireId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Encoded(bytes) = Encoded::deserialize(deserializer)?;
+        bytes[..].try_into().map(Self).map_err(|_| serde::de::Error::custom("an id has 16 bytes"))
+    }
+}
+
+/// The full name of a session's record.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct WireKey {
+    /// Issuer and subject; none for the anonymous principal.
+    owner: Option<(String, String)>,
+    id: WireId,
+}
+
+impl WireKey {
+    pub(super) fn of(key: &RecordKey) -> Self {
+        let owner = key.principal.owner_name().map(|(issuer, subject)| (issuer.to_owned(), subject.to_owned()));
+        Self { owner, id: WireId(key.id) }
+    }
+
+    pub(super) fn key(&self) -> RecordKey {
+        let owner = self.owner.as_ref().map(|(issuer, subject)| (issuer.as_str(), subject.as_str()));
+        RecordKey { principal: Principal::owner(owner), kind: RecordKind::Session, id: self.id.0 }
+    }
+}
+
+/// A session's record.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct WireRecord {
+    key: WireKey,
+    value: Encoded,
+    version: u64,
+    /// Milliseconds.
+    left: u64,
+}
+
+impl WireRecord {
+    pub(super) fn of(record: MovedRecord) -> Self {
+        let (key, left) = (WireKey::of(&record.key), millis(record.left));
+        Self { key, value: Encoded(record.value), version: record.version, left }
+    }
+
+    pub(super) fn record(self) -> MovedRecord {
+        let (key, left) = (self.key.key(), Duration::from_millis(self.left));
+        MovedRecord { key, value: self.value.0, version: self.version, left }
+    }
+}
+
+/// The replay log of a session.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct WireLog {
+    session: WireId,
+    streams: Vec<(u64, bool)>,
+    events: Vec<WireEvent>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct WireEvent {
+    stream: u64,
+    seq: u64,
+    /// Milliseconds.
+    age: u64,
+    text: Encoded,
+}
+
+impl WireLog {
+    pub(super) fn of(log: MovedLog) -> Self {
+        let event = |event: MovedEvent| WireEvent {
+            stream: event.stream,
+            seq: event.seq,
+            age: millis(event.age),
+            text: Encoded(event.text),
+        };
+        let events = log.events.into_iter().map(event).collect();
+        Self { session: WireId(log.session.0), streams: log.streams, events }
+    }
+
+    pub(super) fn log(self) -> MovedLog {
+        let event = |event: WireEvent| MovedEvent {
+            stream: event.stream,
+            seq: event.seq,
+            age: Duration::from_millis(event.age),
+            text: event.text.0,
+        };
+        let events = self.events.into_iter().map(event).collect();
+        MovedLog { session: SessionKey(self.session.0), streams: self.streams, events }
+    }
+}
+
+/// The state of a session beside its record.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct WireSession {
+    session: WireId,
+    subscriptions: Vec<String>,
+    /// The versions of the lists that its client knows.
+    told_lists: Vec<Option<WireId>>,
+    /// The network that opened it, of the anonymous principal: the bytes of its prefix.
+    network: Option<Encoded>,
+}
+
+impl WireSession {
+    pub(super) fn of(session: MovedSession) -> Self {
+        let network = session.network.map(|network| match network {
+            SenderNetwork::V4(prefix) => Encoded(Bytes::copy_from_slice(&prefix)),
+            SenderNetwork::V6(prefix) => Encoded(Bytes::copy_from_slice(&prefix)),
+        });
+        Self {
+            session: WireId(session.key.0),
+            subscriptions: session.subscriptions,
+            told_lists: session.told_lists.iter().map(|list| list.map(|Version(id)| WireId(id))).collect(),
+            network,
+        }
+    }
+
+    pub(super) fn session(self) -> MovedSession {
+        let network = self.network.and_then(|Encoded(prefix)| match prefix.len() {
+            3 => prefix[..].try_into().ok().map(SenderNetwork::V4),
+            _ => prefix[..].try_into().ok().map(SenderNetwork::V6),
+        });
+        let told = self.told_lists.into_iter().map(|list| list.map(|WireId(id)| Version(id)));
+        MovedSession {
+            key: SessionKey(self.session.0),
+            subscriptions: self.subscriptions,
+            told_lists: told.collect(),
+            network,
+        }
+    }
+}
+
+/// A request to the records.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum RecordRequest {
+    /// Reads one; `touch` in milliseconds.
+    Load { key: WireKey, touch: Option<u64> },
+    /// Writes one, over this version or, without one, where none is; `ttl` in milliseconds.
+    Store { key: WireKey, value: Encoded, ttl: u64, version: Option<u64> },
+    /// Removes one.
+    Remove { key: WireKey },
+}
+
+impl RecordRequest {
+    pub(super) fn store(key: &RecordKey, value: Bytes, ttl: Duration, expect: Expect) -> Self {
+        let version = match expect {
+            Expect::Absent => None,
+            Expect::Version(version) => Some(version),
+        };
+        Self::Store { key: WireKey::of(key), value: Encoded(value), ttl: millis(ttl), version }
+    }
+}
+
+/// The answer to a [`RecordRequest`].
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum RecordReply {
+    /// The record that was read.
+    Loaded { value: Encoded, version: u64 },
+    /// No record is there.
+    Absent,
+    /// It was written, as this version.
+    Stored(u64),
+    /// Another one was there.
+    Conflict,
+    /// The owner has as many as it may.
+    OwnerFull,
+    /// There are as many as there may be.
+    Full,
+    /// It was removed, if true.
+    Removed(bool),
+    /// It failed.
+    Failed(String),
+}
+
+impl RecordReply {
+    pub(super) fn loaded(record: Option<Record>) -> Self {
+        match record {
+            Some(record) => Self::Loaded { value: Encoded(record.value), version: record.version },
+            None => Self::Absent,
+        }
+    }
+
+    pub(super) fn stored(written: Written) -> Self {
+        match written {
+            Written::Yes(version) => Self::Stored(version),
+            Written::Conflict => Self::Conflict,
+            Written::OwnerFull => Self::OwnerFull,
+            Written::Full => Self::Full,
+        }
+    }
+}
+
+/// A change of a replay log.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum LogChange {
+    /// A stream began.
+    Begin { stream: WireStream },
+    /// An event is kept.
+    Keep { stream: WireStream, seq: u64, event: Encoded },
+    /// A stream ended.
+    End { stream: WireStream },
+    /// A session ended.
+    Forget { session: WireId },
+}
+
+impl LogChange {
+    pub(super) fn forget(session: SessionKey) -> Self {
+        Self::Forget { session: WireId(session.0) }
+    }
+
+    /// The bytes that wait with it.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Keep { event, .. } => event.0.len(),
+            Self::Begin { .. } | Self::End { .. } | Self::Forget { .. } => 0,
+        }
+    }
+}
+
+/// A stream of a session.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct WireStream {
+    session: WireId,
+    stream: u64,
+}
+
+impl WireStream {
+    pub(super) fn of(key: StreamKey) -> Self {
+        Self { session: WireId(key.session.0), stream: key.stream }
+    }
+
+    pub(super) fn key(self) -> StreamKey {
+        StreamKey { session: self.session.key(), stream: self.stream }
+    }
+}
+
+impl WireId {
+    pub(super) fn key(self) -> SessionKey {
+        SessionKey(self.0)
+    }
+}
+
+pub(super) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,254 @@
+//! The stores of sessions, which move to the successor: a process uses its own until then, and the successor's afterwards, for the
+//! requests that still come over its old connections.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use tokio::sync::watch;
+use weir_core::SessionKey;
+use weir_core::port::{
+    Expect, Fut, Record, RecordKey, RecordKind, Records, Replay, Replays, StoreError, StreamKey, Written,
+};
+use weir_store::{MemoryRecords, MemoryReplays};
+
+use super::link::Link;
+use super::message::{
+    Encoded, LogChange, Message, RecordReply, RecordRequest, WireKey, WireLog, WireRecord, WireStream, millis,
+};
+
+/// The records of sessions.
+pub(crate) struct MovableRecords {
+    own: MemoryRecords,
+    location: RwLock<Location>,
+    arrived: watch::Sender<bool>,
+}
+
+/// Where the records are.
+enum Location {
+    /// In this process.
+    Here,
+    /// On their way from the predecessor.
+    Arriving,
+    /// In the successor.
+    Moved(Arc<Link>),
+}
+
+impl MovableRecords {
+    /// Records of this process. Where some are on their way, requests wait for them.
+    pub(crate) fn new(own: MemoryRecords, are_arriving: bool) -> Self {
+        let location = if are_arriving { Location::Arriving } else { Location::Here };
+        Self { own, location: RwLock::new(location), arrived: watch::Sender::new(!are_arriving) }
+    }
+
+    /// The records in this process.
+    pub(crate) fn own(&self) -> &MemoryRecords {
+        &self.own
+    }
+
+    /// No more records come.
+    pub(crate) fn complete(&self) {
+        let mut location = self.change();
+        if matches!(&*location, Location::Arriving) {
+            *location = Location::Here;
+        }
+        drop(location);
+        self.arrived.send_replace(true);
+    }
+
+    /// Sends all records over the link, and makes every further request there. Gives how many were sent.
+    pub(super) fn move_to(&self, link: &Arc<Link>) -> usize {
+        // No request is in between: each is made under the lock.
+        let mut location = self.change();
+        let all = self.own.take_all();
+        let count = all.len();
+        all.into_iter().for_each(|record| link.send(Message::Record(WireRecord::of(record))));
+        *location = Location::Moved(link.clone());
+        count
+    }
+
+    fn location(&self) -> RwLockReadGuard<'_, Location> {
+        self.location.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self) -> RwLockWriteGuard<'_, Location> {
+        self.location.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn arrival(&self) {
+        let mut arrived = self.arrived.subscribe();
+        // The sender lives as long as this.
+        let _arrived = arrived.wait_for(|arrived| *arrived).await;
+    }
+}
+
+impl Records for MovableRecords {
+    fn load<'a>(&'a self, key: &'a RecordKey, touch: Option<Duration>) -> Fut<'a, Result<Option<Record>, StoreError>> {
+        let link = match &*self.location() {
+            Location::Here => return self.own.load(key, touch),
+            Location::Arriving => None,
+            Location::Moved(link) => Some(link.clone()),
+        };
+        Box::pin(async move {
+            let Some(link) = link else {
+                self.arrival().await;
+                return self.load(key, touch).await;
+            };
+            let request = RecordRequest::Load { key: WireKey::of(key), touch: touch.map(millis) };
+            match link.request(request).await? {
+                RecordReply::Loaded { value: Encoded(value), version } => Ok(Some(Record { value, version })),
+                RecordReply::Absent => Ok(None),
+                other => Err(unexpected(&other)),
+            }
+        })
+    }
+
+    fn store<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        value: Bytes,
+        ttl: Duration,
+        expect: Expect,
+    ) -> Fut<'a, Result<Written, StoreError>> {
+        let link = match &*self.location() {
+            Location::Here => return self.own.store(key, value, ttl, expect),
+            // A new one has nothing to wait for.
+            Location::Arriving if expect == Expect::Absent => return self.own.store(key, value, ttl, expect),
+            Location::Arriving => None,
+            Location::Moved(link) => Some(link.clone()),
+        };
+        Box::pin(async move {
+            let Some(link) = link else {
+                self.arrival().await;
+                return self.store(key, value, ttl, expect).await;
+            };
+            match link.request(RecordRequest::store(key, value, ttl, expect)).await? {
+                RecordReply::Stored(version) => Ok(Written::Yes(version)),
+                RecordReply::Conflict => Ok(Written::Conflict),
+                RecordReply::OwnerFull => Ok(Written::OwnerFull),
+                RecordReply::Full => Ok(Written::Full),
+                other => Err(unexpected(&other)),
+            }
+        })
+    }
+
+    fn remove<'a>(&'a self, key: &'a RecordKey) -> Fut<'a, Result<bool, StoreError>> {
+        let link = match &*self.location() {
+            Location::Here => return self.own.remove(key),
+            Location::Arriving => None,
+            Location::Moved(link) => Some(link.clone()),
+        };
+        Box::pin(async move {
+            let Some(link) = link else {
+                self.arrival().await;
+                return self.remove(key).await;
+            };
+            match link.request(RecordRequest::Remove { key: WireKey::of(key) }).await? {
+                RecordReply::Removed(was_there) => Ok(was_there),
+                other => Err(unexpected(&other)),
+            }
+        })
+    }
+
+    fn count(&self, kind: RecordKind) -> usize {
+        self.own.count(kind)
+    }
+
+    fn visit(&self, kind: RecordKind, look: &mut dyn FnMut(&RecordKey, &[u8])) {
+        self.own.visit(kind, look);
+    }
+
+    fn expired(&self, kind: RecordKind) -> Vec<RecordKey> {
+        self.own.expired(kind)
+    }
+}
+
+fn unexpected(reply: &RecordReply) -> StoreError {
+    StoreError(format!("an answer to another request: {reply:?}"))
+}
+
+/// Answers a request of the predecessor.
+pub(super) async fn answer(records: &MovableRecords, request: RecordRequest) -> RecordReply {
+    let failed = |error: StoreError| RecordReply::Failed(error.0);
+    match request {
+        RecordRequest::Load { key, touch } => {
+            let found = records.load(&key.key(), touch.map(Duration::from_millis)).await;
+            found.map_or_else(failed, RecordReply::loaded)
+        }
+        RecordRequest::Store { key, value, ttl, version } => {
+            let expect = version.map_or(Expect::Absent, Expect::Version);
+            let written = records.store(&key.key(), value.0, Duration::from_millis(ttl), expect).await;
+            written.map_or_else(failed, RecordReply::stored)
+        }
+        RecordRequest::Remove { key } => records.remove(&key.key()).await.map_or_else(failed, RecordReply::Removed),
+    }
+}
+
+/// The replay logs of sessions. They stay in a process whose calls still write to them, and the successor gets the same.
+pub(crate) struct MovableReplays {
+    own: MemoryReplays,
+    successor: ArcSwapOption<Link>,
+    /// Held for writing while the logs are copied: no change is in between.
+    copying: RwLock<()>,
+}
+
+impl MovableReplays {
+    /// Logs of this process.
+    pub(crate) fn new(own: MemoryReplays) -> Self {
+        Self { own, successor: ArcSwapOption::empty(), copying: RwLock::default() }
+    }
+
+    /// The logs in this process.
+    pub(crate) fn own(&self) -> &MemoryReplays {
+        &self.own
+    }
+
+    /// Sends a copy of all logs over the link, and every change from now on.
+    pub(super) fn copy_to(&self, link: &Arc<Link>) {
+        let _none_changes = self.copying.write().unwrap_or_else(PoisonError::into_inner);
+        self.own.copy_all().into_iter().for_each(|log| link.send(Message::Log(WireLog::of(log))));
+        self.successor.store(Some(link.clone()));
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&MemoryReplays) -> T, told: impl FnOnce() -> LogChange) -> T {
+        let _changes = self.copying.read().unwrap_or_else(PoisonError::into_inner);
+        let outcome = change(&self.own);
+        if let Some(link) = &*self.successor.load() {
+            link.change_log(told());
+        }
+        outcome
+    }
+}
+
+impl Replays for MovableReplays {
+    fn begin(&self, key: StreamKey) -> bool {
+        self.change(|own| own.begin(key), || LogChange::Begin { stream: WireStream::of(key) })
+    }
+
+    fn keep(&self, key: StreamKey, seq: u64, event: Bytes) {
+        let copy = event.clone();
+        let told = || LogChange::Keep { stream: WireStream::of(key), seq, event: Encoded(copy) };
+        self.change(|own| own.keep(key, seq, event), told);
+    }
+
+    fn end(&self, key: StreamKey) {
+        self.change(|own| own.end(key), || LogChange::End { stream: WireStream::of(key) });
+    }
+
+    fn after(&self, key: StreamKey, seq: u64) -> Fut<'_, Result<Option<Replay>, StoreError>> {
+        self.own.after(key, seq)
+    }
+
+    fn moves(&self, key: StreamKey) -> Option<watch::Receiver<u64>> {
+        self.own.moves(key)
+    }
+
+    fn forget(&self, session: SessionKey) {
+        self.change(|own| own.forget(session), || LogChange::forget(session));
+    }
+
+    fn expire(&self) {
+        self.own.expire();
+    }
+}
