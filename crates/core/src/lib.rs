@@ -5,6 +5,7 @@
 //! This crate knows no HTTP, no config format, and not that protocol eras exist.
 
 pub mod admit;
+mod arrival;
 pub mod ask;
 pub mod bell;
 pub mod budget;
@@ -40,6 +41,7 @@ pub mod trace;
 pub mod upstream;
 
 pub use admit::{Admitted, Authenticated, Gates, admit, authenticate};
+pub use arrival::Arrival;
 pub use ask::{Ask, Question};
 pub use budget::Budgets;
 pub use call::{Call, Resume, SessionKey};

@@ -1,6 +1,7 @@
 //! What core asks of an upstream server: the port that the upstream crate implements, one object for each server.
 
 use std::collections::HashSet;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -166,20 +167,37 @@ pub trait Upstream: Send + Sync {
     /// Something happened to sessions of clients: what is held open for one of them alone hears of that. Many may end at once.
     fn tell(&self, _sessions: &HashSet<SessionKey>, _news: SessionNews) {}
 
-    /// Describes the sessions of clients that are open at the server, for the process that takes this one's place. From now on they are
-    /// that one's to end. Opaque, and for [`Self::import_session`] of the same upstream alone; holds session ids, which are secrets.
-    fn export_sessions(&self) -> Vec<Bytes> {
-        Vec::new()
+    /// Describes the sessions and child processes that are open, for the process that takes this one's place. From now on they are that
+    /// one's to end; calls that run here go on.
+    fn export_sessions(self: Arc<Self>) -> Fut<'static, Vec<ExportedSession>> {
+        Box::pin(std::future::ready(Vec::new()))
     }
 
     /// Goes on with a session that another process described. What cannot be used is left out.
-    fn import_session(&self, _session: &[u8]) {}
+    fn import_session(self: Arc<Self>, _session: ExportedSession) -> Fut<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
 
     /// How it is doing.
     fn health(&self) -> Health;
 
     /// Ends what it holds (sessions, children) once its running calls are done, at most `grace` from now.
     fn retire(self: Arc<Self>, grace: Duration) -> Fut<'static, ()>;
+}
+
+/// A session or child process that another process goes on with. Opaque, and for the same upstream alone; it holds session ids, which
+/// are secrets.
+#[derive(Debug)]
+pub struct ExportedSession {
+    /// What it is.
+    pub description: Bytes,
+    /// The descriptors of a child process, at most [`ExportedSession::MOST_DESCRIPTORS`].
+    pub descriptors: Vec<OwnedFd>,
+}
+
+impl ExportedSession {
+    /// The most descriptors of one.
+    pub const MOST_DESCRIPTORS: usize = 6;
 }
 
 /// Rings when a server tells something of a task; many at once may be one. It ends when nothing more will be told, and dropping

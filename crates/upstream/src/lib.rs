@@ -13,6 +13,8 @@ mod breaker;
 mod column;
 mod credential;
 mod deadline;
+pub mod descriptors;
+mod exported;
 mod factory;
 mod fetch;
 mod guard;

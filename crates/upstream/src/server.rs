@@ -4,14 +4,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::Semaphore;
 use weir_core::call::{Call, Trace};
 use weir_core::names::UpstreamId;
 use weir_core::port::Fut;
 use weir_core::reply::Reply;
-use weir_core::upstream::{Health, Outbound, Reports, Rings, SessionNews, Updates, Upstream, Watch};
+use weir_core::upstream::{ExportedSession, Health, Outbound, Reports, Rings, SessionNews, Updates, Upstream, Watch};
 use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_era::hop::Proof;
 
@@ -230,18 +229,22 @@ impl Upstream for Server {
         }
     }
 
-    fn export_sessions(&self) -> Vec<Bytes> {
-        match &self.line {
-            Line::Http(server) => server.export_sessions(),
-            Line::Stdio(_) => Vec::new(),
-        }
+    fn export_sessions(self: Arc<Self>) -> Fut<'static, Vec<ExportedSession>> {
+        Box::pin(async move {
+            match &self.line {
+                Line::Http(server) => server.export_sessions(),
+                Line::Stdio(server) => server.export_children().await,
+            }
+        })
     }
 
-    fn import_session(&self, session: &[u8]) {
-        match &self.line {
-            Line::Http(server) => server.import_session(session),
-            Line::Stdio(_) => {}
-        }
+    fn import_session(self: Arc<Self>, session: ExportedSession) -> Fut<'static, ()> {
+        Box::pin(async move {
+            match &self.line {
+                Line::Http(server) => server.import_session(&session.description),
+                Line::Stdio(server) => server.import_child(session).await,
+            }
+        })
     }
 
     fn open_time(&self, usual: Duration) -> Duration {

@@ -43,6 +43,9 @@ const MOST_FAREWELLS: usize = 32;
 /// Answers of one server that are read to their end at the same time after their calls are over.
 const MOST_DRAINING: usize = 64;
 
+/// Requests that a process may make of one upstream after another process has taken its place.
+const MOST_LATE_IDS: u64 = 1 << 20;
+
 /// The shared part of one upstream.
 pub(crate) struct Site {
     pub(crate) id: UpstreamId,
@@ -150,6 +153,16 @@ impl Site {
     /// A request id never used before towards this server: unique in every session and among all that is in flight.
     pub(crate) fn next_id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The last request id that this process may use. The process after it begins beyond.
+    pub(crate) fn last_id(&self) -> u64 {
+        self.ids.load(Ordering::Relaxed) + MOST_LATE_IDS
+    }
+
+    /// Goes on after the ids of the process before.
+    pub(crate) fn ids_after(&self, last: u64) {
+        self.ids.fetch_max(last, Ordering::Relaxed);
     }
 
     /// A failure of this upstream.

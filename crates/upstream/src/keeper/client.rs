@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
@@ -14,10 +14,12 @@ use tokio::net::unix::pipe;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
+use weir_core::Arrival;
 
 use super::handle::ProcessHandle;
 use super::process::CLOSING;
 use super::protocol::{self, ChildSpec, DESCRIPTORS, VERSION, Word};
+use crate::descriptors;
 
 /// The program that is the keeper: one that calls [`super::run`], and nothing else.
 #[derive(Clone, Debug)]
@@ -35,6 +37,8 @@ pub struct KeeperProgram {
 pub struct Keeper {
     program: Option<KeeperProgram>,
     running: Mutex<Option<RunningKeeper>>,
+    /// The children of the process before, for which starts wait.
+    arrival: OnceLock<Arrival>,
 }
 
 #[derive(Debug)]
@@ -72,13 +76,43 @@ impl Keeper {
     /// A keeper that `program` will be. Starts nothing.
     #[must_use]
     pub fn new(program: KeeperProgram) -> Arc<Self> {
-        Arc::new(Self { program: Some(program), running: Mutex::new(None) })
+        Arc::new(Self { program: Some(program), running: Mutex::default(), arrival: OnceLock::new() })
     }
 
     /// For a program that cannot be a keeper: every start of a child fails.
     #[must_use]
     pub fn none() -> Arc<Self> {
-        Arc::new(Self { program: None, running: Mutex::new(None) })
+        Arc::new(Self { program: None, running: Mutex::default(), arrival: OnceLock::new() })
+    }
+
+    /// Has starts wait for the children of the process before. To be called once, before the first of them.
+    pub fn await_children(&self, arrival: Arrival) {
+        // There is one process before.
+        let _first = self.arrival.set(arrival);
+    }
+
+    /// Waits until the children of the process before are there.
+    pub(crate) async fn children_arrived(&self) {
+        if let Some(arrival) = self.arrival.get() {
+            arrival.wait().await;
+        }
+    }
+
+    /// Goes on with a child of the process before, by its descriptors as [`KeptChild::descriptors`] gives them.
+    pub(crate) fn adopt(self: &Arc<Self>, descriptors: Vec<OwnedFd>) -> io::Result<KeptChild> {
+        let mut descriptors = descriptors.into_iter();
+        let mut next = || descriptors.next().ok_or_else(|| io::Error::other("a descriptor is missing"));
+        let (input, output, errors, line) = (next()?, next()?, next()?, next()?);
+        let line = StdStream::from(line);
+        line.set_nonblocking(true)?;
+        let (said, open) = UnixStream::from_std(line)?.into_split();
+        let (words, process) = (BufReader::new(said).lines(), descriptors.next().map(ProcessHandle::from));
+        Ok(KeptChild {
+            input: pipe::Sender::from_owned_fd(input)?,
+            output: pipe::Receiver::from_owned_fd(output)?,
+            errors: pipe::Receiver::from_owned_fd(errors)?,
+            line: ChildLine { keeper: self.clone(), pipe: self.pipe()?, words, open: Some(open), process },
+        })
     }
 
     /// Uses the keeper of the process before this one, by the pipe that it passed on. Must be called inside a tokio runtime.
@@ -128,7 +162,7 @@ impl Keeper {
         let given: [OwnedFd; DESCRIPTORS] =
             [other.into(), child_input.into(), child_output.into(), child_errors.into()];
         let borrowed: [BorrowedFd<'_>; DESCRIPTORS] = std::array::from_fn(|at| given[at].as_fd());
-        let sent = protocol::send(pipe, VERSION, &borrowed).await;
+        let sent = descriptors::send(pipe, VERSION, &borrowed).await;
         // The child's ends are the child's alone from here on.
         drop(given);
         let mut text = serde_json::to_vec(spec)?;
@@ -136,7 +170,7 @@ impl Keeper {
         if sent.is_err() || open.write_all(&text).await.is_err() {
             return Ok(Err(KeeperLost));
         }
-        let Ok(Some((_, process))) = protocol::receive(said.as_ref()).await else { return Ok(Err(KeeperLost)) };
+        let Ok(Some((_, process))) = descriptors::receive(said.as_ref()).await else { return Ok(Err(KeeperLost)) };
         let process = process.into_iter().next().map(ProcessHandle::from);
         let mut words = BufReader::new(said).lines();
         match words.next_line().await.ok().flatten().as_deref().and_then(Word::parse) {
@@ -191,6 +225,28 @@ impl Keeper {
 
     fn lock(&self) -> MutexGuard<'_, Option<RunningKeeper>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KeptChild {
+    /// Its descriptors, for another process: input, output, error stream, line, and the process where the system has such. The child
+    /// ends when nobody has the line any more.
+    ///
+    /// # Errors
+    /// The system does not give one back.
+    pub(crate) fn descriptors(self) -> io::Result<Vec<OwnedFd>> {
+        let Self { input, output, errors, line } = self;
+        let ChildLine { words, open, process, .. } = line;
+        let open = open.ok_or_else(|| io::Error::other("the child is to end"))?;
+        let line = words.into_inner().into_inner().reunite(open).map_err(io::Error::other)?;
+        let mut all = vec![
+            input.into_nonblocking_fd()?,
+            output.into_nonblocking_fd()?,
+            errors.into_nonblocking_fd()?,
+            line.into_std()?.into(),
+        ];
+        all.extend(process.map(OwnedFd::from));
+        Ok(all)
     }
 }
 

@@ -13,6 +13,12 @@ impl From<OwnedFd> for ProcessHandle {
     }
 }
 
+impl From<ProcessHandle> for OwnedFd {
+    fn from(process: ProcessHandle) -> Self {
+        process.0
+    }
+}
+
 impl AsFd for ProcessHandle {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

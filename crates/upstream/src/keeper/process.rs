@@ -18,7 +18,8 @@ use tokio::sync::oneshot;
 
 use super::descendants::Descendants;
 use super::handle::ProcessHandle;
-use super::protocol::{self, ChildSpec, DESCRIPTORS, PROCESS, VERSION, Word};
+use super::protocol::{ChildSpec, DESCRIPTORS, PROCESS, VERSION, Word};
+use crate::descriptors;
 
 /// How long a process may take to end by itself, after its input is closed and after it is asked to.
 pub(super) const CLOSING: Duration = Duration::from_millis(500);
@@ -100,7 +101,7 @@ fn be_subreaper() -> io::Result<()> {
 
 /// The descriptors of the next child; `None` when no process has the other end any more.
 async fn receive(pipe: &UnixStream) -> io::Result<Option<[OwnedFd; DESCRIPTORS]>> {
-    while let Some((version, given)) = protocol::receive(pipe).await? {
+    while let Some((version, given)) = descriptors::receive(pipe).await? {
         // Of another version, or cut for want of descriptors: with its line closed, weir sees that nothing was started.
         if let (VERSION, Ok(given)) = (version, given.try_into()) {
             return Ok(Some(given));
@@ -123,7 +124,7 @@ async fn keep_child(descendants: Shared, [line, input, output, errors]: [OwnedFd
     let id = match started {
         Ok(id) => id,
         Err(error) => {
-            let _gone = protocol::send(words.as_ref(), PROCESS, &[]).await;
+            let _gone = descriptors::send(words.as_ref(), PROCESS, &[]).await;
             let _gone = words.write_all(Word::failed(&error).line().as_bytes()).await;
             return;
         }
@@ -132,7 +133,7 @@ async fn keep_child(descendants: Shared, [line, input, output, errors]: [OwnedFd
     // It was not waited for since it was started, so the number is its own.
     let process = ProcessHandle::open(id);
     let handle: Vec<_> = process.iter().map(std::os::fd::AsFd::as_fd).collect();
-    let _gone = protocol::send(words.as_ref(), PROCESS, &handle).await;
+    let _gone = descriptors::send(words.as_ref(), PROCESS, &handle).await;
     drop(process);
     let _gone = words.write_all(Word::Started.line().as_bytes()).await;
     let mut rest = [0; 1];

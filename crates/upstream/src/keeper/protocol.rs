@@ -1,18 +1,11 @@
 //! The messages between weir and the keeper.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-};
 use serde::{Deserialize, Serialize};
-use tokio::io::Interest;
-use tokio::net::UnixStream;
 
 /// The byte that carries a child's descriptors over the pipe: the version of this protocol. After an upgrade by hand-over a
 /// process may have the keeper of another version, which does not take its children.
@@ -23,50 +16,6 @@ pub(super) const DESCRIPTORS: usize = 4;
 
 /// The byte before the keeper's first word about a child, with a descriptor of its process where there is one.
 pub(super) const PROCESS: u8 = b'p';
-
-/// Sends one byte, and these descriptors with it: at most [`DESCRIPTORS`].
-pub(super) async fn send(socket: &UnixStream, byte: u8, given: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let send = || {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !given.is_empty() && !control.push(SendAncillaryMessage::ScmRights(given)) {
-            return Err(io::Error::other("no room for so many descriptors"));
-        }
-        rustix::net::sendmsg(socket, &[IoSlice::new(&[byte])], &mut control, SendFlags::NOSIGNAL)?;
-        Ok(())
-    };
-    socket.async_io(Interest::WRITABLE, send).await
-}
-
-/// Receives one byte, and the descriptors that came with it; `None` where nobody has the other end any more.
-pub(super) async fn receive(socket: &UnixStream) -> io::Result<Option<(u8, Vec<OwnedFd>)>> {
-    socket.async_io(Interest::READABLE, || receive_now(socket)).await
-}
-
-fn receive_now(socket: &UnixStream) -> io::Result<Option<(u8, Vec<OwnedFd>)>> {
-    let mut byte = [0];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let got = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, FLAGS)?;
-    let mut given = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-            given.extend(descriptors);
-        }
-    }
-    #[cfg(not(target_os = "linux"))]
-    for descriptor in &given {
-        // Only the keeper is sent some here, and nothing is started in between: this is its only thread.
-        rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC)?;
-    }
-    Ok((got.bytes > 0).then_some((byte[0], given)))
-}
-
-/// No process that is started meanwhile inherits what is received.
-#[cfg(target_os = "linux")]
-const FLAGS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
-#[cfg(not(target_os = "linux"))]
-const FLAGS: RecvFlags = RecvFlags::empty();
 
 /// The child to start, a line of JSON. It holds secrets in `env`, so it cannot be printed.
 #[derive(Serialize, Deserialize)]

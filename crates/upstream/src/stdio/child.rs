@@ -2,17 +2,21 @@
 
 use std::future::Future;
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::os::fd::OwnedFd;
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use bytes::BytesMut;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weir_core::budget::{Descriptor, Side};
 use weir_core::{Failure, FailureKind};
 
+use super::claim::{Claim, Claims, claim};
 use super::environment;
 use super::message_memory::{MessageMemory, SkippedMessage};
 use super::pipe::Pipe;
@@ -35,7 +39,23 @@ pub(crate) struct Child {
     is_read: CancellationToken,
     stop: CancellationToken,
     ended: CancellationToken,
+    /// What its tasks hold, until another process has it. `None` for a line.
+    parts: Mutex<Option<Parts>>,
 }
+
+/// Claims on what the tasks of a child hold.
+#[derive(Debug)]
+struct Parts {
+    input: Claim<Sender>,
+    output: Claim<(Receiver, BytesMut)>,
+    errors: Claim<Receiver>,
+    line: Claim<(ChildLine, Watched)>,
+    /// Closes the input.
+    closed: CancellationToken,
+}
+
+/// How long a task of a child may take to come to the end of its step.
+const STEP: Duration = Duration::from_secs(1);
 
 impl Child {
     /// Has the process started. Its command, arguments and directory come from the config alone.
@@ -54,39 +74,118 @@ impl Child {
             env: env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect(),
             cwd: settings.cwd.clone(),
         };
-        let [of_input, of_output, of_errors, of_line, of_process] = descriptors(site)?;
+        let descriptors = descriptors(site)?;
         let failed = || site.fail(FailureKind::Unavailable, "The upstream's process cannot be started");
         let started = keeper.start(&spec).await.map_err(|error| failed().because(unstarted(settings, &error)))?;
-        let KeptChild { input, output, errors, line } = started;
-        let pipe = Pipe::new(site.clone());
-        let child = Self {
-            pipe: pipe.clone(),
-            errors: Arc::new(Tail::new(site.mask.clone())),
-            status: Arc::default(),
-            is_read: CancellationToken::new(),
-            stop: CancellationToken::new(),
-            ended: CancellationToken::new(),
-        };
-        site.sessions(1);
+        Ok(Self::serve(started, Pipe::new(site.clone()), BytesMut::with_capacity(READ), descriptors))
+    }
+
+    /// Goes on with a child of the process before, of whose output this is still unread. Its relay to that process is given to the pipe
+    /// before anything more is read.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub(super) fn adopt(kept: KeptChild, pipe: Arc<Pipe>, unread: &[u8]) -> Result<Self, Failure> {
+        let descriptors = descriptors(&pipe.site)?;
+        Ok(Self::serve(kept, pipe, BytesMut::from(unread), descriptors))
+    }
+
+    fn serve(kept: KeptChild, pipe: Arc<Pipe>, unread: BytesMut, descriptors: [Descriptor; 5]) -> Self {
+        let KeptChild { input, output, errors, line } = kept;
+        let [of_input, of_output, of_errors, of_line, of_process] = descriptors;
+        let site = pipe.site.clone();
         let closed = CancellationToken::new();
-        site.spawn(holding([of_input], write(input, pipe.clone(), closed.clone())));
-        let (is_read, reading) = (child.is_read.clone(), read(output, pipe.clone()));
-        site.spawn(holding([of_output], async move {
-            reading.await;
-            is_read.cancel();
-        }));
-        site.spawn(holding([of_errors], drain(errors, site.clone(), child.errors.clone())));
+        let ((claim_input, inputs), (claim_output, outputs)) = (claim(), claim());
+        let ((claim_errors, of_stderr), (claim_line, lines)) = (claim(), claim());
+        let parts = Parts {
+            input: claim_input,
+            output: claim_output,
+            errors: claim_errors,
+            line: claim_line,
+            closed: closed.clone(),
+        };
+        let child = Self::of(pipe.clone(), Some(parts));
+        site.sessions(1);
+        site.spawn(holding([of_input], write(input, pipe.clone(), closed.clone(), inputs)));
+        site.spawn(holding([of_output], child.reading((output, unread), outputs)));
+        site.spawn(holding([of_errors], drain(errors, site.clone(), child.errors.clone(), of_stderr)));
         let (ended, status) = (child.ended.clone(), child.status.clone());
         let watched = Watched { site: site.clone(), pipe, ended, status };
-        site.spawn(holding([of_line, of_process], supervise(line, (child.stop.clone(), closed), watched)));
-        Ok(child)
+        let supervising = supervise(line, (child.stop.clone(), closed), watched, lines);
+        site.spawn(holding([of_line, of_process], supervising));
+        child
+    }
+
+    fn of(pipe: Arc<Pipe>, parts: Option<Parts>) -> Self {
+        let errors = Arc::new(Tail::new(pipe.site.mask.clone()));
+        let (status, is_read) = (Arc::default(), CancellationToken::new());
+        let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
+        Self { pipe, errors, status, is_read, stop, ended, parts: Mutex::new(parts) }
+    }
+
+    /// Reads its output, up to its end or to where another task reads on.
+    fn reading<R: AsyncRead + Unpin + Send + 'static>(
+        &self,
+        (output, unread): (R, BytesMut),
+        claims: Claims<(R, BytesMut)>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let (pipe, is_read) = (self.pipe.clone(), self.is_read.clone());
+        async move {
+            if read(output, unread, &pipe, claims).await == Read::ToTheEnd {
+                is_read.cancel();
+            }
+        }
+    }
+
+    /// Gives the child to another process: its streams, what is still unread of its output, and the other end of a relay, over which
+    /// this process speaks to it from now on. `None` where the child does not take what it is sent, or is over.
+    pub(super) async fn give(&self) -> Option<GivenChild> {
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let (own, other) = UnixStream::pair().ok()?;
+        let relay = other.into_std().ok()?;
+        let (site, pipe, closed) = (self.pipe.site.clone(), self.pipe.clone(), parts.closed);
+        // First the one that may be stuck. Whatever is taken goes on where something else cannot be.
+        let input = parts.input.take(STEP).await?;
+        let Some((output, unread)) = parts.output.take(STEP).await else {
+            site.spawn(write(input, pipe, closed, Claims::none()));
+            return None;
+        };
+        let Some(errors) = parts.errors.take(STEP).await else {
+            site.spawn(write(input, pipe, closed, Claims::none()));
+            site.spawn(self.reading((output, unread), Claims::none()));
+            return None;
+        };
+        let Some((line, watched)) = parts.line.take(STEP).await else {
+            site.spawn(write(input, pipe, closed, Claims::none()));
+            site.spawn(self.reading((output, unread), Claims::none()));
+            site.spawn(drain(errors, site.clone(), self.errors.clone(), Claims::none()));
+            return None;
+        };
+        let (from, to) = own.into_split();
+        let closed = CancellationToken::new();
+        site.spawn(write(to, pipe.clone(), closed.clone(), Claims::none()));
+        site.spawn(self.reading((from, BytesMut::with_capacity(READ)), Claims::none()));
+        let stop = self.stop.clone();
+        site.spawn(async move {
+            let over = pipe.closed();
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = over.cancelled() => {}
+            }
+            closed.cancel();
+            drop(watched);
+        });
+        Some(GivenChild {
+            kept: KeptChild { input, output, errors, line },
+            unread: unread.freeze(),
+            relay: relay.into(),
+        })
     }
 
     /// A line that is no process: what it is read by ends with the token, and says so by [`Self::ended`].
     pub(crate) fn line(pipe: Arc<Pipe>) -> (Self, CancellationToken) {
-        let stop = CancellationToken::new();
-        let (errors, status, ended) = (Arc::default(), Arc::default(), CancellationToken::new());
-        let child = Self { pipe, errors, status, is_read: CancellationToken::new(), stop: stop.clone(), ended };
+        let child = Self::of(pipe, None);
+        let stop = child.stop.clone();
         (child, stop)
     }
 
@@ -172,7 +271,15 @@ impl Drop for Child {
     }
 }
 
+/// A child that goes to another process.
+pub(super) struct GivenChild {
+    pub(super) kept: KeptChild,
+    pub(super) unread: Bytes,
+    pub(super) relay: OwnedFd,
+}
+
 /// What is told when the process has ended, however its supervision ends.
+#[derive(Debug)]
 struct Watched {
     site: Arc<Site>,
     pipe: Arc<Pipe>,
@@ -190,20 +297,24 @@ impl Drop for Watched {
 
 /// Waits for the end, or makes it: with the input closed, the keeper sends SIGTERM and SIGKILL in their times, and ends what the
 /// process started.
-async fn supervise(mut line: ChildLine, (stop, input): (CancellationToken, CancellationToken), watched: Watched) {
+async fn supervise(
+    mut line: ChildLine,
+    (stop, input): (CancellationToken, CancellationToken),
+    mut watched: Watched,
+    mut claims: Claims<(ChildLine, Watched)>,
+) {
     let closed = watched.pipe.closed();
-    let status = tokio::select! {
-        biased;
-        status = line.ended() => status,
-        () = async { tokio::select! { () = stop.cancelled() => {}, () = closed.cancelled() => {} } } => {
-            watched.pipe.close("weir ended the process");
-            match line.close().await {
-                Some(ended) => ended,
-                None => {
-                    input.cancel();
-                    line.ended().await
-                }
-            }
+    let status = loop {
+        let claim = tokio::select! {
+            biased;
+            status = line.ended() => break status,
+            () = stop.cancelled() => break end(&mut line, &input, &watched).await,
+            () = closed.cancelled() => break end(&mut line, &input, &watched).await,
+            claim = claims.next() => claim,
+        };
+        match claim.send((line, watched)) {
+            Ok(()) => return,
+            Err(parts) => (line, watched) = parts,
         }
     };
     let why = match &status {
@@ -221,11 +332,30 @@ async fn supervise(mut line: ChildLine, (stop, input): (CancellationToken, Cance
     }
 }
 
+/// Ends it: the keeper is asked, and the input closed when it is.
+async fn end(line: &mut ChildLine, input: &CancellationToken, watched: &Watched) -> io::Result<ExitStatus> {
+    watched.pipe.close("weir ended the process");
+    match line.close().await {
+        Some(ended) => ended,
+        None => {
+            input.cancel();
+            line.ended().await
+        }
+    }
+}
+
 /// Writes messages, a line each, until the child's input is to be closed or it does not read any more.
-async fn write(mut input: Sender, pipe: Arc<Pipe>, stop: CancellationToken) {
+async fn write<W: AsyncWrite + Unpin>(mut input: W, pipe: Arc<Pipe>, stop: CancellationToken, mut claims: Claims<W>) {
     loop {
         let message = tokio::select! {
             () = stop.cancelled() => return,
+            claim = claims.next() => match claim.send(input) {
+                Ok(()) => return,
+                Err(kept) => {
+                    input = kept;
+                    continue;
+                }
+            },
             message = pipe.next_message() => message,
         };
         let mut line = BytesMut::with_capacity(message.len() + 1);
@@ -245,13 +375,25 @@ async fn write(mut input: Sender, pipe: Arc<Pipe>, stop: CancellationToken) {
     }
 }
 
-/// Reads lines until the child closes its output or sends one that is too long. A line for which there is no memory is read
-/// over.
-async fn read(mut output: Receiver, pipe: Arc<Pipe>) {
+/// How far the output of a child was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Read {
+    ToTheEnd,
+    /// Another task has it.
+    ToAClaim,
+}
+
+/// Reads lines until the child closes its output or sends one that is too long, or until the output is claimed. A line for which there
+/// is no memory is read over.
+async fn read<R: AsyncRead + Unpin>(
+    mut output: R,
+    mut held: BytesMut,
+    pipe: &Pipe,
+    mut claims: Claims<(R, BytesMut)>,
+) -> Read {
     let most = pipe.site.bounds.max_reply;
     let mut memory = MessageMemory::new(pipe.site.budgets.results.clone());
     let mut skipped: Option<SkippedMessage> = None;
-    let mut held = BytesMut::with_capacity(READ);
     let mut searched = 0;
     loop {
         while let Some(at) = memchr::memchr(b'\n', &held[searched..]) {
@@ -278,19 +420,38 @@ async fn read(mut output: Receiver, pipe: Arc<Pipe>) {
         searched = held.len();
         if held.len() > most || skipped.as_ref().is_some_and(|skipped| skipped.length > most) {
             pipe.site.dropped("line_too_long");
-            return pipe.close("the process sent a line that is too long");
+            pipe.close("the process sent a line that is too long");
+            return Read::ToTheEnd;
         }
         held.reserve(READ);
-        match output.read_buf(&mut held).await {
-            Ok(0) => return pipe.close("the process closed its output"),
+        let read = tokio::select! {
+            biased;
+            read = output.read_buf(&mut held) => read,
+            // What is read over has its place here alone.
+            claim = claims.next(), if skipped.is_none() => match claim.send((output, held)) {
+                Ok(()) => return Read::ToAClaim,
+                Err(kept) => {
+                    (output, held) = kept;
+                    continue;
+                }
+            },
+        };
+        match read {
+            Ok(0) => {
+                pipe.close("the process closed its output");
+                return Read::ToTheEnd;
+            }
             Ok(bytes) => pipe.site.meter.received(bytes),
-            Err(error) => return pipe.close(&format!("its output cannot be read: {error}")),
+            Err(error) => {
+                pipe.close(&format!("its output cannot be read: {error}"));
+                return Read::ToTheEnd;
+            }
         }
     }
 }
 
 /// Reads what the child says of itself into the log, which takes so many lines a second and then their count.
-async fn drain(mut errors: Receiver, site: Arc<Site>, tail: Arc<Tail>) {
+async fn drain(mut errors: Receiver, site: Arc<Site>, tail: Arc<Tail>, mut claims: Claims<Receiver>) {
     let omitted = |lines: Option<u64>| {
         if let Some(lines) = lines {
             tracing::warn!(upstream = %site.id, lines, "lines of a child process were left out of the log");
@@ -299,12 +460,24 @@ async fn drain(mut errors: Receiver, site: Arc<Site>, tail: Arc<Tail>) {
     let mut rate = LineRate::new(Instant::now());
     let mut chunk = [0; 4096];
     loop {
-        let read = match rate.due() {
-            None => errors.read(&mut chunk).await,
-            Some(due) => match tokio::time::timeout_at(due, errors.read(&mut chunk)).await {
-                Ok(read) => read,
-                Err(_) => {
-                    omitted(rate.omitted(Instant::now()));
+        let due = rate.due();
+        let told = async {
+            match due {
+                Some(due) => tokio::time::sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        let read = tokio::select! {
+            biased;
+            read = errors.read(&mut chunk) => read,
+            () = told => {
+                omitted(rate.omitted(Instant::now()));
+                continue;
+            }
+            claim = claims.next() => match claim.send(errors) {
+                Ok(()) => return omitted(rate.rest()),
+                Err(kept) => {
+                    errors = kept;
                     continue;
                 }
             },

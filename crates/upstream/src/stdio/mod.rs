@@ -4,12 +4,15 @@
 
 mod asking_turn;
 mod child;
+mod claim;
 mod environment;
 mod greet;
 mod message_memory;
+mod moving;
 mod origin;
 mod other_lines;
 mod pipe;
+mod relay;
 mod second_era;
 mod session_lists;
 pub(crate) mod sse;
@@ -303,6 +306,9 @@ impl StdioServer {
         self.sweep(key);
         if let Some(running) = alive(&slot) {
             return Ok(running);
+        }
+        if let Origin::Process(_, keeper) = &self.origin {
+            keeper.children_arrived().await;
         }
         let opening = slot.opening.clone().lock_owned().await;
         if let Some(running) = alive(&slot) {

@@ -4,23 +4,28 @@
 //! there is one and the child never had calls of another principal, and else dropped: a guess would show one client's messages to
 //! another. A message may come late, when the call that it is about is over.
 
+mod ticket;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use tokio::net::UnixStream;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use weir_core::budget::Reservation;
 use weir_core::catalog::SessionLists;
 use weir_core::upstream::Kinds;
 use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
-use weir_era::{asks, hop, lower};
+use weir_era::{asks, hop};
 use weir_wire::method::Method;
 use weir_wire::{ErrorObject, Limits, Message, Notification, Request, Revision, code, meta, scan};
 
+pub(crate) use ticket::Ticket;
+
 use super::other_lines::OtherLines;
+use super::relay::{Recipient, Relay};
 use crate::alone::{Alone, Client, ClientSession};
 use crate::inbox::Inbox;
 use crate::list_items;
@@ -66,6 +71,10 @@ pub(crate) struct Pipe {
     pub(crate) told: Told,
     /// What is known of the lists of a child that is one principal's own.
     pub(crate) lists: OnceLock<Arc<SessionLists>>,
+    /// The process before, of which requests still run.
+    relay: OnceLock<Relay>,
+    /// Set once the child is another process's, over a relay.
+    is_given: AtomicBool,
 }
 
 /// The place of a message in the outbox: of a request one of so many, of another its share of the memory of all that waits.
@@ -106,16 +115,6 @@ struct State {
     closed: Option<Arc<str>>,
 }
 
-/// A request in flight. Unless it ended, dropping it tells the child.
-#[derive(Debug)]
-pub(crate) struct Ticket {
-    pipe: Arc<Pipe>,
-    inbox: Arc<Inbox>,
-    pub(crate) id: u64,
-    /// False for what must not be cancelled: the handshake.
-    cancels: bool,
-}
-
 impl Pipe {
     /// A line on which nothing was said yet.
     pub(crate) fn new(site: Arc<Site>) -> Arc<Self> {
@@ -135,6 +134,8 @@ impl Pipe {
             other_lines: OtherLines::default(),
             told: Told::default(),
             lists: OnceLock::new(),
+            relay: OnceLock::new(),
+            is_given: AtomicBool::new(false),
         })
     }
 
@@ -214,9 +215,22 @@ impl Pipe {
     pub(crate) fn receive(&self, line: Bytes) {
         let limits = Limits { max_batch: 1000, ..Limits::upstream() };
         let copy = self.other_lines.copy(&line);
+        let relayed = self.relay.get().filter(|relay| relay.is_open()).map(|relay| (relay, line.clone()));
         match list_items::parse(&self.site, line, &limits) {
-            Ok(weir_wire::Incoming::One(message)) => self.sort(message),
+            Ok(weir_wire::Incoming::One(message)) => {
+                let Some((relay, line)) = relayed else { return self.sort(message) };
+                let recipient = relay.recipient(&message, self.may_be_asked());
+                if recipient != Recipient::This {
+                    relay.send(line);
+                }
+                if recipient != Recipient::Other {
+                    self.sort(message);
+                }
+            }
             Ok(weir_wire::Incoming::Batch(items)) => {
+                if let Some((relay, line)) = relayed {
+                    relay.send(line);
+                }
                 for item in items {
                     match Message::parse(item, &limits) {
                         Ok(message) => self.sort(message),
@@ -226,6 +240,44 @@ impl Pipe {
             }
             Err(_) => self.other_lines.note(&self.site, &copy),
         }
+    }
+
+    /// Relays what is for the requests of the process before: those up to this id. To be called before anything is read.
+    pub(super) fn relay_to(self: &Arc<Self>, socket: UnixStream, last_id: u64) {
+        let relay = Relay::start(self, socket, last_id);
+        // There is one process before.
+        let _first = self.relay.set(relay);
+    }
+
+    /// Marks the child as another process's.
+    pub(super) fn set_given(&self) {
+        self.is_given.store(true, Ordering::Relaxed);
+    }
+
+    /// True once the child is another process's: what it is subscribed to is that one's matter.
+    pub(super) fn is_given(&self) -> bool {
+        self.is_given.load(Ordering::Relaxed)
+    }
+
+    /// True where the child is not asked for an answer of this process alone: a call that may be asked runs, or nobody can be asked.
+    fn may_be_asked(&self) -> bool {
+        if !self.asks.load(Ordering::Relaxed) {
+            return true;
+        }
+        self.lock().requests.values().any(|request| matches!(request.purpose, Purpose::Call { asks: true, .. }))
+    }
+
+    /// The principal whose call was the first, and whether there were calls of others.
+    pub(super) fn principals(&self) -> (Option<Principal>, bool) {
+        (self.first.get().cloned(), self.several.load(Ordering::Relaxed))
+    }
+
+    /// Goes on with the principals of another process.
+    pub(super) fn had_principals(&self, first: Option<Principal>, several: bool) {
+        if let Some(first) = first {
+            self.first.get_or_init(|| first);
+        }
+        self.several.store(several, Ordering::Relaxed);
     }
 
     /// A large message was read over for want of memory; it answered this request, where it answered one.
@@ -436,58 +488,4 @@ impl State {
 fn text(object: &[u8], path: &[&str]) -> Option<String> {
     let value = path.iter().try_fold(object, |within, name| scan::find(within, name).map(|range| &within[range]))?;
     scan::string(value).map(Into::into)
-}
-
-impl Ticket {
-    /// The next message for this request; `None` once the line is closed.
-    pub(crate) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
-        let message = ready!(self.inbox.poll_message(cx));
-        // To a closed line nothing is told any more.
-        self.cancels &= message.is_some();
-        Poll::Ready(message)
-    }
-
-    /// The answer: result or error object; `None` once the line is closed. Everything before it is skipped.
-    pub(crate) async fn answer(&mut self) -> Option<Result<Bytes, Bytes>> {
-        loop {
-            match std::future::poll_fn(|cx| self.poll_message(cx)).await? {
-                Message::Response(response) => {
-                    self.end();
-                    return Some(response.outcome);
-                }
-                Message::Request(_) | Message::Notification(_) => {}
-            }
-        }
-    }
-
-    /// The end of a subscription, if this is one; else there is none, ever.
-    pub(crate) async fn ended(subscription: Option<&mut Self>) {
-        match subscription {
-            Some(ticket) => drop(ticket.answer().await),
-            None => std::future::pending().await,
-        }
-    }
-
-    /// There is nothing to cancel any more.
-    pub(crate) fn end(&mut self) {
-        self.cancels = false;
-    }
-
-    /// The call is answered, and these questions that it heard are not, nor those that it did not hear yet: another call may
-    /// be the one that they are for.
-    pub(crate) fn leave(&mut self, heard: Vec<Request>) {
-        self.pipe.lock().requests.remove(&self.id);
-        let left = heard.into_iter().chain(self.inbox.questions());
-        left.for_each(|question| self.pipe.sort(Message::Request(question)));
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.pipe.lock().requests.remove(&self.id);
-        // Of what was not sent the child need not be told.
-        if self.cancels && !self.pipe.outbox.take_back(self.id) {
-            self.pipe.tell(lower::cancelled(self.id));
-        }
-    }
 }

@@ -54,6 +54,9 @@ impl ListSession for Running {
     }
 
     fn unsubscribe(self: Arc<Self>, uri: Arc<str>) {
+        if self.child.pipe.is_given() {
+            return;
+        }
         let site = self.child.pipe.site.clone();
         site.clone().spawn(async move {
             if let Err(refusal) = self.ask_about(Method::ResourcesUnsubscribe, &uri).await {

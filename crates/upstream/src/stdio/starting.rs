@@ -168,7 +168,7 @@ impl StdioServer {
     }
 
     /// Notes the protocol of a child, and the time that its start took.
-    fn note(&self, key: &Key, tongue: Tongue, begun: Instant) {
+    pub(super) fn note(&self, key: &Key, tongue: Tongue, begun: Instant) {
         if key.is_legacy {
             if self.second.found(tongue) {
                 // Clients with sessions have lists of their own from now on.
@@ -180,7 +180,7 @@ impl StdioServer {
         }
     }
 
-    fn ready(&self, child: Child, greeted: Greeted, clients: Clients) -> Running {
+    pub(super) fn ready(&self, child: Child, greeted: Greeted, clients: Clients) -> Running {
         if greeted.tongue.revision().is_modern() {
             child.pipe.set_modern();
         } else if clients.class != CapabilityClass::BASE {

@@ -66,7 +66,8 @@ impl StdioUpdates {
                 }
             }
         }
-        let gone: Vec<_> = held.iter().filter(|uri| !uris.contains(uri)).cloned().collect();
+        let is_given = self.running.child.pipe.is_given();
+        let gone: Vec<_> = held.iter().filter(|uri| !uris.contains(uri) && !is_given).cloned().collect();
         for uri in gone {
             if self.ask(Method::ResourcesUnsubscribe, &uri).await?.is_some() {
                 self.site.dropped("unsubscribe_refused");

@@ -26,10 +26,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwapOption;
-use bytes::Bytes;
 use weir_core::reply::Reply;
 use weir_core::telemetry::instruments;
-use weir_core::upstream::{About, Kinds, Outbound, Rings, SessionNews, Updates, Watch};
+use weir_core::upstream::{About, ExportedSession, Kinds, Outbound, Rings, SessionNews, Updates, Watch};
 use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::hop::Proof;
 use weir_wire::Revision;
@@ -315,8 +314,9 @@ impl HttpServer {
     }
 
     /// See [`weir_core::upstream::Upstream::export_sessions`].
-    pub(crate) fn export_sessions(&self) -> Vec<Bytes> {
-        self.pool().map(|pool| pool.export()).unwrap_or_default()
+    pub(crate) fn export_sessions(&self) -> Vec<ExportedSession> {
+        let sessions = self.pool().map(|pool| pool.export()).unwrap_or_default().into_iter();
+        sessions.map(|description| ExportedSession { description, descriptors: Vec::new() }).collect()
     }
 
     /// See [`weir_core::upstream::Upstream::import_session`].

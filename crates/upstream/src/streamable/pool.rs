@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use data_encoding::BASE64URL_NOPAD;
 use futures_util::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use weir_core::principal::Principal;
@@ -24,6 +23,7 @@ use super::client::Http;
 use super::session::{Behind, ExportedSession, Session};
 use super::standing_places::StandingPlaces;
 use super::talk::Side;
+use crate::exported::{ExportedClient, ExportedOwner};
 use crate::pace::Pace;
 use crate::refusal::Refusal;
 use crate::settings::Sharing;
@@ -65,38 +65,9 @@ struct ExportedPlace {
     owner: ExportedOwner,
     /// The bits of the capability class.
     class: u16,
-    /// The client's session, in base64url, where it is that one's own.
-    client: Option<String>,
+    /// The client's session, where it is that one's own.
+    client: Option<ExportedClient>,
     session: ExportedSession,
-}
-
-/// The principal that a session belongs to.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum ExportedOwner {
-    /// All principals.
-    Shared,
-    Anonymous,
-    /// Issuer and subject.
-    Subject(String, String),
-}
-
-impl ExportedOwner {
-    fn of(principal: Option<&Principal>) -> Self {
-        match principal.map(Principal::owner_name) {
-            None => Self::Shared,
-            Some(None) => Self::Anonymous,
-            Some(Some((issuer, subject))) => Self::Subject(issuer.to_owned(), subject.to_owned()),
-        }
-    }
-
-    fn principal(&self) -> Option<Principal> {
-        match self {
-            Self::Shared => None,
-            Self::Anonymous => Some(Principal::owner(None)),
-            Self::Subject(issuer, subject) => Some(Principal::owner(Some((issuer, subject)))),
-        }
-    }
 }
 
 /// Sessions of another process, until the server is known to be of an era that has sessions. Bounded by the sessions of a pool.
@@ -230,7 +201,7 @@ impl Pool {
             let place = ExportedPlace {
                 owner: ExportedOwner::of(key.principal.as_ref()),
                 class: key.class.bits(),
-                client: key.session.map(|client| BASE64URL_NOPAD.encode(&client.0)),
+                client: key.session.map(ExportedClient::of),
                 session: session.export()?,
             };
             serde_json::to_vec(&place).ok().map(Bytes::from)
@@ -256,8 +227,10 @@ impl Pool {
 
     fn adopt(&self, place: &[u8]) -> Option<Arc<Session>> {
         let place: ExportedPlace = serde_json::from_slice(place).ok()?;
-        let client = place.client.map(|text| BASE64URL_NOPAD.decode(text.as_bytes()));
-        let client = client.transpose().ok()?.map(|key| key.try_into().map(SessionKey)).transpose().ok()?;
+        let client = match &place.client {
+            Some(client) => Some(client.session()?),
+            None => None,
+        };
         let class = CapabilityClass::from_bits(place.class);
         let key = Key { principal: place.owner.principal(), class, session: client };
         let slot = self.slots.free_slot(&key, self.site.millis())?;

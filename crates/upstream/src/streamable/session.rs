@@ -2,6 +2,9 @@
 //!
 //! It does not open itself again: that is the pool's business.
 
+mod lists;
+mod moving;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -11,19 +14,21 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::Either;
 use http::{HeaderName, HeaderValue, StatusCode};
-use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use weir_core::budget::Reservation;
-use weir_core::catalog::{ListSession, SessionLists};
+use weir_core::catalog::SessionLists;
 use weir_core::port::Fut;
 use weir_core::reply::Reply;
-use weir_core::upstream::{About, Kinds, ListKind, ListPage, Outbound, Watch};
-use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
+use weir_core::upstream::{About, Kinds, Outbound};
+use weir_core::{CapabilityClass, FailureKind, SessionKey};
 use weir_era::hop::{self, Ear, Proof, Tongue};
 use weir_era::{asks, carry, lower};
 use weir_wire::method::Method;
 use weir_wire::{LogLevel, Message, Revision, scan};
+
+pub(crate) use lists::list;
+pub(super) use moving::ExportedSession;
 
 use super::answer::Answer;
 use super::client::Http;
@@ -33,7 +38,6 @@ use super::standing::{self, Standing};
 use super::standing_places::StandingPlaces;
 use super::talk::{self, Pending, Side};
 use crate::judgment::Listener;
-use crate::listing;
 use crate::outbox::{Outbox, Pushed};
 use crate::refusal::Refusal;
 use crate::repeat;
@@ -76,21 +80,6 @@ pub(crate) struct Session {
 
 /// What a message is posted with: the client to post it by, and its share of the memory of all that waits.
 type PostContext = (Arc<Http>, Reservation);
-
-/// An open session as one process describes it to the next. The id is a secret.
-#[derive(Serialize, Deserialize)]
-pub(super) struct ExportedSession {
-    id: String,
-    /// The parts of the answer to `initialize` that matter, as JSON.
-    initialized: String,
-    level: Option<String>,
-    /// True if its standing stream was read.
-    is_read: bool,
-}
-
-/// How soon the standing stream of an imported session is asked for again, at first and at most; the wait doubles.
-const FIRST_STREAM_WAIT: Duration = Duration::from_secs(1);
-const LAST_STREAM_WAIT: Duration = Duration::from_secs(32);
 
 /// The time that a server has to take note of a session's end.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -179,63 +168,6 @@ impl Session {
             has_left: AtomicBool::new(false),
             was_read: false,
         })
-    }
-
-    /// Describes the session for the process that takes this one's place. From now on that one ends it. `None` for one without an id,
-    /// which that process cannot name, and for one that is over.
-    pub(super) fn export(&self) -> Option<ExportedSession> {
-        let id = self.id.as_ref().filter(|_| !self.over().is_cancelled())?.to_str().ok()?.to_owned();
-        let initialized = hop::initialize_result(self.tongue.revision(), &self.about);
-        let level = self.level.try_lock().ok().and_then(|level| *level).map(|level| level.as_str().to_owned());
-        let is_read = self.leave();
-        Some(ExportedSession { id, initialized: String::from_utf8(initialized.into()).ok()?, level, is_read })
-    }
-
-    /// Leaves the session to another process. The standing stream ends, unless a call here may still be asked on it. True if it was
-    /// read.
-    pub(super) fn leave(&self) -> bool {
-        self.has_left.store(true, Ordering::Relaxed);
-        let is_read = self.is_reading();
-        if self.standing.as_ref().is_none_or(|standing| standing.is_idle()) {
-            self.stop_reading();
-        }
-        is_read
-    }
-
-    /// A session that another process described; `None` where this one has no such revision.
-    pub(super) fn import(site: &Arc<Site>, http: &Http, behind: Behind, exported: ExportedSession) -> Option<Self> {
-        let id = HeaderValue::from_str(&exported.id).ok()?;
-        let mut session = Self::new(site, (http, behind), Some(id), &exported.initialized.into()).ok()?;
-        *session.level.get_mut() = exported.level.and_then(|level| LogLevel::parse(&level));
-        session.was_read = exported.is_read;
-        Some(session)
-    }
-
-    /// Reads the standing stream of an imported session. Where the process before read it, that one may still do so for a while, and
-    /// most servers give it to one reader alone.
-    pub(super) async fn stand_again(self: Arc<Self>, places: &StandingPlaces) {
-        let Some(standing) = self.standing_stream(places) else { return };
-        self.read(standing.clone()).await;
-        if !self.was_read || self.is_reading() {
-            return;
-        }
-        let session = Arc::downgrade(&self);
-        self.site.background(async move {
-            let mut wait = FIRST_STREAM_WAIT;
-            while wait <= LAST_STREAM_WAIT {
-                tokio::time::sleep(wait).await;
-                let Some(session) = session.upgrade() else { return };
-                session.read(standing.clone()).await;
-                if session.is_reading() {
-                    return;
-                }
-                wait *= 2;
-            }
-        });
-    }
-
-    fn is_reading(&self) -> bool {
-        self.reading.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Begins to read the standing stream, where the client can be asked there, or where changes of the session's own lists are heard,
@@ -575,58 +507,6 @@ impl Side for Session {
     fn resume(self: Arc<Self>, last_event: String) -> Fut<'static, Option<Answer>> {
         Box::pin(async move { reading::get(self, Some(last_event)).await })
     }
-}
-
-impl ListSession for Session {
-    fn lists(self: Arc<Self>) -> Box<dyn Watch> {
-        Box::new(SessionWatch(self))
-    }
-
-    fn subscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, Result<(), Failure>> {
-        Box::pin(async move {
-            let asked = self.ask(Method::ResourcesSubscribe, &[("uri", &lower::json(&uri))]).await;
-            asked.map(drop).map_err(|refusal| refusal.failure)
-        })
-    }
-
-    fn unsubscribe(self: Arc<Self>, uri: Arc<str>) {
-        if self.has_left.load(Ordering::Relaxed) {
-            return;
-        }
-        let session = self.clone();
-        self.site.spawn(async move {
-            let asked = session.ask(Method::ResourcesUnsubscribe, &[("uri", &lower::json(&uri))]).await;
-            if let Err(refusal) = asked {
-                tracing::debug!(upstream = %session.site.id, error = %refusal.failure, "a subscription was not taken back");
-            }
-        });
-    }
-}
-
-/// Reads the lists of a session whose calls go on beside it.
-struct SessionWatch(Arc<Session>);
-
-impl Watch for SessionWatch {
-    fn about(&self) -> &About {
-        &self.0.about
-    }
-
-    fn list(&mut self, kind: ListKind, cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>> {
-        Box::pin(async move { list(&self.0, kind, cursor).await })
-    }
-
-    fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>> {
-        // The session says itself what it hears.
-        Box::pin(std::future::pending())
-    }
-}
-
-/// One page of a list, read in a session.
-pub(crate) async fn list(session: &Arc<Session>, kind: ListKind, cursor: Option<String>) -> Result<ListPage, Failure> {
-    let text = cursor.as_deref().map(lower::json);
-    let members: Vec<(&str, &[u8])> = text.iter().map(|text| ("cursor", &text[..])).collect();
-    let outcome = session.ask(kind.method(), &members).await;
-    listing::page(&session.site, session.tongue, kind, outcome, (false, session.about.tasks))
 }
 
 impl Drop for Session {

@@ -1,0 +1,63 @@
+//! A claim on a value that a task owns: the task gives the value away between two steps, or keeps it if the claimant has left.
+
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+
+/// The claimant's side.
+#[derive(Debug)]
+pub(super) struct Claim<T>(mpsc::Sender<oneshot::Sender<T>>);
+
+/// The task's side.
+#[derive(Debug)]
+pub(super) struct Claims<T>(mpsc::Receiver<oneshot::Sender<T>>);
+
+/// Both sides of a claim.
+pub(super) fn claim<T>() -> (Claim<T>, Claims<T>) {
+    let (sender, receiver) = mpsc::channel(1);
+    (Claim(sender), Claims(receiver))
+}
+
+impl<T> Claim<T> {
+    /// Takes the value from the task. `None` if the task has ended or does not reach the end of its step in time; a task that is late
+    /// keeps the value.
+    pub(super) async fn take(self, within: Duration) -> Option<T> {
+        let (sender, given) = oneshot::channel();
+        self.0.send(sender).await.ok()?;
+        tokio::time::timeout(within, given).await.ok()?.ok()
+    }
+}
+
+impl<T> Claims<T> {
+    /// The side of a task whose value is never claimed.
+    pub(super) fn none() -> Self {
+        claim().1
+    }
+
+    /// Waits for a claim. Cancel safe.
+    pub(super) async fn next(&mut self) -> oneshot::Sender<T> {
+        match self.0.recv().await {
+            Some(claim) => claim,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_any_more_stays_with_its_task() {
+        let (early, mut claims) = claim::<u8>();
+        assert_eq!(early.take(Duration::ZERO).await, None);
+        assert_eq!(claims.next().await.send(7), Err(7));
+        let (timely, mut claims) = claim::<u8>();
+        let task = tokio::spawn(async move { claims.next().await.send(7) });
+        assert_eq!(timely.take(Duration::from_secs(5)).await, Some(7));
+        assert_eq!(task.await.ok(), Some(Ok(())));
+        let (late, claims) = claim::<u8>();
+        drop(claims);
+        assert_eq!(late.take(Duration::from_secs(5)).await, None);
+    }
+}

@@ -1,0 +1,154 @@
+//! Child processes that go to the process which takes this one's place. Their calls in this process go on, over a relay.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use data_encoding::BASE64;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use serde::{Deserialize, Serialize};
+use tokio::net::UnixStream;
+use tokio::time::{Instant, timeout};
+use weir_core::CapabilityClass;
+use weir_core::upstream::ExportedSession;
+use weir_era::hop::{self, Tongue};
+use weir_wire::{LogLevel, Revision};
+
+use super::child::Child;
+use super::greet::{Clients, Greeted, greet};
+use super::pipe::Pipe;
+use super::{Key, Origin, Running, StdioServer};
+use crate::exported::{ExportedClient, ExportedOwner};
+use crate::settings::Protocol;
+
+/// How long a modern child may take to say again what it is.
+const GREETING: Duration = Duration::from_secs(5);
+
+/// A child as one process describes it to the next. Its descriptors are those of the relay and of the child, in this order.
+#[derive(Debug, Serialize, Deserialize)]
+struct ExportedChild {
+    owner: ExportedOwner,
+    /// The bits of the capability class.
+    class: u16,
+    nth: u8,
+    is_legacy: bool,
+    /// True for one that only watches.
+    is_watching: bool,
+    revision: String,
+    /// The parts of a legacy child's answer to `initialize` that matter, as JSON.
+    initialized: String,
+    /// What it was told that its clients can be asked, in bits.
+    told_class: u16,
+    declares_roots_changes: bool,
+    /// The session of the client that is spoken to outside of calls.
+    client: Option<ExportedClient>,
+    /// The principal whose call was the first, and whether there were calls of others.
+    first: Option<ExportedOwner>,
+    several: bool,
+    level: Option<String>,
+    /// The last request id of the process before.
+    last_id: u64,
+    /// What is unread of its output, in base64.
+    unread: String,
+}
+
+impl StdioServer {
+    /// See [`weir_core::upstream::Upstream::export_sessions`]. A line of HTTP+SSE is a connection, and stays.
+    pub(crate) async fn export_children(&self) -> Vec<ExportedSession> {
+        if !matches!(self.origin, Origin::Process(..)) {
+            return Vec::new();
+        }
+        let used = self.slots.all().into_iter().map(|(key, running)| (key, running, false));
+        let watching = self.watched.all().into_iter().map(|(key, running)| (key, running, true));
+        let exporting = used.chain(watching).map(|(key, running, is_watching)| self.export(key, running, is_watching));
+        exporting.collect::<FuturesUnordered<_>>().filter_map(std::future::ready).collect().await
+    }
+
+    async fn export(&self, key: Key, running: Arc<Running>, is_watching: bool) -> Option<ExportedSession> {
+        let pipe = &running.child.pipe;
+        let level = running.level.try_lock().ok().and_then(|level| *level);
+        let given = running.child.give().await?;
+        pipe.set_given();
+        let (first, several) = pipe.principals();
+        let tongue = running.greeted.tongue;
+        let initialized = hop::initialize_result(tongue.revision(), &running.greeted.about);
+        let described = ExportedChild {
+            owner: ExportedOwner::of(key.principal.as_ref()),
+            class: key.class.bits(),
+            nth: key.nth,
+            is_legacy: key.is_legacy,
+            is_watching,
+            revision: tongue.revision().as_str().to_owned(),
+            initialized: String::from_utf8(initialized.into()).ok()?,
+            told_class: running.class.bits(),
+            declares_roots_changes: running.declares_roots_changes,
+            client: pipe.client.get().map(ExportedClient::of),
+            first: first.as_ref().map(|first| ExportedOwner::of(Some(first))),
+            several,
+            level: level.map(|level| level.as_str().to_owned()),
+            last_id: self.site.last_id(),
+            unread: BASE64.encode(&given.unread),
+        };
+        let mut descriptors = vec![given.relay];
+        descriptors.extend(given.kept.descriptors().ok()?);
+        Some(ExportedSession { description: serde_json::to_vec(&described).ok()?.into(), descriptors })
+    }
+
+    /// See [`weir_core::upstream::Upstream::import_session`]. A child that cannot be used ends, since nobody holds it any more.
+    pub(crate) async fn import_child(&self, exported: ExportedSession) {
+        if self.adopt(exported).await.is_none() {
+            tracing::warn!(upstream = %self.site.id, "a child process could not be taken over: it is started anew");
+        }
+    }
+
+    async fn adopt(&self, exported: ExportedSession) -> Option<()> {
+        let Origin::Process(_, keeper) = &self.origin else { return None };
+        let child: ExportedChild = serde_json::from_slice(&exported.description).ok()?;
+        let mut descriptors = exported.descriptors.into_iter();
+        let relay = std::os::unix::net::UnixStream::from(descriptors.next()?);
+        relay.set_nonblocking(true).ok()?;
+        let relay = UnixStream::from_std(relay).ok()?;
+        let kept = keeper.adopt(descriptors.collect()).ok()?;
+
+        let (principal, class) = (child.owner.principal(), CapabilityClass::from_bits(child.class));
+        let key = Key { principal, class, session: None, nth: child.nth, is_legacy: child.is_legacy };
+        let slots = if child.is_watching { &self.watched } else { &self.slots };
+        let slot = slots.free_slot(&key, self.site.millis())?;
+        let _opening = slot.opening.try_lock().ok()?;
+        if slot.current.load().is_some() {
+            return None;
+        }
+        self.site.ids_after(child.last_id);
+        let pipe = Pipe::new(self.site.clone());
+        pipe.relay_to(relay, child.last_id);
+        pipe.had_principals(child.first.and_then(|first| first.principal()), child.several);
+        let unread = BASE64.decode(child.unread.as_bytes()).ok()?;
+        let begun = Instant::now();
+        let running = Child::adopt(kept, pipe, &unread).ok()?;
+        let session = child.client.as_ref().and_then(ExportedClient::session);
+        let clients = Clients { class: CapabilityClass::from_bits(child.told_class), session };
+        let revision = Revision::parse(&child.revision)?;
+        let greeted = if revision.is_modern() {
+            timeout(GREETING, greet(&running.pipe, Protocol::Modern, &clients)).await.ok()?.ok()?
+        } else {
+            let (_, about) = hop::initialized(&Bytes::from(child.initialized));
+            Greeted { tongue: Tongue::new(revision), about }
+        };
+        self.note(&key, greeted.tongue, begun);
+        let running = Running {
+            used: slot.last_used(),
+            level: tokio::sync::Mutex::new(child.level.and_then(|level| LogLevel::parse(&level))),
+            declares_roots_changes: child.declares_roots_changes,
+            ..self.ready(running, greeted, clients)
+        };
+        running.used.store(self.site.millis(), Ordering::Relaxed);
+        let running = Arc::new(running);
+        if key.principal.is_some() {
+            running.has_own_lists();
+        }
+        slot.current.store(Some(running));
+        Some(())
+    }
+}

@@ -1,0 +1,66 @@
+//! The lists of a session, read beside its calls.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use weir_core::Failure;
+use weir_core::catalog::ListSession;
+use weir_core::port::Fut;
+use weir_core::upstream::{About, Kinds, ListKind, ListPage, Watch};
+use weir_era::lower;
+use weir_wire::method::Method;
+
+use super::Session;
+use crate::listing;
+
+impl ListSession for Session {
+    fn lists(self: Arc<Self>) -> Box<dyn Watch> {
+        Box::new(SessionWatch(self))
+    }
+
+    fn subscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, Result<(), Failure>> {
+        Box::pin(async move {
+            let asked = self.ask(Method::ResourcesSubscribe, &[("uri", &lower::json(&uri))]).await;
+            asked.map(drop).map_err(|refusal| refusal.failure)
+        })
+    }
+
+    fn unsubscribe(self: Arc<Self>, uri: Arc<str>) {
+        if self.has_left.load(Ordering::Relaxed) {
+            return;
+        }
+        let session = self.clone();
+        self.site.spawn(async move {
+            let asked = session.ask(Method::ResourcesUnsubscribe, &[("uri", &lower::json(&uri))]).await;
+            if let Err(refusal) = asked {
+                tracing::debug!(upstream = %session.site.id, error = %refusal.failure, "a subscription was not taken back");
+            }
+        });
+    }
+}
+
+/// Reads the lists of a session whose calls go on beside it.
+struct SessionWatch(Arc<Session>);
+
+impl Watch for SessionWatch {
+    fn about(&self) -> &About {
+        &self.0.about
+    }
+
+    fn list(&mut self, kind: ListKind, cursor: Option<String>) -> Fut<'_, Result<ListPage, Failure>> {
+        Box::pin(async move { list(&self.0, kind, cursor).await })
+    }
+
+    fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>> {
+        // The session says itself what it hears.
+        Box::pin(std::future::pending())
+    }
+}
+
+/// One page of a list, read in a session.
+pub(crate) async fn list(session: &Arc<Session>, kind: ListKind, cursor: Option<String>) -> Result<ListPage, Failure> {
+    let text = cursor.as_deref().map(lower::json);
+    let members: Vec<(&str, &[u8])> = text.iter().map(|text| ("cursor", &text[..])).collect();
+    let outcome = session.ask(kind.method(), &members).await;
+    listing::page(&session.site, session.tongue, kind, outcome, (false, session.about.tasks))
+}
