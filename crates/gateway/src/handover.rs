@@ -6,10 +6,10 @@
 //! far the other is. A successor that cannot start changes nothing.
 //!
 //! What operators changed moves, and the audit's chain goes on. Sessions of older revisions move with their log levels, subscriptions
-//! and replay logs, and with their sessions at upstreams of Streamable HTTP. Running calls end where they began; cancels of them,
-//! and answers to their questions, reach them over the link between both processes. What clients hold sealed (cursors, states)
-//! opens in the successor. What does not move: child processes, connections of HTTP+SSE on either side, parked calls, the book of
-//! tasks, and counters of limits.
+//! and replay logs, with their sessions at upstreams of Streamable HTTP, and with child processes. Running calls end where they began:
+//! cancels of them, and answers to their questions, reach them over the link between both processes, and child processes are relayed.
+//! What clients hold sealed (cursors, states) opens in the successor. What does not move: connections of HTTP+SSE on either side,
+//! parked calls, the book of tasks, and counters of limits.
 
 mod line;
 mod link;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 use weir_upstream::keeper::Keeper;
 
 use crate::admin::{Levers, ReloadRequest};
@@ -131,7 +132,7 @@ async fn run(
     {
         return cannot_start(&format!("--address-file {}: {error}", file.display()));
     }
-    let mut before = Before::begin(predecessor, &weir, sessions_move);
+    let mut before = Before::begin(predecessor, &mut weir, sessions_move);
     tell_system(&[NotifyState::Ready]);
     let (reload, mut reloads) = mpsc::channel(MOST_RELOADS);
     weir.give(Levers { log, reload });
@@ -191,12 +192,13 @@ fn write_addresses(file: &Path, weir: &Weir) -> std::io::Result<()> {
 struct Before {
     parting: Option<Parting>,
     auditing: Arc<Auditing>,
+    ended: CancellationToken,
 }
 
 impl Before {
     /// Says that this process serves, and takes the sessions of the process before, if they move.
-    fn begin(predecessor: Option<Predecessor>, weir: &Weir, sessions_move: bool) -> Self {
-        let auditing = weir.auditing().clone();
+    fn begin(predecessor: Option<Predecessor>, weir: &mut Weir, sessions_move: bool) -> Self {
+        let (auditing, ended) = (weir.auditing().clone(), CancellationToken::new());
         let state = sessions_move.then(|| weir.session_state());
         let parting = match predecessor.map(|predecessor| predecessor.serving(state)).transpose() {
             Ok(parting) => parting,
@@ -207,7 +209,10 @@ impl Before {
                 None
             }
         };
-        Self { parting, auditing }
+        if parting.is_some() {
+            weir.follows(ended.clone());
+        }
+        Self { parting, auditing, ended }
     }
 
     /// Waits for its end, and puts that on record. Cancel safe.
@@ -216,6 +221,7 @@ impl Before {
         let last = parting.heard().await;
         self.parting = None;
         self.auditing.ended_before(last);
+        self.ended.cancel();
     }
 
     /// The same for whoever waits for something else.

@@ -11,9 +11,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir_core::Catalog;
+use tokio_util::sync::CancellationToken;
 use weir_core::port::Action;
 use weir_core::telemetry::{instruments, unix_seconds};
+use weir_core::{Arrival, Catalog};
 use weir_upstream::keeper::Keeper;
 
 use crate::admin::{Admin, Levers};
@@ -40,6 +41,8 @@ pub struct Weir {
     telemetry: Telemetry,
     applied: Mutex<Applied>,
     successor: Option<Successor>,
+    /// Cancelled once the process before has ended. `None` where there was none.
+    predecessor_ended: Option<CancellationToken>,
 }
 
 /// Whether a reload may take a config that is weaker than the one in force.
@@ -78,7 +81,8 @@ impl Weir {
         let (clients, address) = clients_listener(&config, clients)?;
         let operators = operators_listener(config.admin.as_ref(), operators).await?;
         let config = config.served_at(address);
-        let base = Base::new(&config, sealing, keeper);
+        let arrival = if will.sessions_move { Arrival::awaited() } else { Arrival::default() };
+        let base = Base::new(&config, sealing, keeper, arrival);
         let telemetry = Telemetry::start(&config.telemetry, base.metrics.clone(), base.factory.clone())?;
         let upstreams = build(&config, &[], &base.factory)?;
         let deciders = Deciders::start(&config, &base, will.left()).await?;
@@ -95,7 +99,7 @@ impl Weir {
         loaded("ok");
         let memory = Watch::start(&config, open.front.pressure(), inside.base.budgets.clone());
         let applied = Mutex::new(Applied { started: config.clone(), config, upstreams });
-        Ok(Self { open, inside, memory, telemetry, applied, successor: None })
+        Ok(Self { open, inside, memory, telemetry, applied, successor: None, predecessor_ended: None })
     }
 
     /// Starts with a config as it stands in a file.
@@ -259,6 +263,10 @@ impl Weir {
         }
         let drain = self.applied().config.drain;
         self.open.front.drain(drain).await;
+        if let Some(ended) = self.predecessor_ended.take().filter(|_| self.successor.is_some()) {
+            // Its last requests reach their sessions and child processes through this one.
+            let _in_time = tokio::time::timeout(drain, ended.cancelled()).await;
+        }
         self.inside.catalog.shutdown().await;
         self.inside.deciders.clients.shutdown().await;
         self.memory.shutdown().await;

@@ -19,8 +19,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt as _, BufReader as Reader, Lines};
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncBufReadExt as _, BufReader as Reader};
 use tokio::task::JoinHandle;
 use weir_policy::audit::Head;
 
@@ -75,8 +74,8 @@ impl Parting {
 }
 
 /// Hears the end of a process that moves no sessions.
-async fn hear_end(mut lines: Lines<Reader<OwnedReadHalf>>, _open: OwnedWriteHalf) -> Heads {
-    let said = lines.next_line().await.ok().flatten().unwrap_or_default();
+async fn hear_end(line: tokio::net::UnixStream) -> Heads {
+    let said = Reader::new(line).lines().next_line().await.ok().flatten().unwrap_or_default();
     let mut heads = said.strip_prefix(ENDED).unwrap_or_default().split(' ').map(Head::read);
     Heads { calls: heads.next().flatten(), refusals: heads.next().flatten() }
 }
@@ -121,11 +120,10 @@ impl Predecessor {
         let line = self.0.into_inner();
         say(&line, if state.is_some() { SERVING_SESSIONS } else { SERVING })?;
         line.set_nonblocking(true)?;
-        let (said, line) = tokio::net::UnixStream::from_std(line)?.into_split();
-        let said = Reader::new(said).lines();
+        let line = tokio::net::UnixStream::from_std(line)?;
         Ok(Parting(match state {
-            Some(state) => tokio::spawn(receive_state(state, said, line)),
-            None => tokio::spawn(hear_end(said, line)),
+            Some(state) => tokio::spawn(receive_state(state, line)),
+            None => tokio::spawn(hear_end(line)),
         }))
     }
 }

@@ -26,8 +26,8 @@ pub(super) struct Link {
     requests: Mutex<Requests>,
 }
 
-/// What is to be sent. State is bounded by the stores that it comes from, requests and replies by the connections of clients, and all
-/// else by [`MOST_WAITING`].
+/// The queue of outgoing messages. Moved state is bounded by the stores that it comes from, requests and replies by the connections of
+/// clients, and all other messages by [`MOST_WAITING`].
 #[derive(Default)]
 struct Queue {
     waiting: Mutex<Waiting>,
@@ -59,7 +59,7 @@ impl Queue {
         self.more.notify_one();
     }
 
-    /// The next one; `None` where none waits.
+    /// The next message or mark; `None` if the queue is empty.
     fn pop(&self) -> Option<Outgoing> {
         let mut waiting = self.waiting();
         let outgoing = waiting.messages.pop_front();
@@ -69,7 +69,7 @@ impl Queue {
         outgoing
     }
 
-    /// Takes no more. What marks wait for is over.
+    /// Refuses further messages, and with `drops` discards those in the queue.
     fn close(&self, drops: bool) {
         let mut waiting = self.waiting();
         waiting.is_closed = true;
@@ -89,11 +89,11 @@ impl Queue {
     }
 }
 
-/// What is sent, or marks a place among it.
+/// A message, or a mark between messages.
 enum Outgoing {
-    /// A message, and the bytes of it that wait.
+    /// A message, and its bytes that count against [`MOST_WAITING`].
     Message(Message, usize),
-    /// Told once all before it is sent.
+    /// Signalled once every message before it is sent.
     Mark(oneshot::Sender<()>),
 }
 
@@ -124,14 +124,14 @@ impl Link {
         self.queue.push(Outgoing::Message(message, 0));
     }
 
-    /// Waits until all is sent that was to be sent so far, or the other process is gone.
+    /// Waits until the queue is sent, or the other process is gone.
     pub(super) async fn flush(&self) {
         let (mark, sent) = oneshot::channel();
         self.queue.push(Outgoing::Mark(mark));
         let _gone = sent.await;
     }
 
-    /// Sends a message of which `bytes` wait, unless too many wait already.
+    /// Sends a message that may be lost: it is dropped if more than [`MOST_WAITING`] bytes would wait.
     pub(super) fn send_if_room(&self, message: Message, bytes: usize) {
         self.queue.push(Outgoing::Message(message, bytes.max(1)));
     }
@@ -166,7 +166,7 @@ impl Link {
     /// Takes the answer to a request.
     pub(super) fn answered(&self, number: u64, reply: RecordReply) {
         let request = self.requests().open.as_mut().and_then(|open| open.remove(&number));
-        // Whoever asked may have gone.
+        // The request's future may have been dropped.
         let _gone = request.map(|request| request.send(reply));
     }
 
@@ -186,7 +186,7 @@ impl Drop for Link {
     }
 }
 
-/// Sends what waits, until the link is dropped or the other process is gone.
+/// Sends the queue until the link is dropped or the other process is gone.
 async fn send_all(to: OwnedWriteHalf, queue: Arc<Queue>) {
     let mut to = BufWriter::new(to);
     loop {
@@ -214,7 +214,7 @@ async fn send(to: &mut BufWriter<OwnedWriteHalf>, outgoing: Outgoing) -> io::Res
         }
         Outgoing::Mark(mark) => {
             to.flush().await?;
-            // Whoever waited may have gone.
+            // The future of `flush` may have been dropped.
             let _gone = mark.send(());
             Ok(())
         }

@@ -22,8 +22,8 @@ pub(super) enum Message {
     Log(WireLog),
     /// The subscriptions of a session, and other parts of its state.
     Session(WireSession),
-    /// A session at an upstream.
-    Upstream { id: String, session: Encoded },
+    /// A session or a child process of an upstream. The descriptors of a process come on a socket of their own, before this.
+    Upstream { id: String, session: Encoded, has_descriptors: bool },
     /// All state was sent.
     Complete,
     /// A request to the records, which the successor has now.

@@ -1,18 +1,22 @@
-//! The state that moves to the successor: it is sent when the successor serves, and both processes stay linked until this one has
-//! ended, so that a request finds its session whichever of them it reaches.
+//! The state that moves to the successor. It is sent once the successor serves. Both processes stay linked until the predecessor has
+//! ended, so that a request finds its session in either of them.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{BufReader, Lines};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use weir_core::port::{Replays as _, StreamKey};
+use weir_core::port::{RecordKind, Records as _, Replays as _, StreamKey};
 use weir_core::telemetry::instruments;
-use weir_core::upstream::Upstream;
+use weir_core::upstream::{ExportedSession, Upstream};
 use weir_front::MovingSessions;
 use weir_policy::audit::Head;
 use weir_store::MemoryBus;
+use weir_upstream::descriptors;
 
 use super::link::{Link, next_message};
 use super::message::{Encoded, LogChange, Message, WireSession};
@@ -22,7 +26,7 @@ use crate::audit::Heads;
 /// How long requests wait for sessions that are on their way.
 const ARRIVAL: Duration = Duration::from_secs(20);
 
-/// All that has a part in a move.
+/// The stores, sessions and upstreams that take part in a move.
 #[derive(Clone)]
 pub(crate) struct SessionState {
     pub(crate) records: Arc<MovableRecords>,
@@ -33,30 +37,46 @@ pub(crate) struct SessionState {
 }
 
 /// Moves the state to the successor, and stays linked with it until this process has ended. Must be called inside a tokio runtime.
-pub(super) fn move_state(
+///
+/// # Errors
+/// The successor is gone.
+pub(super) async fn move_state(
     state: SessionState,
     lines: Lines<BufReader<OwnedReadHalf>>,
     to: OwnedWriteHalf,
-) -> LinkToSuccessor {
+) -> io::Result<LinkToSuccessor> {
+    let (children, other) = UnixStream::pair()?;
+    let other = other.into_std()?;
+    descriptors::send(to.as_ref(), CHILDREN, &[other.as_fd()]).await?;
+    drop(other);
     let link = Link::start(to);
-    // Before the records: what is said of a session that has moved reaches the process that has it.
+    // Before the records, so that a message about a moved session reaches the successor.
     state.link_bus(&link);
+    let receiving = Receiving { state: state.clone(), link: link.clone(), children: None, open: HashSet::new() };
+    tokio::spawn(receiving.receive(lines));
     let sessions = state.records.move_to(&link);
     state.replays.copy_to(&link);
     for session in state.front.leave() {
         link.send(Message::Session(WireSession::of(session)));
     }
     for upstream in &state.upstreams {
-        for session in upstream.export_sessions() {
-            link.send(Message::Upstream { id: upstream.id().to_string(), session: Encoded(session) });
+        for ExportedSession { description, descriptors: given } in upstream.clone().export_sessions().await {
+            let borrowed: Vec<_> = given.iter().map(OwnedFd::as_fd).collect();
+            if !given.is_empty() && descriptors::send(&children, CHILDREN, &borrowed).await.is_err() {
+                continue;
+            }
+            let (id, session) = (upstream.id().to_string(), Encoded(description));
+            link.send(Message::Upstream { id, session, has_descriptors: !given.is_empty() });
         }
     }
     link.send(Message::Complete);
     instruments().sessions.add(-i64::try_from(sessions).unwrap_or(i64::MAX), &[]);
     tracing::info!(sessions, "the sessions move to the new process");
-    tokio::spawn(receive(state, link.clone(), lines));
-    LinkToSuccessor(link)
+    Ok(LinkToSuccessor(link))
 }
+
+/// The byte that descriptors go with.
+const CHILDREN: u8 = b'c';
 
 /// The link to the successor.
 #[derive(Debug)]
@@ -81,37 +101,104 @@ impl SessionState {
             }
         });
     }
+}
+
+/// Goes on with what the predecessor sends. Gives its last audit records once it has ended.
+pub(super) async fn receive_state(state: SessionState, line: UnixStream) -> Heads {
+    let records = state.records.clone();
+    let receiving = async {
+        let children = match descriptors::receive(&line).await {
+            Ok(Some((_, given))) => given.into_iter().next().and_then(|socket| {
+                let socket = std::os::unix::net::UnixStream::from(socket);
+                socket.set_nonblocking(true).ok()?;
+                UnixStream::from_std(socket).ok()
+            }),
+            Ok(None) | Err(_) => None,
+        };
+        let (from, to) = line.into_split();
+        let link = Link::start(to);
+        state.link_bus(&link);
+        let receiving = Receiving { state: state.clone(), link, children, open: HashSet::new() };
+        receiving.receive(BufReader::new(from).lines()).await
+    };
+    let late = async {
+        tokio::time::sleep(ARRIVAL).await;
+        records.complete();
+        std::future::pending::<Heads>().await
+    };
+    tokio::select! {
+        last = receiving => last,
+        never = late => never,
+    }
+}
+
+/// The receiver of the other process's messages.
+struct Receiving {
+    state: SessionState,
+    link: Arc<Link>,
+    /// The socket on which descriptors of child processes come.
+    children: Option<UnixStream>,
+    /// The streams that the other process still writes to.
+    open: HashSet<StreamKey>,
+}
+
+impl Receiving {
+    /// Takes messages until the other process is gone. Gives its last audit records, where it said them.
+    async fn receive(mut self, mut lines: Lines<BufReader<OwnedReadHalf>>) -> Heads {
+        let mut last = Heads::default();
+        loop {
+            match next_message(&mut lines).await {
+                Ok(Some(message)) => last = self.take(message).await.unwrap_or(last),
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "the link to the other process of a hand-over broke");
+                    break;
+                }
+            }
+        }
+        tracing::debug!("the other process of a hand-over is gone");
+        self.link.end();
+        self.state.bus.unlink(self.link.id);
+        self.state.records.complete();
+        // The other process cannot end the streams that it still wrote to.
+        self.open.into_iter().for_each(|key| self.state.replays.end(key));
+        last
+    }
 
     /// Takes a message; gives the last audit records where the predecessor has ended.
-    async fn take(&self, link: &Arc<Link>, message: Message, open: &OpenStreams) -> Option<Heads> {
+    async fn take(&mut self, message: Message) -> Option<Heads> {
+        let Self { state, link, .. } = self;
         match message {
             Message::Record(record) => {
-                self.records.own().put(record.record());
+                state.records.own().put(record.record());
                 instruments().sessions.add(1, &[]);
             }
             Message::Log(log) => {
                 let log = log.log();
                 let running = log.streams.iter().filter(|(_, is_over)| !is_over);
-                running.for_each(|(stream, _)| open.add(StreamKey { session: log.session, stream: *stream }));
-                self.replays.own().put(log);
+                self.open.extend(running.map(|(stream, _)| StreamKey { session: log.session, stream: *stream }));
+                state.replays.own().put(log);
             }
-            Message::Session(session) => self.front.take(session.session()),
-            Message::Upstream { id, session: Encoded(session) } => {
-                let upstream = self.upstreams.iter().find(|upstream| upstream.id().as_str() == id);
-                upstream.inspect(|upstream| upstream.import_session(&session));
+            Message::Session(session) => state.front.take(session.session()),
+            Message::Upstream { id, session, has_descriptors } => {
+                self.import(&id, session, has_descriptors).await;
             }
-            Message::Complete => self.records.complete(),
+            Message::Complete => {
+                let sessions = state.records.own().count(RecordKind::Session);
+                tracing::info!(sessions, "the sessions of the process before are here");
+                state.records.complete();
+            }
             Message::Request { number, request } => {
-                let (records, link) = (self.records.clone(), link.clone());
-                // It may have to wait for the next process.
+                let (records, link) = (state.records.clone(), link.clone());
+                // The records may have moved on to a third process.
                 tokio::spawn(async move {
                     let reply = answer(&records, request).await;
                     link.send(Message::Reply { number, reply });
                 });
             }
             Message::Reply { number, reply } => link.answered(number, reply),
-            Message::LogChange(change) => self.change_log(change, open),
-            Message::Bus { topic, body: Encoded(body) } => self.bus.receive(link.id, &topic, body),
+            Message::LogChange(change) => self.change_log(change),
+            Message::Bus { topic, body: Encoded(body) } => state.bus.receive(link.id, &topic, body),
             Message::Ended { calls, refusals } => {
                 let read = |head: Option<String>| head.as_deref().and_then(Head::read);
                 return Some(Heads { calls: read(calls), refusals: read(refusals) });
@@ -120,79 +207,35 @@ impl SessionState {
         None
     }
 
-    fn change_log(&self, change: LogChange, open: &OpenStreams) {
+    async fn import(&self, id: &str, session: Encoded, has_descriptors: bool) {
+        let descriptors = match (&self.children, has_descriptors) {
+            (Some(children), true) => match descriptors::receive(children).await {
+                Ok(Some((_, descriptors))) => descriptors,
+                Ok(None) | Err(_) => return,
+            },
+            (None, true) => return,
+            (_, false) => Vec::new(),
+        };
+        // A child process whose upstream is gone from the config ends when its descriptors are closed.
+        let upstream = self.state.upstreams.iter().find(|upstream| upstream.id().as_str() == id);
+        if let Some(upstream) = upstream {
+            upstream.clone().import_session(ExportedSession { description: session.0, descriptors }).await;
+        }
+    }
+
+    fn change_log(&mut self, change: LogChange) {
+        let replays = &self.state.replays;
         match change {
             LogChange::Begin { stream } => {
-                open.add(stream.key());
-                self.replays.begin(stream.key());
+                self.open.insert(stream.key());
+                replays.begin(stream.key());
             }
-            LogChange::Keep { stream, seq, event } => self.replays.keep(stream.key(), seq, event.0),
+            LogChange::Keep { stream, seq, event } => replays.keep(stream.key(), seq, event.0),
             LogChange::End { stream } => {
-                open.remove(stream.key());
-                self.replays.end(stream.key());
+                self.open.remove(&stream.key());
+                replays.end(stream.key());
             }
-            LogChange::Forget { session } => self.replays.forget(session.key()),
+            LogChange::Forget { session } => replays.forget(session.key()),
         }
     }
-}
-
-/// The streams that the predecessor still writes to.
-#[derive(Default)]
-struct OpenStreams(Mutex<HashSet<StreamKey>>);
-
-impl OpenStreams {
-    fn add(&self, key: StreamKey) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
-    }
-
-    fn remove(&self, key: StreamKey) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-    }
-
-    fn take(&self) -> HashSet<StreamKey> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Goes on with what the predecessor sends. Gives its last audit records once it has ended.
-pub(super) async fn receive_state(
-    state: SessionState,
-    lines: Lines<BufReader<OwnedReadHalf>>,
-    to: OwnedWriteHalf,
-) -> Heads {
-    let link = Link::start(to);
-    state.link_bus(&link);
-    let late = {
-        let records = state.records.clone();
-        async move {
-            tokio::time::sleep(ARRIVAL).await;
-            records.complete();
-            std::future::pending::<Heads>().await
-        }
-    };
-    tokio::select! {
-        last = receive(state, link, lines) => last,
-        never = late => never,
-    }
-}
-
-/// Takes messages until the other process is gone.
-async fn receive(state: SessionState, link: Arc<Link>, mut lines: Lines<BufReader<OwnedReadHalf>>) -> Heads {
-    let (mut last, open) = (Heads::default(), OpenStreams::default());
-    loop {
-        match next_message(&mut lines).await {
-            Ok(Some(message)) => last = state.take(&link, message, &open).await.unwrap_or(last),
-            Ok(None) => break,
-            Err(error) => {
-                tracing::warn!(%error, "the link to the other process of a hand-over broke");
-                break;
-            }
-        }
-    }
-    link.end();
-    state.bus.unlink(link.id);
-    state.records.complete();
-    // What the other process still wrote to has no end of its own any more.
-    open.take().into_iter().for_each(|key| state.replays.end(key));
-    last
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use tokio::sync::watch;
-use weir_core::SessionKey;
 use weir_core::port::{
     Expect, Fut, Record, RecordKey, RecordKind, Records, Replay, Replays, StoreError, StreamKey, Written,
 };
+use weir_core::{Arrival, SessionKey};
 use weir_store::{MemoryRecords, MemoryReplays};
 
 use super::link::Link;
@@ -22,7 +22,7 @@ use super::message::{
 pub(crate) struct MovableRecords {
     own: MemoryRecords,
     location: RwLock<Location>,
-    arrived: watch::Sender<bool>,
+    arrival: Arrival,
 }
 
 /// Where the records are.
@@ -36,10 +36,10 @@ enum Location {
 }
 
 impl MovableRecords {
-    /// Records of this process. Where some are on their way, requests wait for them.
-    pub(crate) fn new(own: MemoryRecords, are_arriving: bool) -> Self {
-        let location = if are_arriving { Location::Arriving } else { Location::Here };
-        Self { own, location: RwLock::new(location), arrived: watch::Sender::new(!are_arriving) }
+    /// Records of this process. Requests wait until those of the process before have arrived.
+    pub(crate) fn new(own: MemoryRecords, arrival: Arrival) -> Self {
+        let location = if arrival.is_complete() { Location::Here } else { Location::Arriving };
+        Self { own, location: RwLock::new(location), arrival }
     }
 
     /// The records in this process.
@@ -54,12 +54,12 @@ impl MovableRecords {
             *location = Location::Here;
         }
         drop(location);
-        self.arrived.send_replace(true);
+        self.arrival.complete();
     }
 
     /// Sends all records over the link, and makes every further request there. Gives how many were sent.
     pub(super) fn move_to(&self, link: &Arc<Link>) -> usize {
-        // No request is in between: each is made under the lock.
+        // Requests are made under the same lock, so none comes in between.
         let mut location = self.change();
         let all = self.own.take_all();
         let count = all.len();
@@ -75,12 +75,6 @@ impl MovableRecords {
     fn change(&self) -> RwLockWriteGuard<'_, Location> {
         self.location.write().unwrap_or_else(PoisonError::into_inner)
     }
-
-    async fn arrival(&self) {
-        let mut arrived = self.arrived.subscribe();
-        // The sender lives as long as this.
-        let _arrived = arrived.wait_for(|arrived| *arrived).await;
-    }
 }
 
 impl Records for MovableRecords {
@@ -92,7 +86,7 @@ impl Records for MovableRecords {
         };
         Box::pin(async move {
             let Some(link) = link else {
-                self.arrival().await;
+                self.arrival.wait().await;
                 return self.load(key, touch).await;
             };
             let request = RecordRequest::Load { key: WireKey::of(key), touch: touch.map(millis) };
@@ -113,14 +107,14 @@ impl Records for MovableRecords {
     ) -> Fut<'a, Result<Written, StoreError>> {
         let link = match &*self.location() {
             Location::Here => return self.own.store(key, value, ttl, expect),
-            // A new one has nothing to wait for.
+            // A new record cannot be among those that arrive.
             Location::Arriving if expect == Expect::Absent => return self.own.store(key, value, ttl, expect),
             Location::Arriving => None,
             Location::Moved(link) => Some(link.clone()),
         };
         Box::pin(async move {
             let Some(link) = link else {
-                self.arrival().await;
+                self.arrival.wait().await;
                 return self.store(key, value, ttl, expect).await;
             };
             match link.request(RecordRequest::store(key, value, ttl, expect)).await? {
@@ -141,7 +135,7 @@ impl Records for MovableRecords {
         };
         Box::pin(async move {
             let Some(link) = link else {
-                self.arrival().await;
+                self.arrival.wait().await;
                 return self.remove(key).await;
             };
             match link.request(RecordRequest::Remove { key: WireKey::of(key) }).await? {

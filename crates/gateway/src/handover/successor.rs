@@ -172,7 +172,10 @@ impl Told {
         self.line.write_all(format!("{GO}{will}\n").as_bytes()).await?;
         match self.hear().await?.as_str() {
             SERVING => Ok(ToSuccessor::Text(self.line)),
-            SERVING_SESSIONS => Ok(ToSuccessor::Link(move_state(weir.session_state(), self.said, self.line))),
+            SERVING_SESSIONS => {
+                let link = move_state(weir.session_state(), self.said, self.line).await?;
+                Ok(ToSuccessor::Link(link))
+            }
             other => Err(unexpected(other, SERVING)),
         }
     }

@@ -7,7 +7,7 @@ use weir_core::bell::Bells;
 use weir_core::catalog::{CatalogPorts, CatalogSettings, SessionListTable};
 use weir_core::port::{Clock, Random};
 use weir_core::seal::{Key, Sealer};
-use weir_core::{Budgets, Catalog, Router};
+use weir_core::{Arrival, Budgets, Catalog, Router};
 use weir_policy::Blocked;
 use weir_policy::limit::Limits;
 use weir_policy::rules::Rules;
@@ -42,11 +42,13 @@ pub(super) struct Base {
     pub(super) factory: Arc<Factory>,
     /// The parent of the child processes of upstreams.
     pub(super) keeper: Arc<Keeper>,
+    /// The sessions and child processes of the process before.
+    arrival: Arrival,
 }
 
 impl Base {
-    /// `sealing` is the key that a process before left.
-    pub(super) fn new(config: &Config, sealing: Option<Sealing>, keeper: Arc<Keeper>) -> Self {
+    /// `sealing` is the key that a process before left, and `arrival` what else it leaves.
+    pub(super) fn new(config: &Config, sealing: Option<Sealing>, keeper: Arc<Keeper>, arrival: Arrival) -> Self {
         // First: an instrument that is used before it is installed measures nothing for ever.
         let metrics = Metrics::install(config.telemetry.measured);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -54,6 +56,7 @@ impl Base {
         let sealing = sealing.unwrap_or_else(|| Sealing::fresh(&*random));
         let sealer = sealer(config, &sealing);
         let bells = Arc::<Bells>::default();
+        keeper.await_children(arrival.clone());
         let session_lists = SessionListTable::new(bells.clone(), &*random);
         let budgets = Budgets::default();
         let ports = weir_upstream::Ports {
@@ -65,7 +68,7 @@ impl Base {
             budgets: budgets.clone(),
         };
         let factory = Arc::new(Factory::new(ports, Identity::new("weir", env!("CARGO_PKG_VERSION"))));
-        Self { metrics, clock, random, sealing, sealer, bells, session_lists, budgets, factory, keeper }
+        Self { metrics, clock, random, sealing, sealer, bells, session_lists, budgets, factory, keeper, arrival }
     }
 }
 
@@ -113,12 +116,11 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Of a process to which the sessions of another one are on their way, if so.
-    fn new(config: &Config, Base { clock, random, .. }: &Base, sessions_arrive: bool) -> Self {
+    fn new(config: &Config, Base { clock, random, arrival, .. }: &Base) -> Self {
         let records = MemoryRecords::new(clock.clone(), config.sessions);
         let replays = MemoryReplays::new(clock.clone(), crate::memory::replays(config));
         Self {
-            records: Arc::new(MovableRecords::new(records, sessions_arrive)),
+            records: Arc::new(MovableRecords::new(records, arrival.clone())),
             replays: Arc::new(MovableReplays::new(replays)),
             parking: Arc::new(MemoryParking::new(clock.clone(), random.clone(), config.parked)),
             bus: Arc::default(),
@@ -159,7 +161,7 @@ impl Inside {
         // Before anybody is served.
         let book = admin::take_up(will.changes, (&catalog, &deciders.blocked), told);
         base.metrics.watch(&catalog);
-        let kept = Kept::new(config, &base, will.sessions_move);
+        let kept = Kept::new(config, &base);
         let ready = Ready::new(deciders.clients.verifier());
         let asked = ready.clone();
         base.metrics.ask_ready(move || asked.is());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio_util::sync::CancellationToken;
 use weir_policy::audit::Head;
 
 use super::Weir;
@@ -45,6 +46,11 @@ impl Weir {
             front: self.open.front.moving_sessions(),
             upstreams: self.applied().upstreams.iter().map(|(_, upstream)| upstream.clone()).collect(),
         }
+    }
+
+    /// This process takes the place of another one, which has ended once the token is cancelled. It ends after that one.
+    pub(crate) fn follows(&mut self, predecessor_ended: CancellationToken) {
+        self.predecessor_ended = Some(predecessor_ended);
     }
 
     /// The process before is gone: requests do not wait for its sessions.
