@@ -83,6 +83,12 @@ pub(crate) fn no_session() -> Answer {
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", text).with(header::RETRY_AFTER, "60").answer()
 }
 
+/// Nothing is known of a session now, which may well be there: 503, since after a 404 its client would begin another one.
+pub(crate) fn unreadable_session() -> Answer {
+    let text = "sessions cannot be read now: try again in a second";
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", text).with(header::RETRY_AFTER, "1").answer()
+}
+
 /// The principal has as many sessions as it may: 429, since the others have room.
 pub(crate) fn too_many_sessions() -> Answer {
     let text = "you have too many sessions open: end those that are done with (DELETE), or try again in a minute";

@@ -1,5 +1,7 @@
 //! Legacy requests (2024-11-05 to 2025-11-25): sessions, and what belongs to them.
 
+mod session_lookup;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -16,6 +18,9 @@ use weir_wire::message::{Notification, Request, Response};
 use weir_wire::method::{Method, OF_EXTENSION};
 use weir_wire::params::Params;
 use weir_wire::{Limits as ScanLimits, Message, RequestId, Revision, code, scan};
+
+pub(crate) use session_lookup::session;
+use session_lookup::{NoSession, alone};
 
 use crate::answer::{self, Refusal, Said, labelled};
 use crate::asker::Asker;
@@ -64,65 +69,6 @@ pub(crate) async fn serve(
         },
     };
     labelled(answer, label, "legacy")
-}
-
-/// Why a request has no session.
-pub(crate) enum NoSession {
-    /// It names none.
-    Missing,
-    /// It names none that is alive and its own.
-    Unknown,
-    /// Its version header names a revision weir does not have.
-    Version,
-}
-
-impl NoSession {
-    pub(crate) fn answer(&self, context: &Context, id: Option<&RequestId>) -> Answer {
-        let (status, text) = match self {
-            Self::Missing => (StatusCode::BAD_REQUEST, "`Mcp-Session-Id` is missing: send `initialize` first"),
-            Self::Unknown => {
-                (StatusCode::NOT_FOUND, "This session is over or was never there: send `initialize` again")
-            }
-            Self::Version => (StatusCode::BAD_REQUEST, "`MCP-Protocol-Version` names a version that is not supported"),
-        };
-        refuse(context, status, id, (code::INVALID_REQUEST, text))
-    }
-}
-
-/// The session a request belongs to.
-pub(crate) async fn session(
-    context: &Context,
-    known: &Authenticated<()>,
-    headers: &HeaderMap,
-) -> Result<Opened, NoSession> {
-    if !headers.contains_key(&crate::head::SESSION) {
-        return Err(NoSession::Missing);
-    }
-    let version = version(headers);
-    let loaded = context.shared.sessions.load(known.principal(), headers, context.limits()).await;
-    let opened = loaded.ok_or(NoSession::Unknown)?;
-    // Without the header the session's own revision holds (2025-06-18, transports).
-    version.map_err(|()| NoSession::Version)?;
-    Ok(opened)
-}
-
-/// The legacy revision that the head names, if it names one.
-fn version(headers: &HeaderMap) -> Result<Option<Revision>, ()> {
-    let Some(value) = headers.get(&crate::head::VERSION) else { return Ok(None) };
-    let named = Revision::parse(value.to_str().unwrap_or("?").trim());
-    named.filter(|revision| !revision.is_modern()).map(Some).ok_or(())
-}
-
-/// A session for a request that names none, where those are served one by one.
-fn alone(context: &Context, known: &Authenticated<()>, headers: &HeaderMap) -> Result<Opened, NoSession> {
-    if !context.settings.sessionless {
-        return Err(NoSession::Missing);
-    }
-    // A client that names no revision speaks 2025-03-26 (2025-06-18, transports).
-    let revision = version(headers).map_err(|()| NoSession::Version)?.unwrap_or(Revision::V2025_03_26);
-    let began = context.shared.ports.clock.wall();
-    let session = Session { revision, class: CapabilityClass::BASE, level: None, initialized: false, began };
-    Ok(context.shared.sessions.alone(known.principal(), session))
 }
 
 async fn initialize(context: &Context, known: &Authenticated<()>, id: &RequestId, params: &Params) -> Answer {
@@ -312,8 +258,8 @@ pub(crate) async fn batch(
 ) -> Answer {
     let opened = match session(context, known, headers).await {
         Ok(opened) => opened,
-        Err(NoSession::Unknown) => return NoSession::Unknown.answer(context, None),
-        Err(_) => return no_batch(context),
+        Err(none @ (NoSession::Unknown | NoSession::Unreadable)) => return none.answer(context, None),
+        Err(NoSession::Missing | NoSession::Version) => return no_batch(context),
     };
     if !opened.session.revision.has_batches() {
         return no_batch(context);

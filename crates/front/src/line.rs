@@ -305,7 +305,7 @@ impl Drop for Hold {
             return;
         }
         self.shared.detached.spawn(async move {
-            if let Some(opened) = shared.sessions.load(&line.principal, &headers, context.limits()).await {
+            if let Ok(Some(opened)) = shared.sessions.load(&line.principal, &headers, context.limits()).await {
                 shared.sessions.end(&opened.record, &opened.session).await;
             }
         });

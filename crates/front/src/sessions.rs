@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use weir_core::catalog::{Inbox, Subscription};
 use weir_core::network::SenderNetwork;
-use weir_core::port::{BusMessage, Expect, RecordKey, RecordKind, StreamKey, Written, random_id};
+use weir_core::port::{BusMessage, Expect, RecordKey, RecordKind, StoreError, StreamKey, Written, random_id};
 use weir_core::telemetry::instruments;
 use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_era::asks;
@@ -173,22 +173,25 @@ impl Sessions {
     }
 
     /// The live session a request names, or `None`: unknown, ended, expired and foreign ones are all the same.
-    pub(crate) async fn load(&self, principal: &Principal, headers: &HeaderMap, limits: &Limits) -> Option<Opened> {
-        let mut given = headers.get_all(&crate::head::SESSION).iter();
-        let text = given.next()?.as_bytes();
-        if given.next().is_some() || text.len() != 22 {
-            return None;
-        }
-        let id: [u8; 16] = BASE64URL_NOPAD.decode(text).ok()?.try_into().ok()?;
+    ///
+    /// # Errors
+    /// The records cannot be read: nothing is known of the session.
+    pub(crate) async fn load(
+        &self,
+        principal: &Principal,
+        headers: &HeaderMap,
+        limits: &Limits,
+    ) -> Result<Option<Opened>, StoreError> {
+        let Some(id) = named(headers) else { return Ok(None) };
         let record = RecordKey { principal: principal.clone(), kind: RecordKind::Session, id };
-        let found = self.ports.records.load(&record, Some(limits.session_idle)).await.ok()??;
-        let session = Session::decode(&found.value)?;
+        let Some(found) = self.ports.records.load(&record, Some(limits.session_idle)).await? else { return Ok(None) };
+        let Some(session) = Session::decode(&found.value) else { return Ok(None) };
         let age = self.ports.clock.wall().duration_since(session.began).unwrap_or_default();
         if age > limits.session_age {
             self.end(&record, &session).await;
-            return None;
+            return Ok(None);
         }
-        Some(Opened { session, key: session_key(&id), record, version: found.version, lasts: true })
+        Ok(Some(Opened { session, key: session_key(&id), record, version: found.version, lasts: true }))
     }
 
     /// A session for one request alone, of which nothing is kept.
@@ -356,6 +359,16 @@ impl Sessions {
         calls.iter().for_each(|(_, token)| token.cancel());
         true
     }
+}
+
+/// The id of the session that a request names.
+fn named(headers: &HeaderMap) -> Option<[u8; 16]> {
+    let mut given = headers.get_all(&crate::head::SESSION).iter();
+    let text = given.next()?.as_bytes();
+    if given.next().is_some() || text.len() != 22 {
+        return None;
+    }
+    BASE64URL_NOPAD.decode(text).ok()?.try_into().ok()
 }
 
 /// The key other crates see: a digest, so that the id itself never leaves front.

@@ -77,8 +77,8 @@ pub(crate) async fn of_session(
     Ok(())
 }
 
-/// Begins the subscriptions again that a session had in the process before, whose stream the client opens here. Its client is told of
-/// each resource once: an update in between was told to nobody.
+/// Renews the subscriptions that a session had in the predecessor, when the client opens its stream here. The client gets one update for
+/// each resource, since an update in between was lost.
 pub(crate) fn resume(context: &Context, known: &Authenticated<()>, opened: &Opened) {
     let sessions = &context.shared.sessions;
     let resources = sessions.adopted_subscriptions(&opened.key);
