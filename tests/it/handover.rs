@@ -1,6 +1,7 @@
 //! One process after another at the same sockets, by SIGUSR2 and by a service manager that holds them; and one config after
 //! another in the same process. Nothing is lost meanwhile.
 
+mod clients;
 mod load;
 mod sessions;
 

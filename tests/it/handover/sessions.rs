@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::{Builder, Gate, Tool};
-use weir_testkit::{Behaviour, Exchange, Mockup, RawClient};
+use weir_testkit::{Behaviour, Exchange, MockStdio, Mockup, RawClient};
 use weir_wire::{LogLevel, Revision};
 
 use super::{is_gone, successors};
@@ -57,6 +57,11 @@ fn server() -> Builder {
         .tool("echo", Behaviour::echo())
         .tool("logs", Behaviour::log(&[LogLevel::Info, LogLevel::Error]))
         .with_library()
+}
+
+fn form() -> Value {
+    let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
+    json!({ "message": "Who are you?", "requestedSchema": schema })
 }
 
 /// The sessions in which a tool was called at the server.
@@ -118,9 +123,8 @@ async fn g06_a_session_moves_with_its_revision_level_subscriptions_and_its_sessi
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g06_answers_and_cancels_reach_calls_that_run_in_the_process_before() {
-    let form = json!({ "message": "Who?", "requestedSchema": { "type": "object", "properties": { "name": { "type": "string" } } } });
     let gate = Gate::new();
-    let asks = Tool::new("asks").does(Behaviour::ask("elicitation/create", form));
+    let asks = Tool::new("asks").does(Behaviour::ask("elicitation/create", form()));
     let held = Tool::new("held").does(Behaviour::gated(&gate));
     let mut bench = Bench::new(server().with(asks).with(held)).await;
     let client = bench.client(Revision::V2025_11_25).await;
@@ -198,4 +202,55 @@ async fn g06_a_request_over_an_old_connection_finds_a_session_that_began_in_the_
     assert_eq!(late.ask("ping", json!({})).await.unwrap().status, 200);
     assert_eq!(old.ask("ping", json!({})).await.unwrap().status, 200);
     bench.end();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g06_child_processes_move_and_calls_that_run_in_them_end_in_the_process_before() {
+    let (command, args) = MockStdio::legacy(Revision::V2025_11_25).command();
+    let upstream = json!({ "command": command, "args": args, "session": "principal" });
+    let weir = Weir::with(json!({
+        "upstreams": { "one": upstream },
+        "endpoints": { "/mcp": { "upstream": "one" } },
+    }));
+    weir.until_listed("/mcp", &["pids"]);
+    let client = RawClient::new(&weir.url("/mcp")).legacy(Revision::V2025_11_25);
+    let (client, _) = client.initialize_with(json!({ "elicitation": {} })).await.unwrap();
+    let mut processes = vec![weir.process.id()];
+    let first = client.call("pids", json!({})).await.unwrap().last()["result"].clone();
+    assert!(first["structuredContent"].is_object(), "{first}");
+    for round in 0..3 {
+        // One that asks, one that runs for a while, and one that is taken back.
+        let asks = json!({ "ask": "elicitation/create", "params": form() });
+        let mut asking = client.request("tools/call", json!({ "name": "ask", "arguments": asks })).await.unwrap();
+        let question = next_of(&mut asking, "elicitation/create").await;
+        let slow = json!({ "name": "progress", "arguments": { "count": 20, "every_ms": 50 }, "_meta": { "progressToken": 1 } });
+        let mut slow = client.request("tools/call", slow).await.unwrap();
+        next_of(&mut slow, "notifications/progress").await;
+        signal(processes[round], "USR2");
+        processes.push(until("the next process", || successors(&weir).get(round).copied()));
+
+        let now = client.call("pids", json!({})).await.unwrap().last()["result"].clone();
+        assert_eq!(now, first, "it is the same process");
+        let said = json!({ "action": "accept", "content": { "name": "Ada" } });
+        assert!(client.respond(&question["id"], said).await.unwrap().status.is_success());
+        let answer = soon("the answer", asking.finish()).await.unwrap();
+        assert_eq!(
+            answer.last()["result"]["structuredContent"]["result"]["content"]["name"],
+            "Ada",
+            "{:?}",
+            answer.last()
+        );
+        let end = soon("the end", slow.finish()).await.unwrap();
+        assert!(end.last()["result"]["content"].is_array(), "{:?}", end.last());
+        if round == 1 {
+            // Two processes before at once would wait for one another.
+            until("a process before to end", || is_gone(processes[round]).then_some(()));
+        }
+    }
+    until("all before to end", || processes[..3].iter().all(|id| is_gone(*id)).then_some(()));
+    assert_eq!(client.call("pids", json!({})).await.unwrap().last()["result"], first);
+    let id: u32 = first["structuredContent"]["own"].to_string().parse().unwrap();
+    signal(processes[3], "TERM");
+    until("the last process to end", || is_gone(processes[3]).then_some(()));
+    until("its child to end with it", || is_gone(id).then_some(()));
 }

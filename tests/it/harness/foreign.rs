@@ -233,6 +233,17 @@ impl Client {
         }
     }
 
+    /// Starts a scenario against a URL in a process of its own.
+    pub fn start(self, url: &str, scenario: &[&str]) -> Process {
+        let (mut words, era) = self.words();
+        words.push(url.to_owned());
+        words.extend(scenario.iter().map(|word| (*word).to_owned()));
+        if let Some(era) = era {
+            words.extend(["--era".into(), era.to_owned()]);
+        }
+        Process::start(command(&words))
+    }
+
     /// Runs a scenario against a URL; it must succeed.
     pub fn run(self, url: &str, scenario: &[&str]) -> Seen {
         let (went_well, seen, told) = self.attempt(url, scenario);

@@ -38,7 +38,8 @@ const scenarios = {
         await peer.logAt(level, ({ level, logger, data }) => print({ event: 'log', level, logger, data }));
         print({ event: 'result', result: await peer.call(tool, args) });
     },
-    cancel
+    cancel,
+    calls
 };
 
 /**
@@ -222,6 +223,20 @@ function resolvers() {
     let resolve;
     const promise = new Promise(settle => (resolve = settle));
     return { promise, resolve };
+}
+
+/** Calls again and again until SIGTERM. */
+async function calls(peer, { tool, args }) {
+    let ended = false;
+    process.once('SIGTERM', () => (ended = true));
+    let count = 0;
+    while (!ended) {
+        const result = await peer.call(tool, args);
+        if (result.isError) throw new Error(`call ${count} failed: ${JSON.stringify(result)}`);
+        if (count === 0) print({ event: 'calling' });
+        count += 1;
+    }
+    print({ event: 'calls', count });
 }
 
 /** Calls until the client has got itself a second token. */

@@ -16,6 +16,7 @@ Exits 0 when the scenario went as its name says, 1 with an `error` line when not
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -34,6 +35,7 @@ SCENARIOS = [
     "structured",
     "logs",
     "cancel",
+    "calls",
     "refresh",
 ]
 
@@ -168,8 +170,33 @@ async def scenario(peer: Peer, given: argparse.Namespace) -> None:
             await structured(peer, given.tool, given.args)
         case "cancel":
             await cancel(peer, given)
+        case "calls":
+            await calls(peer, given)
         case "refresh":
             await refresh(peer, given)
+
+
+async def calls(peer: Peer, given: argparse.Namespace) -> None:
+    """Calls again and again until SIGTERM."""
+    count = 0
+    with anyio.open_signal_receiver(signal.SIGTERM) as signals:
+        async with anyio.create_task_group() as group:
+            ended = anyio.Event()
+
+            async def end() -> None:
+                async for _ in signals:
+                    ended.set()
+                    return
+
+            group.start_soon(end)
+            while not ended.is_set():
+                result = await peer.call(given.tool, given.args)
+                if result.get("isError"):
+                    raise AssertionError(f"call {count} failed: {result}")
+                if count == 0:
+                    show("calling")
+                count += 1
+    show("calls", count=count)
 
 
 async def refresh(peer: Peer, given: argparse.Namespace) -> None:

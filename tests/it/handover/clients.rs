@@ -1,0 +1,95 @@
+//! Clients of the official SDKs, which go on over hand-overs as if nothing were.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{is_gone, successors};
+use crate::harness::{Client, Process, Server, Weir, needs_peers, signal, until};
+
+const WITH_SESSIONS: [Client; 4] =
+    [Client::TypeScript1, Client::TypeScript2("legacy"), Client::Python1, Client::Python2As("legacy")];
+
+/// Without. Their subscriptions end by a result, and open again where the program that uses the SDK wants that.
+const WITHOUT: [Client; 2] = [Client::TypeScript2("modern"), Client::Python2As("modern")];
+
+/// Longer than all hand-overs take, in milliseconds.
+const ALL_OF_IT: &str = "300000";
+
+/// The lines of a driver that are events of this name.
+fn events(client: &Process, name: &str) -> Vec<Value> {
+    let said = client.said();
+    let lines = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.filter(|event| event["event"] == name).collect()
+}
+
+/// So many hand-overs while each SDK's client calls without rest, and another one waits for changes.
+fn hand_over(times: usize, pause: Duration) {
+    if !needs_peers() {
+        return;
+    }
+    let (_zoo, zoo_url) = Server::TypeScript1.over_http();
+    let weir = Weir::over(json!({ "zoo": { "url": zoo_url }, "fast": Server::FastMcp.as_child() }));
+    weir.until_listed("/mcp", &["zoo__weigh", "fast__add"]);
+    let url = weir.url("/mcp");
+    let calls = |client: Client, tool: &str, arguments: Value| {
+        client.start(&url, &["calls", tool, &arguments.to_string(), "--timeout", ALL_OF_IT])
+    };
+    let callers: Vec<_> = WITH_SESSIONS
+        .into_iter()
+        .chain(WITHOUT)
+        .flat_map(|client| {
+            let weigh = calls(client, "zoo__weigh", json!({ "animal": "cat" }));
+            let add = calls(client, "fast__add", json!({ "a": 2, "b": 3 }));
+            [(client, weigh), (client, add)]
+        })
+        .collect();
+    let watch = |client: Client| (client, client.start(&url, &["watch", "--timeout", ALL_OF_IT]));
+    let watchers: Vec<_> = WITH_SESSIONS.into_iter().map(watch).collect();
+    for (client, caller) in &callers {
+        until(&format!("{client:?} to call"), || (!events(caller, "calling").is_empty()).then_some(()));
+    }
+    for (client, watcher) in &watchers {
+        until(&format!("{client:?} to watch"), || (!events(watcher, "watching").is_empty()).then_some(()));
+    }
+
+    let mut processes = vec![weir.process.id()];
+    for at in 0..times {
+        signal(processes[at], "USR2");
+        processes.push(until("the next process", || successors(&weir).get(at).copied()));
+        // So that clients call in this process, too.
+        std::thread::sleep(pause);
+    }
+    let mut count = 0;
+    for (client, mut caller) in callers {
+        caller.signal("TERM");
+        let code = until("a client to end", || caller.ended());
+        assert_eq!(code, 0, "{client:?}: {}", caller.said());
+        let calls = events(&caller, "calls")[0]["count"].as_u64().unwrap();
+        println!("{client:?}: {calls} calls");
+        count += calls;
+    }
+    // The list changes: each watcher hears it on the stream that it has opened again.
+    weir.call("/mcp", "zoo__add_tool", &json!({ "name": "late" }));
+    for (client, mut watcher) in watchers {
+        let code = until(&format!("{client:?} to hear of a change"), || watcher.ended());
+        assert_eq!(code, 0, "{client:?}: {}", watcher.said());
+    }
+    println!("{times} hand-overs, {count} calls, 0 errors");
+    for id in &processes[..times] {
+        until("an old process to end", || is_gone(*id).then_some(()));
+    }
+    signal(processes[times], "TERM");
+    until("the last process to end", || is_gone(processes[times]).then_some(()));
+}
+
+#[test]
+fn g06_clients_of_all_sdks_go_on_over_hand_overs() {
+    hand_over(2, Duration::from_millis(500));
+}
+
+#[test]
+#[ignore = "takes long"]
+fn g06_clients_of_all_sdks_go_on_over_twenty_hand_overs() {
+    hand_over(20, Duration::from_secs(2));
+}
