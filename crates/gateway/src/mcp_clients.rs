@@ -4,12 +4,14 @@
 mod diff;
 mod entry;
 mod merge;
+mod page;
 
 use std::path::{Path, PathBuf};
 
 pub(crate) use diff::{ChangedLine, changed_lines};
 pub(crate) use entry::{Connection, Credential, TOKEN_VARIABLE};
 pub(crate) use merge::Merged;
+pub(crate) use page::{client_sections, escape, help_page, style_policy, usual_credential};
 
 /// An MCP client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,6 +169,11 @@ impl McpClient {
             Self::Codex => vec![folders.codex.join("config.toml")],
             Self::Zed => vec![home(".config/zed/settings.json")],
         }
+    }
+
+    /// The usual file with the servers of a user, whether it is there or not.
+    fn usual_file(self, folders: &ClientFolders) -> PathBuf {
+        self.user_files(folders).swap_remove(0)
     }
 
     /// The file with the servers of a project; `None` if the client has no such file.

@@ -13,11 +13,10 @@ use std::sync::{Arc, LazyLock};
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use data_encoding::BASE64;
-use sha2::{Digest as _, Sha256};
 use url::form_urlencoded;
 
 use super::desk::Desk;
+use crate::mcp_clients::style_policy;
 use html::{text, when};
 
 const STYLE: &str = include_str!("page/style.css");
@@ -25,12 +24,7 @@ const STYLE: &str = include_str!("page/style.css");
 const REFRESH: std::ops::RangeInclusive<u32> = 2..=3600;
 
 /// What a browser may do with a page: apply this one style, and nothing else.
-static POLICY: LazyLock<String> = LazyLock::new(|| {
-    let digest = BASE64.encode(&Sha256::digest(STYLE));
-    format!(
-        "default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-});
+static POLICY: LazyLock<String> = LazyLock::new(|| style_policy(STYLE));
 
 /// The page about everything.
 pub(super) async fn front(State(desk): State<Arc<Desk>>, RawQuery(query): RawQuery) -> Response {

@@ -7,6 +7,7 @@ use weir_core::catalog::plain;
 use weir_core::instant::rfc3339;
 
 use super::super::views::Moment;
+use crate::mcp_clients::escape;
 
 /// As much of a text as a page shows.
 const LONGEST: usize = 500;
@@ -16,17 +17,7 @@ const LINES: usize = 20;
 /// A text of anybody's, as HTML shows it: no markup, no character that hides or turns others, and not without end.
 pub(super) fn text(given: &str) -> String {
     let cut = plain(given, LONGEST);
-    let mut out = String::with_capacity(cut.len() + 16);
-    for c in cut.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
+    let mut out = escape(&cut);
     if given.chars().nth(LONGEST).is_some() {
         out.push('…');
     }
