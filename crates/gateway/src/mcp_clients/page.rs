@@ -84,7 +84,7 @@ pub(crate) fn client_sections(url: &str, credential: &Credential) -> String {
 
 /// The names of a client's file on Linux, on macOS where it is another one, and in projects.
 fn files(client: McpClient) -> String {
-    let folders = |is_macos| ClientFolders { is_macos, ..ClientFolders::at("~".into(), ".".into()) };
+    let folders = |is_macos| ClientFolders { is_macos, ..ClientFolders::at("~".into(), "".into()) };
     let shown =
         |is_macos| format!("<code>{}</code>", escape(&client.usual_file(&folders(is_macos)).display().to_string()));
     let (linux, macos) = (shown(false), shown(true));

@@ -133,6 +133,7 @@ fn desk(
         gate: Gate::new(config.admin.clone(), clients.verifier(), (clock, audit)),
         audit: audit.clone(),
         clock: clock.clone(),
+        clients: front.local_addr(),
     };
     Desk::new(parts, book.clone())
 }

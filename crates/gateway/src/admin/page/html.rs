@@ -41,6 +41,13 @@ pub(super) fn when(Moment(at): Moment, now: SystemTime) -> String {
     format!("<time datetime=\"{stamp}\" title=\"{stamp}\">{words}</time>")
 }
 
+/// A time of today on a page: the clock's, and all of it on demand.
+pub(super) fn clock(at: SystemTime) -> String {
+    let stamp = rfc3339(at);
+    let time = stamp.get(11..19).unwrap_or(&stamp);
+    format!("<time datetime=\"{stamp}\" title=\"{stamp}\">{time} UTC</time>")
+}
+
 /// A duration in its largest fitting unit.
 pub(super) fn duration(time: Duration) -> String {
     let seconds = time.as_secs();
@@ -107,5 +114,6 @@ mod tests {
         assert!(shown(0).contains(">now<") && shown(90).contains(">1 min ago<"));
         assert!(shown(7200).contains("2 h ago") && shown(300_000).contains("3 days ago"));
         assert!(when(Moment(now + Duration::from_secs(30)), now).contains("in 30 s"));
+        assert!(clock(now).contains(">13:46:40 UTC<") && clock(now).contains("title=\"1970-01-12T13:46:40"));
     }
 }
