@@ -218,6 +218,10 @@ fn a_config_says_the_url_and_whether_clients_send_keys() {
         said.out.contains("\"https://tools.example.com/mcp\"") && said.out.contains("${env:WEIR_TOKEN}"),
         "{said:?}"
     );
+    let said = home.weir(&["connect", "cursor"], &[("WEIR_CONFIG", "weir.yaml")]);
+    assert!(said.out.contains("\"https://tools.example.com/mcp\""), "{said:?}");
+    let said = home.weir(&["connect", "cursor", URL], &[("WEIR_CONFIG", "weir.yaml")]);
+    assert!(said.out.contains(&format!("\"{URL}\"")) && !said.out.contains("headers"), "{said:?}");
     let said = home.weir(&["connect", "codex", "--config", "weir.yaml", "--endpoint", "/one"], &[]);
     assert!(said.out.contains("https://tools.example.com/one"), "{said:?}");
     let said = home.weir(&["connect", "zed", "--config", "weir.yaml"], &[]);

@@ -28,11 +28,11 @@ pub(super) struct ConnectOptions {
     /// The client: claude-desktop, claude-code, cursor, vscode, gemini, windsurf, codex or zed; without one they are listed
     #[arg(value_name = "CLIENT")]
     client: Option<String>,
-    /// The endpoint's URL, instead of that of a config, or http://127.0.0.1:8080/mcp
+    /// The endpoint's URL; without it that of the config, or http://127.0.0.1:8080/mcp
     #[arg(value_name = "URL")]
     url: Option<String>,
-    /// The config of weir, which says its URL, and whether clients log in or send a key
-    #[arg(long, short, value_name = "FILE", conflicts_with = "url")]
+    /// The config of weir, which says its URL where none is named, and whether clients log in or send a key
+    #[arg(long, short, env = "WEIR_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     /// The path of the endpoint, where the config has several; the first one by default
     #[arg(long, value_name = "PATH", requires = "config")]
