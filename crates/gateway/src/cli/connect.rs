@@ -163,6 +163,7 @@ fn write(
         }
         Err(error) => {
             terminal::write(client.snippet(connection));
+            shown::own_command(client, connection);
             return fail(USAGE, format_args!("{shown} {error}"));
         }
     };

@@ -48,7 +48,7 @@ impl McpClient {
             ClientFormat::Json => "file.json",
             ClientFormat::Toml => "file.toml",
         };
-        let tree = |text: &str| match text.trim().is_empty() {
+        let tree = |text: &str| match self.is_empty(text) {
             true => Ok(Json::Object(Map::new())),
             false => json_tree(file_name, text).map_err(|problem| MergeError::Broken(problem.to_string())),
         };
@@ -70,6 +70,12 @@ impl McpClient {
         // Whatever the edit did: the file has to say the same as before, and the entry.
         let is_right = |text: &String| tree(text).is_ok_and(|tree| tree == wanted);
         edited.filter(is_right).map(Merged::Changed).ok_or(MergeError::Unedited)
+    }
+
+    /// Returns true for a text without any value: nothing, or comments alone.
+    fn is_empty(self, text: &str) -> bool {
+        let is_bare = || CstRootNode::parse(text, &json_options()).is_ok_and(|root| root.value().is_none());
+        text.trim().is_empty() || self.format() == ClientFormat::Json && is_bare()
     }
 
     /// The content that has to come out; `None` where something else stands in the place of servers.
@@ -153,4 +159,53 @@ impl McpClient {
 
 fn object(keys: &[(String, EntryValue)]) -> Json {
     EntryValue::Object(keys.to_vec()).to_json()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::super::Credential;
+    use super::*;
+
+    fn merged(client: McpClient, text: &str) -> String {
+        let connection =
+            Connection { name: "weir", url: "http://x/mcp", program: "weir", credential: Credential::None };
+        match client.merged(text, &connection, false).unwrap() {
+            Merged::Changed(text) => text,
+            Merged::Unchanged => panic!("nothing was changed in {text}"),
+        }
+    }
+
+    #[test]
+    fn marks_ends_of_lines_and_comments_stay() {
+        let text = "\u{feff}{\r\n  // a\r\n  \"mcpServers\": {\r\n    \"b\": {}, /* c */\r\n  },\r\n}\r\n";
+        let now = merged(McpClient::Cursor, text);
+        assert!(now.starts_with("\u{feff}{\r\n  // a\r\n"), "{now:?}");
+        assert!(now.contains("\"b\": {}, /* c */\r\n") && now.ends_with("},\r\n}\r\n"), "{now:?}");
+        assert_eq!(now.matches('\n').count(), now.matches("\r\n").count(), "{now:?}");
+    }
+
+    #[test]
+    fn files_without_servers_and_without_lines_get_an_entry() {
+        for text in [
+            "",
+            "\n",
+            "{}",
+            "{\"a\":1}",
+            "{\"mcpServers\":{\"b\":{\"command\":\"c\"}}}",
+            "// mine\n",
+            "{\"mcpServers\":{}}",
+        ] {
+            let now = merged(McpClient::Cursor, text);
+            let tree = json_tree("file.json", &now).unwrap();
+            assert_eq!(tree["mcpServers"]["weir"]["url"], "http://x/mcp", "{text}: {now}");
+            assert!(!text.starts_with("//") || now.starts_with("// mine\n"), "{now}");
+        }
+        for text in ["", "a = 1", "[mcp_servers.b]\nurl = \"c\"\n", "# mine\n", "[[list]]\nx = 1\n"] {
+            let now = merged(McpClient::Codex, text);
+            let tree = json_tree("file.toml", &now).unwrap();
+            assert_eq!(tree["mcp_servers"]["weir"]["url"], "http://x/mcp", "{text}: {now}");
+            assert!(now.starts_with(text), "{now}");
+        }
+    }
 }

@@ -20,10 +20,15 @@ pub(super) fn advise(client: McpClient, connection: &Connection<'_>, folders: Op
         let project = project.map(|file| format!(", or for one project {file}")).unwrap_or_default();
         terminal::note(format_args!("for {}: {file}{project}; --write puts it there", client.title()));
     }
+    own_command(client, connection);
+    next_step(client, connection);
+}
+
+/// Prints the client's own command that writes the entry, where it has one.
+pub(super) fn own_command(client: McpClient, connection: &Connection<'_>) {
     if let Some(command) = client.command(connection) {
         terminal::note(format_args!("or run: {command}"));
     }
-    next_step(client, connection);
 }
 
 /// Prints what is still to be done.
