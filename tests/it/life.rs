@@ -102,7 +102,7 @@ fn quickstart() -> Process {
 }
 
 #[test]
-fn r004_the_quickstart_lists_calls_and_shows_a_tool_arrive() {
+fn r004_the_quickstart_lists_calls_and_shows_a_tool_come_and_go() {
     let mut quickstart = quickstart();
     let url = quickstart.line_after("  weir tools ");
     until("the quickstart to serve", || Weir::cli(&["tools", &url]).status.success().then_some(()));
@@ -113,8 +113,22 @@ fn r004_the_quickstart_lists_calls_and_shows_a_tool_arrive() {
     assert!(String::from_utf8_lossy(&called.stdout).contains("14"), "{called:?}");
     let added = Weir::cli(&["call", &url, "notes__add_note", r#"{"text":"buy milk"}"#]);
     assert!(added.status.success(), "{added:?}");
-    until("the new tool", || watching.said().contains("coin_flip").then_some(()));
-    assert!(quickstart.said().contains("weir tools"), "says how to go on: {}", quickstart.said());
+    let told = |line: &str| until(line, || watching.said().contains(line).then_some(()));
+    told("+ desk__coin_flip");
+    told("- desk__coin_flip");
+    // Who begins to watch later sees a change as well.
+    let mut later = Command::new(binary());
+    later.args(["tools", &url, "--watch"]);
+    let later = Process::start(later);
+    until("a change", || later.said().contains(" desk__coin_flip").then_some(()));
+    let said = quickstart.said();
+    for how in [
+        format!("claude mcp add --transport http weir {url}"),
+        format!("codex mcp add weir --url {url}"),
+        format!("weir connect cursor {url} --write"),
+    ] {
+        assert!(said.contains(&how), "{how}: {said}");
+    }
 }
 
 /// Runs what stands in docs/quickstart.md; below each command is what it prints.

@@ -19,6 +19,7 @@ mod deploy;
 mod foreign;
 mod handover;
 mod harness;
+mod help;
 mod hostile;
 mod life;
 mod limits;

@@ -58,6 +58,14 @@ pub(crate) fn install() -> anyhow::Result<Peers> {
     Ok(Peers { dir, node })
 }
 
+/// Installs the large client programs, which the proofs alone run.
+///
+/// # Errors
+/// When npm is missing or the installation fails.
+pub(crate) fn install_clients() -> anyhow::Result<()> {
+    npm(&root()?.join("tests/peers/clients"))
+}
+
 fn npm(dir: &Path) -> anyhow::Result<()> {
     let version = output_of(Command::new("node").arg("--version")).with_context(|| {
         format!("`node` is not on PATH: install Node {NODE_MAJOR_FOR_NPM} or newer with npm, {QUICK}")

@@ -26,6 +26,7 @@ pub(crate) struct Options {
 /// Builds weir as it is released, runs every ignored test against it, and measures it.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let peers: Peers = peers::install()?;
+    peers::install_clients()?;
     // A timing of an unoptimized build proves nothing.
     let weir = build_weir(&["--release"])?;
     let mut prove = cargo()?;

@@ -65,6 +65,11 @@ impl Running {
         self.signal.send_if_modified(|signal| !std::mem::replace(&mut signal.revealed, true))
     }
 
+    /// Takes the extra tool out of the list again, and tells every listener. Returns whether it was there.
+    pub fn hide(&self) -> bool {
+        self.signal.send_if_modified(|signal| std::mem::replace(&mut signal.revealed, false))
+    }
+
     /// Stops accepting, closes listen streams, lets running calls end for two seconds, then drops what is left.
     /// When the future is dropped the server ends at once.
     pub async fn shutdown(mut self) {

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 pub use host::Running;
 
 /// Serves `notes` (2024-11-05 to 2025-11-25, sessions, tools `add_note`, `list_notes` and `search_notes`) on `listener`
-/// until the answer is shut down or dropped. [`Running::reveal`] adds the tool `clear_notes`.
+/// until the answer is shut down or dropped. [`Running::reveal`] adds the tool `clear_notes`, and [`Running::hide`] takes it out.
 ///
 /// Errors when the listener has no local address. Must be called inside a tokio runtime.
 pub async fn start_notes(listener: TcpListener) -> std::io::Result<Running> {
@@ -23,7 +23,7 @@ pub async fn start_notes(listener: TcpListener) -> std::io::Result<Running> {
 }
 
 /// Serves `desk` (2026-07-28, no session, tools `now`, `calculate` and `countdown`) on `listener` until the answer is
-/// shut down or dropped. [`Running::reveal`] adds the tool `coin_flip`.
+/// shut down or dropped. [`Running::reveal`] adds the tool `coin_flip`, and [`Running::hide`] takes it out.
 ///
 /// Errors when the listener has no local address. Must be called inside a tokio runtime.
 pub async fn start_desk(listener: TcpListener) -> std::io::Result<Running> {

@@ -122,7 +122,7 @@ async fn the_get_stream_tells_of_a_revealed_tool_and_ends_with_the_session() {
     let mut stream = client.get_stream().await.unwrap();
     assert_eq!((stream.status.as_u16(), stream.is_stream()), (200, true));
     assert_eq!(older.next_message().await.unwrap(), None, "r090: one stream a session");
-    assert!(server.reveal() && !server.reveal());
+    assert!(!server.hide() && server.reveal() && !server.reveal());
     let told = stream.next_message().await.unwrap().unwrap();
     assert_eq!(told, json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
     assert!(names(&client.list_tools().await.unwrap()).contains(&"clear_notes"));

@@ -15,6 +15,7 @@ mod extensions;
 mod followed;
 mod guard;
 mod head;
+mod help;
 mod in_flight;
 mod intake;
 mod keep_alive;

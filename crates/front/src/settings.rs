@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderValue;
 use weir_core::EndpointId;
 
 /// Everything about the client side. `listen` and `limits.backlog` are read once, at bind; all else may change by a reload.
@@ -35,8 +36,19 @@ pub struct Settings {
     pub http_sse: bool,
     /// What weir calls itself in `serverInfo`.
     pub server: ServerIdentity,
+    /// The page for a person who opens an endpoint in a browser; `None`: a refusal has its sentence there, too.
+    pub help: Option<HelpPage>,
     /// Limits and times.
     pub limits: Limits,
+}
+
+/// A page in HTML about how to connect to an endpoint, with nothing of the request in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HelpPage {
+    /// The text around each mention of the endpoint's path. Paths have letters, digits and `/-_.~` alone, which mean nothing in HTML.
+    pub parts: Vec<String>,
+    /// `Content-Security-Policy` of the page.
+    pub policy: HeaderValue,
 }
 
 impl Settings {
@@ -55,6 +67,7 @@ impl Settings {
             sessionless: false,
             http_sse: true,
             server: ServerIdentity::default(),
+            help: None,
             limits: Limits::default(),
         }
     }

@@ -31,6 +31,7 @@ use crate::body::RequestBody;
 use crate::clientele::Clientele;
 use crate::guard::Gatekeeper;
 use crate::head;
+use crate::help;
 use crate::in_flight::{InFlight, InFlightPermit};
 use crate::intake;
 use crate::line::{self, Lines};
@@ -336,10 +337,14 @@ impl Stack {
             meters: meters.clone(),
             on_line: end.is_some(),
         };
+        let is_browser = end.is_none() && help::is_wanted(&arrival.head.method, headers);
         let mut answer = match end {
             None => crate::doorway::enter(&context, &self.keeper, arrival).await,
             Some(end) => Box::pin(line::enter(&context, &self.keeper, arrival, end)).await,
         };
+        if let Some(page) = self.settings.help.as_ref().filter(|_| is_browser) {
+            help::explain(&mut answer, page, endpoint);
+        }
         answer.body_mut().labels.meters = Some(meters.clone());
         answer
     }

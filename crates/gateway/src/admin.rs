@@ -166,7 +166,8 @@ fn router(desk: Arc<Desk>) -> Router {
         .route_layer(middleware::from_fn_with_state(desk.clone(), gate::scraped));
     let guarded = guarded().route_layer(middleware::from_fn_with_state(desk.clone(), gate::guard));
     let named = middleware::from_fn_with_state(desk.clone(), gate::named);
-    open.merge(metrics).merge(guarded).layer(named).layer(middleware::map_response(gate::sealed)).with_state(desk)
+    let all = open.merge(metrics).merge(guarded).fallback(page::unknown);
+    all.layer(named).layer(middleware::map_response(gate::sealed)).with_state(desk)
 }
 
 /// What takes an operator.

@@ -7,6 +7,7 @@ mod arguments;
 mod audit;
 mod call;
 mod check;
+mod connect;
 mod content;
 mod describe;
 mod doctor;
@@ -88,6 +89,8 @@ enum Command {
     Add(add::AddOptions),
     /// Find the servers in the files of MCP clients and convert them to a config; starts none; exits with 1 if there are none
     Import(import::ImportOptions),
+    /// Connect an MCP client to weir: print the entry for the client's file, or write it there; without a client, list those known
+    Connect(connect::ConnectOptions),
     /// Run weir in front of two small example servers, with nothing to configure
     Quickstart {
         /// Where to listen instead of the first free port from 8080
@@ -222,6 +225,7 @@ async fn run_command(command: Command, log: Option<&str>, inherited: Result<Inhe
         Command::Init(options) => init::init(&options),
         Command::Add(options) => add::add(options),
         Command::Import(options) => import::import(&options),
+        Command::Connect(options) => connect::connect(&options).await,
         Command::Quickstart { listen } => quickstart::quickstart(listen, log).await,
         Command::Tools(options) => tools::tools(&options).await,
         Command::Describe(options) => describe::describe(&options).await,

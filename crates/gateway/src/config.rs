@@ -33,14 +33,17 @@ use weir_core::hold::HoldLimits;
 use weir_policy::rules::Book;
 use weir_store::{ParkingCaps, RecordCaps, ReplayCaps};
 
+use crate::system::on_this_machine;
+
 pub use admin::{AdminPlan, OperatorKey};
 pub use audit::{AuditPlan, FilePlan};
 pub(crate) use check::{ADMIN as DEFAULT_OPERATORS, slug};
-pub(crate) use edit::{NewUpstream, with_upstream};
+pub(crate) use edit::{NewUpstream, json_tree, with_upstream};
 pub use env::Environment;
 pub(crate) use env::{EnvReference, ReferenceError, ReferenceSyntax, TextPiece, WORKSPACE, is_variable, pieces};
 pub(crate) use foreign::{FoundFile, FoundServer, find, parse_env_file as read_env_file};
 pub use foreign::{InputSource, InputVariable};
+pub(crate) use json::options as json_options;
 pub use load::{Loader, Outcome, Source};
 pub(crate) use operators::operators;
 pub(crate) use raw::Time;
@@ -111,6 +114,20 @@ pub(crate) fn is_local_host(host: &str) -> bool {
 }
 
 impl Config {
+    /// The `scheme://host[:port]` of weir as clients reach it: the public URL, else the listener's address, as a program on the same
+    /// machine reaches it.
+    pub(crate) fn public_base(&self, listener: SocketAddr) -> String {
+        match &self.front.public_url {
+            Some(url) => url.trim_end_matches('/').to_owned(),
+            None => check::auth::implied_base(&self.front, on_this_machine(listener)),
+        }
+    }
+
+    /// Returns true if clients show an API key, because no authorization server gives them tokens.
+    pub(crate) fn wants_keys(&self) -> bool {
+        self.auth.required && self.auth.issuers.is_empty() && !self.auth.api_keys.is_empty()
+    }
+
     /// This config as it is served at `bound`. Tokens are for the URL of weir; where that follows from `listen`, and `listen`
     /// leaves the port to the system (0), it has the port that the system chose.
     pub(crate) fn served_at(self: &Arc<Self>, bound: SocketAddr) -> Arc<Self> {

@@ -1,6 +1,5 @@
 //! Servers that MCP clients have in their files, converted to upstreams of weir's. Nothing here starts or reaches a server.
 
-mod clients;
 mod convert;
 mod entry;
 mod secrets;
@@ -8,12 +7,12 @@ mod shown;
 
 use std::path::{Path, PathBuf};
 
-pub(crate) use clients::{ClientFolders, McpClient};
 pub(crate) use convert::{ConvertedServer, ServerConverter, SkippedServer};
 pub(crate) use entry::{UpstreamEntry, flow, scalar};
-pub(crate) use secrets::has_credential;
+pub(crate) use secrets::{MASK, has_credential, looks_secret, split_credential};
 
 use crate::config::{FoundFile, Problem, find};
+use crate::mcp_clients::McpClient;
 
 /// A file that was looked at.
 pub(crate) struct ClientFile {

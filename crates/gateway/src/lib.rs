@@ -19,6 +19,7 @@ pub mod keeper;
 mod limits;
 mod local_time;
 mod login;
+mod mcp_clients;
 mod memory;
 mod new_file;
 mod outbound;

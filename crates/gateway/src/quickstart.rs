@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use weir_demo::Running;
 
 use crate::config::{Config, Loader, LogPlan, Source};
+use crate::mcp_clients::{Connection, Credential, McpClient};
 use crate::serve::{CANNOT_START, Signals, catch_file_size_limit, finish};
 use crate::telemetry;
 use crate::terminal;
@@ -18,8 +19,10 @@ use crate::weir::{StartError, Weir};
 /// Where a first try is expected; the ports after it where that is taken.
 const FIRST_PORT: u16 = 8080;
 const TRIES: u16 = 20;
-/// Long enough to have `weir tools --watch` running, short enough to stay for it.
-const NEW_TOOL_AFTER: Duration = Duration::from_secs(20);
+/// The time between two changes of the list: whoever watches, from whenever on, sees one soon.
+const CHANGE_EVERY: Duration = Duration::from_secs(5);
+/// The clients whose own commands are printed.
+const SHOWN: [McpClient; 3] = [McpClient::ClaudeCode, McpClient::VsCode, McpClient::Codex];
 
 /// Runs until a signal ends it.
 pub(crate) async fn quickstart(listen: Option<SocketAddr>, log: Option<&str>) -> ExitCode {
@@ -49,15 +52,17 @@ async fn run(listen: Option<SocketAddr>) -> anyhow::Result<ExitCode> {
     let desk = weir_demo::start_desk(loopback().await?).await.context("the demo server `desk`")?;
     let weir = start(listen, &notes, &desk).await?;
     terminal::line(welcome(&weir, &notes, &desk));
-    let mut new_tool = std::pin::pin!(tokio::time::sleep(NEW_TOOL_AFTER));
-    let mut revealed = false;
+    let mut changes = tokio::time::interval(CHANGE_EVERY);
+    // The first one comes at once, and nothing has changed then.
+    changes.tick().await;
     loop {
         tokio::select! {
             () = signals.stop() => break,
-            () = &mut new_tool, if !revealed => {
-                revealed = true;
-                desk.reveal();
-                terminal::line("desk has a new tool now: desk__coin_flip. Clients that watch were told.");
+            _ = changes.tick() => {
+                // It is there, or it is not: the other from now on.
+                if !desk.hide() {
+                    desk.reveal();
+                }
             }
         }
     }
@@ -111,14 +116,14 @@ fn welcome(weir: &Weir, notes: &Running, desk: &Running) -> String {
 Any MCP client, old or new, connects to both at once:
   {url}
 
-In a client's config file:
-  {{ \"mcpServers\": {{ \"weir\": {{ \"type\": \"http\", \"url\": \"{url}\" }} }} }}
+Connect a client; any other one, and what goes into its file: weir connect
+{clients}
 
 In another terminal:
   weir tools {url}
   weir call  {url} desk__calculate expression='2^10 - 1'
   weir call  {url} desk__countdown from=5
-  weir tools {url} --watch        in {after} seconds, desk gets one more tool
+  weir tools {url} --watch        desk__coin_flip comes and goes every {every} seconds
 
 For operators: {admin}/ is a status page; {admin}/metrics, {admin}/readyz, and
   weir admin --admin {admin} upstreams
@@ -127,6 +132,19 @@ Ctrl-C ends it.
         version = env!("CARGO_PKG_VERSION"),
         notes = notes.url(),
         desk = desk.url(),
-        after = NEW_TOOL_AFTER.as_secs(),
+        clients = clients(&url),
+        every = CHANGE_EVERY.as_secs(),
     )
+}
+
+/// A line for each of the usual clients: its own command, or ours.
+fn clients(url: &str) -> String {
+    let own = |client: McpClient| {
+        let connection = Connection { name: "weir", url, program: "weir", credential: Credential::None };
+        client.command(&connection).map(|command| (client, command))
+    };
+    let written = |client: McpClient| (client, format!("weir connect {} {url} --write", client.name()));
+    let lines =
+        SHOWN.into_iter().filter_map(own).chain([written(McpClient::Cursor), written(McpClient::ClaudeDesktop)]);
+    lines.map(|(client, command)| format!("  {:<15} {command}", client.title())).collect::<Vec<_>>().join("\n")
 }

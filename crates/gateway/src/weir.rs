@@ -222,7 +222,7 @@ impl Weir {
         let told = self.telemetry.prepare(&config.telemetry)?;
         // Front first: it refuses bad certificates, and until then nothing has changed. It serves the endpoints that the
         // catalog has, so it is asked once more when these are the new ones.
-        let take = || open.front.reload(outbound::front(config));
+        let take = || open.front.reload(outbound::front(config, self.address()));
         take().map_err(|error| ReloadError::Front(front_reason(&error)))?;
         inside.deciders.auditing.take(audit)?;
         self.telemetry.take(told, &config.telemetry);

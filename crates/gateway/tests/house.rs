@@ -48,7 +48,7 @@ const MUST_NOT_USE: [(&str, &[&str]); 9] = [
 ];
 
 /// Files that may start a task, and who ends it.
-const SPAWNS: [(&str, &str); 6] = [
+const SPAWNS: [(&str, &str); 9] = [
     ("demo/src/host.rs", "`Running` aborts it when it is dropped"),
     (
         "gateway/src/audit/worker.rs",
@@ -58,6 +58,9 @@ const SPAWNS: [(&str, &str); 6] = [
         "gateway/src/cli/questions/keyboard.rs",
         "waits for a line that a person types; a command that ends does not wait for it",
     ),
+    ("gateway/src/handover/line.rs", "`Parting` waits for it; it ends with the predecessor"),
+    ("gateway/src/handover/link.rs", "sends until its link is dropped, or the other process is gone"),
+    ("gateway/src/handover/moving.rs", "receives until the other process is gone, and answers its requests"),
     ("gateway/src/telemetry/logs.rs", "writes the log until its queue closes; an exit waits for it, at most a second"),
     ("upstream/src/line/many.rs", "ends with the last share of its connection, or with the connection"),
     (

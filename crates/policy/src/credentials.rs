@@ -50,6 +50,8 @@ pub struct Credentials {
     plan: ArcSwap<Plan>,
     changed: Notify,
     was_ready: AtomicBool,
+    /// Credentials of any kind that were refused.
+    refused: AtomicU64,
 }
 
 /// Settings, and what was made of them.
@@ -102,6 +104,10 @@ impl Vouching {
             }
         };
         Self { issuer, way, refused: AtomicU64::new(0) }
+    }
+
+    fn count_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     fn keeper(&self) -> Option<&Arc<Keeper>> {
@@ -186,7 +192,13 @@ impl Credentials {
         let Ports { fetch, clock, random } = ports;
         let world = World { fetch, clock, random };
         let plan = ArcSwap::from_pointee(Plan::new(settings, None, &world));
-        Arc::new(Self { world, plan, changed: Notify::new(), was_ready: AtomicBool::new(false) })
+        Arc::new(Self {
+            world,
+            plan,
+            changed: Notify::new(),
+            was_ready: AtomicBool::default(),
+            refused: AtomicU64::default(),
+        })
     }
 
     /// Takes other settings. An issuer whose keys stand where they stood keeps them.
@@ -212,6 +224,12 @@ impl Credentials {
             self.was_ready.store(true, Ordering::Release);
         }
         ready
+    }
+
+    /// Tokens, API keys and certificates that were refused since weir started. A request that shows none counts nowhere here.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// How every issuer is doing, by name.
@@ -258,6 +276,9 @@ impl Verifier for Credentials {
         let plan = self.plan.load_full();
         Box::pin(async move {
             let known = plan.identify(evidence, &self.world).await;
+            if let Err(Refused::Invalid(_)) = &known {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+            }
             known.map_err(failure)
         })
     }
@@ -338,21 +359,23 @@ impl Plan {
 
     /// What depends on the moment and on what is asked for.
     fn good_now(&self, verified: &Verified, endpoint: &EndpointId, world: &World) -> Result<(), Reason> {
-        verified.times.check(world.clock.wall(), self.settings.leeway)?;
-        match token::is_for(&verified.audiences, endpoint, &verified.by.issuer, &self.settings) {
-            true => Ok(()),
-            false => Err(Reason::Audience),
-        }
+        let times = verified.times.check(world.clock.wall(), self.settings.leeway);
+        let is_for = || token::is_for(&verified.audiences, endpoint, &verified.by.issuer, &self.settings);
+        let good = times.and_then(|()| if is_for() { Ok(()) } else { Err(Reason::Audience) });
+        good.inspect_err(|_| verified.by.count_refused())
     }
 
     async fn verify(&self, token: Shown<'_>, world: &World) -> Result<Verified, Refused> {
         let (by, parts) = self.issuer_of(token.text)?;
         let generation = by.generation();
         let claims = by.claims(token, parts, &self.settings, world).await;
-        let claims = claims.inspect_err(|_| {
-            by.refused.fetch_add(1, Ordering::Relaxed);
+        let claims = claims.inspect_err(|refused| {
+            // That it cannot be found out now is no fault of the token.
+            if matches!(refused, Refused::Invalid(_)) {
+                by.count_refused();
+            }
         })?;
-        let subject = token::subject(&claims, &by.issuer, &self.settings)?;
+        let subject = token::subject(&claims, &by.issuer, &self.settings).inspect_err(|_| by.count_refused())?;
         let (audiences, times) = (claims.audiences().clone(), claims.times());
         let until = world.clock.monotonic() + BELIEVED;
         Ok(Verified { subject: Arc::new(subject), audiences, times, by, generation, until })

@@ -23,7 +23,12 @@ pub struct Operator {
 impl Operator {
     /// Without a token.
     pub fn of(weir: &Weir) -> Self {
-        Self { url: weir.admin_url(), headers: HeaderMap::new() }
+        Self::at(&weir.admin_url())
+    }
+
+    /// At another listener.
+    pub fn at(url: &str) -> Self {
+        Self { url: url.to_owned(), headers: HeaderMap::new() }
     }
 
     /// The same with one more header.

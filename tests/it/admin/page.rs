@@ -7,7 +7,7 @@ use weir_testkit::mockup::Tool;
 use weir_testkit::{Behaviour, Mockup};
 use weir_wire::Revision;
 
-use super::{Operator, over};
+use super::{Operator, body, over, token};
 use crate::harness::{Checked, Weir, browse, fresh_path, needs_peers, peers, until_it};
 
 const MARKUP: &str = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">";
@@ -42,7 +42,7 @@ async fn r286_the_status_page_in_a_browser_shows_what_upstreams_say_as_text() {
         assert!(!document.contains("<script") && !document.contains("<img"), "{document}");
     }
     let front = browse(&admin);
-    for shown in ["hostile", "gone", "is down since", "hostile__hang", "Last error", "modern", "&lt;script&gt;"] {
+    for shown in ["hostile", "gone", "went down", "hostile__hang", "List of tools", "modern", "&lt;script&gt;"] {
         assert!(front.contains(shown), "{shown}: {front}");
     }
     let one = browse(&format!("{admin}/upstreams/hostile"));
@@ -83,4 +83,99 @@ async fn r286_the_api_is_as_its_description_says() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(weir.admin("/healthz").starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_status_page_says_who_disabled_an_upstream_and_why() {
+    let one = Mockup::modern().tools(1).start().await;
+    let weir = Weir::with(over(&[("one", &one)]));
+    weir.until_listed("/mcp", &["one__tool_0000"]);
+    let ops = Operator::of(&weir);
+    ops.change("/admin/upstreams/one/disable", json!({ "reason": "moves <b>", "ttl": "10m" })).await;
+    let front = body(&ops.look("/").await);
+    let words = "was disabled <time";
+    for part in [words, "by somebody on this machine, and comes back", "in 9 min", "moves &lt;b&gt;"] {
+        assert!(front.contains(part), "{part}: {front}");
+    }
+    // Once where it needs a look, and once beside the upstream.
+    assert_eq!(front.matches(words).count(), 2, "{front}");
+    // Every time is in words, and has the exact one in a title.
+    for time in front.split("<time ").skip(1) {
+        let (tag, rest) = time.split_once('>').unwrap();
+        let shown = rest.split_once('<').unwrap().0;
+        assert!(tag.contains("title=\"20") && !shown.starts_with("20"), "{time}");
+    }
+    let page = body(&ops.look("/upstreams/one").await);
+    assert!(page.contains("somebody on this machine") && page.contains("moves &lt;b&gt;"), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_status_page_counts_refused_credentials() {
+    let (key, digest) = token("ci");
+    let one = Mockup::modern().tools(1).start().await;
+    let mut config = over(&[("one", &one)]);
+    config["auth"] =
+        json!({ "mode": "required", "api_keys": [{ "id": key_id(&key), "subject": "ci", "sha256": digest }] });
+    let weir = Weir::with(config);
+    let ops = Operator::of(&weir);
+    let refused = async || ops.see("/admin/config").await["auth"]["refused"].as_u64();
+    assert_eq!(refused().await, Some(0));
+    let client =
+        || Operator::at(&weir.url("")).with("mcp-session-id", "none-of-ours").with("accept", "text/event-stream");
+    assert_eq!(client().look("/mcp").await.status, 401);
+    for wrong in ["weir_00000000_wrong", "a.b.c"] {
+        assert_eq!(
+            client().with("authorization", &format!("Bearer {wrong}")).look("/mcp").await.status,
+            401,
+            "{wrong}"
+        );
+    }
+    let known = client().with("authorization", &format!("Bearer {key}")).look("/mcp").await;
+    assert_ne!(known.status, 401, "{}", body(&known));
+    assert_eq!(refused().await, Some(2));
+    let front = body(&ops.look("/").await);
+    assert!(front.contains("<b>2</b> credentials refused") && front.contains("clients show who they are"), "{front}");
+}
+
+/// The id in an API key.
+fn key_id(key: &str) -> String {
+    key.split('_').nth(1).unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_status_page_connects_clients_to_every_endpoint() {
+    let one = Mockup::modern().tools(1).start().await;
+    let weir = Weir::with(over(&[("one", &one)]));
+    weir.until_listed("/mcp", &["one__tool_0000"]);
+    let ops = Operator::of(&weir);
+    let front = body(&ops.look("/").await);
+    for path in ["/mcp", "/mcp/one"] {
+        assert!(front.contains(&format!("<code>{}</code>", weir.url(path))), "{path}: {front}");
+        let link = format!("/?endpoint={path}#connect");
+        assert!(front.contains(&format!("href=\"{link}\"")), "{front}");
+        let page = body(&ops.look(link.trim_end_matches("#connect")).await);
+        assert!(page.contains(&format!("Connect a client to {path}</h2>")), "{page}");
+        assert!(page.contains(&format!("claude mcp add --transport http weir {}</pre>", weir.url(path))), "{page}");
+    }
+    // A path that is none is not repeated.
+    let other = body(&ops.look("/?endpoint=/canary%3Cb%3E").await);
+    assert!(other.contains("Connect a client to /mcp</h2>") && !other.contains("canary"), "{other}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_that_is_not_there_has_a_way_back() {
+    let one = Mockup::modern().tools(1).start().await;
+    let weir = Weir::with(over(&[("one", &one)]));
+    let browser = Operator::of(&weir).with("accept", "text/html,*/*;q=0.8");
+    for path in ["/canary", "/upstreams/canary", "/admin/canary"] {
+        let answer = browser.look(path).await;
+        let page = body(&answer);
+        assert_eq!(answer.status, 404, "{path}: {page}");
+        assert!(page.contains("<a href=\"/\">Status of weir</a>") && !page.contains("canary"), "{path}: {page}");
+    }
+    let program = Operator::of(&weir).with("accept", "application/json").look("/admin/nothing").await;
+    assert_eq!(
+        (program.status.as_u16(), body(&program)),
+        (404, "{\"error\":\"there is no such path; /openapi.yaml lists them\"}".to_owned())
+    );
 }

@@ -43,7 +43,7 @@ async fn g01_a_reload_that_is_asked_for_says_how_it_went() {
     assert_eq!(refused.status, 409);
     assert!(body(&refused).contains("upstreems"), "it says which key: {}", body(&refused));
     let page = body(&ops.look("/").await);
-    assert!(page.contains("was not taken") && page.contains("upstreems"), "{page}");
+    assert!(page.contains("in the files now was refused") && page.contains("upstreems"), "{page}");
     // The runbook's way out: the file as it was. Then nothing is wrong any more, by itself.
     weir.rewrite(over(&[("one", &one)]));
     let newer = || {
@@ -52,7 +52,7 @@ async fn g01_a_reload_that_is_asked_for_says_how_it_went() {
     };
     until("the file that is in force again to be noticed", newer);
     let page = body(&ops.look("/").await);
-    assert!(!page.contains("was not taken"), "{page}");
+    assert!(!page.contains("in the files now was refused"), "{page}");
     weir.rewrite(over(&[("one", &one), ("two", &two)]));
     ops.change("/admin/reload", json!({})).await;
     let after = ops.see("/admin/config").await;

@@ -85,6 +85,10 @@ async fn r240_r241_r242_c09_wrong_tokens_are_401_and_nothing_is_forwarded() {
         assert!(!String::from_utf8_lossy(&answer.body).contains("ada"), "{what}");
     }
     assert_eq!(stage.upstream.executions("tool_0000"), 0);
+    // Operators see how many were refused: all nine. Those without an algorithm of the issuer's, and that of another one, are nobody's.
+    let seen = stage.weir.admin("/admin/config");
+    let seen: serde_json::Value = serde_json::from_str(seen.split_once("\r\n\r\n").unwrap().1).unwrap();
+    assert_eq!((&seen["auth"]["refused"], &seen["issuers"][0]["refused"]), (&json!(9), &json!(6)), "{seen}");
     // A token for another endpoint opens that one.
     let token = stage.idp.token("ada", &stage.weir.url("/mcp/one"));
     let client = bearer(&stage.weir.url("/mcp/one"), &token).modern();

@@ -120,7 +120,7 @@ async fn r286_seven_faults_are_found_on_the_page_in_a_panel_and_by_an_alert() {
     signs.seen(&mut drill, &scene, scene.slow()).await;
 
     scene.stop_one().await;
-    let signs = Signs::of("WeirUpstreamDown", "Down", ("upstream", "wiki"), &["wiki", "is down since"]);
+    let signs = Signs::of("WeirUpstreamDown", "Down", ("upstream", "wiki"), &["wiki", "went down"]);
     signs.seen(&mut drill, &scene, quiet()).await;
 
     scene.put_out_of_order();
@@ -129,13 +129,17 @@ async fn r286_seven_faults_are_found_on_the_page_in_a_panel_and_by_an_alert() {
 
     scene.change_a_tool();
     let panel = "Tool definitions changed";
-    let page = ["deploys", "changed definitions of tools"];
+    let page = ["deploys", "changed what its tools say or take"];
     let signs = Signs::of("WeirToolDefinitionsChanged", panel, ("upstream", "deploys"), &page);
     signs.seen(&mut drill, &scene, quiet()).await;
 
     let limit = format!("tool:{LIMITED}");
-    let signs =
-        Signs::of("WeirClientFlooding", "Refused by limits", ("limit", &limit), &["budgets are used up", LIMITED]);
+    let signs = Signs::of(
+        "WeirClientFlooding",
+        "Refused by limits",
+        ("limit", &limit),
+        &["reached, so that requests are refused", LIMITED],
+    );
     signs.seen(&mut drill, &scene, scene.flood()).await;
 
     scene.stop_the_issuer();
@@ -145,7 +149,7 @@ async fn r286_seven_faults_are_found_on_the_page_in_a_panel_and_by_an_alert() {
     signs.seen(&mut drill, &scene, scene.forgery()).await;
 
     scene.write_a_bad_config();
-    let page = ["The last reload", "was not taken", "upstreem"];
+    let page = ["in the files now was refused", "upstreem"];
     let signs = Signs::of("WeirConfigReloadFailed", "Config", ("instance", &own), &page);
     signs.seen(&mut drill, &scene, quiet()).await;
 }

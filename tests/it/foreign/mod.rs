@@ -5,6 +5,7 @@ mod clients;
 mod dual;
 mod old;
 mod own_methods;
+mod programs;
 mod servers;
 mod tasks;
 mod toolsets;

@@ -69,9 +69,18 @@ impl Weir {
         Self::until(wrapper, config, "/readyz", LOG)
     }
 
+    /// The same as [`Self::with`] at the config's own `listen`.
+    pub fn listening(config: Value) -> Self {
+        Self::start(&[], config, "/readyz", LOG)
+    }
+
     fn until(wrapper: &[&str], mut config: Value, page: &str, log: &str) -> Self {
-        emitted::is_weirs();
         config["listen"] = json!(ANY_PORT);
+        Self::start(wrapper, config, page, log)
+    }
+
+    fn start(wrapper: &[&str], mut config: Value, page: &str, log: &str) -> Self {
+        emitted::is_weirs();
         config["admin"]["listen"] = json!(ANY_PORT);
         let folder = fresh_folder();
         let file = folder.join("weir.json");

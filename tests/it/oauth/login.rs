@@ -81,6 +81,14 @@ fn r241_a_login_is_kept_used_refreshed_and_ended() {
     assert!(ada.run(&["tools", &url]).status.success());
     assert_eq!(town.idp.count("refresh_token"), 1, "a token that is good is not refreshed");
 
+    // The token can be put into a client's file, and is not printed.
+    let client = ada.state.join("mcp.json").display().to_string();
+    let connected = ada.run(&["connect", "cursor", &url, "--with-secret", "--write", "--file", &client]);
+    let kept: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let token = kept.as_object().unwrap().values().next().unwrap()["access_token"].as_str().unwrap();
+    assert!(connected.status.success() && !text(&connected).contains(token), "{}", text(&connected));
+    assert!(std::fs::read_to_string(&client).unwrap().contains(&format!("\"Bearer {token}\"")));
+
     let out = ada.run(&["logout", &url]);
     assert!(out.status.success() && text(&out).contains("logged out"), "{}", text(&out));
     assert!(!std::fs::read_to_string(&file).unwrap().contains("access_token"));

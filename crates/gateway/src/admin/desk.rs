@@ -1,5 +1,6 @@
 //! What operators see and change: handles on the parts of weir that own it.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
@@ -37,6 +38,8 @@ pub(crate) struct Parts {
     pub(crate) gate: Gate,
     pub(crate) audit: Arc<dyn Audit>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// The address that clients connect to.
+    pub(crate) clients: SocketAddr,
 }
 
 /// Where operators ask.

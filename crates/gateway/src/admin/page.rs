@@ -2,6 +2,7 @@
 //!
 //! It changes nothing. Whatever an upstream, a client or the config said is text in it, never markup.
 
+mod connect;
 mod front;
 mod html;
 mod one;
@@ -11,13 +12,13 @@ use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
 
 use axum::extract::{Path, RawQuery, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use data_encoding::BASE64;
-use sha2::{Digest as _, Sha256};
 use url::form_urlencoded;
 
 use super::desk::Desk;
+use super::refused::Refused;
+use crate::mcp_clients::style_policy;
 use html::{text, when};
 
 const STYLE: &str = include_str!("page/style.css");
@@ -25,17 +26,12 @@ const STYLE: &str = include_str!("page/style.css");
 const REFRESH: std::ops::RangeInclusive<u32> = 2..=3600;
 
 /// What a browser may do with a page: apply this one style, and nothing else.
-static POLICY: LazyLock<String> = LazyLock::new(|| {
-    let digest = BASE64.encode(&Sha256::digest(STYLE));
-    format!(
-        "default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-});
+static POLICY: LazyLock<String> = LazyLock::new(|| style_policy(STYLE));
 
 /// The page about everything.
 pub(super) async fn front(State(desk): State<Arc<Desk>>, RawQuery(query): RawQuery) -> Response {
-    let refresh = refresh(query.as_deref());
-    page("weir", refresh, &front::body(&desk, refresh))
+    let view = PageView::of(query.as_deref());
+    page("weir", view.refresh, &front::body(&desk, &view))
 }
 
 /// The page about one upstream.
@@ -46,18 +42,45 @@ pub(super) async fn upstream(
 ) -> Response {
     let found = desk.upstreams().into_iter().find(|upstream| upstream.id == id);
     match found {
-        Some(upstream) => page(&format!("{id} - weir"), refresh(query.as_deref()), &one::body(&desk, &upstream)),
-        None => {
-            let body = "<main><h1>No such upstream</h1><p><a href=\"/\">All upstreams</a></p></main>";
-            (StatusCode::NOT_FOUND, page("weir", None, body)).into_response()
+        Some(upstream) => {
+            page(&format!("{id} - weir"), PageView::of(query.as_deref()).refresh, &one::body(&desk, &upstream))
         }
+        None => not_found("No upstream has this name. It may have been taken out of the config."),
     }
 }
 
-/// After how many seconds the page is to load itself again.
-fn refresh(query: Option<&str>) -> Option<u32> {
-    let query: HashMap<_, _> = form_urlencoded::parse(query.unwrap_or_default().as_bytes()).collect();
-    query.get("refresh")?.parse().ok().filter(|seconds| REFRESH.contains(seconds))
+/// The answer for a path that is none: a page with a way back for a browser, JSON for programs.
+pub(super) async fn unknown(headers: HeaderMap) -> Response {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    if accept.contains("text/html") {
+        return not_found("There is no such page here.");
+    }
+    Refused::new(StatusCode::NOT_FOUND, "there is no such path; /openapi.yaml lists them").into_response()
+}
+
+fn not_found(why: &str) -> Response {
+    let why = text(why);
+    let body = format!(
+        "<main><header><h1>Not found</h1><p>{why}</p></header><section><p><a href=\"/\">Status of weir</a></p></section></main>"
+    );
+    (StatusCode::NOT_FOUND, page("Not found - weir", None, &body)).into_response()
+}
+
+/// What the query of a page asks for.
+struct PageView {
+    /// After how many seconds the page is to load itself again.
+    refresh: Option<u32>,
+    /// The path of the endpoint to connect to.
+    endpoint: Option<String>,
+}
+
+impl PageView {
+    fn of(query: Option<&str>) -> Self {
+        let query: HashMap<_, _> = form_urlencoded::parse(query.unwrap_or_default().as_bytes()).collect();
+        let refresh = query.get("refresh").and_then(|seconds| seconds.parse().ok());
+        let endpoint = query.get("endpoint").map(|path| path.to_string());
+        Self { refresh: refresh.filter(|seconds| REFRESH.contains(seconds)), endpoint }
+    }
 }
 
 fn page(title: &str, refresh: Option<u32>, body: &str) -> Response {

@@ -9,9 +9,8 @@ use clap::Args;
 
 use super::{USAGE, fail};
 use crate::config::{Loader, Severity, Source};
-use crate::import::{
-    ClientFile, ClientFolders, ConvertedServer, McpClient, ServerConverter, SkippedServer, read, scalar,
-};
+use crate::import::{ClientFile, ConvertedServer, ServerConverter, SkippedServer, read, scalar};
+use crate::mcp_clients::{ClientFolders, McpClient};
 use crate::new_file;
 use crate::terminal::{self, one_line};
 
@@ -41,7 +40,7 @@ pub(super) struct ImportOptions {
 
 /// Reads the clients' files, shows their servers, and prints or writes the config. Starts nothing.
 pub(super) fn import(options: &ImportOptions) -> ExitCode {
-    let Some(folders) = folders(options.home.as_deref()) else {
+    let Some(folders) = ClientFolders::of_user(options.home.as_deref()) else {
         return fail(USAGE, "the variable HOME is not set: name the folder, such as --home /home/me");
     };
     let files = match files(&options.from, &folders) {
@@ -86,18 +85,6 @@ pub(super) fn import(options: &ImportOptions) -> ExitCode {
     }
     advise(&converter, options.write.as_deref());
     if is_broken { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
-}
-
-fn folders(home: Option<&Path>) -> Option<ClientFolders> {
-    let project = std::env::current_dir().unwrap_or_default();
-    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
-    if let Some(home) = home {
-        return Some(ClientFolders::at(std::path::absolute(home).ok()?, project));
-    }
-    let usual = ClientFolders::at(folder("HOME")?, project);
-    let config = folder("XDG_CONFIG_HOME").unwrap_or_else(|| usual.config.clone());
-    let codex = folder("CODEX_HOME").unwrap_or_else(|| usual.codex.clone());
-    Some(ClientFolders { config, codex, ..usual })
 }
 
 /// The files that were asked for, each with its client.

@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::document::{FileFormat, document};
+use super::document::{FileFormat, document, parse};
 use super::foreign;
+use super::report::Problem;
 use super::tree::{Node, Value};
 
 /// An entry to put in, as YAML in lines and in braces.
@@ -55,6 +56,14 @@ fn expected(tree: &Node, new: &NewUpstream<'_>) -> Json {
         }
     }
     wanted
+}
+
+/// The content of a file, as JSON, whichever format it has by its name.
+///
+/// # Errors
+/// The text cannot be parsed.
+pub(crate) fn json_tree(name: &str, text: &str) -> Result<Json, Problem> {
+    parse(name, text).map(|(tree, _)| json(&tree))
 }
 
 /// A tree without its lines.

@@ -23,7 +23,17 @@ pub(super) fn parse(text: &str) -> Result<Node, Problem> {
         let message = format!("the file has {} bytes, more than the {LONGEST} a config may have", text.len());
         return Err(Problem::error(Path::root(), message));
     }
-    let options = ParseOptions {
+    let parsed = parse_to_ast(text, &CollectOptions::default(), &options()).map_err(|error| {
+        let line = u32::try_from(error.line_display()).ok();
+        broken(line, &format!("this is no valid JSON: {}", error.kind()))
+    })?;
+    let root = parsed.value.ok_or_else(|| broken(None, "this is no valid JSON: there is no value"))?;
+    JsonReader { lines: LineIndex::of(text), nodes: 0 }.node(root, 0)
+}
+
+/// JSON with comments and trailing commas.
+pub(crate) fn options() -> ParseOptions {
+    ParseOptions {
         allow_comments: true,
         allow_trailing_commas: true,
         allow_loose_object_property_names: false,
@@ -34,13 +44,7 @@ pub(super) fn parse(text: &str) -> Result<Node, Problem> {
         allow_bare_decimal_point_numbers: false,
         allow_non_finite_numbers: false,
         allow_extended_string_escapes: false,
-    };
-    let parsed = parse_to_ast(text, &CollectOptions::default(), &options).map_err(|error| {
-        let line = u32::try_from(error.line_display()).ok();
-        broken(line, &format!("this is no valid JSON: {}", error.kind()))
-    })?;
-    let root = parsed.value.ok_or_else(|| broken(None, "this is no valid JSON: there is no value"))?;
-    JsonReader { lines: LineIndex::of(text), nodes: 0 }.node(root, 0)
+    }
 }
 
 fn broken(line: Option<u32>, message: &str) -> Problem {

@@ -70,7 +70,7 @@ impl StartBanner {
         let colors = AnsiColors(colors);
         let upstreams = count(config.upstreams.len(), "upstream");
         let mut lines = vec![colors.bold(&format!("weir {} serves {upstreams}", env!("CARGO_PKG_VERSION")))];
-        let base = base(weir, config);
+        let base = config.public_base(weir.address());
         let listed = config.endpoints.iter().take(MOST_ENDPOINTS);
         let mut urls: Vec<(String, String)> =
             listed.map(|endpoint| (format!("{base}{}", endpoint.id), shows(endpoint, config))).collect();
@@ -164,17 +164,6 @@ fn next(before: Option<&ShownState>, upstream: &UpstreamStatus, now: SystemTime)
         _ => {
             let cause = base.and_then(|list| list.error.as_deref()).or(upstream.health.last_error.as_deref());
             ShownState::Down(one_line(cause.unwrap_or("it cannot be reached")))
-        }
-    }
-}
-
-/// The URL under which clients on this machine reach the endpoints.
-fn base(weir: &Weir, config: &Config) -> String {
-    match &config.front.public_url {
-        Some(url) => url.trim_end_matches('/').to_owned(),
-        None => {
-            let scheme = if config.front.tls.is_some() { "https" } else { "http" };
-            format!("{scheme}://{}", on_this_machine(weir.address()))
         }
     }
 }

@@ -75,7 +75,10 @@ async fn front(
     };
     let failed = |error| cannot_listen(config.front.listen, false, front_reason(&error));
     let served = (router, catalog.clone());
-    Front::bind(outbound::front(config), Some(listener), ports, served, base.sealer.clone()).await.map_err(failed)
+    let bound = listener.local_addr().map_err(|error| cannot_listen(config.front.listen, false, reason(&error)))?;
+    Front::bind(outbound::front(config, bound), Some(listener), ports, served, base.sealer.clone())
+        .await
+        .map_err(failed)
 }
 
 fn cannot_listen(address: SocketAddr, operators: bool, why: String) -> StartError {
@@ -130,6 +133,7 @@ fn desk(
         gate: Gate::new(config.admin.clone(), clients.verifier(), (clock, audit)),
         audit: audit.clone(),
         clock: clock.clone(),
+        clients: front.local_addr(),
     };
     Desk::new(parts, book.clone())
 }

@@ -12,10 +12,13 @@ use super::super::views::catalog;
 use super::super::views::clients::Client;
 use super::super::views::config::{Applied, Issuer};
 use super::super::views::limits::{Limits, Refusing};
-use super::super::views::upstreams::Upstream;
-use super::html::{facts, lines, table, text};
-use super::when;
+use super::super::views::upstreams::{Catalog, Upstream};
+use super::html::{clock, facts, lines, table, text};
+use super::{PageView, connect, when};
+use crate::terminal::count;
 
+/// The name of an operator who shows no token, on this machine.
+const LOCAL: &str = "local";
 /// Limits that are shown.
 const REFUSALS: usize = 20;
 /// Clients that are shown, the last ones.
@@ -26,55 +29,60 @@ const SLOW: f64 = 2_500.0;
 const OLDEST: usize = 10;
 
 /// All of it.
-pub(super) fn body(desk: &Desk, refresh: Option<u32>) -> String {
+pub(super) fn body(desk: &Desk, view: &PageView) -> String {
     let now = desk.now();
     let (upstreams, applied) = (desk.upstreams(), desk.applied());
     let (live, limits) = (desk.running(None), desk.limits_now(REFUSALS));
     let (sessions, _) = desk.front.sessions(0);
     let streams = desk.front.streams();
     let mut out = String::from("<main>");
-    head(&mut out, desk, refresh);
+    head(&mut out, desk, view.refresh);
     let up = upstreams.iter().filter(|upstream| upstream.state == "up").count();
     let tools: usize = upstreams.iter().map(|upstream| upstream.catalog.tools).sum();
     tiles(
         &mut out,
         &[
             ("upstreams up", format!("{up} of {}", upstreams.len()), up < upstreams.len()),
-            ("calls now", live.len().to_string(), false),
-            ("sessions", sessions.to_string(), false),
-            ("streams", streams.len().to_string(), false),
+            ("calls running", live.len().to_string(), false),
+            ("client sessions", sessions.to_string(), false),
+            ("open streams", streams.len().to_string(), false),
             ("tools", tools.to_string(), false),
-            ("budgets used up", limits.total.to_string(), limits.total > 0),
+            ("limits reached", limits.total.to_string(), limits.total > 0),
+            ("credentials refused", applied.auth.refused.to_string(), false),
         ],
     );
     troubles(&mut out, (&upstreams, &applied, &limits), now);
     section(&mut out, "Upstreams", &upstreams_table(&upstreams, now));
     if !live.is_empty() {
         let calls: Vec<Call> = live.iter().take(OLDEST).map(|call| Call::of(call, now)).collect();
-        section(&mut out, &format!("Calls: {} run, the oldest first", live.len()), &calls_table(&calls, now));
+        section(&mut out, &format!("Running calls: {}, the oldest first", live.len()), &calls_table(&calls, now));
     }
     waiting_section(&mut out, desk, None, now);
     if !limits.refusing.is_empty() {
-        section(&mut out, "Limits that refuse now", &limits_table(&limits));
+        section(&mut out, "Limits that are reached now", &limits_table(&limits));
     }
     let clients = desk.clients(&streams);
     if !clients.is_empty() {
-        section(&mut out, "Clients, the last one first", &clients_table(&clients, now));
+        section(&mut out, "Clients, the one seen last first", &clients_table(&clients, now));
     }
-    section(&mut out, "Endpoints", &endpoints_table(desk, &applied));
+    section(&mut out, "Endpoints, where clients connect", &endpoints_table(desk, &applied));
+    connect::section(&mut out, desk, view.endpoint.as_deref());
     if !applied.changes.is_empty() {
         section(&mut out, "Changes by operators that are in force", &changes_table(&applied, now));
     }
     if !applied.issuers.is_empty() {
-        section(&mut out, "Issuers of tokens", &issuers_table(&applied));
+        section(&mut out, "Authorization servers, whose tokens are good here", &issuers_table(&applied));
     }
-    section(&mut out, "Config", &config_facts(&applied, now));
+    section(&mut out, "This weir", &config_facts(&applied, now));
     out.push_str("</main>");
     out
 }
 
 fn head(out: &mut String, desk: &Desk, refresh: Option<u32>) {
-    let ready = if desk.ready.is() { "<b class=\"good\">ready</b>" } else { "<b class=\"bad\">not ready</b>" };
+    let ready = match desk.ready.is() {
+        true => "<b class=\"good\">takes clients</b>",
+        false => "<b class=\"bad\">takes no clients</b>",
+    };
     let again = match refresh {
         Some(seconds) => format!("every {seconds} s (<a href=\"/\">stop</a>)"),
         None => "<a href=\"/?refresh=5\">every 5 s</a>".to_owned(),
@@ -82,9 +90,9 @@ fn head(out: &mut String, desk: &Desk, refresh: Option<u32>) {
     // Writing to a string cannot fail, here and below.
     let _ = write!(
         out,
-        "<header><h1>weir <small>{}</small></h1><p>{ready} · {} · look again {again}</p></header>",
+        "<header><h1>weir <small>{}</small></h1><p>{ready} · as of {} · reload {again}</p></header>",
         env!("CARGO_PKG_VERSION"),
-        weir_core::instant::rfc3339(desk.now()),
+        clock(desk.now()),
     );
 }
 
@@ -107,16 +115,18 @@ fn troubles(out: &mut String, (upstreams, applied, limits): (&[Upstream], &Appli
     for issuer in applied.issuers.iter().filter(|issuer| !issuer.ready || issuer.failures > 0) {
         let tokens = if issuer.ready { "its last keys still serve" } else { "its tokens cannot be checked" };
         let name = text(&issuer.issuer);
-        all.push(format!("the keys of the issuer {name} cannot be had ({} attempts): {tokens}", issuer.failures));
+        let attempts = count(issuer.failures, "attempt");
+        all.push(format!("the keys of the authorization server {name} cannot be had ({attempts}): {tokens}"));
     }
     if let Some(first) = limits.refusing.first() {
         let (of, limit) = (text(&first.of.words()), text(&first.limit));
-        all.push(format!("{} budgets are used up, first {limit} of {of}", limits.total));
+        let reached = count(limits.total, "limit");
+        all.push(format!("{reached} reached, so that requests are refused; the first: {limit} of {of}"));
     }
     if let Some(reload) = applied.last_reload.as_ref().filter(|reload| reload.error.is_some()) {
         let why = lines(reload.error.as_deref().unwrap_or_default());
         all.push(format!(
-            "The last reload ({}) was not taken, weir runs by the config before it:<pre>{why}</pre>",
+            "The config as it is in the files now was refused {}, and weir runs by the one before:<pre>{why}</pre>",
             when(reload.at, now)
         ));
     }
@@ -126,25 +136,29 @@ fn troubles(out: &mut String, (upstreams, applied, limits): (&[Upstream], &Appli
         match upstream.state {
             "down" => {
                 let why = upstream.last_error.as_deref().unwrap_or("no reason is known");
-                all.push(format!("{link} is down since {since}: {}", text(why)));
+                all.push(format!("{link} went down {since}: {}", text(why)));
             }
             "disabled" | "draining" | "drained" => {
-                all.push(format!("{link} is {} by an operator since {since}", upstream.state));
+                all.push(format!("{link} {}", taken_out(upstream, now)));
             }
             _ => {}
         }
         let calls = &upstream.calls;
         if upstream.catalog.redefined > 0 {
-            all.push(format!("{link} changed definitions of tools {} times", upstream.catalog.redefined));
+            let times = count(upstream.catalog.redefined, "time");
+            all.push(format!("{link} changed what its tools say or take {times}: look whether that was meant"));
         }
         if calls.p99_ms.is_some_and(|p99| p99 > SLOW) {
-            all.push(format!("{link} is slow: one of 100 calls takes {} and more", took(calls.p99_ms)));
+            all.push(format!("{link} is slow: one of 100 calls takes {} or more", took(calls.p99_ms)));
         }
         if calls.failed * 10 > calls.recent {
             all.push(format!("{link} failed {} of its last {} calls", calls.failed, calls.recent));
         }
         if calls.tool_errors * 2 > calls.recent {
-            all.push(format!("{link} answered {} of its last {} calls with errors", calls.tool_errors, calls.recent));
+            all.push(format!(
+                "{link} answered {} of its last {} calls with errors of its tools",
+                calls.tool_errors, calls.recent
+            ));
         }
     }
     if !all.is_empty() {
@@ -159,46 +173,70 @@ pub(super) fn link(id: &str) -> String {
 }
 
 fn upstreams_table(upstreams: &[Upstream], now: SystemTime) -> String {
-    let heads = ["Upstream", "State", "Since", "Era", "p50 / p99", "Calls", "Failed", "Tools", "Catalog", "Last error"];
+    let heads = ["Upstream", "State", "Protocol", "Calls", "Calls take", "Failed", "Tools", "List of tools", "Reason"];
     let row = |upstream: &Upstream| {
         let calls = &upstream.calls;
+        let reason = reason(upstream, now);
         vec![
             format!("{}<br><small>{} {}</small>", link(&upstream.id), upstream.transport, text(&upstream.target)),
-            badge(upstream.state),
-            when(upstream.since, now),
+            format!("{}<br><small>{}</small>", badge(upstream.state), when(upstream.since, now)),
             era(upstream),
-            format!("<span class=\"n\">{} / {}</span>", took(calls.p50_ms), took(calls.p99_ms)),
             format!(
-                "<span class=\"n\">{} now</span><br><small class=\"n\">{} lately</small>",
+                "<span class=\"n\">{} now</span><br><small class=\"n\">{} in 2 min</small>",
                 calls.in_flight, calls.recent
             ),
+            times(calls.p50_ms, calls.p99_ms),
             failed(calls.failed, calls.tool_errors),
             upstream.catalog.tools.to_string(),
             listed(upstream, now),
-            format!("<small>{}</small>", progress(upstream, now)),
+            if reason.is_empty() { reason } else { format!("<small>{reason}</small>") },
         ]
     };
     table(&heads, &upstreams.iter().map(row).collect::<Vec<_>>())
 }
 
-/// The cause of an upstream that is down, the progress of a start, or the last failure with its time.
-fn progress(upstream: &Upstream, now: SystemTime) -> String {
-    let Upstream { last_error, starting, last_failure, .. } = upstream;
-    match (last_error, starting, last_failure) {
-        (Some(error), _, _) => text(error),
-        (None, Some(starting), _) => {
-            let says = starting.says.as_deref().map(|says| format!(": {says}")).unwrap_or_default();
-            text(&format!("starts since {} s{says}", starting.seconds))
+/// The reason of the state: who took the upstream out and why, the cause why it is down, the progress of a start, or the last failure
+/// with its time.
+fn reason(upstream: &Upstream, now: SystemTime) -> String {
+    let Upstream { change, last_error, starting, last_failure, .. } = upstream;
+    match (change, last_error, starting, last_failure) {
+        (Some(_), _, _, _) => taken_out(upstream, now),
+        (None, Some(error), _, _) => text(error),
+        (None, None, Some(starting), _) => {
+            let says = starting.says.as_deref().map(|says| format!("; it says: {says}")).unwrap_or_default();
+            text(&format!("starts for {} s now{says}", starting.seconds))
         }
-        (None, None, Some(failure)) => format!("{}: {}", when(failure.at, now), text(&failure.cause)),
-        (None, None, None) => String::new(),
+        (None, None, None, Some(failure)) => {
+            format!("works; last failure {}: {}", when(failure.at, now), text(&failure.cause))
+        }
+        (None, None, None, None) => String::new(),
     }
+}
+
+/// Who took an upstream out, when, until when, and why.
+fn taken_out(upstream: &Upstream, now: SystemTime) -> String {
+    let done = match upstream.state {
+        "draining" => "is being drained (running calls may end)",
+        "drained" => "was drained",
+        _ => "was disabled",
+    };
+    let Some(change) = &upstream.change else { return format!("{done} {}", when(upstream.since, now)) };
+    let ends = change
+        .expires
+        .map_or("until somebody enables it".to_owned(), |expires| format!("and comes back {}", when(expires, now)));
+    let why = change.reason.as_deref().map_or("no reason was given".to_owned(), text);
+    format!("{done} {} by {}, {ends}: {why}", when(change.since, now), operator(&change.by))
+}
+
+/// An operator for a reader who does not know the names of logins.
+pub(super) fn operator(by: &str) -> String {
+    if by == LOCAL { "somebody on this machine".to_owned() } else { text(by) }
 }
 
 pub(super) fn badge(state: &str) -> String {
     let class = match state {
-        "up" | "fresh" => "good",
-        "down" => "bad",
+        "up" | "complete" => "good",
+        "down" | "not read" => "bad",
         _ => "odd",
     };
     format!("<b class=\"{class}\">{}</b>", text(state))
@@ -207,10 +245,12 @@ pub(super) fn badge(state: &str) -> String {
 pub(super) fn era(upstream: &Upstream) -> String {
     match (upstream.era, upstream.protocol, upstream.second_protocol) {
         (Some(era), Some(protocol), Some(second)) => {
-            format!("{era} and legacy<br><small class=\"n\">{protocol}, {second}</small>")
+            format!("<span class=\"n\">{protocol}, {second}</span><br><small>{era} and legacy</small>")
         }
-        (Some(era), Some(protocol), None) => format!("{era}<br><small class=\"n\">{protocol}</small>"),
-        _ => "unknown".to_owned(),
+        (Some(era), Some(protocol), None) => {
+            format!("<span class=\"n\">{protocol}</span><br><small>{era}</small>")
+        }
+        _ => "not known yet".to_owned(),
     }
 }
 
@@ -224,26 +264,57 @@ pub(super) fn took(millis: Option<f64>) -> String {
     }
 }
 
+/// The times of the calls of an upstream: the median, and the 99th percentile.
+fn times(p50: Option<f64>, p99: Option<f64>) -> String {
+    if p50.is_none() {
+        return "–".to_owned();
+    }
+    let (half, most) = (took(p50), took(p99));
+    format!("<span class=\"n\">half {half}</span><br><small class=\"n\">99 % {most}</small>")
+}
+
 fn failed(failed: u64, tool_errors: u64) -> String {
     match (failed, tool_errors) {
         (0, 0) => "–".to_owned(),
         (failed, 0) => format!("<b class=\"bad\">{failed}</b>"),
-        (failed, errors) => format!("{failed}<br><small class=\"n\">{errors} tool errors</small>"),
+        (failed, errors) => format!("{failed}<br><small class=\"n\">{}</small>", count(errors, "tool error")),
     }
 }
 
 fn listed(upstream: &Upstream, now: SystemTime) -> String {
     let list = &upstream.catalog;
-    let mut out = if list.complete { badge("fresh") } else { badge(list.truncated.unwrap_or(list.state)) };
+    let mut out = badge(list_words(list));
     if let Some(walked) = list.walked_at {
-        let _ = write!(out, "<br><small class=\"n\">walked {}</small>", when(walked, now));
+        let _ = write!(out, "<br><small class=\"n\">read {}</small>", when(walked, now));
     }
-    for (count, what) in [(list.redefined, "redefined"), (list.rejected, "rejected")] {
+    for (count, what) in [(list.redefined, "changed definitions"), (list.rejected, "left out")] {
         if count > 0 {
             let _ = write!(out, "<br><small>{count} {what}</small>");
         }
     }
     out
+}
+
+/// The state of a list, in words.
+pub(super) fn list_words(list: &Catalog) -> &'static str {
+    match (list.complete, list.truncated, list.state) {
+        (true, _, _) => "complete",
+        (false, Some(_), _) => "cut short",
+        (false, None, "pending") => "not read yet",
+        (false, None, "down") => "not read",
+        (false, None, _) => "out of date",
+    }
+}
+
+/// The state of a running call, in words.
+fn phase_words(phase: &str) -> &str {
+    match phase {
+        "queued" => "waits for its turn",
+        "sent" => "was sent, no answer yet",
+        "answering" => "is being answered",
+        "asking" => "asks its client something",
+        other => other,
+    }
 }
 
 pub(super) fn calls_table(calls: &[Call], now: SystemTime) -> String {
@@ -253,11 +324,11 @@ pub(super) fn calls_table(calls: &[Call], now: SystemTime) -> String {
             format!("{}<br><small>{}</small>", text(&call.tool), text(&call.endpoint)),
             link(&call.upstream),
             text(call.principal.name()),
-            call.phase.to_owned(),
+            phase_words(call.phase).to_owned(),
             when(call.since, now),
         ]
     };
-    table(&["Call", "Tool", "Upstream", "Client", "Phase", "Since"], &calls.iter().map(row).collect::<Vec<_>>())
+    table(&["Call", "Tool", "Upstream", "For", "State", "Began"], &calls.iter().map(row).collect::<Vec<_>>())
 }
 
 /// The calls that wait for their clients, where there are any.
@@ -279,7 +350,7 @@ pub(super) fn waiting_section(out: &mut String, desk: &Desk, upstream: Option<&s
         ]
     };
     let rows: Vec<_> = waiting.iter().take(OLDEST).map(row).collect();
-    let heads = ["Call", "Tool", "Upstream", "Client", "Waits for", "Since", "Until"];
+    let heads = ["Call", "Tool", "Upstream", "For", "Waits for", "Began", "Given up"];
     let title = format!("Calls that wait for their clients: {}, the oldest first", waiting.len());
     section(out, &title, &table(&heads, &rows));
 }
@@ -289,15 +360,20 @@ fn endpoints_table(desk: &Desk, applied: &Applied) -> String {
         let id = weir_core::EndpointId::new(&endpoint.path);
         let view = desk.catalog.view(&id, ListKind::Tools, CapabilityClass::BASE);
         let (tools, tokens) = view.map(|view| (view.items.len(), catalog::cost(&view))).unwrap_or_default();
-        vec![text(&endpoint.path), tools.to_string(), format!("about {tokens}")]
+        let url = text(&connect::url(desk, &endpoint.path));
+        let link = format!("<a href=\"/?endpoint={0}#connect\">connect</a>", text(&endpoint.path));
+        vec![format!("<code>{url}</code>"), link, tools.to_string(), format!("about {tokens}")]
     };
-    table(&["Endpoint", "Tools", "Tokens to list them"], &applied.endpoints.iter().map(row).collect::<Vec<_>>())
+    table(
+        &["URL", "Clients", "Tools", "Tokens a model reads for the list"],
+        &applied.endpoints.iter().map(row).collect::<Vec<_>>(),
+    )
 }
 
 fn limits_table(limits: &Limits) -> String {
     let row =
         |one: &Refusing| vec![text(&one.limit), text(&one.of.words()), text(&one.allows), took(Some(one.wait_ms))];
-    table(&["Limit", "Of", "Allows", "Refuses for"], &limits.refusing.iter().map(row).collect::<Vec<_>>())
+    table(&["Limit", "Whose", "Allows", "Refuses for another"], &limits.refusing.iter().map(row).collect::<Vec<_>>())
 }
 
 fn clients_table(clients: &[Client], now: SystemTime) -> String {
@@ -306,7 +382,7 @@ fn clients_table(clients: &[Client], now: SystemTime) -> String {
         vec![
             format!("{} <small>{}</small>", text(&software.name), text(&software.version)),
             text(client.principal.name()),
-            format!("{}<br><small class=\"n\">{}</small>", client.era, client.protocol),
+            format!("<span class=\"n\">{}</span><br><small>{}</small>", client.protocol, client.era),
             text(&client.endpoint),
             client.streams.to_string(),
             client.calls.to_string(),
@@ -314,7 +390,7 @@ fn clients_table(clients: &[Client], now: SystemTime) -> String {
         ]
     };
     let rows: Vec<_> = clients.iter().take(CLIENTS).map(row).collect();
-    table(&["Program", "Of", "Era", "Endpoint", "Streams", "Calls", "Seen"], &rows)
+    table(&["Program", "For", "Protocol", "Endpoint", "Open streams", "Running calls", "Seen"], &rows)
 }
 
 fn issuers_table(applied: &Applied) -> String {
@@ -328,7 +404,7 @@ fn issuers_table(applied: &Applied) -> String {
         };
         vec![text(&issuer.issuer), keys, issuer.refused.to_string()]
     };
-    table(&["Issuer", "Keys", "Tokens refused"], &applied.issuers.iter().map(row).collect::<Vec<_>>())
+    table(&["Authorization server", "Keys", "Tokens refused"], &applied.issuers.iter().map(row).collect::<Vec<_>>())
 }
 
 fn changes_table(applied: &Applied, now: SystemTime) -> String {
@@ -337,26 +413,31 @@ fn changes_table(applied: &Applied, now: SystemTime) -> String {
         vec![
             text(change.what),
             format!("{} {}", changed.kind, text(&changed.name)),
-            text(&change.by),
+            operator(&change.by),
             when(change.since, now),
-            change.expires.map_or("by hand".to_owned(), |expires| when(expires, now)),
+            change.expires.map_or("until somebody ends it".to_owned(), |expires| when(expires, now)),
             text(change.reason.as_deref().unwrap_or_default()),
         ]
     };
-    table(&["Change", "Of", "By", "Since", "Ends", "Reason"], &applied.changes.iter().map(row).collect::<Vec<_>>())
+    table(&["Change", "Of", "By", "Made", "Ends", "Reason"], &applied.changes.iter().map(row).collect::<Vec<_>>())
 }
 
 fn config_facts(applied: &Applied, now: SystemTime) -> String {
-    let mut all = vec![("Started", when(applied.started, now)), ("Applied", when(applied.applied, now))];
+    let mut all = vec![("Started", when(applied.started, now)), ("Config in force since", when(applied.applied, now))];
     if let Some(reload) = &applied.last_reload {
-        let result = if reload.error.is_some() { "<b class=\"bad\">error</b>" } else { "<b class=\"good\">ok</b>" };
-        all.push(("Last reload", format!("{result} {}", when(reload.at, now))));
+        let result = match reload.error.is_some() {
+            true => "<b class=\"bad\">refused</b>",
+            false => "<b class=\"good\">taken</b>",
+        };
+        all.push(("Config read again", format!("{result} {}", when(reload.at, now))));
     }
     if !applied.takes_restart.is_empty() {
-        all.push(("Waits for a restart", text(&applied.takes_restart.join(", "))));
+        all.push(("Changed, and taken at a restart only", text(&applied.takes_restart.join(", "))));
     }
+    let asked = if applied.auth.required { "clients show who they are" } else { "nobody is asked" };
+    all.push(("Login", format!("{asked}; {} refused since the start", count(applied.auth.refused, "credential"))));
     if let Some(digest) = &applied.digest {
-        all.push(("Digest", format!("<code>{}</code>", &digest[..16])));
+        all.push(("Digest of the config's files", format!("<code title=\"{digest}\">{}</code>", &digest[..16])));
     }
     facts(&all)
 }

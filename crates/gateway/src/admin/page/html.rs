@@ -7,6 +7,7 @@ use weir_core::catalog::plain;
 use weir_core::instant::rfc3339;
 
 use super::super::views::Moment;
+use crate::mcp_clients::escape;
 
 /// As much of a text as a page shows.
 const LONGEST: usize = 500;
@@ -16,17 +17,7 @@ const LINES: usize = 20;
 /// A text of anybody's, as HTML shows it: no markup, no character that hides or turns others, and not without end.
 pub(super) fn text(given: &str) -> String {
     let cut = plain(given, LONGEST);
-    let mut out = String::with_capacity(cut.len() + 16);
-    for c in cut.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
+    let mut out = escape(&cut);
     if given.chars().nth(LONGEST).is_some() {
         out.push('…');
     }
@@ -48,6 +39,13 @@ pub(super) fn when(Moment(at): Moment, now: SystemTime) -> String {
         Err(ahead) => format!("in {}", duration(ahead.duration())),
     };
     format!("<time datetime=\"{stamp}\" title=\"{stamp}\">{words}</time>")
+}
+
+/// A time of today on a page: the clock's, and all of it on demand.
+pub(super) fn clock(at: SystemTime) -> String {
+    let stamp = rfc3339(at);
+    let time = stamp.get(11..19).unwrap_or(&stamp);
+    format!("<time datetime=\"{stamp}\" title=\"{stamp}\">{time} UTC</time>")
 }
 
 /// A duration in its largest fitting unit.
@@ -116,5 +114,6 @@ mod tests {
         assert!(shown(0).contains(">now<") && shown(90).contains(">1 min ago<"));
         assert!(shown(7200).contains("2 h ago") && shown(300_000).contains("3 days ago"));
         assert!(when(Moment(now + Duration::from_secs(30)), now).contains("in 30 s"));
+        assert!(clock(now).contains(">13:46:40 UTC<") && clock(now).contains("title=\"1970-01-12T13:46:40"));
     }
 }

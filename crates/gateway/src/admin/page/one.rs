@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::super::desk::Desk;
 use super::super::views::calls::Call;
 use super::super::views::upstreams::Upstream;
-use super::front::{badge, calls_table, era, section, tiles, took, waiting_section};
+use super::front::{badge, calls_table, era, list_words, operator, section, tiles, took, waiting_section};
 use super::html::{facts, lines, table, text};
 use super::when;
 use weir_core::CapabilityClass;
@@ -21,7 +21,7 @@ pub(super) fn body(desk: &Desk, upstream: &Upstream) -> String {
     // Writing to a string cannot fail, here and below.
     let _ = write!(
         out,
-        "<header><p><a href=\"/\">weir</a></p><h1>{}</h1><p>{} since {}</p></header>",
+        "<header><p><a href=\"/\">All of weir</a></p><h1>{}</h1><p>{}, changed {}</p></header>",
         text(&upstream.id),
         badge(upstream.state),
         when(upstream.since, now),
@@ -30,16 +30,16 @@ pub(super) fn body(desk: &Desk, upstream: &Upstream) -> String {
     tiles(
         &mut out,
         &[
-            ("calls now", calls.in_flight.to_string(), false),
-            ("lately", calls.recent.to_string(), false),
+            ("calls running", calls.in_flight.to_string(), false),
+            ("calls in the last 2 min", calls.recent.to_string(), false),
             ("failed", calls.failed.to_string(), calls.failed > 0),
-            ("tool errors", calls.tool_errors.to_string(), calls.tool_errors > 0),
-            ("half took at most", took(calls.p50_ms), false),
-            ("99 of 100", took(calls.p99_ms), false),
+            ("errors of tools", calls.tool_errors.to_string(), calls.tool_errors > 0),
+            ("half of the calls take at most", took(calls.p50_ms), false),
+            ("99 of 100 take at most", took(calls.p99_ms), false),
         ],
     );
     if let Some(error) = &upstream.last_error {
-        section(&mut out, "Last error", &format!("<pre>{}</pre>", lines(error)));
+        section(&mut out, "Why it does not work", &format!("<pre>{}</pre>", lines(error)));
     }
     if let Some(starting) = &upstream.starting {
         let says = starting.says.as_deref().unwrap_or("nothing yet");
@@ -48,14 +48,14 @@ pub(super) fn body(desk: &Desk, upstream: &Upstream) -> String {
     }
     if let Some(failure) = upstream.last_failure.as_ref().filter(|_| upstream.last_error.is_none()) {
         let facts = facts(&[("When", when(failure.at, now)), ("Cause", text(&failure.cause))]);
-        section(&mut out, "Last failure, which is over", &facts);
+        section(&mut out, "Last failure; it works again", &facts);
     }
     if let Some(change) = &upstream.change {
-        let ends = change.expires.map_or("by hand".to_owned(), |expires| when(expires, now));
+        let ends = change.expires.map_or("until somebody enables it".to_owned(), |expires| when(expires, now));
         let change = facts(&[
             ("Change", text(change.what)),
-            ("By", text(&change.by)),
-            ("Since", when(change.since, now)),
+            ("By", operator(&change.by)),
+            ("Made", when(change.since, now)),
             ("Ends", ends),
             ("Reason", text(change.reason.as_deref().unwrap_or_default())),
         ]);
@@ -68,7 +68,7 @@ pub(super) fn body(desk: &Desk, upstream: &Upstream) -> String {
         section(&mut out, "Calls that run, the oldest first", &calls_table(&own, now));
     }
     waiting_section(&mut out, desk, Some(&upstream.id), now);
-    section(&mut out, "Catalog", &catalog(upstream, now));
+    section(&mut out, "What it lists", &catalog(upstream, now));
     for path in &upstream.endpoints {
         tools(&mut out, desk, upstream, path);
     }
@@ -80,28 +80,37 @@ fn server(upstream: &Upstream) -> String {
     let software = upstream.server.as_ref().map(|server| format!("{} {}", text(&server.name), text(&server.version)));
     facts(&[
         ("Reached by", format!("{} {}", upstream.transport, text(&upstream.target))),
-        ("Era", era(upstream)),
+        ("Protocol", era(upstream)),
         ("Calls itself", software.unwrap_or_else(|| "unknown".to_owned())),
-        ("Breaker", upstream.breaker.to_owned()),
+        ("Calls", breaker_words(upstream.breaker).to_owned()),
         ("Sessions or processes", upstream.sessions.to_string()),
         ("Shown at", text(&upstream.endpoints.join(", "))),
     ])
 }
 
+/// The breaker, in words.
+fn breaker_words(breaker: &str) -> &str {
+    match breaker {
+        "closed" => "go through",
+        "open" => "fail at once, but for one a second that tries whether it is back",
+        other => other,
+    }
+}
+
 fn catalog(upstream: &Upstream, now: std::time::SystemTime) -> String {
     let list = &upstream.catalog;
     let mut all = vec![
-        ("State", format!("{} since {}", badge(list.state), when(list.since, now))),
-        ("Last walk", list.walked_at.map_or("never".to_owned(), |walked| when(walked, now))),
+        ("State", format!("{}, changed {}", badge(list_words(list)), when(list.since, now))),
+        ("Last read", list.walked_at.map_or("never".to_owned(), |walked| when(walked, now))),
         ("Tools", list.tools.to_string()),
         ("Prompts", list.prompts.to_string()),
         ("Resources", list.resources.to_string()),
         ("Changed definitions", list.redefined.to_string()),
-        ("Rejected", list.rejected.to_string()),
-        ("Unusable schemas", list.unchecked.to_string()),
+        ("Left out", list.rejected.to_string()),
+        ("Schemas that cannot be used", list.unchecked.to_string()),
     ];
     if let Some(guard) = list.truncated {
-        all.push(("Cut by", text(guard)));
+        all.push(("Cut short by the limit", text(guard)));
     }
     facts(&all)
 }

@@ -33,7 +33,7 @@ pub(in super::super) struct Applied {
     public_url: Option<String>,
     tls: bool,
     admin: Admin,
-    auth: Auth,
+    pub(in super::super) auth: Auth,
     pub(in super::super) endpoints: Vec<Endpoint>,
     /// Whose tokens are good here, and whether they can be checked.
     pub(in super::super) issuers: Vec<Issuer>,
@@ -64,11 +64,13 @@ struct Admin {
 }
 
 #[derive(Serialize)]
-struct Auth {
-    required: bool,
+pub(in super::super) struct Auth {
+    pub(in super::super) required: bool,
     issuers: Vec<String>,
     api_keys: Vec<String>,
     certificates: bool,
+    /// Tokens, API keys and certificates that were refused since the start.
+    pub(in super::super) refused: u64,
 }
 
 /// Somebody whose tokens are good here.
@@ -134,12 +136,13 @@ impl Desk {
         };
         let changes = self.book.all().into_iter().map(changed).collect();
         let issuers = self.credentials.issuers().into_iter().map(Issuer::of).collect();
-        Applied::of(&self.chronicle.config(), &self.chronicle.book(), issuers, changes)
+        let refused = self.credentials.refused();
+        Applied::of(&self.chronicle.config(), &self.chronicle.book(), issuers, refused, changes)
     }
 }
 
 impl Applied {
-    fn of(config: &Config, book: &Book, issuers: Vec<Issuer>, changes: Vec<Changed>) -> Self {
+    fn of(config: &Config, book: &Book, issuers: Vec<Issuer>, refused: u64, changes: Vec<Changed>) -> Self {
         let last = book.last.as_ref();
         Self {
             version: env!("CARGO_PKG_VERSION"),
@@ -156,7 +159,7 @@ impl Applied {
             public_url: config.front.public_url.clone(),
             tls: config.front.tls.is_some(),
             admin: Admin::of(config),
-            auth: Auth::of(config),
+            auth: Auth::of(config, refused),
             endpoints: config.endpoints.iter().map(Endpoint::of).collect(),
             issuers,
             upstreams: config.upstreams.iter().map(|plan| plan.settings.id.to_string()).collect(),
@@ -181,13 +184,14 @@ impl Admin {
 }
 
 impl Auth {
-    fn of(config: &Config) -> Self {
+    fn of(config: &Config, refused: u64) -> Self {
         let auth = &config.auth;
         Self {
             required: auth.required,
             issuers: auth.issuers.iter().map(|issuer| issuer.name.to_string()).collect(),
             api_keys: auth.api_keys.iter().map(|key| format!("{}: {}", key.id, key.subject)).collect(),
             certificates: auth.certificates.is_some(),
+            refused,
         }
     }
 }

@@ -99,8 +99,8 @@ fn c20_tokens_of_callers_are_kept_only_where_they_are_exchanged() {
             "upstreams: {{ a: {{ url: \"https://a.example/\", auth: {{ mode: {mode}, issuer: \"https://id.example.com\", client_id: w, client_secret: kept-between-us }} }} }}"
         )
     };
-    assert!(crate::outbound::front(&good(&text("token_exchange"))).keep_tokens);
-    assert!(!crate::outbound::front(&good(&text("client_credentials"))).keep_tokens);
+    let keeps = |grant: &str| crate::outbound::front(&good(&text(grant)), ([127, 0, 0, 1], 8080).into()).keep_tokens;
+    assert!(keeps("token_exchange") && !keeps("client_credentials"));
 }
 
 #[test]

@@ -1,6 +1,17 @@
-//! The MCP clients whose files weir finds, and the places of these files, after the clients' public documentation.
+//! The MCP clients that weir knows: their names, the places and formats of their files, and the entries in them, after the clients'
+//! public documentation. `weir import` reads these files, `weir connect` writes them, and the pages for people show the same entries.
+
+mod diff;
+mod entry;
+mod merge;
+mod page;
 
 use std::path::{Path, PathBuf};
+
+pub(crate) use diff::{ChangedLine, changed_lines};
+pub(crate) use entry::{Connection, Credential, TOKEN_VARIABLE};
+pub(crate) use merge::Merged;
+pub(crate) use page::{client_sections, escape, help_page, style_policy, usual_credential};
 
 /// An MCP client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +24,15 @@ pub(crate) enum McpClient {
     Windsurf,
     Codex,
     Zed,
+}
+
+/// The format of a client's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClientFormat {
+    /// JSON. Comments and trailing commas are kept.
+    Json,
+    /// TOML.
+    Toml,
 }
 
 /// The folders of a user.
@@ -35,6 +55,19 @@ impl ClientFolders {
     pub(crate) fn at(home: PathBuf, project: PathBuf) -> Self {
         let (config, codex) = (home.join(".config"), home.join(".codex"));
         Self { home, config, codex, project, is_macos: cfg!(target_os = "macos") }
+    }
+
+    /// The folders of the user who runs weir, or those below `home`. `None`: the variable `HOME` is not set.
+    pub(crate) fn of_user(home: Option<&Path>) -> Option<Self> {
+        let project = std::env::current_dir().unwrap_or_default();
+        let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+        if let Some(home) = home {
+            return Some(Self::at(std::path::absolute(home).ok()?, project));
+        }
+        let usual = Self::at(folder("HOME")?, project);
+        let config = folder("XDG_CONFIG_HOME").unwrap_or_else(|| usual.config.clone());
+        let codex = folder("CODEX_HOME").unwrap_or_else(|| usual.codex.clone());
+        Some(Self { config, codex, ..usual })
     }
 
     /// The folder of a client that keeps its settings where the system wants them.
@@ -88,24 +121,28 @@ impl McpClient {
         Self::ALL.into_iter().find(|client| client.name() == name)
     }
 
+    /// The key of the file that the servers stand under.
+    fn container(self) -> &'static str {
+        match self {
+            Self::ClaudeDesktop | Self::ClaudeCode | Self::Cursor | Self::Gemini | Self::Windsurf => "mcpServers",
+            Self::VsCode => "servers",
+            Self::Codex => "mcp_servers",
+            Self::Zed => "context_servers",
+        }
+    }
+
+    /// The format of the file.
+    fn format(self) -> ClientFormat {
+        match self {
+            Self::Codex => ClientFormat::Toml,
+            _ => ClientFormat::Json,
+        }
+    }
+
     /// The files that may have its servers: the user's first, then those of the project.
     pub(crate) fn files(self, folders: &ClientFolders) -> Vec<PathBuf> {
-        let home = |path: &str| folders.home.join(path);
-        let project = |path: &str| folders.project.join(path);
-        let mut files = match self {
-            Self::ClaudeDesktop => vec![folders.application("Claude").join("claude_desktop_config.json")],
-            Self::ClaudeCode => vec![home(".claude.json"), project(".mcp.json")],
-            Self::Cursor => vec![home(".cursor/mcp.json"), project(".cursor/mcp.json")],
-            Self::VsCode => vec![
-                folders.application("Code/User").join("mcp.json"),
-                folders.application("Code - Insiders/User").join("mcp.json"),
-                project(".vscode/mcp.json"),
-            ],
-            Self::Gemini => vec![home(".gemini/settings.json"), project(".gemini/settings.json")],
-            Self::Windsurf => vec![home(".codeium/windsurf/mcp_config.json"), home(".codeium/mcp_config.json")],
-            Self::Codex => vec![folders.codex.join("config.toml"), project(".codex/config.toml")],
-            Self::Zed => vec![home(".config/zed/settings.json"), project(".zed/settings.json")],
-        };
+        let mut files = self.user_files(folders);
+        files.extend(self.project_file(folders));
         // The project may be the home folder itself.
         let mut seen: Vec<PathBuf> = Vec::new();
         files.retain(|file| {
@@ -114,6 +151,50 @@ impl McpClient {
             is_new
         });
         files
+    }
+
+    /// The files with the servers of a user, the usual one first.
+    fn user_files(self, folders: &ClientFolders) -> Vec<PathBuf> {
+        let home = |path: &str| folders.home.join(path);
+        match self {
+            Self::ClaudeDesktop => vec![folders.application("Claude").join("claude_desktop_config.json")],
+            Self::ClaudeCode => vec![home(".claude.json")],
+            Self::Cursor => vec![home(".cursor/mcp.json")],
+            Self::VsCode => vec![
+                folders.application("Code/User").join("mcp.json"),
+                folders.application("Code - Insiders/User").join("mcp.json"),
+            ],
+            Self::Gemini => vec![home(".gemini/settings.json")],
+            Self::Windsurf => vec![home(".codeium/windsurf/mcp_config.json"), home(".codeium/mcp_config.json")],
+            Self::Codex => vec![folders.codex.join("config.toml")],
+            Self::Zed => vec![home(".config/zed/settings.json")],
+        }
+    }
+
+    /// The usual file with the servers of a user, whether it is there or not.
+    fn usual_file(self, folders: &ClientFolders) -> PathBuf {
+        self.user_files(folders).swap_remove(0)
+    }
+
+    /// The file with the servers of a project; `None` if the client has no such file.
+    pub(crate) fn project_file(self, folders: &ClientFolders) -> Option<PathBuf> {
+        let path = match self {
+            Self::ClaudeDesktop | Self::Windsurf => return None,
+            Self::ClaudeCode => ".mcp.json",
+            Self::Cursor => ".cursor/mcp.json",
+            Self::VsCode => ".vscode/mcp.json",
+            Self::Gemini => ".gemini/settings.json",
+            Self::Codex => ".codex/config.toml",
+            Self::Zed => ".zed/settings.json",
+        };
+        Some(folders.project.join(path))
+    }
+
+    /// The file of a user to write to: the first one that is there, else the usual one.
+    pub(crate) fn user_file(self, folders: &ClientFolders) -> PathBuf {
+        let mut files = self.user_files(folders);
+        let at = files.iter().position(|file| file.is_file()).unwrap_or_default();
+        files.swap_remove(at)
     }
 
     /// The files of this client that are there.

@@ -1,0 +1,28 @@
+//! How clients connect, on the status page: the entries of all clients for one endpoint, with its URL.
+
+use std::fmt::Write as _;
+
+use super::super::desk::Desk;
+use super::html::text;
+use crate::mcp_clients::{client_sections, usual_credential};
+
+/// The URL of an endpoint.
+pub(super) fn url(desk: &Desk, path: &str) -> String {
+    format!("{}{path}", desk.chronicle.config().public_base(desk.clients))
+}
+
+/// The section about the endpoint of this path, or the first one.
+pub(super) fn section(out: &mut String, desk: &Desk, wanted: Option<&str>) {
+    let config = desk.chronicle.config();
+    let mut paths = config.endpoints.iter().map(|endpoint| endpoint.id.as_str());
+    let chosen = wanted.and_then(|wanted| paths.clone().find(|path| *path == wanted));
+    let Some(path) = chosen.or_else(|| paths.next()) else { return };
+    let url = url(desk, path);
+    // Writing to a string cannot fail.
+    let _ = write!(
+        out,
+        "<section id=\"connect\"><h2>Connect a client to {}</h2>{}</section>",
+        text(path),
+        client_sections(&url, &usual_credential(&config)),
+    );
+}
