@@ -33,7 +33,7 @@ use crate::challenge;
 use crate::listen::Flow;
 use crate::observe::Answer;
 use crate::replay::Keeping;
-use crate::rescue::{Told, rescue};
+use crate::rescue::{self, Told, rescue};
 use crate::running::{Owned, Step};
 use crate::settings::{Limits, Settings};
 use crate::stack::{Context, Shared};
@@ -277,22 +277,17 @@ impl Asked {
     pub(crate) fn too_large_to_keep(&self) -> Bytes {
         let text = "The result was too large to keep for a client whose connection was lost: it may have run. Check before \
                     calling again";
-        match self.failed(&Failure::new(FailureKind::ResultUnknown, text)) {
-            Ready::Message(said) => said.message,
-            Ready::Stream(_) => Bytes::new(),
-        }
+        // Made before the call has run, so it is no failure yet.
+        rescue::response(&Failure::new(FailureKind::ResultUnknown, text), self.told()).said(&self.id).message
     }
 
     fn failed(&self, failure: &Failure) -> Ready {
-        let rescued = rescue(
-            failure,
-            Told {
-                revision: self.revision,
-                tool_call: self.method == Method::ToolsCall && !self.as_task,
-                request: &self.name,
-            },
-        );
-        Ready::Message(rescued.said(&self.id))
+        Ready::Message(rescue(failure, self.told()).said(&self.id))
+    }
+
+    fn told(&self) -> Told<'_> {
+        let tool_call = self.method == Method::ToolsCall && !self.as_task;
+        Told { revision: self.revision, tool_call, request: &self.name }
     }
 
     fn edited(&self, result: &Bytes, edits: Edits) -> Result<Said, Failure> {

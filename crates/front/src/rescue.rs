@@ -85,10 +85,15 @@ fn own_code(kind: &FailureKind) -> Option<i64> {
     })
 }
 
-/// The table.
+/// The response to a request that failed, which is logged.
 pub(crate) fn rescue(failure: &Failure, told: Told<'_>) -> Rescued {
-    let modern = told.revision.is_modern();
     log(failure, told.request);
+    response(failure, told)
+}
+
+/// The table.
+pub(crate) fn response(failure: &Failure, told: Told<'_>) -> Rescued {
+    let modern = told.revision.is_modern();
     if let Some(number) = own_code(failure.kind()) {
         let status = match failure.kind() {
             FailureKind::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
