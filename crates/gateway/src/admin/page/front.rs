@@ -269,8 +269,8 @@ fn times(p50: Option<f64>, p99: Option<f64>) -> String {
     if p50.is_none() {
         return "–".to_owned();
     }
-    let (half, most) = (took(p50), took(p99));
-    format!("<span class=\"n\">half {half}</span><br><small class=\"n\">99 % {most}</small>")
+    let (median, most) = (took(p50), took(p99));
+    format!("<span class=\"n\">median {median}</span><br><small class=\"n\">99 % in {most}</small>")
 }
 
 fn failed(failed: u64, tool_errors: u64) -> String {
