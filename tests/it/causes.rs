@@ -179,7 +179,7 @@ async fn every_cause_reaches_operators_everywhere_and_no_client() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_takes_40_s_to_start_comes_up_and_shows_what_it_does_meanwhile() {
+async fn a_server_that_takes_45_s_to_start_comes_up_and_shows_what_it_does_meanwhile() {
     if !needs_peers() {
         return;
     }
@@ -190,7 +190,7 @@ async fn a_server_that_takes_40_s_to_start_comes_up_and_shows_what_it_does_meanw
         .map(|word| word.as_str().unwrap().to_owned())
         .collect();
     slow["command"] = json!("sh");
-    slow["args"] = json!(["-c", "echo 'fetching 52 packages' >&2; sleep 40; exec \"$@\"", "sh"]);
+    slow["args"] = json!(["-c", "echo 'fetching 52 packages' >&2; sleep 45; exec \"$@\"", "sh"]);
     slow["args"].as_array_mut().unwrap().extend(words.into_iter().map(Value::from));
     let mut late = slow.clone();
     late["start"] = json!("3s");
