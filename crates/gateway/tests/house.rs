@@ -48,7 +48,7 @@ const MUST_NOT_USE: [(&str, &[&str]); 9] = [
 ];
 
 /// Files that may start a task, and who ends it.
-const SPAWNS: [(&str, &str); 6] = [
+const SPAWNS: [(&str, &str); 7] = [
     ("demo/src/host.rs", "`Running` aborts it when it is dropped"),
     (
         "gateway/src/audit/worker.rs",
@@ -57,6 +57,10 @@ const SPAWNS: [(&str, &str); 6] = [
     (
         "gateway/src/cli/questions/keyboard.rs",
         "waits for a line that a person types; a command that ends does not wait for it",
+    ),
+    (
+        "gateway/src/stdio_server/streams.rs",
+        "reads standard input, which cannot be interrupted; writes standard output, for which the end waits at most 2 s",
     ),
     ("gateway/src/telemetry/logs.rs", "writes the log until its queue closes; an exit waits for it, at most a second"),
     ("upstream/src/line/many.rs", "ends with the last share of its connection, or with the connection"),
