@@ -11,7 +11,7 @@ mod watch;
 mod weir;
 
 pub use browser::browse;
-pub use checked::{Checked, Stream, soon};
+pub use checked::{Checked, Stream, hold, soon};
 pub use foreign::{Client, Server, inspector, needs_peers, peer_command, python_command};
 pub use process::{Process, signal};
 pub use watch::Bystander;

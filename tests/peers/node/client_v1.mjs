@@ -16,7 +16,7 @@ import {
     ToolListChangedNotificationSchema
 } from '@modelcontextprotocol/sdk/types.js';
 
-import { ASKED, answers, run, streamWatch } from './driver.mjs';
+import { ASKED, answers, proposing, run, streamWatch } from './driver.mjs';
 import { Account, withUser } from './oauth.mjs';
 
 /** How long a task is kept, in milliseconds. */
@@ -36,7 +36,7 @@ await run(async given => {
             client.setRequestHandler(ListRootsRequestSchema, answers.roots);
         }
         transport = given.stdio ? new StdioClientTransport({ command, args }) : overHttp(given, stream.fetch, account);
-        await client.connect(transport);
+        await client.connect(proposing(transport, given.revision));
     };
     const withLogin = act => withUser(act, error => error instanceof UnauthorizedError, () => finish(given, account));
     await withLogin(open);
@@ -44,7 +44,7 @@ await run(async given => {
         account,
         about: {
             era: 'legacy',
-            protocolVersion: transport.protocolVersion,
+            protocolVersion: transport.protocolVersion ?? given.revision,
             server: client.getServerVersion(),
             instructions: client.getInstructions(),
             session: transport.sessionId !== undefined

@@ -2,6 +2,9 @@
 
     client_vN.py URL SCENARIO [TOOL] [ARGUMENTS as JSON] [--level L] [--timeout MS] [--trigger TOOL] [--auth sdk] [--asks]
 
+With `--stdio` URL is a command line, split at spaces, and the server its process. With `--revision R` the client proposes this older
+revision.
+
 With `--asks` the client can be asked: it prints an `asked` line for each question, and answers it.
 
 With `--auth sdk` the SDK's own OAuth client logs in; it knows nothing but URL.
@@ -101,6 +104,8 @@ def command_line(words: list[str], **own: dict[str, Any]) -> argparse.Namespace:
     parser.add_argument("--timeout", type=int, default=30_000, help="longest wait of the scenario, in milliseconds")
     parser.add_argument("--trigger")
     parser.add_argument("--asks", action="store_true")
+    parser.add_argument("--stdio", action="store_true")
+    parser.add_argument("--revision")
     parser.add_argument("--auth", choices=["none", "sdk"], default="none")
     for name, settings in own.items():
         parser.add_argument(f"--{name}", **settings)

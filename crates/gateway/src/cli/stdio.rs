@@ -86,7 +86,8 @@ async fn run(options: StdioOptions, log: Option<&str>) -> Result<ExitCode, NotSe
     let (served, loader) = match options.target() {
         Target::File(file) => {
             // Standard input is the host's: nobody is asked there.
-            let mut loader = Loader::new(Source::File(file.clone()), &environment).inputs_from(InputSource::Nothing);
+            let loader = Loader::new(Source::File(file.clone()), &environment).inputs_from(InputSource::Nothing);
+            let mut loader = loader.for_one_host();
             let served = from_file(&mut loader, &file, &options)?;
             (served, Some(loader))
         }
