@@ -7,6 +7,7 @@
 
 mod exchange;
 mod in_flight;
+mod login_keeper;
 mod remote;
 mod request;
 mod response;

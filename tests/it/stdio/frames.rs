@@ -190,6 +190,27 @@ async fn a_server_that_cannot_be_reached_is_an_error_that_says_so_until_it_can()
 }
 
 #[tokio::test]
+async fn a_credential_is_shown_to_the_server_and_one_that_is_refused_later_is_told_to_the_host() {
+    let server = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+    for (revision, token) in [(NEWEST, None), (Revision::MODERN, Some("given-token-1"))] {
+        let url = server.url();
+        let arguments: Vec<&str> =
+            [url.as_str()].into_iter().chain(token.into_iter().flat_map(|token| ["--token", token])).collect();
+        let mut host = Host::open(revision, &arguments).await;
+        assert_eq!(host.call("echo", json!({})).await, "{}");
+        let shown = server.requests_of("tools/call").pop().unwrap().headers.get("authorization").cloned();
+        assert_eq!(shown.map(|shown| shown.to_str().unwrap().to_owned()), token.map(|token| format!("Bearer {token}")));
+        // With a login, a token that is refused is replaced once.
+        server.on("tools/call", 2, Behaviour::status(401, "text/plain", "no"));
+        let refused = host.ask("tools/call", json!({ "name": "echo", "arguments": {} })).await.to_string();
+        assert!(refused.contains(&format!("weir login {url}")) && !refused.contains("given-token"), "{refused}");
+        server.clear_rules();
+        assert_eq!(host.call("echo", json!({})).await, "{}");
+        host.end_well().await;
+    }
+}
+
+#[tokio::test]
 async fn a_session_that_the_server_lost_is_begun_anew() {
     for status in [404, 400] {
         let server = Mockup::legacy(NEWEST).lost_session(status).tool("echo", Behaviour::echo()).start().await;

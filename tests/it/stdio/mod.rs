@@ -2,5 +2,6 @@
 
 mod ends;
 mod frames;
-mod host;
+pub mod host;
 mod revisions;
+mod sdks;

@@ -156,7 +156,7 @@ fn from_url(url: String, options: &StdioOptions) -> Result<Served, NotServed> {
     if options.endpoint.is_some() {
         return Err((USAGE, "--endpoint is for a config file: a URL names its endpoint itself".to_owned()));
     }
-    let config = remote_config(&url).map_err(|why| (USAGE, why))?;
+    let config = remote_config(&url, authorization(options)?).map_err(|why| (USAGE, why))?;
     let endpoint = Uri::from_static(USUAL_ENDPOINT);
     let (config, report) = (Arc::new(config), Report::default());
     Ok(Served { config, report, endpoint, authorization: None, remote: Some(url) })

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use http::Uri;
+use http::{HeaderValue, Uri};
 use tokio::time::{Instant, interval_at, timeout};
 use weir_core::Catalog;
 use weir_core::catalog::{Reach, UpstreamStatus};
-use weir_upstream::Transport;
+use weir_upstream::{OAuth, TokenKeeper, Transport};
 
+use super::login_keeper::LoginKeeper;
 use crate::config::{Config, Loader, Source};
 use crate::terminal::one_line;
 
@@ -22,12 +23,13 @@ const LOOK: Duration = Duration::from_millis(20);
 const TEXT: &str =
     r#"{"upstreams": {"remote": {"url": "http://localhost/"}}, "endpoints": {"/mcp": {"upstream": "remote"}}}"#;
 
-/// The config of a gateway in front of the server at `url`.
+/// The config of a gateway in front of the server at `url`, with the credential that was given, or else with the person's login.
 ///
 /// # Errors
 /// In words: the URL is none.
-pub(crate) fn remote_config(url: &str) -> Result<Config, String> {
+pub(crate) fn remote_config(url: &str, authorization: Option<HeaderValue>) -> Result<Config, String> {
     let wrong = || format!("`{url}` is no http or https URL, such as http://127.0.0.1:8080/mcp");
+    let keeper = TokenKeeper(Arc::new(LoginKeeper::new(url, authorization)));
     let url: Uri = url.parse().map_err(|_| wrong())?;
     if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none_or(str::is_empty) {
         return Err(wrong());
@@ -38,6 +40,7 @@ pub(crate) fn remote_config(url: &str) -> Result<Config, String> {
     for plan in &mut config.upstreams {
         if let Transport::Http(http) = &mut plan.settings.transport {
             http.url = url.clone();
+            http.auth = Some(Box::new(OAuth::kept_by(keeper.clone())));
         }
     }
     Ok(config)
@@ -90,10 +93,6 @@ impl RemoteGate {
     fn cause(&self, remote: &UpstreamStatus) -> String {
         let listed = remote.lists.first().and_then(|list| list.error.as_deref());
         let cause = listed.or(remote.health.last_error.as_deref()).unwrap_or("it cannot be reached");
-        let login = match cause.contains("401") {
-            true => format!("; log in with `weir login {}`, or give a token with --token or WEIR_TOKEN", self.url),
-            false => String::new(),
-        };
-        format!("{}: {}{login}", self.url, one_line(cause))
+        format!("{}: {}", self.url, one_line(cause))
     }
 }
