@@ -4,4 +4,5 @@ mod ends;
 mod frames;
 pub mod host;
 mod revisions;
+mod running;
 mod sdks;

@@ -1,6 +1,6 @@
 //! The tokens for the remote server: the one that was given, or those of the person's login.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use http::HeaderValue;
@@ -21,17 +21,26 @@ pub(super) struct LoginKeeper {
 enum Source {
     /// The token of the command line or the environment.
     Given(HeaderValue),
-    /// The login of this user, which may come later, and the account that was used last.
-    Login { accounts: Accounts, server: Url, last: Mutex<Option<Account>> },
+    /// The login of this user, which may come later.
+    Login(Box<UserLogin>),
     /// There is no place where logins are.
     Nothing,
+}
+
+struct UserLogin {
+    accounts: Accounts,
+    server: Url,
+    /// The account that was used last.
+    last: Mutex<Option<Account>>,
 }
 
 impl LoginKeeper {
     pub(super) fn new(url: &str, given: Option<HeaderValue>) -> Self {
         let source = match (given, Accounts::of_this_user(), login::server_url(url)) {
             (Some(given), _, _) => Source::Given(given),
-            (None, Ok(accounts), Ok(server)) => Source::Login { accounts, server, last: Mutex::default() },
+            (None, Ok(accounts), Ok(server)) => {
+                Source::Login(Box::new(UserLogin { accounts, server, last: Mutex::default() }))
+            }
             (None, _, _) => Source::Nothing,
         };
         Self { url: one_line(url), source }
@@ -43,24 +52,8 @@ impl KeepsTokens for LoginKeeper {
         Box::pin(async move {
             match &self.source {
                 Source::Given(header) => Some(KeptToken { header: header.clone(), lifetime: None }),
+                Source::Login(login) => login.token(is_refused).await,
                 Source::Nothing => None,
-                Source::Login { accounts, server, last } => {
-                    let refused = last.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|_| is_refused);
-                    let account = match accounts.token(server, refused.as_ref()).await {
-                        Ok(account) => account,
-                        Err(error) => {
-                            // The server may not want a token.
-                            tracing::warn!(%error, "going on without the login");
-                            None
-                        }
-                    };
-                    let kept = account.as_ref().and_then(|account| {
-                        let lifetime = account.lifetime(SystemTime::now());
-                        Some(KeptToken { header: authorization(account.access_token())?, lifetime })
-                    });
-                    *last.lock().unwrap_or_else(PoisonError::into_inner) = account;
-                    kept
-                }
             }
         })
     }
@@ -71,9 +64,28 @@ impl KeepsTokens for LoginKeeper {
             Source::Given(_) => format!(
                 "the token of --token or WEIR_TOKEN is not taken; start `weir stdio` with another, or without one after `weir login {url}`"
             ),
-            Source::Login { .. } | Source::Nothing => {
+            Source::Login(_) | Source::Nothing => {
                 format!("log in with `weir login {url}`, or start `weir stdio` with a token in WEIR_TOKEN")
             }
         }
+    }
+}
+
+impl UserLogin {
+    async fn token(&self, is_refused: bool) -> Option<KeptToken> {
+        let refused = self.last().clone().filter(|_| is_refused);
+        let account = self.accounts.token(&self.server, refused.as_ref()).await.unwrap_or_else(|error| {
+            // The server may not want a token.
+            tracing::warn!(%error, "going on without the login");
+            None
+        });
+        self.last().clone_from(&account);
+        let account = account?;
+        let lifetime = account.lifetime(SystemTime::now());
+        Some(KeptToken { header: authorization(account.access_token())?, lifetime })
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Account>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

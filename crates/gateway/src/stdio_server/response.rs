@@ -74,8 +74,10 @@ impl<'a> ResponseMessages<'a> {
         String::from_utf8_lossy(&text).trim().to_owned()
     }
 
-    /// The next message; `None` at the end, and for a response without messages.
+    /// The next message; `None` at the end, and for a response without messages. The room of a large one is given back with the
+    /// next call, so that one waits for a slow host, and not one of each request.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, BrokenResponse> {
+        self.held = None;
         match &mut self.kind {
             Kind::Events { .. } => self.next_event().await,
             Kind::Json => {
@@ -94,7 +96,6 @@ impl<'a> ResponseMessages<'a> {
             match decoded {
                 Some(Event::Message { data, .. }) => {
                     self.size = 0;
-                    self.held = None;
                     // An event without data is no message.
                     if !data.is_empty() {
                         return Ok(Some(data));
