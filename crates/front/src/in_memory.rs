@@ -1,7 +1,7 @@
-//! A channel to the client side inside the process, without a socket: nothing else on the machine can reach it.
+//! A channel to the client side inside the process, without a socket: no other process can reach it.
 //!
 //! Its requests go through the same stack of layers as those of the listener. It carries no headers that mirror a body for
-//! routers in between (`Mcp-Param-*`), because nothing is in between.
+//! routers in between (`Mcp-Param-*`), because it has no routers.
 
 use std::error::Error;
 use std::fmt;
@@ -50,7 +50,7 @@ impl InMemoryChannel {
         let (stack, force) = (self.listening.stack.load_full(), &self.listening.force);
         let running = self.listening.tasks.token();
         let arrival = Arrival::new(request.map(RequestBody::whole), self.peer.clone());
-        // Boxed, so that whoever holds many of them has no room for it in each.
+        // Boxed: it is large, and a host may have many requests in flight.
         let served = Box::pin(force.run_until_cancelled(stack.serve(arrival))).await;
         let Some(Ok(response)) = served else { return Err(Stopped) };
         let forced = Box::pin(force.clone().cancelled_owned());

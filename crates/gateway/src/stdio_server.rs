@@ -39,7 +39,7 @@ use streams::{Line, StdinLines, StdoutEnd, StdoutWriter};
 
 /// The wait before a standing stream that ended is opened again.
 const REOPEN: Duration = Duration::from_secs(1);
-/// The longest wait for tasks that have been told to stop.
+/// The longest wait for tasks after the gateway has stopped.
 const LAST_TASKS: Duration = Duration::from_secs(1);
 
 /// The gateway as the host's server.
@@ -58,11 +58,11 @@ pub(crate) struct StdioSettings {
     pub(crate) authorization: Option<HeaderValue>,
     /// The longest message that the host may send, in bytes.
     pub(crate) longest: usize,
-    /// The remote server that has to be reached first, where there is one.
+    /// The wait for the remote server of `weir stdio URL`.
     pub(crate) remote: Option<RemoteGate>,
 }
 
-/// What the host's messages and the tasks that answer them share.
+/// The parts that the reader of the host's messages shares with the tasks that answer them.
 struct Shared {
     channel: InMemoryChannel,
     requests: RequestMaker,
@@ -74,7 +74,7 @@ struct Shared {
     /// Room for large messages, one at a time.
     room: Semaphore,
     tasks: TaskTracker,
-    /// Cancelled where nothing is waited for any more.
+    /// Cancelled when running exchanges are dropped.
     abandoned: CancellationToken,
 }
 
@@ -134,13 +134,13 @@ impl StdioServer {
         self.shared.abandoned.cancel();
     }
 
-    /// Writes what is left, once it is closed and the gateway has stopped.
+    /// Writes the last messages. To be called after [`Self::close`] and after the gateway has stopped.
     pub(crate) async fn finish(self) {
         let Self { shared, end, .. } = self;
         let _ = tokio::time::timeout(LAST_TASKS, shared.tasks.wait()).await;
         shared.abandoned.cancel();
         shared.tasks.wait().await;
-        // The last writer goes with it.
+        // The writing thread ends with the last writer.
         drop(shared);
         end.finish().await;
     }
@@ -151,10 +151,10 @@ impl Shared {
     async fn take(self: &Arc<Self>, line: Line) {
         let Line::Whole(line) = line else {
             let text = format!("A line is longer than {} bytes, the most that a message may have", self.longest);
-            return self.refuse(None, (code::INVALID_REQUEST, text)).await;
+            return self.refuse(None, code::INVALID_REQUEST, text).await;
         };
         match Incoming::parse(line.clone(), &Limits::default()) {
-            Err(error) => self.refuse(error.id.as_ref(), (error.code, error.text)).await,
+            Err(error) => self.refuse(error.id.as_ref(), error.code, error.text).await,
             Ok(Incoming::Batch(_)) => self.take_batch(line).await,
             Ok(Incoming::One(Message::Request(request))) => self.take_request(request).await,
             Ok(Incoming::One(Message::Notification(told))) => self.take_notification(&told).await,
@@ -167,12 +167,12 @@ impl Shared {
         let is_modern = matches!(era, RequestEra::Modern(_));
         let in_flight = match self.in_flight.begin(&request.id, is_modern) {
             Ok(in_flight) => in_flight,
-            Err(error) => return self.refuse(Some(&request.id), (code::INVALID_REQUEST, error.to_string())).await,
+            Err(error) => return self.refuse(Some(&request.id), code::INVALID_REQUEST, error.to_string()).await,
         };
         let is_initialize = !is_modern && request.method.known() == Some(Method::Initialize);
         let exchange = Exchange { shared: self.clone(), request, era, in_flight };
         if is_initialize {
-            // Nothing else makes sense before its answer.
+            // Later messages need the id of the session.
             return exchange.initialize().await;
         }
         let mut run = Box::pin(exchange.run());
@@ -182,7 +182,7 @@ impl Shared {
         }
     }
 
-    /// A batch is of a session. It is answered as a whole, and nobody waits for it.
+    /// Begins a batch, which belongs to a session and has one answer.
     async fn take_batch(self: &Arc<Self>, line: Bytes) {
         let request = self.requests.post(self.session().as_ref(), line);
         let shared = self.clone();
@@ -199,13 +199,13 @@ impl Shared {
             match messages.next().await {
                 Ok(Some(message)) => self.stdout.write(&message).await,
                 Ok(None) => break,
-                Err(error) => return self.refuse(None, (code::INTERNAL_ERROR, error.to_string())).await,
+                Err(error) => return self.refuse(None, code::INTERNAL_ERROR, error.to_string()).await,
             }
         }
         if messages.status().is_client_error() || messages.status().is_server_error() {
             let text = messages.text().await;
             if !text.is_empty() {
-                self.refuse(None, (code::INVALID_REQUEST, text)).await;
+                self.refuse(None, code::INVALID_REQUEST, text).await;
             }
         }
     }
@@ -249,7 +249,7 @@ impl Shared {
     }
 
     /// Writes a JSON-RPC error.
-    async fn refuse(&self, id: Option<&RequestId>, (code, text): (i64, String)) {
+    async fn refuse(&self, id: Option<&RequestId>, code: i64, text: String) {
         let null_id = self.session().is_some_and(|session| !session.revision.has_optional_error_id());
         self.stdout.write(&write::error_response(id, null_id, &ErrorObject::new(code, text))).await;
     }
@@ -286,7 +286,7 @@ impl Shared {
         self.tasks.spawn(async move { ended.run_until_cancelled(shared.stream(session)).await });
     }
 
-    /// Passes on what comes on the standing stream; opens it again where it ends. Returns where there is none.
+    /// Passes the messages of the standing stream on, and opens the stream again after its end. Returns if the client side has none.
     async fn stream(&self, session: HostSession) {
         loop {
             let Ok(response) = self.channel.send(self.requests.get(&session)).await else { return };

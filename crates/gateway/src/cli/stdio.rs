@@ -19,9 +19,9 @@ use crate::telemetry;
 use crate::terminal::{can_ask, one_line};
 use crate::weir::{StartError, Strictness, Weir};
 
-/// The longest wait for the end where the host does not read its last messages. Longer than a drain.
+/// The longest wait for a host that does not read its last messages. Longer than a drain.
 const LAST_READER: Duration = Duration::from_secs(6);
-/// The endpoint that is served where there are several.
+/// The endpoint that is served if several are named.
 const USUAL_ENDPOINT: &str = "/mcp";
 
 /// The options of `weir stdio`.
@@ -85,7 +85,7 @@ async fn run(options: StdioOptions, log: Option<&str>) -> Result<ExitCode, NotSe
     let environment = |name: &str| std::env::var(name).ok();
     let (served, loader) = match options.target() {
         Target::File(file) => {
-            // Standard input is the host's: nobody is asked there.
+            // Standard input is the host's, so inputs come from the environment alone.
             let loader = Loader::new(Source::File(file.clone()), &environment).inputs_from(InputSource::Nothing);
             let mut loader = loader.for_one_host();
             let served = from_file(&mut loader, &file, &options)?;
@@ -121,7 +121,7 @@ async fn run(options: StdioOptions, log: Option<&str>) -> Result<ExitCode, NotSe
     Ok(end(server, weir, &mut signals).await)
 }
 
-/// What is served, and how.
+/// A checked config, and the endpoint and credential of the host.
 struct Served {
     config: Arc<Config>,
     report: Report,
@@ -139,8 +139,8 @@ fn from_file(loader: &mut Loader<'_>, file: &Path, options: &StdioOptions) -> Re
     };
     let file = file.display();
     let authorization = authorization(options)?;
-    // Credentials of a caller over standard streams come from its environment (every revision, authorization). Who may start this
-    // program may read its config, but is nobody whom the rules of the config know.
+    // Credentials of a host over standard streams come from the environment (every revision, authorization). The user of the
+    // operating system is no principal: rules, limits and audit know principals by credentials alone.
     if config.auth.required && authorization.is_none() {
         let what = format!("{file} has `auth`, so the host needs a credential, like every client");
         return Err((
@@ -195,7 +195,7 @@ fn cannot_start(error: &StartError) -> String {
 /// Serves, and follows the config, until the host closes a stream or a signal comes.
 async fn serve(server: &mut StdioServer, weir: &Weir, signals: &mut Signals, follower: &mut Option<Follower<'_>>) {
     if let Some(follower) = follower {
-        // What changed after it was read and before anybody watched.
+        // The files may have changed between the load and the watch.
         follower.follow(weir);
     }
     let mut serving = std::pin::pin!(server.serve());

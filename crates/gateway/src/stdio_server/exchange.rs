@@ -22,7 +22,7 @@ pub(super) struct Exchange {
     pub(super) in_flight: InFlightRequest,
 }
 
-/// What was written for a request.
+/// The messages that were written for a request.
 #[derive(Default)]
 struct WrittenMessages {
     /// Notifications or questions.
@@ -37,11 +37,11 @@ impl Exchange {
         let (withdrawn, abandoned) = (self.in_flight.withdrawn.clone(), self.shared.abandoned.clone());
         let answered = async {
             match &self.era {
-                // Dropping the response takes the request back, and nothing more may be written for it.
+                // Dropping the response cancels the request. No message may follow.
                 RequestEra::Modern(params) => {
                     let _withdrawn = withdrawn.run_until_cancelled(self.answer_modern(params)).await;
                 }
-                // Here the session is told, and ends the response.
+                // The client side has the host's `notifications/cancelled`, and ends the response.
                 RequestEra::Legacy => self.answer_legacy().await,
             }
         };
@@ -84,7 +84,7 @@ impl Exchange {
             self.refuse(code::INTERNAL_ERROR, text).await;
         }
         let is_listen = self.request.method.known() == Some(Method::SubscriptionsListen);
-        // 2026-07-28, cancellation: whoever ends a subscription says so, and over standard streams no stream ends with it.
+        // 2026-07-28, cancellation: a server that tears a subscription down sends this. Over HTTP the end of the stream stands for it.
         if is_listen && (written.others || written.answer == Some(true)) {
             self.shared.stdout.write(&torn_down(self.request.id.as_json())).await;
         }

@@ -15,7 +15,7 @@ pub(super) struct InFlightRequests(Arc<Mutex<HashMap<Box<[u8]>, Entry>>>);
 
 #[derive(Debug)]
 struct Entry {
-    /// Cancelled once the host has taken the request back.
+    /// Cancelled by the host's `notifications/cancelled`.
     withdrawn: CancellationToken,
     is_modern: bool,
 }
@@ -54,7 +54,7 @@ impl InFlightRequests {
         Ok(InFlightRequest { all: self.clone(), id, withdrawn })
     }
 
-    /// Takes a request back. True if it is a modern one, which nobody else has to be told of.
+    /// Cancels a request. True if it is a modern one: those are cancelled by dropping them alone.
     pub(super) fn withdraw(&self, id: &RequestId) -> bool {
         let all = self.lock();
         let Some(entry) = all.get(id.as_json()) else { return false };

@@ -23,7 +23,7 @@ enum Source {
     Given(HeaderValue),
     /// The login of this user, which may come later.
     Login(Box<UserLogin>),
-    /// There is no place where logins are.
+    /// No token: the environment names no folder of logins.
     Nothing,
 }
 

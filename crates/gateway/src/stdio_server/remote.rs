@@ -19,7 +19,7 @@ const FIRST_ANSWER: Duration = Duration::from_secs(30);
 /// The time between two looks at its state.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A config with one server, as it is, at `/mcp`. The URL is put in afterwards: nothing in it is a reference to a variable.
+/// A config with one server, as it is, at `/mcp`. The URL is put in afterwards, so that `${NAME}` in it stays a text.
 const TEXT: &str =
     r#"{"upstreams": {"remote": {"url": "http://localhost/"}}, "endpoints": {"/mcp": {"upstream": "remote"}}}"#;
 
@@ -46,7 +46,7 @@ pub(crate) fn remote_config(url: &str, authorization: Option<HeaderValue>) -> Re
     Ok(config)
 }
 
-/// The wait for the remote server. Until it was reached once, the host is told why it is not, instead of seeing a server without tools.
+/// The wait for the remote server. Before its first answer requests of the host fail with the cause, instead of showing a server without tools.
 pub(crate) struct RemoteGate {
     catalog: Arc<Catalog>,
     url: String,

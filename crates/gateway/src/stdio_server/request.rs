@@ -21,7 +21,7 @@ pub(super) enum RequestEra {
 }
 
 impl RequestEra {
-    /// Reads the era. A request that cannot be read is a legacy one, and the client side says what is wrong with it.
+    /// Reads the era. A malformed request counts as a legacy one: the client side answers it with the error.
     pub(super) fn of(request: &HostRequest) -> Self {
         match Params::of(&request.method, request.params.as_ref()) {
             Ok(params) if params.has_meta_protocol_version().unwrap_or(false) => Self::Modern(params),
@@ -54,7 +54,7 @@ impl RequestMaker {
         request
     }
 
-    /// A modern request, whose headers repeat its body. What no header can have is left out, and the client side says so.
+    /// A modern request, whose headers repeat its body. A value that no header can have is left out, and the client side refuses the request.
     pub(super) fn post_modern(&self, request: &HostRequest, params: &Params) -> Request<Bytes> {
         let mut post = self.post(None, request.raw.clone());
         let version = params.meta().ok().flatten().and_then(|meta| meta.protocol_version().ok().flatten());
@@ -76,7 +76,7 @@ impl RequestMaker {
         post
     }
 
-    /// The stream for what the server says by itself.
+    /// The standing stream of the session, for messages outside of requests.
     pub(super) fn get(&self, session: &HostSession) -> Request<Bytes> {
         let mut request = self.request(HttpMethod::GET, Some(session), Bytes::new());
         request.headers_mut().insert(header::ACCEPT, EVENTS);

@@ -21,7 +21,7 @@ const LAST_MESSAGES: Duration = Duration::from_secs(2);
 pub(super) enum Line {
     /// Without its end.
     Whole(Bytes),
-    /// One with more bytes than a message may have. It was read over.
+    /// A line with more bytes than a message may have. Its bytes are dropped.
     TooLong,
 }
 
@@ -63,7 +63,7 @@ fn own(stream: impl AsFd) -> io::Result<OwnedFd> {
     stream.as_fd().try_clone_to_owned()
 }
 
-/// The next line with something in it.
+/// The next line that is not empty.
 fn next_line(input: &mut impl BufRead, longest: usize) -> io::Result<Option<Line>> {
     let mut line = BytesMut::new();
     let mut is_too_long = false;
@@ -122,14 +122,14 @@ impl StdoutWriter {
                     break;
                 }
             }
-            // Closed first: whoever hears of the end finds nothing that takes messages.
+            // Closed first, so that a writer that waits returns.
             drop(messages);
             let _ = ended.send(());
         })?;
         Ok((Self(sender), StdoutEnd(end)))
     }
 
-    /// Writes a message as one line; waits while the host reads slowly. Nothing is written after the host closed its end.
+    /// Writes a message as one line; waits while the host reads slowly. Messages after the host closed its end are dropped.
     pub(super) async fn write(&self, message: &[u8]) {
         let mut line = BytesMut::with_capacity(message.len() + 1);
         line.put_slice(message);
@@ -146,7 +146,7 @@ impl StdoutWriter {
 }
 
 impl StdoutEnd {
-    /// Waits until what was given to writers, which are all gone, is written; not for long.
+    /// Waits until all messages are written, at most [`LAST_MESSAGES`]. All writers must be dropped.
     pub(super) async fn finish(self) {
         let _ = tokio::time::timeout(LAST_MESSAGES, self.0).await;
     }
