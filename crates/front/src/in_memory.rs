@@ -40,6 +40,12 @@ impl InMemoryChannel {
         Self { listening, peer: Peer::in_memory() }
     }
 
+    /// Has a drain wait for a request that is not sent yet.
+    #[must_use]
+    pub fn upcoming(&self) -> UpcomingRequest {
+        UpcomingRequest(self.listening.tasks.token())
+    }
+
     /// Sends a request, whose `Host` this sets, and waits for the head of its response. Dropping the future, or later the body,
     /// does what a closed connection does.
     ///
@@ -57,6 +63,10 @@ impl InMemoryChannel {
         Ok(response.map(|body| InMemoryBody { body, forced, _running: running }))
     }
 }
+
+/// A request that is to be sent. A drain waits until it is dropped.
+#[derive(Debug)]
+pub struct UpcomingRequest(#[expect(dead_code, reason = "its drop counts")] TaskTrackerToken);
 
 impl fmt::Debug for InMemoryChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -60,7 +60,7 @@ use weir_core::seal::Sealer;
 use weir_core::{Budgets, Catalog, Router};
 
 pub use clientele::ClientSeen;
-pub use in_memory::{InMemoryBody, InMemoryChannel, Stopped};
+pub use in_memory::{InMemoryBody, InMemoryChannel, Stopped, UpcomingRequest};
 pub use line::LINE_PATHS;
 pub use listen::TlsError;
 pub use metadata::WELL_KNOWN_PATHS;

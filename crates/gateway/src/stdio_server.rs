@@ -21,7 +21,7 @@ use bytes::Bytes;
 use futures_util::poll;
 use http::{HeaderValue, Uri};
 use http_body_util::BodyExt as _;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_front::InMemoryChannel;
@@ -86,6 +86,16 @@ struct OpenSession {
     is_streaming: bool,
 }
 
+/// An `initialize` that has no answer yet. Later messages need the id of its session.
+struct SessionOpening(oneshot::Receiver<()>);
+
+impl SessionOpening {
+    async fn finished(self) {
+        // An error is the end of its task, too.
+        let _done = self.0.await;
+    }
+}
+
 impl StdioServer {
     /// Starts to read standard input.
     ///
@@ -112,15 +122,17 @@ impl StdioServer {
     /// Serves until the host closes either stream. To be called once; dropping the future stops the reading alone.
     pub(crate) async fn serve(&mut self) {
         let Self { shared, stdin, .. } = self;
+        let mut opening = None;
         loop {
             let line = tokio::select! {
                 line = stdin.next() => line,
                 () = shared.stdout.closed() => return shared.abandoned.cancel(),
             };
-            match line {
-                Some(line) => shared.take(line).await,
-                None => return,
+            let Some(line) = line else { return };
+            if let Some(opening) = opening.take() {
+                SessionOpening::finished(opening).await;
             }
+            opening = shared.take(line).await;
         }
     }
 
@@ -147,39 +159,51 @@ impl StdioServer {
 }
 
 impl Shared {
-    /// Takes a line. Returns once the next one may be read: requests run on, everything else is over.
-    async fn take(self: &Arc<Self>, line: Line) {
+    /// Takes a line. Requests run on when this returns; all other messages are handled. Gives the session that is being opened, which
+    /// the next message has to wait for.
+    async fn take(self: &Arc<Self>, line: Line) -> Option<SessionOpening> {
         let Line::Whole(line) = line else {
             let text = format!("A line is longer than {} bytes, the most that a message may have", self.longest);
-            return self.refuse(None, code::INVALID_REQUEST, text).await;
+            self.refuse(None, code::INVALID_REQUEST, text).await;
+            return None;
         };
         match Incoming::parse(line.clone(), &Limits::default()) {
             Err(error) => self.refuse(error.id.as_ref(), error.code, error.text).await,
             Ok(Incoming::Batch(_)) => self.take_batch(line).await,
-            Ok(Incoming::One(Message::Request(request))) => self.take_request(request).await,
+            Ok(Incoming::One(Message::Request(request))) => return self.take_request(request).await,
             Ok(Incoming::One(Message::Notification(told))) => self.take_notification(&told).await,
             Ok(Incoming::One(Message::Response(answer))) => self.take_response(&answer, line).await,
         }
+        None
     }
 
-    async fn take_request(self: &Arc<Self>, request: HostRequest) {
+    async fn take_request(self: &Arc<Self>, request: HostRequest) -> Option<SessionOpening> {
         let era = RequestEra::of(&request);
         let is_modern = matches!(era, RequestEra::Modern(_));
         let in_flight = match self.in_flight.begin(&request.id, is_modern) {
             Ok(in_flight) => in_flight,
-            Err(error) => return self.refuse(Some(&request.id), code::INVALID_REQUEST, error.to_string()).await,
+            Err(error) => {
+                self.refuse(Some(&request.id), code::INVALID_REQUEST, error.to_string()).await;
+                return None;
+            }
         };
         let is_initialize = !is_modern && request.method.known() == Some(Method::Initialize);
-        let exchange = Exchange { shared: self.clone(), request, era, in_flight };
+        let upcoming = self.channel.upcoming();
+        let exchange = Exchange { shared: self.clone(), request, era, in_flight, _upcoming: upcoming };
         if is_initialize {
-            // Later messages need the id of the session.
-            return exchange.initialize().await;
+            let (done, opening) = oneshot::channel();
+            self.tasks.spawn(async move {
+                exchange.initialize().await;
+                let _gone = done.send(());
+            });
+            return Some(SessionOpening(opening));
         }
         let mut run = Box::pin(exchange.run());
         // Begun here, in the order of the lines: a request that the next line takes back is known by then.
         if poll!(&mut run).is_pending() {
             self.tasks.spawn(run);
         }
+        None
     }
 
     /// Begins a batch, which belongs to a session and has one answer.

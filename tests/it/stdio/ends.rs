@@ -33,6 +33,21 @@ async fn running_requests_may_end_after_the_end_of_the_input() {
 }
 
 #[tokio::test]
+async fn input_that_ends_before_the_first_answer_is_answered() {
+    let server = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+    for revision in [NEWEST, Revision::MODERN] {
+        let mut host = Host::start(revision, &[&server.url()]);
+        let method = if revision.is_modern() { "server/discover" } else { "initialize" };
+        let about = json!({ "name": "host", "version": "1" });
+        let params = json!({ "protocolVersion": revision.as_str(), "capabilities": {}, "clientInfo": about });
+        let id = host.begin(method, params).await;
+        host.close();
+        assert!(host.answer(&id).await.get("result").is_some());
+        host.end_well().await;
+    }
+}
+
+#[tokio::test]
 async fn a_call_that_does_not_end_is_cut_off() {
     for revision in [NEWEST, Revision::MODERN] {
         let (server, _gate, host, _) = waiting(revision).await;
@@ -64,6 +79,22 @@ async fn a_signal_ends_it_as_the_end_of_the_input_does_and_a_second_one_at_once(
     signal(host.id(), "TERM");
     let (_, code, log) = host.end().await;
     assert_eq!(code, Some(130), "{log}");
+}
+
+#[tokio::test]
+async fn a_server_that_says_nothing_does_not_hold_the_end() {
+    let server = Mockup::legacy(NEWEST).on("*", Behaviour::hang()).start().await;
+    let url = server.url();
+    let mut host = Host::start(NEWEST, &[&url]);
+    host.begin("initialize", json!({})).await;
+    until_it("weir to ask", async || (!server.requests().is_empty()).then_some(())).await;
+    host.end_well().await;
+    let before = server.requests().len();
+    let mut host = Host::start(Revision::MODERN, &[&url]);
+    host.begin("server/discover", json!({})).await;
+    until_it("weir to ask", async || (server.requests().len() > before).then_some(())).await;
+    signal(host.id(), "TERM");
+    host.end_well().await;
 }
 
 #[tokio::test]

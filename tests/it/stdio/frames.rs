@@ -249,6 +249,12 @@ async fn a_mistake_ends_with_2_and_says_what_to_do() {
     let mut host = Host::open(NEWEST, &[several.path(), "--endpoint", "/two"]).await;
     assert_eq!(host.names().await, ["echo"]);
     host.end_well().await;
+    let mut by_variable = command(&[]);
+    by_variable.env("WEIR_CONFIG", file.path());
+    for mut host in [Host::spawn(NEWEST, by_variable), Host::start(NEWEST, &["--config", file.path()])] {
+        assert!(host.initialize().await.get("result").is_some());
+        host.end_well().await;
+    }
     let (code, log) = refused(&[file.path()]).await;
     assert_eq!((code, log.as_str()), (Some(0), ""), "nothing to say and nothing to do");
 }

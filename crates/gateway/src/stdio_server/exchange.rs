@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
+use weir_front::UpcomingRequest;
 use weir_wire::message::Request as HostRequest;
 use weir_wire::params::Params;
 use weir_wire::write::{self, ObjectWriter};
@@ -20,6 +21,8 @@ pub(super) struct Exchange {
     pub(super) request: HostRequest,
     pub(super) era: RequestEra,
     pub(super) in_flight: InFlightRequest,
+    /// Keeps the gateway until the answer is written.
+    pub(super) _upcoming: UpcomingRequest,
 }
 
 /// The messages that were written for a request.
