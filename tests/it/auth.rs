@@ -2,7 +2,7 @@
 
 mod certificates;
 mod clock;
-mod credentials;
+pub mod credentials;
 mod metadata;
 mod provider;
 mod sessions;

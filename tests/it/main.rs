@@ -29,6 +29,7 @@ mod outbound;
 mod pain;
 mod policy;
 mod prove;
+mod stdio;
 mod surroundings;
 mod telemetry;
 mod tenants;

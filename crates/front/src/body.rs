@@ -19,12 +19,14 @@ use crate::told::Told;
 /// What breaks a body off.
 pub(crate) type Broken = Box<dyn Error + Send + Sync>;
 
-/// The body of a request as it comes from the socket. Trailers are left out.
+/// The body of a request as it comes from the socket, or from inside the process. Trailers are left out.
 pub(crate) struct RequestBody(Source);
 
 enum Source {
     Http1(Incoming),
     Http2(RecvStream),
+    /// Of a request from inside the process; `None` once it is read.
+    Whole(Option<Bytes>),
 }
 
 impl RequestBody {
@@ -34,6 +36,10 @@ impl RequestBody {
 
     pub(crate) fn http2(stream: RecvStream) -> Self {
         Self(Source::Http2(stream))
+    }
+
+    pub(crate) fn whole(bytes: Bytes) -> Self {
+        Self(Source::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }
 }
 
@@ -53,6 +59,7 @@ impl http_body::Body for RequestBody {
                     Ok(Frame::data(data))
                 }))
             }
+            Source::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
         }
     }
 
@@ -60,6 +67,7 @@ impl http_body::Body for RequestBody {
         match &self.0 {
             Source::Http1(incoming) => incoming.is_end_stream(),
             Source::Http2(stream) => stream.is_end_stream(),
+            Source::Whole(bytes) => bytes.is_none(),
         }
     }
 
@@ -67,6 +75,7 @@ impl http_body::Body for RequestBody {
         match &self.0 {
             Source::Http1(incoming) => incoming.size_hint(),
             Source::Http2(_) => SizeHint::default(),
+            Source::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
         }
     }
 }

@@ -17,6 +17,7 @@ mod guard;
 mod head;
 mod help;
 mod in_flight;
+mod in_memory;
 mod intake;
 mod keep_alive;
 mod legacy;
@@ -50,7 +51,7 @@ mod tasks;
 mod told;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -61,6 +62,7 @@ use weir_core::seal::Sealer;
 use weir_core::{Budgets, Catalog, Router};
 
 pub use clientele::ClientSeen;
+pub use in_memory::{InMemoryBody, InMemoryChannel, Stopped, UpcomingRequest};
 pub use line::LINE_PATHS;
 pub use listen::TlsError;
 pub use metadata::WELL_KNOWN_PATHS;
@@ -155,7 +157,32 @@ impl Front {
         Ok(Self { listening, shared, address, socket })
     }
 
-    /// Where it listens.
+    /// Serves at [`InMemoryChannel`]s alone: no socket is open. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// The certificates cannot be used.
+    pub fn in_memory(
+        settings: Settings,
+        ports: Ports,
+        (router, catalog): (Arc<Router>, Arc<Catalog>),
+        sealer: Sealer,
+    ) -> Result<Self, BindError> {
+        let certificates = certificates(&settings)?;
+        // Of this machine, so that its host is a known one.
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let shared = Shared::new(ports, router, catalog, sealer);
+        let listening = Listening::new(Stack::new(settings, address, shared.clone()), certificates)?;
+        shared.start();
+        Ok(Self { listening, shared, address, socket: Mutex::default() })
+    }
+
+    /// A channel inside the process.
+    #[must_use]
+    pub fn channel(&self) -> InMemoryChannel {
+        InMemoryChannel::new(self.listening.clone())
+    }
+
+    /// Where it listens; port 0 where it does not.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address

@@ -21,6 +21,7 @@ mod operators;
 mod prompts;
 mod questions;
 mod resources;
+mod stdio;
 mod table;
 mod target;
 mod tools;
@@ -70,6 +71,8 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         address_file: Option<PathBuf>,
     },
+    /// Serve a config, or a remote MCP server, over standard input and output: for hosts that only start programs
+    Stdio(stdio::StdioOptions),
     /// Read a config and name every error in it; exits with 2 if there are errors
     Check {
         #[command(flatten)]
@@ -218,6 +221,7 @@ async fn run_command(command: Command, log: Option<&str>, inherited: Result<Inhe
             let start = serve::Start { source, listen, log, address_file, inherited };
             Box::pin(serve::serve(start)).await
         }
+        Command::Stdio(options) => Box::pin(stdio::stdio(options, log)).await,
         Command::Check { config, against, connect } => {
             Box::pin(check::check(&config.path(), against.as_deref(), connect)).await
         }

@@ -101,6 +101,11 @@ pub struct Config {
     pub source: SourceDigest,
 }
 
+/// Longer than any process lives.
+const FOR_GOOD: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// The longest drain where one client waits for the end of the process.
+const SHORT_DRAIN: Duration = Duration::from_secs(5);
+
 /// Whether an address can be reached from this machine alone.
 pub(crate) fn is_local(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
@@ -126,6 +131,18 @@ impl Config {
     /// Returns true if clients show an API key, because no authorization server gives them tokens.
     pub(crate) fn wants_keys(&self) -> bool {
         self.auth.required && self.auth.issuers.is_empty() && !self.auth.api_keys.is_empty()
+    }
+
+    /// This config as it is served to one client inside the process: without listeners, and with a session that lasts as long as
+    /// the process. The client waits for the end, so a drain is short.
+    pub(crate) fn in_memory(&self) -> Self {
+        let mut served = self.clone();
+        served.admin = None;
+        served.front.tls = None;
+        served.front.limits.session_idle = FOR_GOOD;
+        served.front.limits.session_age = FOR_GOOD;
+        served.drain = served.drain.min(SHORT_DRAIN);
+        served
     }
 
     /// This config as it is served at `bound`. Tokens are for the URL of weir; where that follows from `listen`, and `listen`

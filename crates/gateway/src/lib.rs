@@ -26,6 +26,7 @@ mod outbound;
 mod quickstart;
 mod reload;
 mod serve;
+mod stdio_server;
 mod suggestion;
 mod system;
 pub mod telemetry;

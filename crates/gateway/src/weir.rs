@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::port::Action;
 use weir_core::telemetry::{instruments, unix_seconds};
 use weir_core::{Arrival, Catalog};
+use weir_front::InMemoryChannel;
 use weir_upstream::keeper::Keeper;
 
 use crate::admin::{Admin, Levers};
@@ -31,7 +32,7 @@ use errors::{INVALID, front_reason, refusal_reasons};
 pub use errors::{ReloadError, StartError};
 pub use exposure::Exposure;
 use inside::{Base, Deciders, Inside};
-use open::{Open, clients_listener, operators_listener};
+use open::{Listeners, Open, clients_listener, operators_listener};
 
 /// A running gateway. Dropping it stops it without draining; [`Weir::shutdown`] drains.
 pub struct Weir {
@@ -43,6 +44,8 @@ pub struct Weir {
     successor: Option<Successor>,
     /// Cancelled once the process before has ended. `None` where there was none.
     predecessor_ended: Option<CancellationToken>,
+    /// True without listeners.
+    is_in_memory: bool,
 }
 
 /// Whether a reload may take a config that is weaker than the one in force.
@@ -71,23 +74,39 @@ impl Weir {
         estate: Estate,
         keeper: Arc<Keeper>,
     ) -> Result<Self, StartError> {
+        // Both ports first: where one of them cannot be had, no child process is started and no server is asked.
+        let (clients, address) = clients_listener(&config, estate.clients)?;
+        let operators = operators_listener(config.admin.as_ref(), estate.operators).await?;
+        let config = config.served_at(address);
+        let estate = Estate { clients: None, operators: None, ..estate };
         // Boxed: it happens once, and whoever waits for it must not make room for all of it.
-        Box::pin(Self::assemble(config, estate, keeper)).await
+        Box::pin(Self::assemble(config, estate, keeper, Listeners { clients: Some(clients), operators })).await
     }
 
-    async fn assemble(config: Arc<Config>, estate: Estate, keeper: Arc<Keeper>) -> Result<Self, StartError> {
-        let Estate { clients, operators, sealing, will, keeper: _ } = estate;
-        // Both ports first: where one of them cannot be had, no child process is started and no server is asked.
-        let (clients, address) = clients_listener(&config, clients)?;
-        let operators = operators_listener(config.admin.as_ref(), operators).await?;
-        let config = config.served_at(address);
+    /// The same without listeners: clients come through [`Self::channel`] alone.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub(crate) async fn start_in_memory(config: &Config, keeper: Arc<Keeper>) -> Result<Self, StartError> {
+        let config = Arc::new(config.in_memory());
+        Box::pin(Self::assemble(config, Estate::default(), keeper, Listeners::default())).await
+    }
+
+    async fn assemble(
+        config: Arc<Config>,
+        estate: Estate,
+        keeper: Arc<Keeper>,
+        listeners: Listeners,
+    ) -> Result<Self, StartError> {
+        let Estate { sealing, will, .. } = estate;
+        let is_in_memory = listeners.clients.is_none();
         let arrival = if will.sessions_move { Arrival::awaited() } else { Arrival::default() };
         let base = Base::new(&config, sealing, keeper, arrival);
         let telemetry = Telemetry::start(&config.telemetry, base.metrics.clone(), base.factory.clone())?;
         let upstreams = build(&config, &[], &base.factory)?;
         let deciders = Deciders::start(&config, &base, will.left()).await?;
         let inside = Inside::new(&config, base, deciders, (&upstreams, will));
-        let open = match Open::new(&config, &inside, (clients, operators)).await {
+        let open = match Open::new(&config, &inside, listeners).await {
             Ok(open) => open,
             Err(error) => {
                 inside.catalog.shutdown().await;
@@ -99,7 +118,8 @@ impl Weir {
         loaded("ok");
         let memory = Watch::start(&config, open.front.pressure(), inside.base.budgets.clone());
         let applied = Mutex::new(Applied { started: config.clone(), config, upstreams });
-        Ok(Self { open, inside, memory, telemetry, applied, successor: None, predecessor_ended: None })
+        let (successor, predecessor_ended) = (None, None);
+        Ok(Self { open, inside, memory, telemetry, applied, successor, predecessor_ended, is_in_memory })
     }
 
     /// Starts with a config as it stands in a file.
@@ -123,6 +143,11 @@ impl Weir {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.open.front.local_addr()
+    }
+
+    /// A channel for a client inside the process.
+    pub(crate) fn channel(&self) -> InMemoryChannel {
+        self.open.front.channel()
     }
 
     /// Where operators connect.
@@ -150,6 +175,10 @@ impl Weir {
     /// An upstream cannot be made of its settings, a listener is bound where the config may not be served, or the config lost
     /// protections without giving them up by name; nothing has changed then.
     pub fn reload(&self, config: &Arc<Config>, strictness: Strictness) -> Result<Vec<&'static str>, ReloadError> {
+        let config = &match self.is_in_memory {
+            true => Arc::new(config.in_memory()),
+            false => config.clone(),
+        };
         let lost = weakenings(&self.applied().config, config);
         let (unmoved, lost) = match strictness {
             Strictness::NoWeaker if !lost.is_empty() => Err(ReloadError::Weaker(lost)),
@@ -215,7 +244,9 @@ impl Weir {
     fn apply(&self, config: &Arc<Config>) -> Result<Vec<&'static str>, ReloadError> {
         let Self { open, inside, .. } = self;
         let config = &config.served_at(self.address());
-        self.check_exposure(config)?;
+        if !self.is_in_memory {
+            self.check_exposure(config)?;
+        }
         let mut applied = self.applied();
         let upstreams = build(config, &applied.upstreams, &inside.base.factory)?;
         let audit = inside.deciders.auditing.prepare(config.audit.as_ref(), &inside.base.factory)?;

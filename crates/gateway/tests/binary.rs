@@ -49,9 +49,19 @@ impl Drop for Config {
 #[test]
 fn help_says_what_each_command_is_for() {
     let help = out(&weir(&["--help"]));
-    for command in
-        ["serve", "check", "quickstart", "tools", "describe", "call", "prompts", "resources", "schema", "keygen"]
-    {
+    for command in [
+        "serve",
+        "stdio",
+        "check",
+        "quickstart",
+        "tools",
+        "describe",
+        "call",
+        "prompts",
+        "resources",
+        "schema",
+        "keygen",
+    ] {
         assert!(help.lines().any(|line| line.trim_start().starts_with(command)), "{command} in:\n{help}");
     }
     assert!(!help.contains("docs"), "made for the project, not for users");

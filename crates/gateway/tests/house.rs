@@ -48,7 +48,7 @@ const MUST_NOT_USE: [(&str, &[&str]); 9] = [
 ];
 
 /// Files that may start a task, and who ends it.
-const SPAWNS: [(&str, &str); 9] = [
+const SPAWNS: [(&str, &str); 10] = [
     ("demo/src/host.rs", "`Running` aborts it when it is dropped"),
     (
         "gateway/src/audit/worker.rs",
@@ -61,6 +61,10 @@ const SPAWNS: [(&str, &str); 9] = [
     ("gateway/src/handover/line.rs", "`Parting` waits for it; it ends with the predecessor"),
     ("gateway/src/handover/link.rs", "sends until its link is dropped, or the other process is gone"),
     ("gateway/src/handover/moving.rs", "receives until the other process is gone, and answers its requests"),
+    (
+        "gateway/src/stdio_server/streams.rs",
+        "reads standard input, which cannot be interrupted; writes standard output, for which the end waits at most 2 s",
+    ),
     ("gateway/src/telemetry/logs.rs", "writes the log until its queue closes; an exit waits for it, at most a second"),
     ("upstream/src/line/many.rs", "ends with the last share of its connection, or with the connection"),
     (

@@ -93,8 +93,12 @@ impl Factory {
         let Settings { id, transport, protocol, session, asks, visits, baggage, bounds, connect, own } = settings;
         let client_info = self.identity.client_info.clone();
         let mask = SecretMask::of(&transport);
-        let site =
-            Arc::new(Site::new(id.clone(), (bounds, own), (asks, visits), &self.ports, client_info).masking(mask));
+        let advice = match &transport {
+            Transport::Http(http) => http.auth.as_ref().and_then(|auth| auth.advice()),
+            Transport::Stdio(_) => None,
+        };
+        let site = Site::new(id.clone(), (bounds, own), (asks, visits), &self.ports, client_info);
+        let site = Arc::new(site.masking(mask).advising(advice));
         let line = match transport {
             Transport::Http(settings) => {
                 let http = self.http(&settings, connect).map_err(|why| BuildError { id, why })?;

@@ -45,7 +45,7 @@ mod tasks;
 mod told;
 mod tracks;
 
-pub use credential::{Authority, ClientAuth, Exchange, OAuth};
+pub use credential::{Authority, ClientAuth, Exchange, KeepsTokens, KeptToken, OAuth, TokenKeeper};
 pub use factory::{BuildError, Factory, Identity, Ports};
 pub use settings::{
     Bounds, HttpSettings, OwnDeadlines, Protocol, SecretHeader, SecretText, Settings, Sharing, StdioSettings, Transport,

@@ -58,6 +58,8 @@ pub(crate) struct Site {
     visits: bool,
     /// The secrets that the config gives it.
     pub(crate) mask: SecretMask,
+    /// What a caller is told to do where the server refuses weir's credentials; `None` where that is the operator's matter.
+    pub(crate) credential_advice: Option<String>,
     /// Set once the log has a line of its processes that is no message.
     pub(crate) prints_other_lines: OnceLock<()>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -111,6 +113,7 @@ impl Site {
             asks: asks.without(no_visits),
             visits,
             mask: SecretMask::default(),
+            credential_advice: None,
             prints_other_lines: OnceLock::new(),
             meter,
             clock: ports.clock.clone(),
@@ -137,6 +140,12 @@ impl Site {
     /// The same with these secrets of its config taken out of what operators read.
     pub(crate) fn masking(mut self, mask: SecretMask) -> Self {
         self.mask = mask;
+        self
+    }
+
+    /// The same with this advice to callers where the server refuses weir's credentials.
+    pub(crate) fn advising(mut self, credential_advice: Option<String>) -> Self {
+        self.credential_advice = credential_advice;
         self
     }
 

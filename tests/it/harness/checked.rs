@@ -220,7 +220,7 @@ pub async fn soon<T>(what: &str, wait: impl Future<Output = T>) -> T {
 
 /// Holds a message that a client saw against the schema of its revision, where `MCP_SCHEMAS` says where they are, and
 /// against what no revision may see.
-fn hold(revision: Revision, answered: &str, message: &Value) {
+pub fn hold(revision: Revision, answered: &str, message: &Value) {
     emitted::note(Sender::Server, revision, answered, message);
     static SCHEMAS: OnceLock<Option<Schemas>> = OnceLock::new();
     if let Some(schemas) = SCHEMAS.get_or_init(Schemas::from_environment)

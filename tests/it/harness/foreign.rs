@@ -294,9 +294,19 @@ pub fn peer_command(program: &str) -> Command {
 
 /// The inspector's CLI mode: its answer, as JSON.
 pub fn inspector(url: &str, method: &[&str]) -> Value {
+    inspect(&[url, "--transport", "http"], method)
+}
+
+/// The same with a server that it starts itself.
+pub fn inspector_of_command(command: &[String], method: &[&str]) -> Value {
+    let words: Vec<&str> = command.iter().map(String::as_str).collect();
+    inspect(&words, method)
+}
+
+fn inspect(server: &[&str], method: &[&str]) -> Value {
     let cli: PathBuf = peers().join("node/node_modules/.bin/mcp-inspector");
     let mut command = Command::new(cli);
-    command.arg("--cli").arg(url).args(["--transport", "http", "--method"]).args(method);
+    command.arg("--cli").args(server).arg("--method").args(method);
     // It keeps its own settings in the home folder.
     command.env("HOME", std::env::temp_dir().join(format!("weir-inspector-{}", std::process::id())));
     let output = command.output().unwrap();

@@ -11,8 +11,8 @@ mod watch;
 mod weir;
 
 pub use browser::browse;
-pub use checked::{Checked, Stream, soon};
-pub use foreign::{Client, Server, inspector, needs_peers, peer_command, python_command};
+pub use checked::{Checked, Stream, hold, soon};
+pub use foreign::{Client, Seen, Server, inspector, inspector_of_command, needs_peers, peer_command, python_command};
 pub use process::{Process, signal};
 pub use watch::Bystander;
 pub use weir::{Weir, binary, fresh_path, peers};

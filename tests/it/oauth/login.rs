@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use serde_json::json;
+use weir_wire::Revision;
 
 use super::world::{Town, weir};
-use crate::harness::{Process, needs_peers, peer_command};
+use crate::harness::{Process, needs_peers, peer_command, until_it};
+use crate::stdio::host::{self, Host};
 
 const CAT: &str = r#"{"animal":"cat"}"#;
 
@@ -145,4 +147,42 @@ fn r245_r266_a_login_can_be_widened() {
     assert_eq!(code, Some(0), "{said}");
     let called = ada.run(&["call", &url, "zoo__weigh", CAT]);
     assert!(called.status.success(), "{}", text(&called));
+}
+
+/// `weir stdio` takes up a login that comes later, refreshes a token that is refused, and says how to log in until then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r241_a_host_of_standard_streams_uses_the_login() {
+    if !needs_peers() {
+        return;
+    }
+    let (town, ada) = (Town::start(), Person::new("stdio"));
+    let url = town.url();
+    let host = |revision| {
+        let mut command = host::command(&[&url]);
+        command.env("XDG_STATE_HOME", &ada.state);
+        Host::spawn(revision, command)
+    };
+    let mut early = host(Revision::NEWEST_LEGACY);
+    let refused = early.initialize().await;
+    let message = refused["error"]["message"].as_str().unwrap_or_else(|| panic!("{refused}"));
+    assert!(message.contains(&format!("weir login {url}")), "{message}");
+
+    // The first token is over already when it is used: weir refuses it, and gets another.
+    town.idp.control(&json!({ "stale": 1 }));
+    let (code, said) = ada.login(&[&url]);
+    assert_eq!(code, Some(0), "{said}");
+    for revision in [Revision::NEWEST_LEGACY, Revision::MODERN] {
+        let mut host = host(revision);
+        if !revision.is_modern() {
+            assert!(host.initialize().await.get("result").is_some());
+        }
+        let drawn = host.ask("tools/call", json!({ "name": "zoo__draw", "arguments": { "animal": "cat" } })).await;
+        assert!(drawn["result"].to_string().contains("A cat"), "{drawn}");
+        host.end_well().await;
+    }
+    assert_eq!(town.idp.count("refresh_token"), 1, "a token that is good is not refreshed");
+    // The host that was there before the login.
+    let early = &mut early;
+    until_it("the login to be used", async || early.initialize().await.get("result").is_some().then_some(())).await;
+    assert!(early.names().await.contains(&"zoo__draw".to_owned()));
 }

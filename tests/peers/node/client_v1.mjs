@@ -16,7 +16,7 @@ import {
     ToolListChangedNotificationSchema
 } from '@modelcontextprotocol/sdk/types.js';
 
-import { ASKED, answers, run, streamWatch } from './driver.mjs';
+import { ASKED, answers, proposing, run, streamWatch } from './driver.mjs';
 import { Account, withUser } from './oauth.mjs';
 
 /** How long a task is kept, in milliseconds. */
@@ -28,6 +28,7 @@ await run(async given => {
     const account = new Account();
     let client;
     let transport;
+    let negotiated;
     const open = async () => {
         client = new Client({ name: 'driver-v1', version: '1.0.0' }, { capabilities: given.asks ? ASKED : {} });
         if (given.asks) {
@@ -36,7 +37,9 @@ await run(async given => {
             client.setRequestHandler(ListRootsRequestSchema, answers.roots);
         }
         transport = given.stdio ? new StdioClientTransport({ command, args }) : overHttp(given, stream.fetch, account);
-        await client.connect(transport);
+        // The transport over standard streams keeps no version.
+        transport.setProtocolVersion ??= version => (negotiated = version);
+        await client.connect(proposing(transport, given.revision));
     };
     const withLogin = act => withUser(act, error => error instanceof UnauthorizedError, () => finish(given, account));
     await withLogin(open);
@@ -44,7 +47,7 @@ await run(async given => {
         account,
         about: {
             era: 'legacy',
-            protocolVersion: transport.protocolVersion,
+            protocolVersion: transport.protocolVersion ?? negotiated,
             server: client.getServerVersion(),
             instructions: client.getInstructions(),
             session: transport.sessionId !== undefined

@@ -13,7 +13,7 @@ import {
 } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 
-import { ASKED, answers, run, streamWatch } from './driver.mjs';
+import { ASKED, answers, proposing, run, streamWatch } from './driver.mjs';
 import { Account, withUser } from './oauth.mjs';
 import { callAsTask } from './task.mjs';
 
@@ -41,7 +41,7 @@ await run(
             opened.transport = given.stdio
                 ? new StdioClientTransport({ command, args })
                 : overHttp(given, stream.fetch, account);
-            await opened.client.connect(opened.transport);
+            await opened.client.connect(proposing(opened.transport, given.revision));
         };
         const withLogin = act => withUser(act, isUnauthorized, () => finish(given, account));
         await withLogin(open);

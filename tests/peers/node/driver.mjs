@@ -2,6 +2,7 @@
 //
 // node client_vN.mjs URL SCENARIO [TOOL] [ARGUMENTS as JSON] [--level L] [--timeout MS] [--trigger TOOL]
 // node client_vN.mjs URL SCENARIO ... --stdio   (URL is then a command line, split at spaces)
+// node client_vN.mjs URL SCENARIO ... --revision R   (initialize proposes this older revision)
 // node client_vN.mjs URL SCENARIO ... --asks    (the client can be asked: an `asked` line for each question, which it answers)
 // node client_v1.mjs URL SCENARIO ... --sse     (HTTP+SSE, the transport of 2024-11-05)
 // node client_vN.mjs URL SCENARIO ... --auth sdk|middleware   (the SDK's OAuth client; it knows nothing but URL)
@@ -108,6 +109,7 @@ function commandLine(ownFlags, words) {
             timeout: { type: 'string', default: `${TIMEOUT_MS}` },
             trigger: { type: 'string' },
             stdio: { type: 'boolean', default: false },
+            revision: { type: 'string' },
             asks: { type: 'boolean', default: false },
             sse: { type: 'boolean', default: false },
             auth: { type: 'string', default: 'none' },
@@ -120,6 +122,18 @@ function commandLine(ownFlags, words) {
         process.exit(2);
     }
     return { ...values, timeout: Number(values.timeout), url, scenario, tool, args: JSON.parse(args) };
+}
+
+/** The transport, whose client proposes another revision than its SDK's newest one. */
+export function proposing(transport, revision) {
+    if (revision === undefined) return transport;
+    const send = transport.send.bind(transport);
+    transport.send = (message, ...rest) => {
+        const { method, params } = message;
+        const changed = method === 'initialize' ? { ...message, params: { ...params, protocolVersion: revision } } : message;
+        return send(changed, ...rest);
+    };
+    return transport;
 }
 
 function print(seen) {

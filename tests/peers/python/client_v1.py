@@ -9,17 +9,21 @@ from typing import Any
 import anyio
 import httpx
 import mcp.types as types
-from mcp import ClientSession, McpError
+from mcp import ClientSession, McpError, StdioServerParameters
 from mcp.client.sse import sse_client
+from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from driver import CheckFailed, Refused, StreamWatch, answer, plain, run, show
 from oauth import Account
 
+LATEST = types.LATEST_PROTOCOL_VERSION
+
 
 class Peer:
     def __init__(self) -> None:
         self.session: ClientSession
+        self.stdio = False
         self.stream = StreamWatch()
         self.account = Account(httpx.AsyncClient)
         self.about: dict[str, Any] = {}
@@ -73,7 +77,8 @@ class Peer:
     @asynccontextmanager
     async def watching(self, changed: anyio.Event) -> AsyncIterator[None]:
         self.changed = changed
-        await self.stream.opened.wait()
+        if not self.stdio:
+            await self.stream.opened.wait()
         yield
 
     async def log_at(self, level: types.LoggingLevel, then: Callable[[dict[str, Any]], None]) -> None:
@@ -114,6 +119,11 @@ async def transport(given: argparse.Namespace, peer: Peer) -> AsyncIterator[tupl
         async with sse_client(given.url) as (reading, writing):
             yield reading, writing, lambda: None
         return
+    if given.stdio:
+        command, *args = given.url.split(" ")
+        async with stdio_client(StdioServerParameters(command=command, args=args)) as (reading, writing):
+            yield reading, writing, lambda: None
+        return
     hooks = {"response": [peer.stream.answered]}
     auth = None
     if given.auth == "sdk":
@@ -128,6 +138,8 @@ async def transport(given: argparse.Namespace, peer: Peer) -> AsyncIterator[tupl
 @asynccontextmanager
 async def connect(given: argparse.Namespace) -> AsyncIterator[Peer]:
     peer = Peer()
+    peer.stdio = given.stdio
+    types.LATEST_PROTOCOL_VERSION = given.revision or LATEST
     asked = ASKED if given.asks else {}
     async with (
         transport(given, peer) as (reading, writing, session_id),

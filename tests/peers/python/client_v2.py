@@ -3,13 +3,15 @@
 
 import argparse
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
 import httpx2
 import mcp_types as types
-from mcp import Client, MCPError
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client import session as handshake
+from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import AuthorizationCodeResult
 
@@ -17,12 +19,14 @@ from driver import CheckFailed, Refused, StreamWatch, answer, plain, run
 from oauth import Account
 
 MODERN = "2026-07-28"
+LATEST = handshake.LATEST_HANDSHAKE_VERSION
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 
 
 class Peer:
     def __init__(self) -> None:
         self.client: Client
+        self.stdio = False
         self.stream = StreamWatch()
         self.account = Account(httpx2.AsyncClient)
         self.about: dict[str, Any] = {}
@@ -76,7 +80,8 @@ class Peer:
     async def watching(self, changed: anyio.Event) -> AsyncIterator[None]:
         if not self.modern:
             self.changed = changed
-            await self.stream.opened.wait()
+            if not self.stdio:
+                await self.stream.opened.wait()
             yield
             return
         async with self.client.listen(tools_list_changed=True) as stream, anyio.create_task_group() as tasks:
@@ -121,22 +126,35 @@ ASKED: dict[str, Any] = {
 }
 
 
+def stdio(given: argparse.Namespace) -> Any:
+    command, *args = given.url.split(" ")
+    return stdio_client(StdioServerParameters(command=command, args=args))
+
+
+async def over_http(given: argparse.Namespace, peer: Peer, opened: AsyncExitStack) -> Any:
+    hooks = {"response": [peer.stream.answered]}
+    auth = peer.account.provider(given.url, AuthorizationCodeResult.model_validate) if given.auth == "sdk" else None
+    http = httpx2.AsyncClient(event_hooks=hooks, timeout=given.timeout / 1000, auth=auth)
+    return streamable_http_client(given.url, http_client=await opened.enter_async_context(http))
+
+
 @asynccontextmanager
 async def connect(given: argparse.Namespace) -> AsyncIterator[Peer]:
     peer = Peer()
     mode = MODERN if given.era == "modern" else given.era
-    hooks = {"response": [peer.stream.answered]}
-    auth = peer.account.provider(given.url, AuthorizationCodeResult.model_validate) if given.auth == "sdk" else None
-    async with (
-        httpx2.AsyncClient(event_hooks=hooks, timeout=given.timeout / 1000, auth=auth) as http,
-        Client(
-            streamable_http_client(given.url, http_client=http),
-            mode=mode,
-            logging_callback=peer.log,
-            message_handler=peer.heard,
-            **(ASKED if given.asks else {}),
-        ) as client,
-    ):
+    peer.stdio = given.stdio
+    handshake.LATEST_HANDSHAKE_VERSION = given.revision or LATEST
+    async with AsyncExitStack() as opened:
+        transport = stdio(given) if given.stdio else await over_http(given, peer, opened)
+        client = await opened.enter_async_context(
+            Client(
+                transport,
+                mode=mode,
+                logging_callback=peer.log,
+                message_handler=peer.heard,
+                **(ASKED if given.asks else {}),
+            )
+        )
         peer.client = client
         server = client.server_info
         peer.about = {

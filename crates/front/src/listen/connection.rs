@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -42,6 +42,8 @@ pub(crate) struct Peer {
     pub(crate) secure: bool,
     /// What a connection of HTTP/2 shares with its requests.
     pub(crate) http2: Option<http2::Shared>,
+    /// True inside the process, where no router reads headers in the place of bodies.
+    pub(crate) in_memory: bool,
 }
 
 /// How a connection ended; the cause is for the debug log only.
@@ -55,7 +57,12 @@ struct Context {
 
 impl Peer {
     fn new(address: IpAddr, pulse: Arc<Pulse>) -> Self {
-        Self { address, certificate: None, pulse, secure: false, http2: None }
+        Self { address, certificate: None, pulse, secure: false, http2: None, in_memory: false }
+    }
+
+    /// The peer of a channel inside the process.
+    pub(crate) fn in_memory() -> Self {
+        Self { in_memory: true, ..Self::new(IpAddr::V4(Ipv4Addr::LOCALHOST), Arc::default()) }
     }
 }
 

@@ -9,7 +9,7 @@ use weir_wire::Revision;
 
 use crate::world::{World, settings};
 
-const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn r110_r199_a_drain_ends_streams_with_a_result_and_lets_calls_finish() {

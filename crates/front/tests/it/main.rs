@@ -11,6 +11,7 @@ mod failing;
 mod foreign_ids;
 mod http2;
 mod in_flight;
+mod in_memory;
 mod ports;
 mod pressure;
 mod principals;

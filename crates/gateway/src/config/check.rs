@@ -89,8 +89,14 @@ pub(crate) struct Main {
 /// Checks the main file. The config is whole only if the report has no errors.
 ///
 /// Relative paths in it start at `folder`.
-pub(crate) fn main(raw: Raw, folder: &std::path::Path, environment: Environment<'_>, report: &mut Report) -> Main {
-    let defaults = Defaults::check(&raw, folder, report);
+pub(crate) fn main(
+    raw: Raw,
+    folder: &std::path::Path,
+    environment: Environment<'_>,
+    one_host: bool,
+    report: &mut Report,
+) -> Main {
+    let defaults = Defaults { one_host, ..Defaults::check(&raw, folder, report) };
     let mut front = listen::check(&raw, folder, report);
     let keys = access::keys(&raw, report);
     access::store(&raw, report);

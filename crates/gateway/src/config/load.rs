@@ -70,6 +70,8 @@ pub struct Loader<'a> {
     entered: HashMap<String, String>,
     /// The address that stands for the main file's `listen`.
     listen: Option<SocketAddr>,
+    /// True if one host alone is served.
+    one_host: bool,
 }
 
 impl<'a> Loader<'a> {
@@ -89,6 +91,7 @@ impl<'a> Loader<'a> {
             inputs: InputSource::Nothing,
             entered: HashMap::new(),
             listen: None,
+            one_host: false,
         }
     }
 
@@ -102,6 +105,12 @@ impl<'a> Loader<'a> {
     #[must_use]
     pub fn listening_at(self, listen: Option<SocketAddr>) -> Self {
         Self { listen, ..self }
+    }
+
+    /// The same for one host alone: a child process can ask it, where the config does not say otherwise.
+    #[must_use]
+    pub(crate) fn for_one_host(self) -> Self {
+        Self { one_host: true, ..self }
     }
 
     /// Another text from now on, where the config is no file.
@@ -202,7 +211,7 @@ impl<'a> Loader<'a> {
         let (aliases, env_files) = self.adopt(&mut tree, format, (&mut adoption, &mut report));
         let mut raw: raw::Raw = decode(tree.clone(), &mut report);
         raw.listen = self.listen.map(|listen| listen.to_string()).or(raw.listen);
-        let mut main = check::main(raw, &folder, self.environment, &mut report);
+        let mut main = check::main(raw, &folder, self.environment, self.one_host, &mut report);
         let broken = report.has_errors() || adoption.has_errors();
         main.files.extend(env_files);
         let include = main.include.as_deref().filter(|include| !include.is_empty());

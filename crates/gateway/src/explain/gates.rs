@@ -109,7 +109,8 @@ impl Walk<'_> {
             None => (Effect::Passes, format!("the config's own headers: {}", list(names))),
             Some(oauth) => {
                 let at = match &oauth.authority {
-                    Authority::Issuer(url) | Authority::TokenEndpoint(url) => url,
+                    Authority::Issuer(url) | Authority::TokenEndpoint(url) => url.as_str(),
+                    Authority::Keeper(_) => "a login",
                 };
                 let has_token = principal.subject().is_some_and(|subject| subject.by_token);
                 match (&oauth.exchange, has_token) {

@@ -57,6 +57,12 @@ impl Account {
         self.scope.as_deref()
     }
 
+    /// How long the token is good from `now` on; `None` where its issuer did not say.
+    pub(crate) fn lifetime(&self, now: SystemTime) -> Option<Duration> {
+        let end = SystemTime::UNIX_EPOCH + Duration::from_secs(self.expires_at?);
+        Some(end.duration_since(now).unwrap_or_default())
+    }
+
     fn is_over(&self, now: SystemTime) -> bool {
         let end = self.expires_at.map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
         end.is_some_and(|end| end <= now + MARGIN)

@@ -15,6 +15,14 @@ use crate::admin::{Admin, Chronicle, Desk, Gate, Parts};
 use crate::config::{AdminPlan, Config};
 use crate::outbound;
 
+/// The bound listeners of both sides. Clients' is missing where they come from inside the process.
+#[derive(Default)]
+pub(super) struct Listeners {
+    pub(super) clients: Option<TcpListener>,
+    /// With the plan's address, for messages.
+    pub(super) operators: Option<(tokio::net::TcpListener, SocketAddr)>,
+}
+
 /// What is open, and who answers operators.
 pub(super) struct Open {
     pub(super) front: Front,
@@ -28,7 +36,7 @@ impl Open {
     pub(super) async fn new(
         config: &Arc<Config>,
         inside: &Inside,
-        (clients, operators): (TcpListener, Option<(tokio::net::TcpListener, SocketAddr)>),
+        Listeners { clients, operators }: Listeners,
     ) -> Result<Self, StartError> {
         let router = inside.router();
         let live = router.live().clone();
@@ -53,7 +61,7 @@ async fn front(
     config: &Config,
     Inside { base, deciders, kept, catalog, .. }: &Inside,
     router: Router,
-    listener: TcpListener,
+    listener: Option<TcpListener>,
 ) -> Result<Front, StartError> {
     let (clock, random, gates) = (&base.clock, &base.random, &deciders.gates);
     let book = Arc::new(MemoryTasks::new(clock.clone(), TaskCaps::default()));
@@ -75,10 +83,17 @@ async fn front(
     };
     let failed = |error| cannot_listen(config.front.listen, false, front_reason(&error));
     let served = (router, catalog.clone());
-    let bound = listener.local_addr().map_err(|error| cannot_listen(config.front.listen, false, reason(&error)))?;
-    Front::bind(outbound::front(config, bound), Some(listener), ports, served, base.sealer.clone())
-        .await
-        .map_err(failed)
+    let bound = match &listener {
+        Some(listener) => {
+            listener.local_addr().map_err(|error| cannot_listen(config.front.listen, false, reason(&error)))?
+        }
+        None => config.front.listen,
+    };
+    let (settings, sealer) = (outbound::front(config, bound), base.sealer.clone());
+    match listener {
+        Some(listener) => Front::bind(settings, Some(listener), ports, served, sealer).await.map_err(failed),
+        None => Front::in_memory(settings, ports, served, sealer).map_err(failed),
+    }
 }
 
 fn cannot_listen(address: SocketAddr, operators: bool, why: String) -> StartError {

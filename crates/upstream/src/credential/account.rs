@@ -29,8 +29,8 @@ const SKEW: Duration = Duration::from_secs(30);
 
 /// A token, and for how long.
 pub(crate) struct Bearer {
-    /// The whole `Authorization` header. Sensitive.
-    pub(crate) header: HeaderValue,
+    /// The whole `Authorization` header. Sensitive. `None`: requests go without one.
+    pub(crate) header: Option<HeaderValue>,
     /// From here on the next one is asked for.
     renew: Duration,
     /// From here on it is not used.
@@ -39,7 +39,7 @@ pub(crate) struct Bearer {
 
 impl Bearer {
     /// A token that was asked for at `asked`.
-    pub(crate) fn new(header: HeaderValue, asked: Duration, lifetime: Duration, random: &dyn Random) -> Self {
+    pub(crate) fn new(header: Option<HeaderValue>, asked: Duration, lifetime: Duration, random: &dyn Random) -> Self {
         let renew = asked + lifetime.mul_f64(0.75) + jitter(lifetime.mul_f64(0.1), random);
         Self { header, renew, end: asked + lifetime - SKEW.min(lifetime / 10) }
     }

@@ -72,6 +72,12 @@ impl Grant {
     /// # Errors
     /// There is none; what stands in the error is for clients and the log.
     pub(crate) async fn obtain(&self, want: &Want) -> Result<Bearer, Trouble> {
+        if let Authority::Keeper(keeper) = &self.settings.authority {
+            let asked = self.site.now();
+            let kept = keeper.0.token(want.challenge.is_some()).await;
+            let lifetime = kept.as_ref().and_then(|kept| kept.lifetime).unwrap_or(reply::UNTOLD);
+            return Ok(Bearer::new(kept.map(|kept| kept.header), asked, lifetime, &*self.site.random));
+        }
         let place = self.place(want.challenge.as_ref()).await?;
         let (form, authorization) = self.form(&place, want)?;
         let began = self.site.now();
@@ -90,7 +96,7 @@ impl Grant {
         let shown = want.subject.as_ref().map(|subject| subject.expose().expose());
         let shown: Vec<&str> = shown.into_iter().chain([self.settings.client_secret.expose()]).collect();
         let granted = reply::read(&fetched, want.subject.is_some(), &shown)?;
-        Ok(Bearer::new(granted.header, began, granted.lifetime, &*self.site.random))
+        Ok(Bearer::new(Some(granted.header), began, granted.lifetime, &*self.site.random))
     }
 
     async fn place(&self, challenge: Option<&Challenge>) -> Result<Place, Trouble> {
@@ -99,6 +105,7 @@ impl Grant {
         let own = self.settings.resource.as_ref();
         let issuer = match &self.settings.authority {
             Authority::Issuer(issuer) => issuer,
+            Authority::Keeper(_) => return Err(Trouble::new("Tokens of a keeper are not asked for")),
             Authority::TokenEndpoint(endpoint) => {
                 let resource = own.cloned().unwrap_or_else(|| canonical(&server));
                 let endpoint = endpoint.clone();

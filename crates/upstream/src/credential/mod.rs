@@ -23,7 +23,7 @@ use weir_core::{Failure, FailureKind};
 pub(crate) use account::Account;
 pub(crate) use challenge::Challenge;
 use grant::Grant;
-pub use settings::{Authority, ClientAuth, Exchange, OAuth};
+pub use settings::{Authority, ClientAuth, Exchange, KeepsTokens, KeptToken, OAuth, TokenKeeper};
 
 use crate::site::Site;
 use crate::streamable::Http;

@@ -11,7 +11,7 @@ use weir_core::port::Fetched;
 use super::Trouble;
 
 /// The life of a token whose end is not told: short enough to notice a revocation, long enough not to ask all the time.
-const UNTOLD: Duration = Duration::from_secs(300);
+pub(super) const UNTOLD: Duration = Duration::from_secs(300);
 /// No token is believed to live longer.
 const LONGEST_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// No access token is longer: servers bound their heads.

@@ -129,7 +129,7 @@ impl Http {
         let at = own.len();
         loop {
             own.truncate(at);
-            own.push((header::AUTHORIZATION, bearer.header.clone()));
+            own.extend(bearer.header.clone().map(|header| (header::AUTHORIZATION, header)));
             let answer = self.once(method, &own, body).await?;
             let challenge = || Challenge::read(answer.headers());
             let another = match answer.status() {

@@ -152,6 +152,12 @@ impl Refused {
     pub(crate) fn into_refusal(self, site: &Site) -> Refusal {
         let status = self.status.as_u16();
         match status {
+            401 | 403 if site.credential_advice.is_some() => {
+                let advice = site.credential_advice.as_deref().unwrap_or_default();
+                let failure =
+                    site.fail(FailureKind::Unavailable, format!("The server refuses access (HTTP {status}): {advice}"));
+                return Refusal::new(failure);
+            }
             401 | 403 => {
                 let text = "The upstream refuses weir's credentials: its operator has to renew them";
                 let cause = format!("HTTP {status}; write credentials for it under `headers` or `auth`, or renew them");

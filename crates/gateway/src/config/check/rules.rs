@@ -27,6 +27,8 @@ pub(crate) struct Defaults {
     pub(crate) folder: PathBuf,
     /// Whether callers are asked who they are.
     pub(crate) auth: bool,
+    /// Whether all callers are one host.
+    pub(crate) one_host: bool,
     pub(crate) deadlines: Deadlines,
     /// Those of what weir asks upstreams for itself.
     pub(crate) own_deadlines: OwnDeadlines,
@@ -47,6 +49,7 @@ impl Defaults {
         let of_calls = raw.deadlines.map(RawUpstreamDeadlines::of_calls);
         Self {
             folder: folder.to_owned(),
+            one_host: false,
             auth: raw.auth.as_ref().and_then(|auth| auth.mode.as_deref()).is_some_and(|mode| mode != "none"),
             deadlines: deadlines(of_calls.as_ref(), Deadlines::CALL, &Path::at("deadlines"), report),
             own_deadlines: own_deadlines(raw.deadlines, OwnDeadlines::default(), &Path::at("deadlines"), report),

@@ -83,8 +83,8 @@ pub(super) fn one(
     let bounds = bounds(raw.limits.as_ref(), path, report);
     let sharing = match (raw.session, raw.command.is_some()) {
         (Some(RawSession::Shared), _) => Sharing::Shared,
-        // Without `auth` all callers are one principal.
-        (None, true) if !defaults.auth => Sharing::Shared,
+        // Without `auth` all callers are one principal, but for one host, which is one caller and can be asked.
+        (None, true) if !defaults.auth && !defaults.one_host => Sharing::Shared,
         (Some(RawSession::Principal), _) | (None, _) => Sharing::Principal,
     };
     if raw.session.is_none() && raw.command.is_some() && defaults.auth {

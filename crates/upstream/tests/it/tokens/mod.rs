@@ -1,6 +1,7 @@
 //! Tokens towards servers: got, renewed, exchanged, and kept from whoever should not have them.
 
 mod exchange;
+mod kept;
 mod refused;
 mod renewing;
 

@@ -1,0 +1,240 @@
+//! `weir stdio FILE` and `weir stdio URL`: one MCP server over standard streams, for hosts that only start programs.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use http::{HeaderValue, Uri};
+use weir_upstream::keeper::Keeper;
+
+use super::{INTERRUPTED, NO, USAGE};
+use crate::config::{Config, InputSource, Loader, LogPlan, Report, Source};
+use crate::handover::Program;
+use crate::reload::{Follower, say};
+use crate::serve::{Signals, Wish, catch_file_size_limit};
+use crate::stdio_server::{self, RemoteGate, StdioServer, StdioSettings, remote_config};
+use crate::telemetry;
+use crate::terminal::{can_ask, one_line};
+use crate::weir::{StartError, Strictness, Weir};
+
+/// The longest wait for a host that does not read its last messages. Longer than a drain.
+const LAST_READER: Duration = Duration::from_secs(6);
+/// The endpoint that is served if several are named.
+const USUAL_ENDPOINT: &str = "/mcp";
+
+/// The options of `weir stdio`.
+#[derive(Debug, Args)]
+pub(super) struct StdioOptions {
+    /// A config file, or the URL of an MCP server such as http://127.0.0.1:8080/mcp
+    #[arg(value_name = "FILE|URL", required_unless_present = "config")]
+    target: Option<String>,
+    /// The config file, as an option
+    #[arg(long, short, env = "WEIR_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The endpoint of the config that is served; `/mcp` without this
+    #[arg(long, value_name = "PATH")]
+    endpoint: Option<String>,
+    /// A bearer token: for the remote server instead of that of `weir login`, or where the config has `auth`; better in the
+    /// environment, where other users do not see it
+    #[arg(long, env = "WEIR_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    token: Option<String>,
+}
+
+/// The server behind the standard streams.
+enum Target {
+    File(PathBuf),
+    Remote(String),
+}
+
+impl StdioOptions {
+    fn target(&self) -> Target {
+        match (&self.target, &self.config) {
+            (Some(text), _) if is_url(text) => Target::Remote(text.clone()),
+            (Some(text), _) => Target::File(text.into()),
+            (None, Some(file)) => Target::File(file.clone()),
+            // clap asks for one.
+            (None, None) => Target::File("weir.yaml".into()),
+        }
+    }
+}
+
+fn is_url(text: &str) -> bool {
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    matches!(scheme.as_deref(), Some("http" | "https"))
+}
+
+/// The reason why nothing is served: an exit code, and a sentence.
+type NotServed = (u8, String);
+
+/// Serves until the host closes standard input, or a signal ends it.
+pub(super) async fn stdio(options: StdioOptions, log: Option<&str>) -> ExitCode {
+    // Boxed: a whole gateway goes through it by value.
+    match Box::pin(run(options, log)).await {
+        Ok(code) => code,
+        Err((code, why)) => {
+            telemetry::print_error(format_args!("weir: {why}"));
+            ExitCode::from(code)
+        }
+    }
+}
+
+async fn run(options: StdioOptions, log: Option<&str>) -> Result<ExitCode, NotServed> {
+    catch_file_size_limit().map_err(|error| (NO, format!("signals cannot be heard: {error}")))?;
+    let environment = |name: &str| std::env::var(name).ok();
+    let (served, loader) = match options.target() {
+        Target::File(file) => {
+            // Standard input is the host's, so inputs come from the environment alone.
+            let loader = Loader::new(Source::File(file.clone()), &environment).inputs_from(InputSource::Nothing);
+            let mut loader = loader.for_one_host();
+            let served = from_file(&mut loader, &file, &options)?;
+            (served, Some(loader))
+        }
+        Target::Remote(url) => (from_url(url, &options)?, None),
+    };
+    let plan =
+        LogPlan { filter: served.config.log.filter.clone().or(Some("warn".to_owned())), ..served.config.log.clone() };
+    telemetry::start_log(&plan, log).map_err(|why| (USAGE, why))?;
+    telemetry::hook_panics();
+    say(&served.report);
+    let mut signals = Signals::new().map_err(|error| (NO, format!("signals cannot be heard: {error}")))?;
+    let program =
+        Program::own().map_err(|error| (NO, format!("the system does not say where this program is: {error}")))?;
+    let keeper = Keeper::new(program.keeper());
+    let weir = Weir::start_in_memory(&served.config, keeper).await.map_err(|error| (NO, cannot_start(&error)))?;
+    let server = StdioServer::open(StdioSettings {
+        channel: weir.channel(),
+        endpoint: served.endpoint,
+        authorization: served.authorization,
+        longest: served.config.front.limits.body_bytes,
+        remote: served.remote.map(|url| RemoteGate::new(weir.catalog().clone(), &url)),
+    });
+    let mut server = server.map_err(|error| (NO, format!("standard streams cannot be used: {error}")))?;
+    if can_ask() {
+        telemetry::print_error(
+            "weir stdio waits for messages of an MCP host on standard input; Ctrl-D ends it. Put the command into the host's settings.",
+        );
+    }
+    let mut follower = loader.map(|loader| Follower::new(loader, served.config, served.report));
+    serve(&mut server, &weir, &mut signals, &mut follower).await;
+    Ok(end(server, weir, &mut signals).await)
+}
+
+/// A checked config, and the endpoint and credential of the host.
+struct Served {
+    config: Arc<Config>,
+    report: Report,
+    endpoint: Uri,
+    authorization: Option<HeaderValue>,
+    /// The URL of the remote server.
+    remote: Option<String>,
+}
+
+fn from_file(loader: &mut Loader<'_>, file: &Path, options: &StdioOptions) -> Result<Served, NotServed> {
+    let outcome = loader.load();
+    let Some(config) = outcome.config else {
+        let what = "the config has errors, so nothing was started";
+        return Err((USAGE, format!("{what}\n{}", outcome.report)));
+    };
+    let file = file.display();
+    let authorization = authorization(options)?;
+    // Credentials of a host over standard streams come from the environment (every revision, authorization). The user of the
+    // operating system is no principal: rules, limits and audit know principals by credentials alone.
+    if config.auth.required && authorization.is_none() {
+        let what = format!("{file} has `auth`, so the host needs a credential, like every client");
+        return Err((
+            USAGE,
+            format!("{what}: give an access token or an API key in WEIR_TOKEN, or serve a config without `auth`"),
+        ));
+    }
+    let endpoint = endpoint(&config, options.endpoint.as_deref()).map_err(|why| (USAGE, format!("{file}: {why}")))?;
+    Ok(Served { config: Arc::new(config), report: outcome.report, endpoint, authorization, remote: None })
+}
+
+fn from_url(url: String, options: &StdioOptions) -> Result<Served, NotServed> {
+    if options.endpoint.is_some() {
+        return Err((USAGE, "--endpoint is for a config file: a URL names its endpoint itself".to_owned()));
+    }
+    let config = remote_config(&url, authorization(options)?).map_err(|why| (USAGE, why))?;
+    let endpoint = Uri::from_static(USUAL_ENDPOINT);
+    let (config, report) = (Arc::new(config), Report::default());
+    Ok(Served { config, report, endpoint, authorization: None, remote: Some(url) })
+}
+
+fn authorization(options: &StdioOptions) -> Result<Option<HeaderValue>, NotServed> {
+    let wrong = || (USAGE, "the token has characters that no header can have: give it as it was issued".to_owned());
+    options.token.as_deref().map(|token| stdio_server::authorization(token).ok_or_else(wrong)).transpose()
+}
+
+/// The endpoint that is asked for; else the usual one; else the only one.
+fn endpoint(config: &Config, wanted: Option<&str>) -> Result<Uri, String> {
+    let all = || config.endpoints.iter().map(|endpoint| endpoint.id.as_str());
+    let only = || Some(()).filter(|()| all().count() == 1).and_then(|()| all().next());
+    let found = match wanted {
+        Some(wanted) => all().find(|path| *path == wanted),
+        None => all().find(|path| *path == USUAL_ENDPOINT).or_else(only),
+    };
+    let found = found.ok_or_else(|| {
+        let all: Vec<String> = all().map(one_line).collect();
+        let all = all.join(", ");
+        match wanted {
+            Some(wanted) => format!("there is no endpoint `{}`: --endpoint takes one of {all}", one_line(wanted)),
+            None => format!(
+                "there are several endpoints and none is {USUAL_ENDPOINT}: choose one with --endpoint, of {all}"
+            ),
+        }
+    })?;
+    found.parse().map_err(|_| format!("the path `{}` cannot be served", one_line(found)))
+}
+
+fn cannot_start(error: &StartError) -> String {
+    format!("cannot start: {error}")
+}
+
+/// Serves, and follows the config, until the host closes a stream or a signal comes.
+async fn serve(server: &mut StdioServer, weir: &Weir, signals: &mut Signals, follower: &mut Option<Follower<'_>>) {
+    if let Some(follower) = follower {
+        // The files may have changed between the load and the watch.
+        follower.follow(weir);
+    }
+    let mut serving = std::pin::pin!(server.serve());
+    loop {
+        let changed = async {
+            match &*follower {
+                Some(follower) => follower.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        let wish = tokio::select! {
+            () = &mut serving => return,
+            wish = signals.next() => Some(wish),
+            () = changed => None,
+        };
+        match (wish, &mut *follower) {
+            (Some(Wish::Stop), _) => return,
+            (Some(Wish::Reload), Some(follower)) => follower.reload(weir, Strictness::NoWeaker),
+            (None, Some(follower)) => follower.follow(weir),
+            // A host keeps the process that it started.
+            (Some(Wish::HandOver | Wish::Reload) | None, _) => {}
+        }
+    }
+}
+
+/// Lets running requests end; a signal cuts that short.
+async fn end(server: StdioServer, weir: Weir, signals: &mut Signals) -> ExitCode {
+    server.close();
+    let mut stopping = std::pin::pin!(weir.shutdown());
+    let drained = async {
+        if tokio::time::timeout(LAST_READER, &mut stopping).await.is_err() {
+            server.abandon();
+            stopping.await;
+        }
+    };
+    tokio::select! {
+        () = drained => {}
+        () = signals.stop() => return ExitCode::from(INTERRUPTED),
+    }
+    server.finish().await;
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,330 @@
+//! A gateway served over standard input and output, to the one host that started the process.
+//!
+//! The gateway has no socket: the host's messages go through a channel inside the process to the client side, as the HTTP requests
+//! they would be, and the messages of the responses come back as lines. So every rule of the client side holds here, too. In the
+//! older revisions the host has a session, whose id this module keeps, and its standing stream is open from
+//! `notifications/initialized` on. A modern request is taken back by dropping its response.
+
+mod exchange;
+mod in_flight;
+mod login_keeper;
+mod remote;
+mod request;
+mod response;
+mod streams;
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::poll;
+use http::{HeaderValue, Uri};
+use http_body_util::BodyExt as _;
+use tokio::sync::{Semaphore, oneshot};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use weir_front::InMemoryChannel;
+use weir_wire::message::{Notification, Request as HostRequest, Response as HostResponse};
+use weir_wire::{ErrorObject, Incoming, Limits, Message, Method, RequestId, code, scan, write};
+
+pub(crate) use remote::{RemoteGate, remote_config};
+pub(crate) use request::authorization;
+
+use exchange::Exchange;
+use in_flight::InFlightRequests;
+use request::{HostSession, RequestEra, RequestMaker};
+use response::ResponseMessages;
+use streams::{Line, StdinLines, StdoutEnd, StdoutWriter};
+
+/// The wait before a standing stream that ended is opened again.
+const REOPEN: Duration = Duration::from_secs(1);
+/// The longest wait for tasks after the gateway has stopped.
+const LAST_TASKS: Duration = Duration::from_secs(1);
+
+/// The gateway as the host's server.
+pub(crate) struct StdioServer {
+    shared: Arc<Shared>,
+    stdin: StdinLines,
+    end: StdoutEnd,
+}
+
+/// The settings of a [`StdioServer`].
+pub(crate) struct StdioSettings {
+    pub(crate) channel: InMemoryChannel,
+    /// The path of the endpoint.
+    pub(crate) endpoint: Uri,
+    /// The whole `Authorization` header. Sensitive.
+    pub(crate) authorization: Option<HeaderValue>,
+    /// The longest message that the host may send, in bytes.
+    pub(crate) longest: usize,
+    /// The wait for the remote server of `weir stdio URL`.
+    pub(crate) remote: Option<RemoteGate>,
+}
+
+/// The parts that the reader of the host's messages shares with the tasks that answer them.
+struct Shared {
+    channel: InMemoryChannel,
+    requests: RequestMaker,
+    remote: Option<RemoteGate>,
+    longest: usize,
+    stdout: StdoutWriter,
+    in_flight: InFlightRequests,
+    session: Mutex<Option<OpenSession>>,
+    /// Room for large messages, one at a time.
+    room: Semaphore,
+    tasks: TaskTracker,
+    /// Cancelled when running exchanges are dropped.
+    abandoned: CancellationToken,
+}
+
+/// The host's session and its standing stream.
+struct OpenSession {
+    session: HostSession,
+    /// Ends the standing stream.
+    stream: CancellationToken,
+    is_streaming: bool,
+}
+
+/// An `initialize` that has no answer yet. Later messages need the id of its session.
+struct SessionOpening(oneshot::Receiver<()>);
+
+impl SessionOpening {
+    async fn finished(self) {
+        // An error is the end of its task, too.
+        let _done = self.0.await;
+    }
+}
+
+impl StdioServer {
+    /// Starts to read standard input.
+    ///
+    /// # Errors
+    /// The system has no descriptor or no thread left.
+    pub(crate) fn open(settings: StdioSettings) -> io::Result<Self> {
+        let StdioSettings { channel, endpoint, authorization, longest, remote } = settings;
+        let (stdout, end) = StdoutWriter::open()?;
+        let shared = Shared {
+            channel,
+            requests: RequestMaker { endpoint, authorization },
+            remote,
+            longest,
+            stdout,
+            in_flight: InFlightRequests::default(),
+            session: Mutex::default(),
+            room: Semaphore::new(1),
+            tasks: TaskTracker::new(),
+            abandoned: CancellationToken::new(),
+        };
+        Ok(Self { shared: Arc::new(shared), stdin: StdinLines::open(longest)?, end })
+    }
+
+    /// Serves until the host closes either stream. To be called once; dropping the future stops the reading alone.
+    pub(crate) async fn serve(&mut self) {
+        let Self { shared, stdin, .. } = self;
+        let mut opening = None;
+        loop {
+            let line = tokio::select! {
+                line = stdin.next() => line,
+                () = shared.stdout.closed() => return shared.abandoned.cancel(),
+            };
+            let Some(line) = line else { return };
+            if let Some(opening) = opening.take() {
+                SessionOpening::finished(opening).await;
+            }
+            opening = shared.take(line).await;
+        }
+    }
+
+    /// Reads no more. A stream that ends from now on is not opened again.
+    pub(crate) fn close(&self) {
+        self.shared.tasks.close();
+    }
+
+    /// Stops to wait for answers and for a host that does not read.
+    pub(crate) fn abandon(&self) {
+        self.shared.abandoned.cancel();
+    }
+
+    /// Writes the last messages. To be called after [`Self::close`] and after the gateway has stopped.
+    pub(crate) async fn finish(self) {
+        let Self { shared, end, .. } = self;
+        let _ = tokio::time::timeout(LAST_TASKS, shared.tasks.wait()).await;
+        shared.abandoned.cancel();
+        shared.tasks.wait().await;
+        // The writing thread ends with the last writer.
+        drop(shared);
+        end.finish().await;
+    }
+}
+
+impl Shared {
+    /// Takes a line. Requests run on when this returns; all other messages are handled. Gives the session that is being opened, which
+    /// the next message has to wait for.
+    async fn take(self: &Arc<Self>, line: Line) -> Option<SessionOpening> {
+        let Line::Whole(line) = line else {
+            let text = format!("A line is longer than {} bytes, the most that a message may have", self.longest);
+            self.refuse(None, code::INVALID_REQUEST, text).await;
+            return None;
+        };
+        match Incoming::parse(line.clone(), &Limits::default()) {
+            Err(error) => self.refuse(error.id.as_ref(), error.code, error.text).await,
+            Ok(Incoming::Batch(_)) => self.take_batch(line).await,
+            Ok(Incoming::One(Message::Request(request))) => return self.take_request(request).await,
+            Ok(Incoming::One(Message::Notification(told))) => self.take_notification(&told).await,
+            Ok(Incoming::One(Message::Response(answer))) => self.take_response(&answer, line).await,
+        }
+        None
+    }
+
+    async fn take_request(self: &Arc<Self>, request: HostRequest) -> Option<SessionOpening> {
+        let era = RequestEra::of(&request);
+        let is_modern = matches!(era, RequestEra::Modern(_));
+        let in_flight = match self.in_flight.begin(&request.id, is_modern) {
+            Ok(in_flight) => in_flight,
+            Err(error) => {
+                self.refuse(Some(&request.id), code::INVALID_REQUEST, error.to_string()).await;
+                return None;
+            }
+        };
+        let is_initialize = !is_modern && request.method.known() == Some(Method::Initialize);
+        let upcoming = self.channel.upcoming();
+        let exchange = Exchange { shared: self.clone(), request, era, in_flight, _upcoming: upcoming };
+        if is_initialize {
+            let (done, opening) = oneshot::channel();
+            self.tasks.spawn(async move {
+                exchange.initialize().await;
+                let _gone = done.send(());
+            });
+            return Some(SessionOpening(opening));
+        }
+        let mut run = Box::pin(exchange.run());
+        // Begun here, in the order of the lines: a request that the next line takes back is known by then.
+        if poll!(&mut run).is_pending() {
+            self.tasks.spawn(run);
+        }
+        None
+    }
+
+    /// Begins a batch, which belongs to a session and has one answer.
+    async fn take_batch(self: &Arc<Self>, line: Bytes) {
+        let request = self.requests.post(self.session().as_ref(), line);
+        let shared = self.clone();
+        let mut run = Box::pin(async move { shared.abandoned.run_until_cancelled(shared.answer_batch(request)).await });
+        if poll!(&mut run).is_pending() {
+            self.tasks.spawn(run);
+        }
+    }
+
+    async fn answer_batch(&self, request: http::Request<Bytes>) {
+        let Ok(response) = self.channel.send(request).await else { return };
+        let mut messages = ResponseMessages::new(response, &self.room);
+        loop {
+            match messages.next().await {
+                Ok(Some(message)) => self.stdout.write(&message).await,
+                Ok(None) => break,
+                Err(error) => return self.refuse(None, code::INTERNAL_ERROR, error.to_string()).await,
+            }
+        }
+        if messages.status().is_client_error() || messages.status().is_server_error() {
+            let text = messages.text().await;
+            if !text.is_empty() {
+                self.refuse(None, code::INVALID_REQUEST, text).await;
+            }
+        }
+    }
+
+    async fn take_notification(self: &Arc<Self>, told: &Notification) {
+        let method = told.method.known();
+        if method == Some(Method::Cancelled) {
+            let params = told.params.clone().unwrap_or_default();
+            let id = scan::find(&params, "requestId").and_then(|range| RequestId::from_json(&params[range]).ok());
+            if id.is_some_and(|id| self.in_flight.withdraw(&id)) {
+                return;
+            }
+        }
+        // Modern hosts have no notification but that one.
+        let Some(session) = self.session() else { return };
+        self.tell(self.requests.post(Some(&session), told.raw.clone())).await;
+        if method == Some(Method::Initialized) {
+            self.open_stream();
+        }
+    }
+
+    async fn take_response(&self, answer: &HostResponse, line: Bytes) {
+        match self.session() {
+            Some(session) => self.tell(self.requests.post(Some(&session), line)).await,
+            None => {
+                let id = answer.id.as_ref().map(|id| String::from_utf8_lossy(id.as_json()).into_owned());
+                tracing::debug!(id, "the host answers a question that was not asked");
+            }
+        }
+    }
+
+    /// Sends a message that has no answer.
+    async fn tell(&self, request: http::Request<Bytes>) {
+        let Ok(response) = self.channel.send(request).await else { return };
+        let status = response.status();
+        if !status.is_success() {
+            let body =
+                response.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+            tracing::debug!(status = status.as_u16(), answer = %String::from_utf8_lossy(&body), "message of the host not taken");
+        }
+    }
+
+    /// Writes a JSON-RPC error.
+    async fn refuse(&self, id: Option<&RequestId>, code: i64, text: String) {
+        let null_id = self.session().is_some_and(|session| !session.revision.has_optional_error_id());
+        self.stdout.write(&write::error_response(id, null_id, &ErrorObject::new(code, text))).await;
+    }
+
+    fn session(&self) -> Option<HostSession> {
+        self.open_session().as_ref().map(|open| open.session.clone())
+    }
+
+    fn open_session(&self) -> MutexGuard<'_, Option<OpenSession>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the place of the session before, which ends.
+    async fn begin_session(&self, session: Option<HostSession>) {
+        let next =
+            session.map(|session| OpenSession { session, stream: self.abandoned.child_token(), is_streaming: false });
+        let before = std::mem::replace(&mut *self.open_session(), next);
+        if let Some(OpenSession { session, stream, .. }) = before {
+            stream.cancel();
+            self.tell(self.requests.delete(&session)).await;
+        }
+    }
+
+    /// Opens the standing stream of the session, once.
+    fn open_stream(self: &Arc<Self>) {
+        let (session, ended) = match &mut *self.open_session() {
+            Some(open) if !open.is_streaming => {
+                open.is_streaming = true;
+                (open.session.clone(), open.stream.clone())
+            }
+            _ => return,
+        };
+        let shared = self.clone();
+        self.tasks.spawn(async move { ended.run_until_cancelled(shared.stream(session)).await });
+    }
+
+    /// Passes the messages of the standing stream on, and opens the stream again after its end. Returns if the client side has none.
+    async fn stream(&self, session: HostSession) {
+        loop {
+            let Ok(response) = self.channel.send(self.requests.get(&session)).await else { return };
+            if !response.status().is_success() {
+                return;
+            }
+            let mut messages = ResponseMessages::new(response, &self.room);
+            while let Ok(Some(message)) = messages.next().await {
+                self.stdout.write(&message).await;
+            }
+            if self.tasks.is_closed() {
+                return;
+            }
+            tokio::time::sleep(REOPEN).await;
+        }
+    }
+}

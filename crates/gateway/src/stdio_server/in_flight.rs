@@ -1,0 +1,101 @@
+//! The host's requests that have no answer yet, by their ids.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+use weir_wire::RequestId;
+
+/// Requests that may wait for their answers at once; listening ones count, too.
+const MOST: usize = 1024;
+
+/// The requests in flight. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct InFlightRequests(Arc<Mutex<HashMap<Box<[u8]>, Entry>>>);
+
+#[derive(Debug)]
+struct Entry {
+    /// Cancelled by the host's `notifications/cancelled`.
+    withdrawn: CancellationToken,
+    is_modern: bool,
+}
+
+/// One request in flight, until it is dropped.
+#[derive(Debug)]
+pub(super) struct InFlightRequest {
+    all: InFlightRequests,
+    id: Box<[u8]>,
+    pub(super) withdrawn: CancellationToken,
+}
+
+/// The reason why a request is not begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotBegun {
+    /// [`MOST`] are in flight.
+    #[error("{MOST} requests wait for their answers already: send this one again after one of them")]
+    TooMany,
+    /// The id is taken.
+    #[error("A request with this id waits for its answer already: give each request an id of its own")]
+    SameId,
+}
+
+impl InFlightRequests {
+    /// Begins a request.
+    pub(super) fn begin(&self, id: &RequestId, is_modern: bool) -> Result<InFlightRequest, NotBegun> {
+        let (id, withdrawn): (Box<[u8]>, _) = (id.as_json().into(), CancellationToken::new());
+        let mut all = self.lock();
+        if all.contains_key(&id) {
+            return Err(NotBegun::SameId);
+        }
+        if all.len() >= MOST {
+            return Err(NotBegun::TooMany);
+        }
+        all.insert(id.clone(), Entry { withdrawn: withdrawn.clone(), is_modern });
+        Ok(InFlightRequest { all: self.clone(), id, withdrawn })
+    }
+
+    /// Cancels a request. True if it is a modern one: those are cancelled by dropping them alone.
+    pub(super) fn withdraw(&self, id: &RequestId) -> bool {
+        let all = self.lock();
+        let Some(entry) = all.get(id.as_json()) else { return false };
+        entry.withdrawn.cancel();
+        entry.is_modern
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for InFlightRequest {
+    fn drop(&mut self) {
+        self.all.lock().remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[test]
+    fn requests_are_bounded_and_an_id_is_taken_until_its_answer() {
+        let all = InFlightRequests::default();
+        let begun: Vec<_> = (0..MOST as u64).map(|n| all.begin(&RequestId::from(n), false).unwrap()).collect();
+        let [old, new] = [3, 5000].map(|n: u64| RequestId::from(n));
+        assert_eq!(all.begin(&old, false).unwrap_err(), NotBegun::SameId);
+        assert_eq!(all.begin(&new, false).unwrap_err(), NotBegun::TooMany);
+        drop(begun);
+        assert!(all.begin(&new, true).is_ok());
+    }
+
+    #[test]
+    fn only_a_modern_request_is_taken_back_here_alone() {
+        let all = InFlightRequests::default();
+        let [legacy, modern] = [1, 2].map(|n: u64| RequestId::from(n));
+        let (one, two) = (all.begin(&legacy, false).unwrap(), all.begin(&modern, true).unwrap());
+        assert!(!all.withdraw(&legacy) && all.withdraw(&modern));
+        assert!(one.withdrawn.is_cancelled() && two.withdrawn.is_cancelled());
+        assert!(!all.withdraw(&RequestId::from(3_u64)));
+    }
+}

@@ -1,0 +1,91 @@
+//! The tokens for the remote server: the one that was given, or those of the person's login.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use http::HeaderValue;
+use url::Url;
+use weir_core::port::Fut;
+use weir_upstream::{KeepsTokens, KeptToken};
+
+use super::request::authorization;
+use crate::login::{self, Account, Accounts};
+use crate::terminal::one_line;
+
+/// The keeper of the tokens for one remote server.
+pub(super) struct LoginKeeper {
+    url: String,
+    source: Source,
+}
+
+enum Source {
+    /// The token of the command line or the environment.
+    Given(HeaderValue),
+    /// The login of this user, which may come later.
+    Login(Box<UserLogin>),
+    /// No token: the environment names no folder of logins.
+    Nothing,
+}
+
+struct UserLogin {
+    accounts: Accounts,
+    server: Url,
+    /// The account that was used last.
+    last: Mutex<Option<Account>>,
+}
+
+impl LoginKeeper {
+    pub(super) fn new(url: &str, given: Option<HeaderValue>) -> Self {
+        let source = match (given, Accounts::of_this_user(), login::server_url(url)) {
+            (Some(given), _, _) => Source::Given(given),
+            (None, Ok(accounts), Ok(server)) => {
+                Source::Login(Box::new(UserLogin { accounts, server, last: Mutex::default() }))
+            }
+            (None, _, _) => Source::Nothing,
+        };
+        Self { url: one_line(url), source }
+    }
+}
+
+impl KeepsTokens for LoginKeeper {
+    fn token(&self, is_refused: bool) -> Fut<'_, Option<KeptToken>> {
+        Box::pin(async move {
+            match &self.source {
+                Source::Given(header) => Some(KeptToken { header: header.clone(), lifetime: None }),
+                Source::Login(login) => login.token(is_refused).await,
+                Source::Nothing => None,
+            }
+        })
+    }
+
+    fn advice(&self) -> String {
+        let url = &self.url;
+        match self.source {
+            Source::Given(_) => format!(
+                "the token of --token or WEIR_TOKEN is not taken; start `weir stdio` with another, or without one after `weir login {url}`"
+            ),
+            Source::Login(_) | Source::Nothing => {
+                format!("log in with `weir login {url}`, or start `weir stdio` with a token in WEIR_TOKEN")
+            }
+        }
+    }
+}
+
+impl UserLogin {
+    async fn token(&self, is_refused: bool) -> Option<KeptToken> {
+        let refused = self.last().clone().filter(|_| is_refused);
+        let account = self.accounts.token(&self.server, refused.as_ref()).await.unwrap_or_else(|error| {
+            // The server may not want a token.
+            tracing::warn!(%error, "going on without the login");
+            None
+        });
+        self.last().clone_from(&account);
+        let account = account?;
+        let lifetime = account.lifetime(SystemTime::now());
+        Some(KeptToken { header: authorization(account.access_token())?, lifetime })
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Account>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,98 @@
+//! A remote server behind the gateway of `weir stdio URL`: its config, and the wait until it is reached.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::{HeaderValue, Uri};
+use tokio::time::{Instant, interval_at, timeout};
+use weir_core::Catalog;
+use weir_core::catalog::{Reach, UpstreamStatus};
+use weir_upstream::{OAuth, TokenKeeper, Transport};
+
+use super::login_keeper::LoginKeeper;
+use crate::config::{Config, Loader, Source};
+use crate::terminal::one_line;
+
+/// The longest wait for the first answer of the remote server.
+const FIRST_ANSWER: Duration = Duration::from_secs(30);
+/// The time between two looks at its state.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A config with one server, as it is, at `/mcp`. The URL is put in afterwards, so that `${NAME}` in it stays a text.
+const TEXT: &str =
+    r#"{"upstreams": {"remote": {"url": "http://localhost/"}}, "endpoints": {"/mcp": {"upstream": "remote"}}}"#;
+
+/// The config of a gateway in front of the server at `url`, with the credential that was given, or else with the person's login.
+///
+/// # Errors
+/// In words: the URL is none.
+pub(crate) fn remote_config(url: &str, authorization: Option<HeaderValue>) -> Result<Config, String> {
+    let wrong = || format!("`{url}` is no http or https URL, such as http://127.0.0.1:8080/mcp");
+    let keeper = TokenKeeper(Arc::new(LoginKeeper::new(url, authorization)));
+    let url: Uri = url.parse().map_err(|_| wrong())?;
+    if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none_or(str::is_empty) {
+        return Err(wrong());
+    }
+    let source = Source::Text { name: "the URL".to_owned(), text: TEXT.to_owned() };
+    let outcome = Loader::new(source, &|_| None).load();
+    let mut config = outcome.config.ok_or_else(|| outcome.report.to_string())?;
+    for plan in &mut config.upstreams {
+        if let Transport::Http(http) = &mut plan.settings.transport {
+            http.url = url.clone();
+            http.auth = Some(Box::new(OAuth::kept_by(keeper.clone())));
+        }
+    }
+    Ok(config)
+}
+
+/// The wait for the remote server. Before its first answer requests of the host fail with the cause, instead of showing a server without tools.
+pub(crate) struct RemoteGate {
+    catalog: Arc<Catalog>,
+    url: String,
+    was_up: AtomicBool,
+}
+
+impl RemoteGate {
+    pub(crate) fn new(catalog: Arc<Catalog>, url: &str) -> Self {
+        Self { catalog, url: one_line(url), was_up: AtomicBool::new(false) }
+    }
+
+    /// Waits until the server was reached for the first time.
+    ///
+    /// # Errors
+    /// In words, with the next step: it cannot be reached now. A later call may find it.
+    pub(super) async fn reached(&self) -> Result<(), String> {
+        if self.was_up.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let settled = async {
+            let mut looks = interval_at(Instant::now(), LOOK);
+            loop {
+                looks.tick().await;
+                let status = self.catalog.status();
+                match status.first().map(|remote| (remote, remote.reach())) {
+                    Some((_, Reach::Unknown)) => {}
+                    Some((remote, Reach::Down)) => return Err(self.cause(remote)),
+                    Some((_, Reach::Up)) | None => return Ok(()),
+                }
+            }
+        };
+        match timeout(FIRST_ANSWER, settled).await {
+            Ok(outcome) => {
+                self.was_up.store(outcome.is_ok(), Ordering::Relaxed);
+                outcome
+            }
+            Err(_) => {
+                let seconds = FIRST_ANSWER.as_secs();
+                Err(format!("{} gives no answer within {seconds} s: try again, or ask who runs the server", self.url))
+            }
+        }
+    }
+
+    fn cause(&self, remote: &UpstreamStatus) -> String {
+        let listed = remote.lists.first().and_then(|list| list.error.as_deref());
+        let cause = listed.or(remote.health.last_error.as_deref()).unwrap_or("it cannot be reached");
+        format!("{}: {}", self.url, one_line(cause))
+    }
+}

@@ -1,0 +1,161 @@
+//! The end: by the host, by a signal, and by weir.
+
+use serde_json::{Value, json};
+use weir_testkit::mockup::Gate;
+use weir_testkit::{Behaviour, MockStdio, Mockup};
+use weir_wire::{Revision, meta};
+
+use super::host::{ConfigFile, Host};
+use crate::harness::{fresh_path, signal, soon, until_it};
+
+const NEWEST: Revision = Revision::NEWEST_LEGACY;
+
+/// A server with a call that waits, and a host whose call waits there.
+async fn waiting(revision: Revision) -> (Mockup, Gate, Host, Value) {
+    let gate = Gate::new();
+    let server = Mockup::dual().tool("gated", Behaviour::gated(&gate)).start().await;
+    let mut host = Host::open(revision, &[&server.url()]).await;
+    let id = host.begin("tools/call", json!({ "name": "gated", "arguments": { "n": 1 } })).await;
+    until_it("the call", async || (server.counts("gated").started > 0).then_some(())).await;
+    (server, gate, host, id)
+}
+
+#[tokio::test]
+async fn running_requests_may_end_after_the_end_of_the_input() {
+    for revision in [NEWEST, Revision::MODERN] {
+        let (_server, gate, mut host, id) = waiting(revision).await;
+        host.close();
+        gate.open();
+        let answer = host.answer(&id).await;
+        assert_eq!(answer["result"]["content"][0]["text"], r#"{"n":1}"#, "{answer}");
+        host.end_well().await;
+    }
+}
+
+#[tokio::test]
+async fn input_that_ends_before_the_first_answer_is_answered() {
+    let server = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+    for revision in [NEWEST, Revision::MODERN] {
+        let mut host = Host::start(revision, &[&server.url()]);
+        let method = if revision.is_modern() { "server/discover" } else { "initialize" };
+        let about = json!({ "name": "host", "version": "1" });
+        let params = json!({ "protocolVersion": revision.as_str(), "capabilities": {}, "clientInfo": about });
+        let id = host.begin(method, params).await;
+        host.close();
+        assert!(host.answer(&id).await.get("result").is_some());
+        host.end_well().await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_does_not_end_is_cut_off() {
+    for revision in [NEWEST, Revision::MODERN] {
+        let (server, _gate, host, _) = waiting(revision).await;
+        let (_, code, log) = host.end().await;
+        assert_eq!(code, Some(0), "{log}");
+        let is_over = || server.counts("gated").cancelled + server.counts("gated").abandoned > 0;
+        until_it("the call to be cancelled", async || is_over().then_some(())).await;
+    }
+}
+
+#[tokio::test]
+async fn a_signal_ends_it_as_the_end_of_the_input_does_and_a_second_one_at_once() {
+    for name in ["TERM", "INT"] {
+        let (_server, gate, mut host, id) = waiting(NEWEST).await;
+        signal(host.id(), name);
+        gate.open();
+        let answer = host.answer(&id).await;
+        assert_eq!(answer["result"]["content"][0]["text"], r#"{"n":1}"#, "{answer}");
+        // Standard input is open still.
+        assert_eq!(host.next().await, None);
+        host.end_well().await;
+    }
+    let (_server, _gate, mut host, _) = waiting(Revision::MODERN).await;
+    // A listener that ends shows that the first signal has come.
+    let id = host.begin("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } })).await;
+    host.heard("notifications/subscriptions/acknowledged").await;
+    signal(host.id(), "TERM");
+    host.answer(&id).await;
+    signal(host.id(), "TERM");
+    let (_, code, log) = host.end().await;
+    assert_eq!(code, Some(130), "{log}");
+}
+
+#[tokio::test]
+async fn a_server_that_says_nothing_does_not_hold_the_end() {
+    let server = Mockup::legacy(NEWEST).on("*", Behaviour::hang()).start().await;
+    let url = server.url();
+    let mut host = Host::start(NEWEST, &[&url]);
+    host.begin("initialize", json!({})).await;
+    until_it("weir to ask", async || (!server.requests().is_empty()).then_some(())).await;
+    host.end_well().await;
+    let before = server.requests().len();
+    let mut host = Host::start(Revision::MODERN, &[&url]);
+    host.begin("server/discover", json!({})).await;
+    until_it("weir to ask", async || (server.requests().len() > before).then_some(())).await;
+    signal(host.id(), "TERM");
+    host.end_well().await;
+}
+
+#[tokio::test]
+async fn a_listen_ends_by_its_result_and_then_is_taken_back() {
+    let server = Mockup::modern().tool("echo", Behaviour::echo()).start().await;
+    let mut host = Host::open(Revision::MODERN, &[&server.url()]).await;
+    let filter = json!({ "notifications": { "toolsListChanged": true } });
+    let [kept, given_up] =
+        [host.begin("subscriptions/listen", filter.clone()).await, host.begin("subscriptions/listen", filter).await];
+    for _ in 0..2 {
+        host.heard("notifications/subscriptions/acknowledged").await;
+    }
+    host.cancel(&given_up).await;
+    assert_eq!(host.call("echo", json!({})).await, "{}");
+    let (left, code, log) = host.end().await;
+    assert_eq!(code, Some(0), "{log}");
+    // Nothing for the one that the host took back itself.
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert_eq!((&left[0]["id"], &left[0]["result"]["resultType"]), (&kept, &json!("complete")), "{left:?}");
+    assert_eq!(left[0]["result"]["_meta"][meta::SUBSCRIPTION_ID], kept);
+    assert_eq!(
+        (&left[1]["method"], &left[1]["params"]["requestId"]),
+        (&json!("notifications/cancelled"), &kept),
+        "{left:?}"
+    );
+    // One that is refused has no subscription to take back.
+    let mut host = Host::open(Revision::MODERN, &[&server.url()]).await;
+    let refused = host.ask("subscriptions/listen", json!({})).await;
+    assert!(refused.get("error").is_some(), "{refused}");
+    let (left, ..) = host.end().await;
+    assert_eq!(left, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn a_host_that_reads_nothing_more_ends_it() {
+    let (_server, _gate, mut host, _) = waiting(NEWEST).await;
+    let id = host.id();
+    host.close_output();
+    // A message shows weir that nobody reads.
+    host.say(&json!({ "jsonrpc": "2.0", "id": "p", "method": "ping" })).await;
+    soon("weir stdio to end", host.ended()).await;
+    assert!(!std::path::Path::new(&format!("/proc/{id}")).exists());
+}
+
+#[tokio::test]
+async fn children_end_with_it() {
+    let starts = fresh_path("starts");
+    let (command, args) = MockStdio::legacy(NEWEST).starts_file(&starts).command();
+    let file = ConfigFile::new(&json!({ "mcpServers": { "own": { "command": command, "args": args } } }));
+    let mut host = Host::open(NEWEST, &[file.path()]).await;
+    assert!(!host.names().await.is_empty());
+    let children = || running_with(starts.to_str().unwrap());
+    assert!(children() > 0);
+    host.end_well().await;
+    until_it("the children to end", async || (children() == 0).then_some(())).await;
+    std::fs::remove_file(starts).unwrap();
+}
+
+/// Processes, but for weir, whose command line has this word.
+fn running_with(word: &str) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+    lines.filter(|line| line.split(|byte| *byte == 0).any(|given| given == word.as_bytes())).count()
+}

@@ -1,0 +1,144 @@
+//! `weir stdio` under the stdio clients of the official SDKs, in every revision they speak, and under the Inspector.
+
+use serde_json::{Value, json};
+use weir_wire::Revision;
+
+use super::host::ConfigFile;
+use crate::harness::{Client, Process, Seen, Server, Weir, binary, inspector_of_command, needs_peers};
+
+/// Servers of both eras, and a config in front of them.
+struct Town {
+    config: Value,
+    file: ConfigFile,
+    _servers: [Process; 3],
+}
+
+impl Town {
+    fn start() -> Self {
+        let [everything, asking, zoo] =
+            [Server::Everything, Server::Asking, Server::TypeScript1].map(Server::over_http);
+        let config = json!({
+            "upstreams": { "ev": { "url": everything.1 }, "ask": { "url": asking.1 }, "zoo": { "url": zoo.1 } },
+            "first_list_wait": "30s",
+        });
+        let file = ConfigFile::new(&config);
+        Self { config, file, _servers: [everything.0, asking.0, zoo.0] }
+    }
+
+    /// The command line of a host's settings.
+    fn command(target: &str) -> String {
+        format!("{} stdio {target}", binary().display())
+    }
+}
+
+/// A client, and the older revisions that it can be made to propose.
+fn tour(client: Client, revisions: &[Revision]) {
+    if !needs_peers() {
+        return;
+    }
+    let town = Town::start();
+    let (weir, file) = (Weir::with(town.config.clone()), Town::command(town.file.path()));
+    weir.until_listed("/mcp", &["ev__echo", "ask__greet", "zoo__weigh"]);
+    for command in [file.clone(), Town::command(&weir.url("/mcp"))] {
+        everything(client, &command);
+        questions(client, &command, &[], Revision::MODERN);
+    }
+    for revision in revisions {
+        let proposed = ["--revision", revision.as_str()];
+        let called = run(client, &file, &["call", "zoo__weigh", r#"{"animal":"cat"}"#], &proposed);
+        assert_eq!(called.one("connected")["protocolVersion"], revision.as_str(), "{called:?}");
+        assert!(called.one("result").to_string().contains("4.5"), "{called:?}");
+        questions(client, &file, &proposed, *revision);
+    }
+}
+
+fn run(client: Client, command: &str, scenario: &[&str], more: &[&str]) -> Seen {
+    client.run(command, &[scenario, &["--stdio"], more].concat())
+}
+
+fn everything(client: Client, command: &str) {
+    let listed = run(client, command, &["list"], &[]);
+    for tool in ["ev__echo", "ask__greet", "zoo__weigh"] {
+        assert!(listed.names().contains(&tool), "{tool} in {listed:?}");
+    }
+    let arguments = json!({ "duration": 1, "steps": 3 }).to_string();
+    let called = run(client, command, &["call-progress", "ev__trigger-long-running-operation", &arguments], &[]);
+    assert!(!called.all("progress").is_empty(), "{called:?}");
+    called.one("result");
+    let watched = run(client, command, &["watch", "--trigger", "zoo__add_tool"], &[]);
+    assert!(!watched.all("list_changed").is_empty(), "{watched:?}");
+    assert!(watched.names().contains(&"zoo__grown_1"), "{watched:?}");
+    run(client, command, &["unknown-tool"], &[]).one("refused");
+}
+
+/// What servers of both eras ask is answered by the client's own handlers.
+fn questions(client: Client, command: &str, more: &[&str], revision: Revision) {
+    let sampled = json!({ "prompt": "a word" });
+    // The last one's form has types of fields that came with that revision.
+    let tries = [
+        (Revision::V2024_11_05, "ask__say", json!({}), "sampling/createMessage", "a sampled text"),
+        (Revision::V2024_11_05, "ev__trigger-sampling-request", sampled, "sampling/createMessage", "a sampled text"),
+        (Revision::V2025_06_18, "ask__greet", json!({}), "elicitation/create", "Hello Ada"),
+        (Revision::V2025_11_25, "ev__trigger-elicitation-request", json!({}), "elicitation/create", "accept"),
+    ];
+    for (since, tool, arguments, method, says) in tries {
+        if revision < since {
+            continue;
+        }
+        let seen = run(client, command, &["call", tool, &arguments.to_string(), "--asks"], more);
+        let result = &seen.one("result")["result"];
+        assert!(result["isError"] != true && result.to_string().contains(says), "{client:?} {tool}: {seen:?}");
+        assert!(seen.all("asked").iter().any(|asked| asked["method"] == method), "{client:?} {tool}: {seen:?}");
+    }
+}
+
+const OLDER: [Revision; 3] = [Revision::V2024_11_05, Revision::V2025_03_26, Revision::V2025_06_18];
+
+macro_rules! tours {
+    ($($name:ident: $client:expr, $revisions:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            tour($client, $revisions);
+        }
+    )*};
+}
+
+tours! {
+    typescript_sdk_1: Client::TypeScript1, &OLDER;
+    typescript_sdk_2_legacy: Client::TypeScript2("legacy"), &OLDER;
+    typescript_sdk_2_modern: Client::TypeScript2("modern"), &[];
+    typescript_sdk_2_probing: Client::TypeScript2("auto"), &[];
+    python_sdk_1: Client::Python1, &OLDER;
+    python_sdk_2_legacy: Client::Python2As("legacy"), &OLDER;
+    python_sdk_2_modern: Client::Python2As("modern"), &[];
+    python_sdk_2_probing: Client::Python2, &[];
+}
+
+/// A server that is itself a child, as hosts' files have it: it asks the one host that is there.
+#[test]
+fn a_child_asks_the_host() {
+    if !needs_peers() {
+        return;
+    }
+    let config = json!({ "mcpServers": { "ev": Server::Everything.as_child() } });
+    let file = ConfigFile::new(&config);
+    for client in [Client::TypeScript1, Client::TypeScript2("modern")] {
+        let scenario = ["call", "ev__trigger-elicitation-request", "{}", "--asks"];
+        let seen = run(client, &Town::command(file.path()), &scenario, &[]);
+        assert_eq!(seen.one("asked")["method"], "elicitation/create", "{seen:?}");
+    }
+}
+
+#[test]
+fn the_inspectors_command_line_lists_and_calls() {
+    if !needs_peers() {
+        return;
+    }
+    let file = ConfigFile::new(&json!({ "mcpServers": { "fast": Server::FastMcp.as_child() } }));
+    let command = [binary().display().to_string(), "stdio".to_owned(), file.path().to_owned()];
+    let listed = inspector_of_command(&command, &["tools/list"]);
+    let names: Vec<&Value> = listed["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
+    assert!(names.contains(&&json!("fast__add")), "{names:?}");
+    let call = ["tools/call", "--tool-name", "fast__add", "--tool-arg", "a=2", "--tool-arg", "b=3"];
+    assert_eq!(inspector_of_command(&command, &call)["content"][0]["text"], "5");
+}
