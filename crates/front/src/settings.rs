@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::EndpointId;
+use weir_core::toolset::Pattern;
 
 /// Everything about the client side. `listen` and `limits.backlog` are read once, at bind; all else may change by a reload.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +36,8 @@ pub struct Settings {
     pub http_sse: bool,
     /// What weir calls itself in `serverInfo`.
     pub server: ServerIdentity,
+    /// Paths that have no endpoint only because the config of theirs has errors: they answer 503, not 404.
+    pub unserved: Vec<Pattern>,
     /// Limits and times.
     pub limits: Limits,
 }
@@ -55,6 +58,7 @@ impl Settings {
             sessionless: false,
             http_sse: true,
             server: ServerIdentity::default(),
+            unserved: Vec::new(),
             limits: Limits::default(),
         }
     }

@@ -12,7 +12,8 @@ pub(crate) fn front(config: &Config) -> weir_front::Settings {
         Transport::Stdio(_) => false,
     };
     let keep_tokens = config.upstreams.iter().any(|plan| exchanges(&plan.settings.transport));
-    let mut settings = weir_front::Settings { keep_tokens, ..config.front.clone() };
+    let unserved = config.team_files.iter().flat_map(|file| file.unserved.clone()).collect();
+    let mut settings = weir_front::Settings { keep_tokens, unserved, ..config.front.clone() };
     settings.limits.page_cache_bytes = crate::memory::pages(config);
     settings
 }

@@ -20,7 +20,7 @@ use super::when;
 const REFUSALS: usize = 20;
 /// Clients that are shown, the last ones.
 const CLIENTS: usize = 10;
-/// Milliseconds after which a call is one to look at, as for the alert `WeirUpstreamSlow`.
+/// Milliseconds after which a call is one to look at. The page knows no past to compare with, as the alert `WeirUpstreamSlow` does.
 const SLOW: f64 = 2_500.0;
 /// Calls that are shown, the oldest.
 const OLDEST: usize = 10;
@@ -119,6 +119,14 @@ fn troubles(out: &mut String, (upstreams, applied, limits): (&[Upstream], &Appli
             "The last reload ({}) was not taken, weir runs by the config before it:<pre>{why}</pre>",
             when(reload.at, now)
         ));
+    }
+    for file in applied.team_files.iter().filter(|file| !file.errors.is_empty()) {
+        let serves = match file.serves {
+            "last_good" => "its last good version is served, which a restart would not have",
+            _ => "it is left out, and its paths answer 503",
+        };
+        let (name, errors) = (text(&file.name), lines(&file.errors.join("\n")));
+        all.push(format!("the team's file {name} has errors: {serves}:<pre>{errors}</pre>"));
     }
     for upstream in upstreams {
         let link = link(&upstream.id);
