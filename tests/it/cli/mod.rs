@@ -1,6 +1,7 @@
 //! The commands of weir as a person and a script use them, against weir and against servers without it.
 
 mod arguments;
+mod doctor;
 mod lists;
 mod mistakes;
 mod questions;
