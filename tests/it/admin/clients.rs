@@ -123,7 +123,7 @@ async fn the_limit_that_refuses_names_whom() {
     assert_eq!((&first["of"]["kind"], &first["of"]["name"]), (&json!("principal"), &json!("ada")), "{limits}");
     assert!(first["wait_ms"].as_f64().unwrap() > 0.0 && first["allows"].as_str().unwrap().contains("2 requests"));
     let page = body(&ops.look("/").await);
-    assert!(page.contains("budgets are used up") && page.contains("principal ada"), "{page}");
+    assert!(page.contains(" used up, first ") && page.contains("principal ada"), "{page}");
     let again = ops.see("/admin/limits").await;
     assert_eq!(again["total"], limits["total"], "looking takes nothing");
 }

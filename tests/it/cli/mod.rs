@@ -6,6 +6,7 @@ mod lists;
 mod mistakes;
 mod questions;
 mod served;
+mod waiting;
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};

@@ -134,8 +134,7 @@ async fn r286_seven_faults_are_found_on_the_page_in_a_panel_and_by_an_alert() {
     signs.seen(&mut drill, &scene, quiet()).await;
 
     let limit = format!("tool:{LIMITED}");
-    let signs =
-        Signs::of("WeirClientFlooding", "Refused by limits", ("limit", &limit), &["budgets are used up", LIMITED]);
+    let signs = Signs::of("WeirClientFlooding", "Refused by limits", ("limit", &limit), &[" used up, first ", LIMITED]);
     signs.seen(&mut drill, &scene, scene.flood()).await;
 
     scene.stop_the_issuer();

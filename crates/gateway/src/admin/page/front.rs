@@ -15,6 +15,7 @@ use super::super::views::limits::{Limits, Refusing};
 use super::super::views::upstreams::Upstream;
 use super::html::{facts, lines, table, text};
 use super::when;
+use crate::terminal::count;
 
 /// Limits that are shown.
 const REFUSALS: usize = 20;
@@ -107,11 +108,15 @@ fn troubles(out: &mut String, (upstreams, applied, limits): (&[Upstream], &Appli
     for issuer in applied.issuers.iter().filter(|issuer| !issuer.ready || issuer.failures > 0) {
         let tokens = if issuer.ready { "its last keys still serve" } else { "its tokens cannot be checked" };
         let name = text(&issuer.issuer);
-        all.push(format!("the keys of the issuer {name} cannot be had ({} attempts): {tokens}", issuer.failures));
+        all.push(format!(
+            "the keys of the issuer {name} cannot be had ({}): {tokens}",
+            count(issuer.failures, "attempt")
+        ));
     }
     if let Some(first) = limits.refusing.first() {
         let (of, limit) = (text(&first.of.words()), text(&first.limit));
-        all.push(format!("{} budgets are used up, first {limit} of {of}", limits.total));
+        let are = if limits.total == 1 { "is" } else { "are" };
+        all.push(format!("{} {are} used up, first {limit} of {of}", count(limits.total, "budget")));
     }
     if let Some(reload) = applied.last_reload.as_ref().filter(|reload| reload.error.is_some()) {
         let why = lines(reload.error.as_deref().unwrap_or_default());
@@ -143,16 +148,20 @@ fn troubles(out: &mut String, (upstreams, applied, limits): (&[Upstream], &Appli
         }
         let calls = &upstream.calls;
         if upstream.catalog.redefined > 0 {
-            all.push(format!("{link} changed definitions of tools {} times", upstream.catalog.redefined));
+            all.push(format!("{link} changed definitions of tools {}", count(upstream.catalog.redefined, "time")));
         }
         if calls.p99_ms.is_some_and(|p99| p99 > SLOW) {
             all.push(format!("{link} is slow: one of 100 calls takes {} and more", took(calls.p99_ms)));
         }
         if calls.failed * 10 > calls.recent {
-            all.push(format!("{link} failed {} of its last {} calls", calls.failed, calls.recent));
+            all.push(format!("{link} failed {} of its last {}", calls.failed, count(calls.recent, "call")));
         }
         if calls.tool_errors * 2 > calls.recent {
-            all.push(format!("{link} answered {} of its last {} calls with errors", calls.tool_errors, calls.recent));
+            all.push(format!(
+                "{link} answered {} of its last {} with errors",
+                calls.tool_errors,
+                count(calls.recent, "call")
+            ));
         }
     }
     if !all.is_empty() {
@@ -330,9 +339,11 @@ fn issuers_table(applied: &Applied) -> String {
         let keys = match (issuer.ready, issuer.failures) {
             (true, 0) => "<b class=\"good\">ready</b>".to_owned(),
             (true, failures) => {
-                format!("<b class=\"odd\">last good ones</b> <small>{failures} failed attempts</small>")
+                format!("<b class=\"odd\">last good ones</b> <small>{}</small>", count(failures, "failed attempt"))
             }
-            (false, failures) => format!("<b class=\"bad\">none</b> <small>{failures} failed attempts</small>"),
+            (false, failures) => {
+                format!("<b class=\"bad\">none</b> <small>{}</small>", count(failures, "failed attempt"))
+            }
         };
         vec![text(&issuer.issuer), keys, issuer.refused.to_string()]
     };
