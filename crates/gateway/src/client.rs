@@ -15,7 +15,6 @@ mod unreachable;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::terminal::note;
 use bytes::Bytes;
 use http::{HeaderMap, Method as HttpMethod, StatusCode};
 use serde_json::{Value, json};
@@ -28,6 +27,8 @@ pub(crate) use respondent::{Answering, DeclinedRequest, Respondent};
 use transport::{Response, Transport};
 pub(crate) use transport::{Token, pool};
 pub(crate) use unreachable::explain as explain_unreachable;
+
+use crate::terminal::note;
 
 /// The longest wait for an answer to `server/discover`: a server of the older revisions may not answer it at all.
 const DISCOVER: Duration = Duration::from_secs(6);
@@ -62,8 +63,8 @@ impl Client {
         token: Option<Token>,
         respondent: Option<Arc<dyn Respondent>>,
     ) -> Result<Self, ClientError> {
-        let connecting = Self::connect_to(Transport::new(url, token)?, respondent);
-        let mut connecting = std::pin::pin!(connecting);
+        // Boxed: it happens once, and a command must not make room for all of it.
+        let mut connecting = Box::pin(Self::connect_to(Transport::new(url, token)?, respondent));
         tokio::select! {
             connected = &mut connecting => connected,
             () = tokio::time::sleep(NOTED) => {

@@ -97,7 +97,7 @@ fn r004_every_command_of_the_readme_does_what_it_says() {
     let config = format!("{config}admin: {{ listen: 127.0.0.1:0 }}\n");
     std::fs::write(machine.folder.join("weir.yaml"), config).unwrap();
 
-    let mut quickstart = Running::quickstart(&machine);
+    let quickstart = Running::quickstart(&machine);
     let mut served = None;
     for command in commands(&page) {
         let text = command.text.as_str();
