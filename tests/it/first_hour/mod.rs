@@ -4,6 +4,7 @@
 //! What is replaced in a command: the ports of the two listeners and of a server by free ones, and folders of a reader's by folders of the
 //! test, and weir's version by its own. What may differ in the output: see [`pages::is_as_shown`].
 
+mod failures;
 mod machine;
 mod pages;
 
