@@ -1,17 +1,16 @@
 //! `weir doctor` about clocks and certificates.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
 use super::{Said, weir};
+use crate::causes::answering_each;
 use crate::harness::fresh_path;
 
 const DAY: u64 = 24 * 60 * 60;
@@ -78,8 +77,6 @@ fn grade<'a>(found: &'a [(String, String)], words: &[&str]) -> &'a str {
 
 /// A server whose clock differs from this machine's by so many seconds, with or without TLS.
 fn server(behind: u64, tls: Option<&Made>) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
     let tls = tls.map(|made| {
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.key.serialize_der()));
         let chain: Vec<CertificateDer<'static>> = vec![made.certificate.der().clone()];
@@ -87,25 +84,11 @@ fn server(behind: u64, tls: Option<&Made>) -> u16 {
         let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         Arc::new(config.with_no_client_auth().with_single_cert(chain, key).unwrap())
     });
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-            let date = httpdate::fmt_http_date(SystemTime::now() - Duration::from_secs(behind));
-            let answer =
-                format!("HTTP/1.1 404 Not Found\r\nDate: {date}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-            let mut head = [0; 4096];
-            // A client that leaves early gets no answer.
-            let _ = match tls.clone() {
-                None => stream.read(&mut head).and_then(|_| stream.write_all(answer.as_bytes())),
-                Some(config) => {
-                    let mut stream = StreamOwned::new(ServerConnection::new(config).unwrap(), stream);
-                    stream.read(&mut head).and_then(|_| stream.write_all(answer.as_bytes()))
-                }
-            };
-        }
-    });
-    port
+    let answer = move || {
+        let date = httpdate::fmt_http_date(SystemTime::now() - Duration::from_secs(behind));
+        format!("HTTP/1.1 404 Not Found\r\nDate: {date}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    };
+    answering_each(answer, tls)
 }
 
 #[test]
