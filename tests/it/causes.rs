@@ -20,13 +20,18 @@ const SECRET: &str = "sk-live-0123456789abcdef";
 
 /// A server that gives every request on every connection the same answer, until the test ends.
 fn answering(answer: &'static str, tls: Option<Arc<ServerConfig>>) -> u16 {
+    answering_each(move || answer.to_owned(), tls)
+}
+
+/// The same with an answer that is made for each connection.
+pub fn answering_each(answer: impl Fn() -> String + Send + 'static, tls: Option<Arc<ServerConfig>>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-            let mut head = [0; 4096];
+            let (mut head, answer) = ([0; 4096], answer());
             // A client that leaves early gets no answer.
             let _ = match tls.clone() {
                 None => stream.read(&mut head).and_then(|_| stream.write_all(answer.as_bytes())),

@@ -131,47 +131,6 @@ fn r004_the_quickstart_lists_calls_and_shows_a_tool_come_and_go() {
     }
 }
 
-/// Runs what stands in docs/quickstart.md; below each command is what it prints.
-#[test]
-fn r004_the_quickstart_page_does_what_it_says() {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/quickstart.md")).unwrap();
-    let folder = fresh_path("quickstart");
-    std::fs::create_dir_all(&folder).unwrap();
-    let config = page.split_once("```yaml\n").unwrap().1.split_once("```").unwrap().0;
-    std::fs::write(folder.join("weir.yaml"), config).unwrap();
-    let mut quickstart = quickstart();
-    let endpoint = quickstart.line_after("  weir tools ");
-    let url = endpoint.strip_suffix("/mcp").unwrap().to_owned();
-    let admin = quickstart.line_after("For operators: ").split_once("/ is").unwrap().0.to_owned();
-    until("the quickstart to serve", || {
-        let tools = Weir::cli(&["tools", &format!("{url}/mcp")]);
-        String::from_utf8_lossy(&tools.stdout).contains("desk__").then_some(())
-    });
-    let path = format!("{}:{}", binary().parent().unwrap().display(), std::env::var("PATH").unwrap());
-    let mut ran = 0;
-    for block in page.split("```console\n$ ").skip(1) {
-        for step in block.split_once("```").unwrap().0.split("\n$ ") {
-            let (command, printed) = step.split_once('\n').unwrap_or((step, ""));
-            if command == "weir quickstart" {
-                continue;
-            }
-            let here = command.replace("http://127.0.0.1:8080", &url).replace("http://127.0.0.1:8081", &admin);
-            let mut shell = Command::new("sh");
-            shell.args(["-c", &here]).current_dir(&folder).env("PATH", &path).env("WEIR_ADMIN", &admin);
-            // A list follows a change in a moment.
-            let told = |said: &str| printed.lines().all(|line| said.contains(line));
-            until(command, || {
-                let output = shell.output().unwrap();
-                let said = [output.stdout, output.stderr].concat();
-                told(&String::from_utf8_lossy(&said)).then_some(())
-            });
-            ran += 1;
-        }
-    }
-    assert!(ran > 8, "{ran} commands");
-    std::fs::remove_dir_all(folder).unwrap();
-}
-
 #[test]
 fn readyz_healthz_and_metrics_answer() {
     let (_shop, url) = Server::RmcpModern.over_http();

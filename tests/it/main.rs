@@ -16,6 +16,7 @@ mod auth;
 mod causes;
 mod cli;
 mod deploy;
+mod first_hour;
 mod foreign;
 mod handover;
 mod harness;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use weir_core::EndpointId;
+use weir_core::toolset::Pattern;
 
 /// Everything about the client side. `listen` and `limits.backlog` are read once, at bind; all else may change by a reload.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +39,8 @@ pub struct Settings {
     pub server: ServerIdentity,
     /// The page for a person who opens an endpoint in a browser; `None`: a refusal has its sentence there, too.
     pub help: Option<HelpPage>,
+    /// Paths that have no endpoint only because the config of theirs has errors: they answer 503, not 404.
+    pub unserved: Vec<Pattern>,
     /// Limits and times.
     pub limits: Limits,
 }
@@ -68,6 +71,7 @@ impl Settings {
             http_sse: true,
             server: ServerIdentity::default(),
             help: None,
+            unserved: Vec::new(),
             limits: Limits::default(),
         }
     }

@@ -314,6 +314,16 @@ impl Stack {
         answer
     }
 
+    /// The answer at a path without an endpoint. It names no file: whoever asks is not known yet.
+    fn no_endpoint(&self, path: &str) -> Answer {
+        if self.settings.unserved.iter().any(|unserved| unserved.fits(path)) {
+            let why =
+                "this endpoint is not served: the config file that may define it has errors, which an operator can see";
+            return crate::answer::plain(StatusCode::SERVICE_UNAVAILABLE, why);
+        }
+        crate::answer::plain(StatusCode::NOT_FOUND, "no such endpoint")
+    }
+
     /// 5 guard, 6 authn, 7 admit, 8 decode, 9 door: in the order of doorway.
     async fn at_path(&self, arrival: &mut Arrival, name: RequestName) -> Answer {
         let path = arrival.head.uri.path();
@@ -322,7 +332,7 @@ impl Stack {
         let found = at(path).map(|endpoint| (endpoint, None));
         let found = found.or_else(|| beside.and_then(|(path, end)| Some((at(path)?, Some(end)))));
         let Some(((endpoint, meters), end)) = found else {
-            return crate::answer::plain(StatusCode::NOT_FOUND, "no such endpoint");
+            return self.no_endpoint(beside.map_or(path, |(path, _)| path));
         };
         let headers = &arrival.head.headers;
         let context = Context {

@@ -41,6 +41,7 @@ use connections::{Connection, Connections};
 use gate::Peer;
 
 use crate::telemetry::Format;
+use crate::terminal::count;
 
 /// The routes and their methods, for the tests that compare them with `openapi/weir.yaml`.
 pub const ROUTES: [(&str, &str); 25] = [
@@ -201,7 +202,12 @@ fn guarded() -> Router<Arc<Desk>> {
 
 async fn readiness(State(desk): State<Arc<Desk>>) -> Response {
     match desk.ready.is() {
-        true => "ready\n".into_response(),
+        true => match desk.chronicle.config().team_files.iter().filter(|file| file.is_faulty()).count() {
+            0 => "ready\n".into_response(),
+            // It names none of them: probes take no token.
+            faulty => format!("ready, but {} of `include` with errors: see /admin/config\n", count(faulty, "file"))
+                .into_response(),
+        },
         false => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n").into_response(),
     }
 }

@@ -28,8 +28,14 @@ use transport::{Response, Transport};
 pub(crate) use transport::{Token, pool};
 pub(crate) use unreachable::explain as explain_unreachable;
 
-/// The longest wait for a server's first answer.
-const FIRST_WORD: Duration = Duration::from_secs(15);
+use crate::terminal::note;
+
+/// The longest wait for an answer to `server/discover`: a server of the older revisions may not answer it at all.
+const DISCOVER: Duration = Duration::from_secs(6);
+/// The longest wait for an answer to `initialize`, after that.
+const INITIALIZE: Duration = Duration::from_secs(9);
+/// A person who waits for so long is told what for.
+const NOTED: Duration = Duration::from_secs(3);
 
 /// The era that a server speaks.
 #[derive(Clone, Debug)]
@@ -57,20 +63,32 @@ impl Client {
         token: Option<Token>,
         respondent: Option<Arc<dyn Respondent>>,
     ) -> Result<Self, ClientError> {
-        let transport = Transport::new(url, token)?;
+        // Boxed: it happens once, and a command must not make room for all of it.
+        let mut connecting = Box::pin(Self::connect_to(Transport::new(url, token)?, respondent));
+        tokio::select! {
+            connected = &mut connecting => connected,
+            () = tokio::time::sleep(NOTED) => {
+                let most = (DISCOVER + INITIALIZE).as_secs();
+                note(format_args!("weir: {url} has not answered yet: waiting for up to {most} s"));
+                connecting.await
+            }
+        }
+    }
+
+    async fn connect_to(transport: Transport, respondent: Option<Arc<dyn Respondent>>) -> Result<Self, ClientError> {
         let (era, repeated) = (Era::Modern, HeaderMap::new());
         let mut client = Self { transport, era, next_id: 1, about: Value::Null, respondent, repeated };
         let mut ignore = |_| {};
         let probe = client.request(Method::Discover, Value::Null, &mut ignore);
-        match tokio::time::timeout(FIRST_WORD, probe).await {
+        match tokio::time::timeout(DISCOVER, probe).await {
             Ok(Ok(about)) if speaks_modern(&about) => client.about = about,
             Ok(Err(error @ (ClientError::Unreachable { .. } | ClientError::Unauthorized(_)))) => return Err(error),
             Ok(Err(error @ ClientError::Refused { code, .. })) if is_modern_refusal(code) => return Err(error),
             // Any other answer, or silence: a server that knows no `server/discover`.
-            Ok(_) | Err(_) => match tokio::time::timeout(FIRST_WORD, client.initialize()).await {
+            Ok(_) | Err(_) => match tokio::time::timeout(INITIALIZE, client.initialize()).await {
                 Ok(initialized) => initialized?,
                 Err(_) => {
-                    let seconds = FIRST_WORD.as_secs();
+                    let seconds = (DISCOVER + INITIALIZE).as_secs();
                     let why =
                         format!("it says nothing in {seconds} s: is that the port of an MCP server, and does it hang?");
                     return Err(client.not_mcp(why));

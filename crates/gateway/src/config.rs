@@ -17,6 +17,7 @@ mod raw;
 mod report;
 mod schema;
 mod secret;
+mod team_files;
 mod telemetry;
 mod toml;
 mod tree;
@@ -50,6 +51,7 @@ pub(crate) use raw::Time;
 pub use report::{Path, Problem, Report, Severity};
 pub use schema::schema;
 pub use secret::Secret;
+pub use team_files::{TeamFile, TeamFileVersion};
 pub use telemetry::{OtlpPlan, TelemetryPlan};
 pub use waivers::Waivers;
 pub use weaker::{Protection, Weakening, weakenings};
@@ -95,6 +97,10 @@ pub struct Config {
     pub audit: Option<AuditPlan>,
     /// What is measured and told.
     pub telemetry: TelemetryPlan,
+    /// The files of `include`, and what of each is served.
+    pub team_files: Vec<TeamFile>,
+    /// Whether a start is refused where one of them has errors.
+    pub include_errors: IncludeErrors,
     /// The protections that its files give up by name.
     pub waivers: Waivers,
     /// Which files it was read from. No part of what it says.
@@ -196,6 +202,16 @@ pub struct CatalogPlan {
     pub first_list_wait: Duration,
     /// The shortest time between two change notifications to one client.
     pub change_window: Duration,
+}
+
+/// What a start does where a file of `include` has errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum IncludeErrors {
+    /// It serves all other files.
+    #[default]
+    LeaveOut,
+    /// It is refused.
+    RefuseStart,
 }
 
 /// A sealing key of the config.

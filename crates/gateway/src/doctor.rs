@@ -2,7 +2,9 @@
 //!
 //! Nothing is served meanwhile, and every process that was started has ended when this returns.
 
+mod certificate;
 mod machine;
+mod servers;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -76,14 +78,20 @@ pub(crate) enum Grade {
     Good,
     /// weir serves, with a restriction.
     Warning,
-    /// weir or an upstream does not start.
+    /// weir or an upstream does not start, or no client gets in.
     Error,
 }
 
 /// Looks at all upstreams at the same time, then at the machine.
 pub(crate) async fn examine(config: &Config) -> Findings {
     let upstreams = examine_upstreams(&config.upstreams).await;
-    Findings { upstreams, machine: machine::examine(config).await }
+    let mut machine = machine::examine(config).await;
+    machine.extend(servers::examine(config).await);
+    Findings { upstreams, machine }
+}
+
+fn finding(grade: Grade, text: impl Into<String>) -> MachineFinding {
+    MachineFinding { grade, text: text.into() }
 }
 
 /// Looks at all upstreams at the same time.

@@ -16,7 +16,8 @@ pub(crate) fn front(config: &Config, listener: SocketAddr) -> weir_front::Settin
     };
     let keep_tokens = config.upstreams.iter().any(|plan| exchanges(&plan.settings.transport));
     let help = Some(help_page(config, listener));
-    let mut settings = weir_front::Settings { keep_tokens, help, ..config.front.clone() };
+    let unserved = config.team_files.iter().flat_map(|file| file.unserved.clone()).collect();
+    let mut settings = weir_front::Settings { keep_tokens, help, unserved, ..config.front.clone() };
     settings.limits.page_cache_bytes = crate::memory::pages(config);
     settings
 }

@@ -11,7 +11,7 @@ use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::config::{Config, Loader, Report, Severity};
+use crate::config::{Config, Loader, Report, Severity, TeamFileVersion};
 use crate::weir::{ReloadError, Strictness, Weir};
 
 /// Quiet for this long after the last event, so that a half-written file is rarely read.
@@ -80,9 +80,16 @@ impl<'a> Follower<'a> {
         self.read(weir, Some(strictness));
     }
 
-    /// Why a new process must not take this one's place: it would take the weaker config that this one refused.
-    pub(crate) fn weaker(&self) -> Option<&str> {
-        self.weaker.as_deref()
+    /// The reason why a new process must not take this one's place: it would take the weaker config that this one refused, or has
+    /// no last good version of a team's file.
+    pub(crate) fn holds_place(&self) -> Option<String> {
+        if let Some(weaker) = &self.weaker {
+            return Some(format!("a new process would take a weaker config: {weaker}"));
+        }
+        let kept = self.applied.team_files.iter().filter(|file| file.serves == TeamFileVersion::LastGood);
+        let kept: Vec<&str> = kept.map(|file| file.name.as_str()).collect();
+        let why = "a new process would not have the last good version of these files of `include`, whose errors have to be mended first";
+        (!kept.is_empty()).then(|| format!("{why}: {}", kept.join(", ")))
     }
 
     /// Reads the files; where somebody `asked` for it, what they say is applied in any case.

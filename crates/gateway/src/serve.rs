@@ -111,7 +111,9 @@ async fn run(
     let (mut signals, mut weir) = match (signals, Weir::start_with(config.clone(), estate, keeper).await) {
         (Ok(signals), Ok(weir)) => (signals, weir),
         (Err(error), _) => return cannot_start(&format!("signals cannot be heard: {error}")),
-        (_, Err(error @ StartError::Exposed(_))) => return refuse_start(BAD_CONFIG, &error.to_string()),
+        (_, Err(error @ (StartError::Exposed(_) | StartError::TeamFiles(_)))) => {
+            return refuse_start(BAD_CONFIG, &error.to_string());
+        }
         (_, Err(error)) => return cannot_start(&error.to_string()),
     };
     let mut banner = log.person().map(|person| StartBanner::show(&weir, &config, person.colors));
@@ -150,7 +152,7 @@ async fn run(
                 Wish::HandOver => {
                     tracing::info!(program = %program, "SIGUSR2: a new process is to take this one's place");
                     follower.follow(&weir);
-                    if let Some(why) = follower.weaker() {
+                    if let Some(why) = follower.holds_place() {
                         hold_place(&mut weir, why);
                     } else if hand_over(&mut weir, program).await {
                         break;
@@ -233,8 +235,8 @@ impl Before {
 }
 
 /// Refuses to hand over: a new process would take the config that this one refused.
-fn hold_place(weir: &mut Weir, why: &str) {
-    if let Err(why) = weir.handed_over(Err(format!("a new process would take a weaker config: {why}"))) {
+fn hold_place(weir: &mut Weir, why: String) {
+    if let Err(why) = weir.handed_over(Err(why)) {
         tracing::error!("this process goes on: {why}");
     }
 }

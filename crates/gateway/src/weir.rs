@@ -20,7 +20,7 @@ use weir_upstream::keeper::Keeper;
 
 use crate::admin::{Admin, Levers};
 use crate::audit::Heads;
-use crate::config::{Config, Loader, Report, Source, Weakening, weakenings};
+use crate::config::{Config, IncludeErrors, Loader, Report, Source, TeamFile, TeamFileVersion, Weakening, weakenings};
 use crate::handover::{Estate, Successor};
 use crate::memory::Watch;
 use crate::outbound;
@@ -74,6 +74,7 @@ impl Weir {
         estate: Estate,
         keeper: Arc<Keeper>,
     ) -> Result<Self, StartError> {
+        check_team_files(&config)?;
         // Both ports first: where one of them cannot be had, no child process is started and no server is asked.
         let (clients, address) = clients_listener(&config, estate.clients)?;
         let operators = operators_listener(config.admin.as_ref(), estate.operators).await?;
@@ -88,6 +89,7 @@ impl Weir {
     /// # Errors
     /// As [`Self::start`].
     pub(crate) async fn start_in_memory(config: &Config, keeper: Arc<Keeper>) -> Result<Self, StartError> {
+        check_team_files(config)?;
         let config = Arc::new(config.in_memory());
         Box::pin(Self::assemble(config, Estate::default(), keeper, Listeners::default())).await
     }
@@ -116,6 +118,7 @@ impl Weir {
         };
         inside.ready.set(true);
         loaded("ok");
+        note_team_files(&[], &config.team_files);
         let memory = Watch::start(&config, open.front.pressure(), inside.base.budgets.clone());
         let applied = Mutex::new(Applied { started: config.clone(), config, upstreams });
         let (successor, predecessor_ended) = (None, None);
@@ -270,6 +273,7 @@ impl Weir {
         open.desk.gate.replace(config.admin.clone());
         self.memory.replace(config);
         let unmoved = unmoved(&applied.started, config);
+        note_team_files(&applied.config.team_files, &config.team_files);
         applied.config = config.clone();
         applied.upstreams = upstreams;
         Ok(unmoved)
@@ -322,6 +326,28 @@ fn refused(reasons: &[&'static str]) {
     for reason in refusal_reasons() {
         let is_one = u64::from(reasons.contains(&reason));
         instruments().config_refused.record(is_one, &[opentelemetry::KeyValue::new("reason", reason)]);
+    }
+}
+
+/// Refuses a start without some of the teams' files, where the config wants them all.
+fn check_team_files(config: &Config) -> Result<(), StartError> {
+    let faulty: Vec<String> =
+        config.team_files.iter().filter(|file| file.is_faulty()).map(|file| file.name.clone()).collect();
+    match config.include_errors {
+        IncludeErrors::RefuseStart if !faulty.is_empty() => Err(StartError::TeamFiles(faulty)),
+        IncludeErrors::RefuseStart | IncludeErrors::LeaveOut => Ok(()),
+    }
+}
+
+/// Notes which files of `include` have errors, and that those of the config before have none any more.
+fn note_team_files(before: &[TeamFile], now: &[TeamFile]) {
+    let gone = before.iter().filter(|old| now.iter().all(|new| new.name != old.name)).map(|old| (old, None));
+    for (file, serves) in gone.chain(now.iter().map(|file| (file, Some(file.serves)))) {
+        for version in TeamFileVersion::FAULTY {
+            let labels = [("file", file.name.clone()), ("serves", version.label().to_owned())];
+            let labels = labels.map(|(name, value)| opentelemetry::KeyValue::new(name, value));
+            instruments().config_team_files.record(u64::from(serves == Some(version)), &labels);
+        }
     }
 }
 

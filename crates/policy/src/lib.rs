@@ -6,6 +6,7 @@
 mod api_key;
 pub mod audit;
 mod blocked;
+mod certificate;
 mod claimed;
 mod credentials;
 mod introspect;
@@ -21,6 +22,7 @@ mod token;
 pub use api_key::digest as api_key_digest;
 pub use audit::{LogAudit, Silent};
 pub use blocked::Blocked;
+pub use certificate::{CertificateValidity, certificate_validity};
 pub use claimed::{Claimed, claimed};
 pub use credentials::{Credentials, IssuerStatus, Ports};
 pub use open::{AllowAll, Open, Unlimited};

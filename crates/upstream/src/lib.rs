@@ -50,4 +50,4 @@ pub use factory::{BuildError, Factory, Identity, Ports};
 pub use settings::{
     Bounds, HttpSettings, OwnDeadlines, Protocol, SecretHeader, SecretText, Settings, Sharing, StdioSettings, Transport,
 };
-pub use streamable::TlsError;
+pub use streamable::{TlsError, client_tls};

@@ -5,6 +5,7 @@ mod doors;
 mod page;
 mod parked;
 mod process;
+mod team_files;
 mod upstreams;
 
 pub use clients::with_two;

@@ -1,10 +1,12 @@
 //! The commands of weir as a person and a script use them, against weir and against servers without it.
 
 mod arguments;
+mod doctor;
 mod lists;
 mod mistakes;
 mod questions;
 mod served;
+mod waiting;
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};

@@ -61,6 +61,36 @@ fn what_is_mounted_is_there_and_images_are_pinned() {
     }
 }
 
+/// A bare clone has the tracked files, and no environment.
+#[test]
+fn it_starts_from_a_bare_clone_without_anything_set() {
+    let compose = compose();
+    let tracked = super::printed(std::process::Command::new("git").arg("ls-files").current_dir(root()));
+    let is_tracked = |path: &str| {
+        let path = path.trim_start_matches("./");
+        tracked.lines().any(|file| file == path || file.strip_prefix(path).is_some_and(|rest| rest.starts_with('/')))
+    };
+    for (name, service) in services(&compose) {
+        assert!(service.get("env_file").is_none(), "{name} reads a file that no clone has");
+        for mount in
+            entries(&service["volumes"]).iter().filter_map(Value::as_str).filter(|mount| mount.starts_with("./"))
+        {
+            let path = mount.split(':').next().unwrap();
+            assert!(is_tracked(path), "{name}: {path} is not in a clone");
+        }
+        if let Some(folder) = service["build"].as_str() {
+            assert!(is_tracked(&format!("{folder}/Dockerfile").replace("././", "./")), "{name}");
+        }
+    }
+    assert!(compose.get("secrets").is_none() && compose.get("configs").is_none(), "they would name files");
+    // `$$` is a dollar of a command's own. All else that Compose fills in has a default.
+    let text: String = read("docker-compose.yml").lines().filter(|line| !line.trim().starts_with('#')).collect();
+    for filled in text.replace("$$", "").split('$').skip(1) {
+        let name = filled.strip_prefix('{').and_then(|rest| rest.split('}').next());
+        assert!(name.is_some_and(|name| name.contains(":-")), "${filled:.40} has to be set");
+    }
+}
+
 #[test]
 fn weir_takes_its_configs_and_finds_its_upstreams() {
     let compose = compose();

@@ -64,14 +64,36 @@ fn the_config_is_weirs(rendered: &Rendered<'_>) {
     let grace = rendered.pod()["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap();
     assert!(grace > before + drain, "{}: killed after {grace} s, in the middle of its draining", rendered.name);
     // What the config takes from the environment comes from a secret.
-    assert!(text.contains("${WEIR_KEY}") && text.contains("${WEIR_ADMIN_TOKEN}"));
-    let secret = &container(rendered)["envFrom"][0]["secretRef"]["name"];
+    let secret = &container(rendered)["envFrom"][0]["secretRef"];
+    let named = ["${WEIR_KEY}", "${WEIR_ADMIN_TOKEN}"].map(|variable| text.contains(variable));
+    assert_eq!(
+        (named, secret["optional"] == true),
+        if rendered.name == OAUTH { ([false; 2], true) } else { ([true; 2], false) }
+    );
+    let secret = &secret["name"];
     for made in rendered.all("Secret") {
         assert_eq!(&made["metadata"]["name"], secret);
         for name in ["WEIR_KEY", "WEIR_ADMIN_TOKEN"] {
             assert!(made["stringData"][name].is_string(), "{name}");
         }
     }
+}
+
+/// The rendering in which people and operators log in.
+const OAUTH: &str = "helm oauth";
+
+/// Helm merges maps. What somebody writes stands alone all the same.
+fn no_default_stands_beside_what_is_written(rendered: &Rendered<'_>) {
+    let text = rendered.weirs("ConfigMap")["data"]["weir.yaml"].as_str().unwrap();
+    let config: Value = serde_saphyr::from_str(text).unwrap();
+    assert_eq!(
+        config["auth"],
+        serde_json::json!({ "mode": "oauth", "issuers": [{ "issuer": "https://id.example.com" }] })
+    );
+    assert_eq!(config["admin"]["auth"], serde_json::json!({ "oauth": { "scope": "weir:admin" } }));
+    assert_eq!(config.get("keys"), None, "`keys: []` leaves them out");
+    assert_eq!(config["upstreams"], serde_json::json!({ "search": { "url": "http://search:3001/mcp" } }));
+    assert_eq!((&config["listen"], &config["drain"]), (&Value::from("0.0.0.0:8080"), &Value::from("25s")));
 }
 
 fn services_and_policies_reach_it(rendered: &Rendered<'_>) {
@@ -151,7 +173,8 @@ fn the_chart_and_the_overlays_render_are_valid_and_run_this_weir() {
     assert_eq!(found["problems"], serde_json::json!([]), "{:#}", found["problems"]);
     assert!(output.status.success());
     let all = found["rendered"].as_object().unwrap();
-    assert_eq!(all.len(), 5, "three ways of the chart, two overlays");
+    assert_eq!(all.len(), 6, "four ways of the chart, two overlays");
+    no_default_stands_beside_what_is_written(&Rendered { name: OAUTH, objects: entries(&all[OAUTH]) });
     for (name, objects) in all {
         let rendered = Rendered { name, objects: entries(objects) };
         the_config_is_weirs(&rendered);

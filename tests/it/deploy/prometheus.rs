@@ -5,6 +5,7 @@ use std::io::{Read, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
@@ -26,7 +27,8 @@ pub struct Sample {
 }
 
 impl Prometheus {
-    /// Starts it over these addresses. Its alerts are those of the house, but for how long a fault has to last before one fires.
+    /// Starts it over these addresses, with a past in which all tools were fast. Its alerts are those of the house, but for how long a
+    /// fault has to last before one fires.
     pub fn over(targets: &[String]) -> Self {
         let folder = Folder::new("prometheus");
         let hasty: String =
@@ -38,7 +40,9 @@ impl Prometheus {
                 .collect();
         let write = |name: &str, text: &str| std::fs::write(folder.0.join(name), text).unwrap();
         write("alerts.yml", &hasty);
-        write("recording.yml", &read("deploy/prometheus/recording.yml"));
+        write("recording.yml", &read("deploy/prometheus/recording.yml").replace("    interval: 3m\n", ""));
+        write("past.txt", &past());
+        promtool(&["tsdb", "create-blocks-from", "openmetrics"], &[&folder.0.join("past.txt"), &folder.0.join("data")]);
         write("prometheus.yml", &CONFIG.replace("FOLDER", &folder.0.display().to_string()));
         let mut command = Command::new("prometheus");
         command.arg(format!("--config.file={}", folder.0.join("prometheus.yml").display()));
@@ -148,9 +152,23 @@ fn encoded(text: &str) -> String {
     form
 }
 
+/// Nine days up to yesterday of what the recording rules say of two tools, at the times that the rules of a week look at.
+fn past() -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let (day, step) = (24 * 60 * 60, 600);
+    let mut text = "# TYPE tool:weir_call_duration_seconds:p95_5m gauge\n".to_owned();
+    for (upstream, tool) in [("search", "query"), ("files", "read")] {
+        for time in ((now - 9 * day) / step..(now - day / 2) / step).map(|step_number| step_number * step) {
+            let labels = format!(r#"job="weir",upstream="{upstream}",gen_ai_tool_name="{tool}""#);
+            let _ = writeln!(text, "tool:weir_call_duration_seconds:p95_5m{{{labels}}} 0.05 {time}");
+        }
+    }
+    text + "# EOF\n"
+}
+
 /// Runs promtool, which comes with Prometheus; it has to succeed.
-pub fn promtool(arguments: &[&str], file: &Path) {
-    let output = Command::new("promtool").args(arguments).arg(file).output();
+pub fn promtool(arguments: &[&str], files: &[&Path]) {
+    let output = Command::new("promtool").args(arguments).args(files).output();
     let output = output.unwrap_or_else(|error| panic!("promtool (Debian package prometheus): {error}"));
     assert!(output.status.success(), "{}", super::told(&output));
 }

@@ -7,6 +7,9 @@ use serde_json::Value;
 use super::prometheus::promtool;
 use super::{entries, read, root};
 
+/// The folder of the pages in the public repository.
+const RUNBOOKS: &str = "https://github.com/weir-mcp/weir/blob/main/docs/runbooks";
+
 /// The rules of a file.
 pub fn rules(file: &str) -> Vec<Value> {
     let parsed: Value = serde_saphyr::from_str(&read(&format!("deploy/prometheus/{file}.yml"))).unwrap();
@@ -23,20 +26,21 @@ fn promtool_takes_the_rules_and_the_scrape_configs() {
     for file in ["recording", "alerts"] {
         promtool(
             &["check", "rules", "--lint=all", "--lint-fatal"],
-            &root().join(format!("deploy/prometheus/{file}.yml")),
+            &[&root().join(format!("deploy/prometheus/{file}.yml"))],
         );
     }
-    promtool(&["check", "config"], &root().join("deploy/prometheus/prometheus.yml"));
-    promtool(&["check", "config", "--syntax-only"], &root().join("deploy/compose/prometheus.yml"));
+    promtool(&["check", "config"], &[&root().join("deploy/prometheus/prometheus.yml")]);
+    promtool(&["check", "config", "--syntax-only"], &[&root().join("deploy/compose/prometheus.yml")]);
 }
 
 #[test]
 fn r286_each_alert_fires_on_its_fault_and_is_silent_otherwise() {
-    let file = root().join("deploy/prometheus/tests/alerts.test.yml");
-    promtool(&["test", "rules"], &file);
-    let tests: Value = serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
-    let fires: BTreeSet<String> = entries(&tests["tests"])
+    let files = ["alerts", "slow"].map(|name| format!("deploy/prometheus/tests/{name}.test.yml"));
+    files.iter().for_each(|file| promtool(&["test", "rules"], &[&root().join(file)]));
+    let tests = files.map(|file| serde_saphyr::from_str::<Value>(&read(&file)).unwrap());
+    let fires: BTreeSet<String> = tests
         .iter()
+        .flat_map(|tests| entries(&tests["tests"]))
         .flat_map(|test| entries(&test["promql_expr_test"]))
         .flat_map(|expectation| entries(&expectation["exp_samples"]))
         .filter_map(|sample| {
@@ -53,11 +57,15 @@ fn each_alert_says_who_what_and_where_to_read_on() {
         let name = rule["alert"].as_str().unwrap();
         assert!(["page", "ticket"].contains(&rule["labels"]["severity"].as_str().unwrap()), "{name}");
         let annotations = &rule["annotations"];
-        let culprit = ["upstream", "endpoint", "limit", "issuer", "reason", "instance"];
+        let culprit = ["upstream", "endpoint", "limit", "issuer", "reason", "file", "instance"];
         let summary = annotations["summary"].as_str().unwrap();
         assert!(culprit.iter().any(|label| summary.contains(&format!("$labels.{label}"))), "{name} names nobody");
         assert!(annotations["description"].as_str().unwrap().ends_with('.'), "{name}");
-        assert_eq!(annotations["runbook"], format!("docs/runbooks/{name}.md"));
+        // The page of this repository, or the same one below the place that Prometheus has as an external label.
+        let url = format!(
+            "{{{{ with $externalLabels.weir_runbooks }}}}{{{{ . }}}}{{{{ else }}}}{RUNBOOKS}{{{{ end }}}}/{name}.md"
+        );
+        assert_eq!(annotations["runbook_url"], url);
         let page = read(&format!("docs/runbooks/{name}.md"));
         assert!(page.starts_with(&format!("# {name}\n")), "{name}");
         for part in ["## What it means", "## First look", "## What to do"] {

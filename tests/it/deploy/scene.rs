@@ -7,6 +7,7 @@ use weir_testkit::mockup::{Cursors, Gate, Tool};
 use weir_testkit::{Behaviour, Idp, MockStdio, Mockup, RawClient, Signer};
 use weir_wire::Revision;
 
+use super::Folder;
 use crate::auth::{api_key, bearer};
 use crate::harness::{Weir, until};
 
@@ -30,6 +31,8 @@ pub struct Scene {
     _gate: Gate,
     key: String,
     entry: Value,
+    /// The folder of `include`.
+    teams: Folder,
 }
 
 /// A tool as an operator knows them.
@@ -55,11 +58,13 @@ impl Scene {
             (one("query").await, one("create").await, one("page").await, one("status").await);
         let batch = Mockup::modern().with(tool("run", "runs").does(Behaviour::gated(&gate))).start().await;
         let mirror = Mockup::modern().tools(4).page_size(2).cursors(Cursors::Same).start().await;
-        let (idp, (key, entry)) = (Idp::start().await, api_key("operator"));
+        let (idp, (key, entry), teams) = (Idp::start().await, api_key("operator"), Folder::new("teams"));
+        write_team(&teams, "blue", &json!({ "endpoints": { "/mcp/blue": { "upstream": "files" } } }));
         let upstreams = [&files, &notes, &search, &tickets, &wiki, &deploys, &batch];
-        let config = config(&NAMES.into_iter().zip(upstreams).collect::<Vec<_>>(), &idp, &entry);
+        let mut config = config(&NAMES.into_iter().zip(upstreams).collect::<Vec<_>>(), &idp, &entry);
+        add_teams(&mut config, &teams);
         let weir = Weir::logging(config, "warn");
-        Self { weir, files, notes, search, tickets, wiki, deploys, batch, mirror, idp, _gate: gate, key, entry }
+        Self { weir, files, notes, search, tickets, wiki, deploys, batch, mirror, idp, _gate: gate, key, entry, teams }
     }
 
     /// A client with good credentials.
@@ -123,6 +128,7 @@ impl Scene {
         });
         self.weir.rewrite(with_mirror);
         until("the reload", || (self.weir.metric("weir_config_reloads_total", &["ok"]) >= 1.0).then_some(()));
+        self.break_team_files();
         self.write_a_bad_config();
     }
 
@@ -152,6 +158,14 @@ impl Scene {
         self.idp.stop();
     }
 
+    /// The file of one team breaks, and another comes that never was good.
+    fn break_team_files(&self) {
+        for team in ["blue", "red"] {
+            write_team(&self.teams, team, &json!({ "upstreem": {} }));
+        }
+        until("both to be noted", || (self.weir.metric("weir_config_team_files", &[]) >= 2.0).then_some(()));
+    }
+
     /// The config has a key that nobody knows.
     pub fn write_a_bad_config(&self) {
         let mut bad = self.config();
@@ -161,7 +175,9 @@ impl Scene {
 
     fn config(&self) -> Value {
         let upstreams = [&self.files, &self.notes, &self.search, &self.tickets, &self.wiki, &self.deploys, &self.batch];
-        config(&NAMES.into_iter().zip(upstreams).collect::<Vec<_>>(), &self.idp, &self.entry)
+        let mut config = config(&NAMES.into_iter().zip(upstreams).collect::<Vec<_>>(), &self.idp, &self.entry);
+        add_teams(&mut config, &self.teams);
+        config
     }
 
     /// What clients do about it, and what some do that is not right: goes on for ever.
@@ -213,6 +229,15 @@ impl Scene {
             futures_of((0..4).map(|_| client.call("run", json!({})))).await;
         }
     }
+}
+
+fn write_team(teams: &Folder, team: &str, file: &Value) {
+    std::fs::write(teams.0.join(format!("{team}.json")), file.to_string()).unwrap();
+}
+
+fn add_teams(config: &mut Value, teams: &Folder) {
+    config["include"] = json!(teams.0);
+    config["teams"] = json!({ "blue": { "paths": ["/mcp/blue"], "upstreams": ["files"] } });
 }
 
 const NAMES: [&str; 7] = ["files", "notes", "search", "tickets", "wiki", "deploys", "batch"];

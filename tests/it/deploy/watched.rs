@@ -41,6 +41,8 @@ fn expected(scene: &Scene, [sick, waiting]: [&Weir; 2]) -> Vec<(&'static str, &'
         ("WeirDown", "instance", other),
         ("WeirNotReady", "instance", instance(waiting)),
         ("WeirConfigWeaker", "instance", instance(waiting)),
+        ("WeirTeamFileLeftOut", "file", "red.json".to_owned()),
+        ("WeirTeamFileBroken", "file", "blue.json".to_owned()),
     ]
 }
 

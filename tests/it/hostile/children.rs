@@ -213,8 +213,9 @@ async fn where_all_processes_are_in_use_callers_are_told_and_other_upstreams_ser
     let alerts = std::fs::read_to_string(house.join("deploy/prometheus/alerts.yml")).unwrap();
     let alert =
         alerts.split("- alert: ").find(|alert| alert.contains("weir_upstream_processes_refused_total")).unwrap();
-    let runbook = alert.lines().find_map(|line| line.trim().strip_prefix("runbook: ")).unwrap();
-    assert!(std::fs::read_to_string(house.join(runbook)).unwrap().contains("max_processes"));
+    let runbook = alert.lines().find_map(|line| line.trim().strip_prefix("runbook_url: ")).unwrap();
+    let page = runbook.trim_end_matches('"').rsplit('/').next().unwrap();
+    assert!(std::fs::read_to_string(house.join("docs/runbooks").join(page)).unwrap().contains("max_processes"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -22,8 +22,9 @@ import yaml
 # The oldest that knows a container's `sleep` as the chart uses it, and the newest that there are schemas of.
 VERSIONS = ["1.30.0", "1.37.0"]
 
-# The one choice that the chart leaves open. Without it there is nothing to render.
-CHOSEN = {"auth": {"mode": "none", "allow_anyone": True}}
+# The choices that the chart leaves open. Without them there is nothing to render.
+OPEN = {"auth": {"mode": "none", "allow_anyone": True}}
+CHOSEN = OPEN | {"upstreams": {"everything": {"url": "http://everything:3001/mcp"}}}
 
 # What the chart can be told. Each is rendered and checked.
 VARIANTS = {
@@ -58,6 +59,16 @@ VARIANTS = {
         "service": {"sessionAffinity": "None"},
         "fullnameOverride": "gate",
     },
+    # People log in, operators too: no token, key or upstream of anybody else's choice may stand beside it.
+    "oauth": {
+        "config": {
+            "public_url": "https://mcp.example.com",
+            "auth": {"mode": "oauth", "issuers": [{"issuer": "https://id.example.com"}]},
+            "admin": {"auth": {"oauth": {"scope": "weir:admin"}}},
+            "keys": [],
+            "upstreams": {"search": {"url": "http://search:3001/mcp"}},
+        },
+    },
 }
 
 # Values that the chart's schema has to refuse.
@@ -76,6 +87,9 @@ UNDECIDED = [
     {"config": {"auth": {"mode": "none"}}},
     {"config": {"auth": {"mode": "none", "allow_anyone": False}}},
 ]
+
+# A config without a server. The templates refuse it: it may stand under any of three keys.
+UNSERVED = [{"config": OPEN}, {"config": OPEN | {"upstreams": {}}}]
 
 # Of the base, what the chart makes by default goes here; the components have what is switched on.
 COMPONENTS = {
@@ -149,7 +163,7 @@ def linted(root):
         chart = pathlib.Path(folder) / "weir"
         shutil.copytree(root / "deploy/helm/weir", chart)
         values = yaml.safe_load((chart / "values.yaml").read_text())
-        values["config"] |= CHOSEN
+        values["config"] = CHOSEN
         (chart / "values.yaml").write_text(yaml.safe_dump(values))
         return helm_python.lint(str(chart))
 
@@ -166,10 +180,10 @@ def check_chart(root):
         if not files.pop("NOTES.txt", "").strip():
             problems.append(f"{name}: no notes")
         found[f"helm {name}"] = [document for text in files.values() for document in documents(text)]
-    for values in UNDECIDED:
+    for values in UNDECIDED + UNSERVED:
         try:
             rendered(root, values)
-            problems.append(f"the chart is rendered without a choice of auth: {values}")
+            problems.append(f"the chart is rendered without a choice of auth and upstreams: {values}")
         except helm_python.HelmError:
             pass
     for values in REFUSED + UNDECIDED:

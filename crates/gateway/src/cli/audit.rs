@@ -11,7 +11,7 @@ use data_encoding::{BASE64URL, BASE64URL_NOPAD};
 use weir_policy::audit::{Head, Inspector, Key, Link, Seam, Summary, Trouble};
 
 use super::{UNREACHABLE, USAGE, fail};
-use crate::terminal;
+use crate::terminal::{self, count};
 
 /// A record is not where it should be, or not as it was written.
 const BROKEN: u8 = 1;
@@ -186,8 +186,8 @@ fn next(reader: &mut BufReader<File>) -> io::Result<Option<(Vec<u8>, bool)>> {
 fn text(chain: &str, summary: &Summary) -> String {
     let Summary { first, head, records, signed, seams } = summary;
     let mut lines = vec![match chain {
-        "" => format!("whole: {records} records"),
-        chain => format!("whole, of the chain `{chain}`: {records} records"),
+        "" => format!("whole: {}", count(*records, "record")),
+        chain => format!("whole, of the chain `{chain}`: {}", count(*records, "record")),
     }];
     if let Some(first) = first.filter(|first| *first > 1) {
         lines.push(format!("begins with record {first}: older ones are not in these files"));

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::NO;
-use crate::config::{Config, InputSource, Loader, Source, weakenings};
+use crate::config::{Config, InputSource, Loader, Report, Source, weakenings};
 use crate::serve::BAD_CONFIG;
 use crate::terminal::{self, count};
 
@@ -44,10 +44,15 @@ pub(super) async fn check(file: &Path, against: Option<&Path>, connect: bool) ->
 
 /// The config of a file without errors. Prints all that is to say about it.
 pub(super) fn load(file: &Path, inputs: InputSource<'_>) -> Option<Config> {
+    load_and_say(file, inputs, |report| terminal::line(report))
+}
+
+/// The same with another place for what is to say about it.
+pub(super) fn load_and_say(file: &Path, inputs: InputSource<'_>, say: impl FnOnce(&Report)) -> Option<Config> {
     let environment = |name: &str| std::env::var(name).ok();
     let outcome = Loader::new(Source::File(file.to_owned()), &environment).inputs_from(inputs).load();
     if !outcome.report.problems().is_empty() {
-        terminal::line(&outcome.report);
+        say(&outcome.report);
     }
     outcome.config.filter(|_| !outcome.report.has_errors())
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::{ConfigFile, NO};
-use crate::config::InputSource;
+use crate::config::{InputSource, Report};
 use crate::doctor::{Findings, Grade, MachineFinding, UpstreamFinding, examine};
 use crate::serve::BAD_CONFIG;
 use crate::terminal;
@@ -22,7 +22,11 @@ pub(super) struct Options {
 
 /// Reads the config, starts or dials each upstream, and looks at the machine.
 pub(super) async fn doctor(options: Options) -> ExitCode {
-    let Some(config) = super::check::load(&options.config.path(), InputSource::Prompt(&crate::ask::ask)) else {
+    // The one object stands alone on the standard output.
+    let say =
+        |report: &Report| if options.json { crate::telemetry::print_error(report) } else { terminal::line(report) };
+    let inputs = InputSource::Prompt(&crate::ask::ask);
+    let Some(config) = super::check::load_and_say(&options.config.path(), inputs, say) else {
         return ExitCode::from(BAD_CONFIG);
     };
     let findings = examine(&config).await;

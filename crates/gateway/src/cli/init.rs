@@ -1,7 +1,7 @@
 //! `weir init [FILE]`: a first config with comments.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -12,9 +12,12 @@ use crate::{new_file, terminal};
 /// The options of `weir init`.
 #[derive(Debug, Args)]
 pub(super) struct InitOptions {
-    /// The file to write
-    #[arg(default_value = "weir.yaml", value_name = "FILE")]
-    file: PathBuf,
+    /// The file to write [default: weir.yaml]
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// The file, as an option
+    #[arg(long, short, env = "WEIR_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Replace the file where it is there
     #[arg(long)]
     force: bool,
@@ -64,7 +67,8 @@ upstreams: {}
 
 /// Writes the file.
 pub(super) fn init(options: &InitOptions) -> ExitCode {
-    let file = options.file.as_path();
+    let named = options.file.as_deref().or(options.config.as_deref());
+    let file = named.unwrap_or(Path::new("weir.yaml"));
     let written = if options.force { new_file::replace(file, FIRST) } else { new_file::create(file, FIRST) };
     match written {
         Ok(()) => {

@@ -19,7 +19,7 @@ pub(super) fn explain(url: &Uri, status: StatusCode, headers: &HeaderMap, body: 
             "HTTP {code}{said}: it takes no POST, so it is no Streamable HTTP endpoint; a server of HTTP+SSE is reached through weir"
         ),
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-            format!("HTTP {code}{said}: it has no room for the request now; try again later")
+            format!("HTTP {code}{said}: it cannot serve the request now; try again later")
         }
         _ if status.is_redirection() => {
             let location = headers.get(header::LOCATION).and_then(|place| place.to_str().ok()).map(words);
@@ -98,7 +98,7 @@ mod tests {
             ("http://h:8081/mcp", 404, &[], "", "8081 is where weir's operators connect"),
             (at, 405, &[], "", "it takes no POST"),
             (at, 302, &[("location", "https://h/login")], "", "a redirect to https://h/login, which is not followed"),
-            (at, 503, &[], "busy", "HTTP 503 (busy): it has no room"),
+            (at, 503, &[], "busy", "HTTP 503 (busy): it cannot serve"),
             (at, 500, &[("content-type", "text/html")], "<p>no", "HTTP 500 (a web page): its own log says why"),
             (at, 400, &[], r#"{"error":"bad \u001b[2J thing"}"#, "HTTP 400 (bad [2J thing): correct the URL"),
             (at, 200, &[], "<!DOCTYPE html><p>", "HTTP 200 with a web page: give the URL of an MCP endpoint"),

@@ -30,9 +30,9 @@ use weir_core::names::{EndpointId, Naming, UpstreamId};
 use weir_policy::rules::{Book, Ruling, Sheet};
 
 use super::env::Environment;
-use super::raw::{OrOff, Raw, RawLog, RawLogFormat, RawTeamFile, Time};
+use super::raw::{OrOff, Raw, RawIncludeErrors, RawLog, RawLogFormat, RawTeamFile, Time};
 use super::report::{Path, Problem, Report};
-use super::{CatalogPlan, Config, LogFormat, LogPlan, SourceDigest, UpstreamPlan, Waivers};
+use super::{CatalogPlan, Config, IncludeErrors, LogFormat, LogPlan, SourceDigest, UpstreamPlan, Waivers};
 pub(crate) use admin::LISTEN as ADMIN;
 pub(crate) use mcp_servers::slug;
 pub(crate) use policy::book;
@@ -46,7 +46,7 @@ const FIRST_LIST_WAIT: Duration = Duration::from_secs(2);
 /// A storm at an upstream becomes two notifications a second to each client, which no client minds.
 const CHANGE_WINDOW: Duration = Duration::from_millis(500);
 /// The path that has everything where the config names no endpoints.
-const EVERYTHING: &str = "/mcp";
+pub(crate) const EVERYTHING: &str = "/mcp";
 
 /// Files that a config names, and what each said, or why it cannot be read.
 pub(crate) type Texts = BTreeMap<PathBuf, Result<String, Problem>>;
@@ -117,6 +117,14 @@ pub(crate) fn main(
     if raw.include.as_deref() == Some("") {
         report.add(Problem::error(Path::at("include"), "is empty").hint("name a folder, or remove the key"));
     }
+    if raw.include.is_none() && raw.include_errors.is_some() {
+        let problem = Problem::error(Path::at("include_errors"), "means nothing without `include`");
+        report.add(problem.hint("write include: teams, or remove the key"));
+    }
+    let include_errors = match raw.include_errors {
+        None | Some(RawIncludeErrors::LeaveOut) => IncludeErrors::LeaveOut,
+        Some(RawIncludeErrors::RefuseStart) => IncludeErrors::RefuseStart,
+    };
     let own_endpoints = raw.endpoints.is_some();
     let teams = teams::check(raw.teams, raw.include.is_some(), report);
     let mut part = Part::default();
@@ -147,6 +155,8 @@ pub(crate) fn main(
         rules: Arc::new(Book::default()),
         audit,
         telemetry,
+        team_files: Vec::new(),
+        include_errors,
         waivers,
         source: SourceDigest::default(),
     };

@@ -12,6 +12,7 @@ use super::files::{Fingerprint, files_in, folder_of, read};
 use super::foreign::{self, FilePlace, InputSource, InputSources, ServerOrigin};
 use super::raw::RawTeamFile;
 use super::report::{Path, Problem, Report};
+use super::team_files::{TeamFile, TeamFileVersion, unserved_paths};
 use super::tree::Node;
 use super::weaker::{Weakening, team_weakenings};
 use super::{Config, SourceDigest, raw};
@@ -293,7 +294,7 @@ impl<'a> Loader<'a> {
             let text = read(&file);
             said.file(&file, &text);
             let read = match &text {
-                Ok(text) => self.team(TeamFile { file: &file, text, grant: &grant }, main, &standing, &mut own),
+                Ok(text) => self.team(TeamText { file: &file, text, grant: &grant }, main, &standing, &mut own),
                 Err(problem) => {
                     own.add(problem.clone());
                     Err(Texts::new())
@@ -307,22 +308,23 @@ impl<'a> Loader<'a> {
                 .get(&file)
                 .filter(|before| text.as_ref().is_ok_and(|now| now != *before) || part.is_none());
             let before = before.and_then(|text| {
-                let last = TeamFile { file: &file, text, grant: &grant };
+                let last = TeamText { file: &file, text, grant: &grant };
                 self.team(last, main, &standing, &mut Report::default()).ok()
             });
             let part = part.filter(|part| !self.holds(before.as_ref(), part, &mut own));
-            let part = if let (Some(part), Ok(text)) = (part, text) {
-                self.last_good.insert(file.clone(), text);
-                own.locate(&file.display().to_string(), |_| 0);
-                part
-            } else {
-                own.locate(&file.display().to_string(), |_| 0);
-                let kept = before;
-                let note = if kept.is_some() { "its last good version stays" } else { "it is left out" };
-                let mut problem = Problem::warning(Path::root(), format!("this file has errors: {note}"));
-                problem.file = file.display().to_string();
-                own.add(problem);
-                kept.unwrap_or_default()
+            own.locate(&file.display().to_string(), |_| 0);
+            let part = match (part, text) {
+                (Some(part), Ok(text)) => {
+                    self.last_good.insert(file.clone(), text);
+                    main.config.team_files.push(TeamFile::new(&file, TeamFileVersion::Current, &own));
+                    part
+                }
+                (_, text) => Self::keep(
+                    before,
+                    &TeamText { file: &file, text: &text.unwrap_or_default(), grant: &grant },
+                    main,
+                    &mut own,
+                ),
             };
             teams.append(own);
             if !main.own_endpoints && part.endpoints.is_empty() {
@@ -337,6 +339,26 @@ impl<'a> Loader<'a> {
                 main.files.entry(file).or_insert(text);
             }
         }
+    }
+
+    /// The last good version of a team's file that has errors; nothing, where there is none.
+    fn keep(before: Option<Part>, now: &TeamText<'_>, main: &mut Main, own: &mut Report) -> Part {
+        let TeamText { file, text, grant } = now;
+        let serves = if before.is_some() { TeamFileVersion::LastGood } else { TeamFileVersion::Nothing };
+        let mut state = TeamFile::new(file, serves, own);
+        let note = match before {
+            Some(_) => "its last good version stays",
+            None => "it is left out, and its paths answer 503",
+        };
+        if before.is_none() {
+            let tree = document(&file.display().to_string(), text).ok();
+            state.unserved = unserved_paths(tree.as_ref().map(|(tree, _)| tree), grant, !main.own_endpoints);
+        }
+        main.config.team_files.push(state);
+        let mut problem = Problem::warning(Path::root(), format!("this file has errors: {note}"));
+        problem.file = file.display().to_string();
+        own.add(problem);
+        before.unwrap_or_default()
     }
 
     /// Whether a team's file is kept back, because it lost protections that its last good version has.
@@ -355,8 +377,8 @@ impl<'a> Loader<'a> {
     ///
     /// # Errors
     /// Its file has errors; these are the files with rules that it names.
-    fn team(&self, file: TeamFile<'_>, main: &Main, standing: &Part, report: &mut Report) -> Result<Part, Texts> {
-        let TeamFile { file, text, grant } = file;
+    fn team(&self, file: TeamText<'_>, main: &Main, standing: &Part, report: &mut Report) -> Result<Part, Texts> {
+        let TeamText { file, text, grant } = file;
         let (mut tree, format) = match document(&file.display().to_string(), text) {
             Ok(read) => read,
             Err(problem) => {
@@ -378,7 +400,7 @@ impl<'a> Loader<'a> {
 }
 
 /// What a team's file says, and what it may say.
-struct TeamFile<'a> {
+struct TeamText<'a> {
     file: &'a std::path::Path,
     text: &'a str,
     grant: &'a TeamGrant,

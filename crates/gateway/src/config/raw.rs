@@ -64,6 +64,8 @@ pub(crate) struct Raw {
     pub(crate) include: Option<String>,
     /// The rights of the files in `include`, by their names without the extension. A file that is not here has none.
     pub(crate) teams: Option<Ordered<RawTeam>>,
+    /// What a start does where a file in `include` has errors. Default `leave_out`. A reload keeps the file's last good version either way.
+    pub(crate) include_errors: Option<RawIncludeErrors>,
     /// The servers behind weir, by id: a lower-case letter, then letters, digits and `-`, at most 24.
     pub(crate) upstreams: Option<Ordered<RawUpstream>>,
     /// The same as MCP clients write it (docs/migrating.md). Keys that are no ids are changed into some; unknown keys are ignored.
@@ -112,6 +114,16 @@ pub(crate) struct Raw {
     /// Protections that an earlier config has and this one gives up, by the places that a refused reload names: `rates.principal`.
     /// A section's place stands for all in it. Protections with a word of their own (`policy: off`) are given up by that word alone.
     pub(crate) allow_weaker: Option<Vec<String>>,
+}
+
+/// What a start does where a file in `include` has errors.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RawIncludeErrors {
+    /// weir serves all other files; the paths of this one answer 503.
+    LeaveOut,
+    /// weir does not start.
+    RefuseStart,
 }
 
 /// A team's file in the `include` folder.

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use nix::sys::resource::{Resource, getrlimit};
 use tokio::process::Command;
 use weir_upstream::Transport;
 
-use super::{Grade, MachineFinding};
+use super::{Grade, MachineFinding, certificate, finding};
 use crate::config::Config;
 
 /// Descriptors that weir needs beside those of its clients: upstreams, files, operators.
@@ -39,18 +39,17 @@ pub(super) async fn examine(config: &Config) -> Vec<MachineFinding> {
     found.extend(config.admin.as_ref().map(|admin| port("operators", admin.listen)));
     found.push(descriptors(config));
     if let Some(tls) = &config.front.tls {
-        found.push(file("certificate", &tls.cert));
-        found.push(private_file("key of the certificate", &tls.key));
+        let files = [file("certificate", &tls.cert), private_file("key of the certificate", &tls.key)];
+        if files.iter().all(|file| file.grade != Grade::Error) {
+            found.extend(certificate::examine(tls, SystemTime::now()));
+        }
+        found.extend(files);
     }
     if let Some(file) = config.audit.as_ref().and_then(|audit| audit.file.as_ref()) {
         found.push(writable_folder("audit", &file.path));
     }
     found.extend(runtimes(config).await);
     found
-}
-
-fn finding(grade: Grade, text: impl Into<String>) -> MachineFinding {
-    MachineFinding { grade, text: text.into() }
 }
 
 /// Checks that an address can be bound.

@@ -11,6 +11,7 @@ use weir_core::{CapabilityClass, Endpoint};
 
 use super::Effect;
 use super::walk::{Walk, list};
+use crate::terminal::count;
 
 /// Names that are told to somebody who may have mistyped one.
 const MOST_SIMILAR: usize = 5;
@@ -52,11 +53,12 @@ impl Walk<'_> {
                 );
             }
             if list.rejected > 0 {
-                let count = list.rejected;
+                let items = count(list.rejected, "item");
+                let were = if list.rejected == 1 { "was" } else { "were" };
                 self.say(
                     "definition",
                     Effect::Hides,
-                    format!("{count} items of `{id}` were left out, because they are malformed or have a name twice"),
+                    format!("{items} of `{id}` {were} left out: malformed, or with a name twice"),
                 );
             }
         }

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use super::exposure::Exposure;
 use crate::audit::AuditError;
 use crate::config::{Protection, Report, Weakening};
+use crate::terminal::count;
 
 /// Why weir did not start.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +25,9 @@ pub enum StartError {
         /// The system's reason, and what to do about it.
         why: String,
     },
+    /// Files of `include` have errors, and the config refuses a start with such files.
+    #[error("{} in `include` {} errors, and `include_errors` is refuse_start: {}", count(.0.len(), "file"), if .0.len() == 1 { "has" } else { "have" }, .0.join(", "))]
+    TeamFiles(Vec<String>),
     /// A listener is bound where the config may not be served.
     #[error(transparent)]
     Exposed(#[from] Exposure),

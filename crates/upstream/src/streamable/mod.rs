@@ -43,7 +43,7 @@ use modern::Modern;
 use pool::{ImportedSessions, Pool};
 use second_era::SecondEra;
 pub(crate) use tls::Roots;
-pub use tls::TlsError;
+pub use tls::{TlsError, client_tls};
 use updates::HttpUpdates;
 use watching::HttpWatch;
 

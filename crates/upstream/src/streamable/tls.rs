@@ -70,6 +70,14 @@ impl Roots {
     }
 }
 
+/// TLS as towards an upstream with this `ca_file`, for one connection: the roots of this machine are read for it.
+///
+/// # Errors
+/// The file is not usable.
+pub fn client_tls(ca_file: Option<&Path>) -> Result<ClientConfig, TlsError> {
+    Roots::native().config(ca_file)
+}
+
 /// Adds the certificates of a file to the roots, and gives them.
 fn add(roots: &mut RootCertStore, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let name = || path.display().to_string();

@@ -48,11 +48,49 @@ it. weir finds the limit by itself only where nodes have control groups of versi
 {{- end -}}
 {{- end -}}
 
+{{/* The names of a service inside the cluster, as a list of YAML. */}}
+{{- define "weir.hosts" -}}
+{{- $name := .name -}}
+{{- range list "" (printf ".%s" .namespace) (printf ".%s.svc" .namespace) (printf ".%s.svc.cluster.local" .namespace) }}
+- {{ printf "%s%s" $name . }}
+{{- end -}}
+{{- end -}}
+
+{{/* weir's config: what is written, and a default for each key that is not. No default is merged with what is written. */}}
+{{- define "weir.config" -}}
+{{- $config := deepCopy .Values.config -}}
+{{- $admin := default dict $config.admin -}}
+{{- $name := include "weir.fullname" . -}}
+{{- $hosts := include "weir.hosts" (dict "name" $name "namespace" .Release.Namespace) | fromYamlArray -}}
+{{- $operators := include "weir.hosts" (dict "name" (printf "%s-admin" $name) "namespace" .Release.Namespace) | fromYamlArray -}}
+{{- $_ := set $config "admin" $admin -}}
+{{- range list
+      (list $config "listen" "0.0.0.0:8080")
+      (list $config "allowed_hosts" $hosts)
+      (list $config "drain" "25s")
+      (list $config "keys" (list (dict "id" 1 "secret" "${WEIR_KEY}")))
+      (list $admin "listen" "0.0.0.0:8081")
+      (list $admin "auth" (dict "token" "${WEIR_ADMIN_TOKEN}"))
+      (list $admin "allowed_hosts" $operators) -}}
+{{- if not (hasKey (index . 0) (index . 1)) -}}
+{{- $_ := set (index . 0) (index . 1) (index . 2) -}}
+{{- end -}}
+{{- end -}}
+{{- if not $config.keys -}}
+{{- $_ := unset $config "keys" -}}
+{{- end -}}
+{{- $memory := include "weir.memory" . -}}
+{{- if $memory -}}
+{{- $_ := set $config "limits" (merge (dict) (default dict $config.limits) (dict "memory" $memory)) -}}
+{{- end -}}
+{{- toYaml $config -}}
+{{- end -}}
+
 {{/* The ports are what the config says: nobody has to say them twice. */}}
 {{- define "weir.clientsPort" -}}
-{{- splitList ":" .Values.config.listen | last -}}
+{{- splitList ":" (include "weir.config" . | fromYaml).listen | last -}}
 {{- end -}}
 
 {{- define "weir.operatorsPort" -}}
-{{- splitList ":" .Values.config.admin.listen | last -}}
+{{- splitList ":" (include "weir.config" . | fromYaml).admin.listen | last -}}
 {{- end -}}

@@ -23,7 +23,7 @@ const LOCAL: &str = "local";
 const REFUSALS: usize = 20;
 /// Clients that are shown, the last ones.
 const CLIENTS: usize = 10;
-/// Milliseconds after which a call is one to look at, as for the alert `WeirUpstreamSlow`.
+/// Milliseconds after which a call is one to look at. The page knows no past to compare with, as the alert `WeirUpstreamSlow` does.
 const SLOW: f64 = 2_500.0;
 /// Calls that are shown, the oldest.
 const OLDEST: usize = 10;
@@ -130,6 +130,14 @@ fn troubles(out: &mut String, (upstreams, applied, limits): (&[Upstream], &Appli
             when(reload.at, now)
         ));
     }
+    for file in applied.team_files.iter().filter(|file| !file.errors.is_empty()) {
+        let serves = match file.serves {
+            "last_good" => "its last good version is served, which a restart would not have",
+            _ => "it is left out, and its paths answer 503",
+        };
+        let (name, errors) = (text(&file.name), lines(&file.errors.join("\n")));
+        all.push(format!("the team's file {name} has errors: {serves}:<pre>{errors}</pre>"));
+    }
     for upstream in upstreams {
         let link = link(&upstream.id);
         let since = when(upstream.since, now);
@@ -152,12 +160,13 @@ fn troubles(out: &mut String, (upstreams, applied, limits): (&[Upstream], &Appli
             all.push(format!("{link} is slow: one of 100 calls takes {} or more", took(calls.p99_ms)));
         }
         if calls.failed * 10 > calls.recent {
-            all.push(format!("{link} failed {} of its last {} calls", calls.failed, calls.recent));
+            all.push(format!("{link} failed {} of its last {}", calls.failed, count(calls.recent, "call")));
         }
         if calls.tool_errors * 2 > calls.recent {
             all.push(format!(
-                "{link} answered {} of its last {} calls with errors of its tools",
-                calls.tool_errors, calls.recent
+                "{link} answered {} of its last {} with errors of its tools",
+                calls.tool_errors,
+                count(calls.recent, "call")
             ));
         }
     }
@@ -398,9 +407,11 @@ fn issuers_table(applied: &Applied) -> String {
         let keys = match (issuer.ready, issuer.failures) {
             (true, 0) => "<b class=\"good\">ready</b>".to_owned(),
             (true, failures) => {
-                format!("<b class=\"odd\">last good ones</b> <small>{failures} failed attempts</small>")
+                format!("<b class=\"odd\">last good ones</b> <small>{}</small>", count(failures, "failed attempt"))
             }
-            (false, failures) => format!("<b class=\"bad\">none</b> <small>{failures} failed attempts</small>"),
+            (false, failures) => {
+                format!("<b class=\"bad\">none</b> <small>{}</small>", count(failures, "failed attempt"))
+            }
         };
         vec![text(&issuer.issuer), keys, issuer.refused.to_string()]
     };

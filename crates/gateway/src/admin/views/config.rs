@@ -15,7 +15,7 @@ use super::super::desk::Desk;
 use super::super::refused::{Refused, json};
 use super::upstreams::InForce;
 use super::{Moment, Query, millis};
-use crate::config::Config;
+use crate::config::{Config, TeamFile};
 
 /// What is applied, since when, and what operators changed since.
 #[derive(Serialize)]
@@ -38,6 +38,7 @@ pub(in super::super) struct Applied {
     /// Whose tokens are good here, and whether they can be checked.
     pub(in super::super) issuers: Vec<Issuer>,
     pub(in super::super) upstreams: Vec<String>,
+    pub(in super::super) team_files: Vec<TeamFileState>,
     log: Option<String>,
     drain_ms: u64,
     audit: bool,
@@ -110,6 +111,28 @@ pub(in super::super) struct Endpoint {
     selected: bool,
 }
 
+/// A file of `include`.
+#[derive(Serialize)]
+pub(in super::super) struct TeamFileState {
+    pub(in super::super) name: String,
+    /// `current`, `last_good` or `nothing`.
+    pub(in super::super) serves: &'static str,
+    pub(in super::super) errors: Vec<String>,
+    /// Paths, or patterns of them, that answer 503.
+    pub(in super::super) unserved: Vec<String>,
+}
+
+impl TeamFileState {
+    fn of(file: &TeamFile) -> Self {
+        Self {
+            name: file.name.clone(),
+            serves: file.serves.label(),
+            errors: file.errors.clone(),
+            unserved: file.unserved.iter().map(|path| path.as_str().to_owned()).collect(),
+        }
+    }
+}
+
 /// A change that is in force.
 #[derive(Serialize)]
 pub(in super::super) struct Changed {
@@ -163,6 +186,7 @@ impl Applied {
             endpoints: config.endpoints.iter().map(Endpoint::of).collect(),
             issuers,
             upstreams: config.upstreams.iter().map(|plan| plan.settings.id.to_string()).collect(),
+            team_files: config.team_files.iter().map(TeamFileState::of).collect(),
             log: config.log.filter.clone(),
             drain_ms: u64::try_from(config.drain.as_millis()).unwrap_or(u64::MAX),
             audit: config.audit.is_some(),

@@ -83,7 +83,7 @@ fn keys(raw: &RawAdmin, report: &mut Report) -> Vec<OperatorKey> {
             Ok(key) => keys.push(key),
             Err(message) => report.add(
                 Problem::error(Path::at("admin.auth.token"), message)
-                    .hint("`weir apikey` prints a random one; keep it in the environment"),
+                    .hint("`weir apikey NAME --operator` prints a random one; keep it in the environment"),
             ),
         }
     }
@@ -94,9 +94,10 @@ fn keys(raw: &RawAdmin, report: &mut Report) -> Vec<OperatorKey> {
                 report.add(Problem::error(path.key("name"), format!("two tokens have the name {}", key.name)));
             }
             Ok(key) => keys.push(key),
-            Err((part, message)) if !report.blames(&path) => {
-                report.add(Problem::error(path.key(part), message).hint("`weir apikey` prints a token and its digest"))
-            }
+            Err((part, message)) if !report.blames(&path) => report.add(
+                Problem::error(path.key(part), message)
+                    .hint("`weir apikey NAME --operator` prints a token and its entry"),
+            ),
             Err(_) => {}
         }
     }

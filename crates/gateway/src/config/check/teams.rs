@@ -165,6 +165,16 @@ impl TeamGrant {
         fits(&self.env, name)
     }
 
+    /// The paths that its endpoints may have.
+    pub(crate) fn paths(&self) -> &[Pattern] {
+        &self.paths
+    }
+
+    /// Whether an endpoint of the file may have this path.
+    pub(crate) fn has_path(&self, path: &str) -> bool {
+        fits(&self.paths, path)
+    }
+
     /// The place in the main file that grants a right.
     pub(crate) fn place(&self, right: &str) -> Path {
         Path::at("teams").key(&self.team).key(right)

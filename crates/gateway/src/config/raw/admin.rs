@@ -33,7 +33,7 @@ pub(crate) struct RawAdminAuth {
     pub(crate) oauth: Option<RawAdminOauth>,
 }
 
-/// An operator's token. `weir apikey` prints one, and its digest.
+/// An operator's token. `weir apikey NAME --operator` prints one, and its entry.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawAdminToken {

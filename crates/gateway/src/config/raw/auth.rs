@@ -22,7 +22,7 @@ pub(crate) struct RawAuth {
     pub(crate) leeway: Option<Time>,
     /// Scopes that include others: `{ admin: [read, write] }`.
     pub(crate) scope_implies: Option<Ordered<Vec<String>>>,
-    /// Keys of machines without OAuth, as `weir apikey` prints them.
+    /// Keys of machines without OAuth, as `weir apikey NAME` prints them.
     pub(crate) api_keys: Option<Vec<RawApiKey>>,
     /// Client certificates as credentials; `tls.client_ca` says whose.
     pub(crate) mtls: Option<RawCertificates>,
@@ -92,7 +92,7 @@ pub(crate) enum RawSubject {
     Dns,
 }
 
-/// A key of a machine. `weir apikey` makes one.
+/// A key of a machine. `weir apikey NAME` makes one.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawApiKey {

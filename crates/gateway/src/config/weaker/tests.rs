@@ -51,6 +51,7 @@ const NO_PROTECTION: &[&str] = &[
     "auth.issuers[].allow_http",
     "teams.**",
     "include",
+    "include_errors",
     "allow_weaker",
     "allow_weaker[]",
     // Absent is a sound default.

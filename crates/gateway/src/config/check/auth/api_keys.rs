@@ -20,8 +20,9 @@ pub(super) fn check(section: &RawAuth, report: &mut Report) -> Vec<ApiKey> {
             Ok(key) => keys.push(key),
             Err((part, message)) => {
                 if !report.blames(&path) {
-                    report
-                        .add(Problem::error(path.key(part), message).hint("`weir apikey` prints a key and its entry"));
+                    report.add(
+                        Problem::error(path.key(part), message).hint("`weir apikey NAME` prints a key and its entry"),
+                    );
                 }
             }
         }

@@ -1,0 +1,108 @@
+//! The files of `include`: what of each is served, and the paths of those that are left out.
+
+use std::path::Path as FilePath;
+
+use weir_core::toolset::Pattern;
+
+use super::check::{EVERYTHING, TeamGrant, slug};
+use super::report::{Path, Report, Severity};
+use super::tree::Node;
+
+/// Errors of one file that operators are shown; the log has all of them.
+const MOST_ERRORS: usize = 10;
+
+/// A team's file, and what of it is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TeamFile {
+    /// Its name in the folder, such as `red.yaml`.
+    pub name: String,
+    /// The version of it that is served.
+    pub serves: TeamFileVersion,
+    /// Its errors, with file, line and hint; none where the file as it stands is served.
+    pub errors: Vec<String>,
+    /// The paths that answer 503, since no version of it is served.
+    pub unserved: Vec<Pattern>,
+}
+
+/// The version of a team's file that is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TeamFileVersion {
+    /// The file as it stands.
+    Current,
+    /// The last one without errors, which this process read before.
+    LastGood,
+    /// None: this process never read one without errors.
+    Nothing,
+}
+
+impl TeamFileVersion {
+    /// The versions of a file with errors.
+    pub const FAULTY: [Self; 2] = [Self::LastGood, Self::Nothing];
+
+    /// As metrics and the admin API name it.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Current => "current",
+            Self::LastGood => "last_good",
+            Self::Nothing => "nothing",
+        }
+    }
+}
+
+impl TeamFile {
+    /// A file that was read.
+    pub(super) fn new(file: &FilePath, serves: TeamFileVersion, report: &Report) -> Self {
+        let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let errors = match serves {
+            TeamFileVersion::Current => Vec::new(),
+            TeamFileVersion::LastGood | TeamFileVersion::Nothing => report
+                .problems()
+                .iter()
+                .filter(|problem| problem.severity == Severity::Error)
+                .take(MOST_ERRORS)
+                .map(ToString::to_string)
+                .collect(),
+        };
+        Self { name, serves, errors, unserved: Vec::new() }
+    }
+
+    /// Whether it has errors.
+    #[must_use]
+    pub fn is_faulty(&self) -> bool {
+        self.serves != TeamFileVersion::Current
+    }
+}
+
+/// The paths of a file that cannot be used: those that it names and its team may have. Of a file that cannot be parsed they are all
+/// that its team may have.
+pub(super) fn unserved_paths(tree: Option<&Node>, grant: &TeamGrant, has_default_endpoints: bool) -> Vec<Pattern> {
+    let Some(tree) = tree else { return grant.paths().to_vec() };
+    let keys = |section: &str| {
+        let entries = tree.find(&Path::at(section)).map(Node::entries).unwrap_or_default();
+        entries.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>()
+    };
+    let named = keys("endpoints");
+    let paths = if named.is_empty() && has_default_endpoints {
+        let servers = keys("mcpServers").into_iter().map(|key| slug(&key));
+        keys("upstreams").into_iter().chain(servers).map(|id| format!("{EVERYTHING}/{id}")).collect()
+    } else {
+        named
+    };
+    paths.iter().filter(|path| grant.has_path(path)).map(|path| Pattern::new(path)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_that_are_not_served_as_they_stand_are_faulty() {
+        let labels = TeamFileVersion::FAULTY.map(TeamFileVersion::label);
+        assert_eq!(labels, ["last_good", "nothing"]);
+        let file = |serves| TeamFile::new(FilePath::new("teams/red.yaml"), serves, &Report::default());
+        assert!(!file(TeamFileVersion::Current).is_faulty());
+        assert!(TeamFileVersion::FAULTY.into_iter().all(|serves| file(serves).is_faulty()));
+        assert_eq!(file(TeamFileVersion::Current).name, "red.yaml");
+    }
+}

@@ -1,0 +1,78 @@
+//! Checks of certificates: weir's own with its key, and the times of any.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use weir_front::settings::TlsFiles;
+
+use super::{Grade, MachineFinding, finding};
+
+/// A certificate that ends within this time is to be renewed: programs that renew by themselves do it earlier.
+const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+
+/// Checks the certificate that weir shows to clients: its times, and that the key is its own.
+pub(super) fn examine(files: &TlsFiles, now: SystemTime) -> Vec<MachineFinding> {
+    let (what, path) = (format!("the certificate {}", files.cert.display()), &files.cert);
+    let Ok(chain) = certificates(path) else {
+        let text = format!(
+            "{what} is no PEM file with a certificate: `tls.cert` wants the certificate, then those of its authorities"
+        );
+        return vec![finding(Grade::Error, text)];
+    };
+    let mut found = vec![times(&what, &chain[0], now)];
+    found.extend(key(files, chain));
+    found
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, rustls::pki_types::pem::Error> {
+    let chain = CertificateDer::pem_file_iter(path)?.collect::<Result<Vec<_>, _>>()?;
+    if chain.is_empty() { Err(rustls::pki_types::pem::Error::NoItemsFound) } else { Ok(chain) }
+}
+
+/// A key that cannot be used with the certificate.
+fn key(files: &TlsFiles, chain: Vec<CertificateDer<'static>>) -> Option<MachineFinding> {
+    let (cert, path) = (files.cert.display(), files.key.display());
+    let Ok(key) = PrivateKeyDer::from_pem_file(&files.key) else {
+        return Some(finding(
+            Grade::Error,
+            format!("{path} is no PEM file with a private key: `tls.key` wants it, unencrypted"),
+        ));
+    };
+    let text = match CertifiedKey::from_der(chain, key, &rustls::crypto::aws_lc_rs::default_provider()) {
+        Ok(_) => return None,
+        Err(rustls::Error::InconsistentKeys(_)) => {
+            format!(
+                "the key {path} does not belong to the certificate {cert}: name the two files that were made together"
+            )
+        }
+        Err(error) => format!("the certificate {cert} and the key {path} cannot be used: {error}"),
+    };
+    Some(finding(Grade::Error, text))
+}
+
+/// Judges the times of a certificate.
+pub(super) fn times(what: &str, certificate: &CertificateDer<'_>, now: SystemTime) -> MachineFinding {
+    let Some(validity) = weir_policy::certificate_validity(certificate) else {
+        return finding(Grade::Warning, format!("the times of {what} cannot be read"));
+    };
+    let (begin, end) = (date(validity.begin), date(validity.end));
+    if now < validity.begin {
+        let text = format!(
+            "{what} is good from {begin} on, not yet: look at the clock of this machine, or use the one before"
+        );
+        return finding(Grade::Error, text);
+    }
+    match validity.end.duration_since(now) {
+        Err(_) => finding(Grade::Error, format!("{what} ended on {end}: clients refuse it; renew it")),
+        Ok(left) if left < SOON => finding(Grade::Warning, format!("{what} ends on {end}: renew it before")),
+        Ok(_) => finding(Grade::Good, format!("{what} is good until {end}")),
+    }
+}
+
+/// The day of a time, in UTC.
+fn date(time: SystemTime) -> String {
+    weir_core::instant::rfc3339(time).split('T').next().unwrap_or_default().to_owned()
+}

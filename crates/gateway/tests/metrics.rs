@@ -1,0 +1,89 @@
+//! The process's metrics. Instruments belong to the process and count from the first that asks for them, so these tests have one of their own
+//! and take turns in it.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use weir_core::UpstreamId;
+use weir_core::telemetry::{ItemMeter, UpstreamMeter, instruments};
+use weir_core::upstream::ListKind;
+use weir_gateway::telemetry::Metrics;
+use weir_wire::method::Method;
+
+/// Series that an instrument may have, and the one for the rest.
+const SERIES: usize = 1000;
+
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The metrics, for one test at a time: how many series there are is counted.
+fn metrics() -> (Metrics, MutexGuard<'static, ()>) {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    (Metrics::install(true), turn)
+}
+
+/// The series of one metric.
+fn series<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
+    text.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ', '_']))).collect()
+}
+
+#[test]
+fn every_instrument_is_scraped_under_its_name_and_what_is_of_nobody_is_not() {
+    let (metrics, _turn) = metrics();
+    let a = UpstreamMeter::of(&UpstreamId::new("a").unwrap());
+    let tool = ItemMeter::new(a.clone(), ListKind::Tools, "order".to_owned());
+    tool.took(Method::ToolsCall, "timed_out", Duration::from_millis(150), None);
+    a.sent(12);
+    instruments().refusals.add(1, &[KeyValue::new("reason", "host")]);
+    for upstream in ["a", "gone"] {
+        instruments().upstream_up.record(1, &[KeyValue::new("upstream", upstream)]);
+    }
+    let text = metrics.text();
+    for line in [
+        "weir_refusals_total{reason=\"host\"} 1",
+        "mcp_client_operation_duration_seconds_bucket{upstream=\"a\",mcp_method_name=\"tools/call\",gen_ai_tool_name=\"order\",outcome=\"timed_out\",error_type=\"timed_out\",le=\"0.2\"} 1",
+        "weir_upstream_io_bytes_total{network_io_direction=\"transmit\",upstream=\"a\"} 12",
+        "weir_upstream_up{upstream=\"a\"} 1",
+        "weir_build_info{version=",
+        "process_start_time_seconds ",
+        "target_info{",
+    ] {
+        assert!(text.lines().any(|own| own.starts_with(line)), "{line} in {text}");
+    }
+    assert!(!text.contains("gone"), "{text}");
+}
+
+#[test]
+fn f16_an_instrument_has_so_many_series_and_no_more() {
+    let (metrics, _turn) = metrics();
+    for number in 0..100_000 {
+        instruments().connections_closed.add(1, &[KeyValue::new("reason", format!("made-up-{number}"))]);
+    }
+    let text = metrics.text();
+    let own = series(&text, "weir_connections_closed_total");
+    assert!((SERIES / 2..=SERIES + 1).contains(&own.len()), "{}", own.len());
+    let rest = own.iter().find(|line| line.contains("otel_metric_overflow")).expect("the rest is counted together");
+    let count = rest.rsplit(' ').next().and_then(|count| count.parse::<f64>().ok());
+    assert!(count.is_some_and(|count| count > 90_000.0), "{rest}");
+}
+
+#[test]
+fn f16_a_million_names_are_two_thousand_series_and_less_than_a_mebibyte() {
+    let (metrics, _turn) = metrics();
+    let upstream = UpstreamMeter::of(&UpstreamId::new("liar").unwrap());
+    let mut listed = Vec::new();
+    for number in 0..1_000_000 {
+        let name = format!("{number:0>64}");
+        let tool = ItemMeter::new(upstream.clone(), ListKind::Tools, name);
+        tool.took(Method::ToolsCall, "complete", Duration::from_millis(number % 1000), None);
+        if listed.len() < 1000 {
+            listed.push(tool);
+        }
+    }
+    let text = metrics.text();
+    let own = series(&text, "mcp_client_operation_duration_seconds");
+    assert!((500..=2000).contains(&own.len()), "{} series", own.len());
+    assert!(own.iter().map(|line| line.len()).sum::<usize>() < 1 << 20);
+    assert!(text.contains("gen_ai_tool_name=\"other\""));
+}

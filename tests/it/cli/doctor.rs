@@ -1,0 +1,159 @@
+//! `weir doctor` about clocks and certificates.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use serde_json::{Value, json};
+
+use super::{Said, weir};
+use crate::causes::answering_each;
+use crate::harness::fresh_path;
+
+const DAY: u64 = 24 * 60 * 60;
+
+/// A self-signed certificate for 127.0.0.1 that is good for these days from now, negative ones ago.
+struct Made {
+    certificate: rcgen::Certificate,
+    key: KeyPair,
+}
+
+fn made(begin: i64, end: i64) -> Made {
+    let today = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let at = |days: i64| {
+        let now = date_time_ymd(1970, 1, 1) + today;
+        let away = Duration::from_secs(days.unsigned_abs() * DAY);
+        if days < 0 { now - away } else { now + away }
+    };
+    let mut plan = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    (plan.not_before, plan.not_after) = (at(begin), at(end));
+    let key = KeyPair::generate().unwrap();
+    Made { certificate: plan.self_signed(&key).unwrap(), key }
+}
+
+/// A folder for the files of one test, gone with the value.
+struct Files(PathBuf);
+
+impl Files {
+    fn new() -> Self {
+        let folder = fresh_path("doctor");
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// What the doctor says of the machine with this config: the grade and the text of each finding.
+    fn examined(&self, mut config: Value) -> (Said, Vec<(String, String)>) {
+        (config["listen"], config["admin"]) = (json!("127.0.0.1:0"), json!({ "listen": "127.0.0.1:0" }));
+        let file = self.write("weir.json", &config.to_string());
+        let said = weir(&["doctor", "--json", "--config", file.to_str().unwrap()]);
+        let found: Value = serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("{said:?}"));
+        let text = |found: &Value, member: &str| found[member].as_str().unwrap().to_owned();
+        let found = found["machine"].as_array().unwrap().iter();
+        (said, found.map(|found| (text(found, "grade"), text(found, "text"))).collect())
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The grade of the one finding that has all of these words.
+fn grade<'a>(found: &'a [(String, String)], words: &[&str]) -> &'a str {
+    let fitting: Vec<_> = found.iter().filter(|(_, text)| words.iter().all(|word| text.contains(word))).collect();
+    assert_eq!(fitting.len(), 1, "{words:?} in {found:#?}");
+    &fitting[0].0
+}
+
+/// A server whose clock differs from this machine's by so many seconds, with or without TLS.
+fn server(behind: u64, tls: Option<&Made>) -> u16 {
+    let tls = tls.map(|made| {
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.key.serialize_der()));
+        let chain: Vec<CertificateDer<'static>> = vec![made.certificate.der().clone()];
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        Arc::new(config.with_no_client_auth().with_single_cert(chain, key).unwrap())
+    });
+    let answer = move || {
+        let date = httpdate::fmt_http_date(SystemTime::now() - Duration::from_secs(behind));
+        format!("HTTP/1.1 404 Not Found\r\nDate: {date}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    };
+    answering_each(answer, tls)
+}
+
+#[test]
+fn a_clock_that_differs_from_a_servers_or_an_issuers_is_named() {
+    let (agreeing, late, issuer) = (server(0, None), server(7_200, None), server(300, None));
+    let url = |port: u16| format!("http://127.0.0.1:{port}");
+    let (said, found) = Files::new().examined(json!({
+        "upstreams": { "agreeing": { "url": url(agreeing) }, "late": { "url": url(late) } },
+        "auth": { "mode": "oauth", "issuers": [{ "issuer": url(issuer), "allow_http": true }] },
+    }));
+    assert_eq!(said.code, Some(1), "no upstream works");
+    assert_eq!(grade(&found, &["clock", &url(late), "7200 s ahead of", "timedatectl"]), "warning");
+    assert_eq!(grade(&found, &["clock", &url(issuer), "300 s ahead of"]), "warning");
+    assert_eq!(grade(&found, &["clock", "agrees with that of 1 server"]), "good");
+}
+
+#[test]
+fn a_certificate_of_an_upstream_that_ends_soon_is_named() {
+    let files = Files::new();
+    let (soon, long) = (made(-1, 5), made(-1, 100));
+    let ports = [server(0, Some(&soon)), server(0, Some(&long))];
+    let ca = |name: &str, made: &Made| files.write(name, &made.certificate.pem());
+    let url = |port: u16| format!("https://127.0.0.1:{port}");
+    let (_, found) = files.examined(json!({ "upstreams": {
+        "soon": { "url": url(ports[0]), "ca_file": ca("soon.pem", &soon) },
+        "long": { "url": url(ports[1]), "ca_file": ca("long.pem", &long) },
+    }}));
+    assert_eq!(grade(&found, &[&url(ports[0]), "ends on", "renew it before"]), "warning");
+    assert!(!found.iter().any(|(_, text)| text.contains(&url(ports[1]))), "{found:?}");
+    assert_eq!(grade(&found, &["agrees with that of 2 servers"]), "good");
+}
+
+#[test]
+fn weirs_own_certificate_is_held_against_the_clock_and_its_key() {
+    let files = Files::new();
+    let (good, other) = (made(-1, 100), made(-1, 100));
+    let examined = |made: &Made, key: &str| {
+        let (cert, key) = (files.write("cert.pem", &made.certificate.pem()), files.write("key.pem", key));
+        private(&key);
+        files.examined(json!({ "upstreams": {}, "tls": { "cert": cert, "key": key } }))
+    };
+    let key = |made: &Made| made.key.serialize_pem();
+    let (said, found) = examined(&good, &key(&good));
+    assert_eq!((said.code, grade(&found, &["cert.pem is good until"])), (Some(0), "good"));
+    for (times, grade_wanted, words) in [
+        ([-10, -1], "error", ["cert.pem ended on", "renew it"]),
+        ([-10, 3], "warning", ["cert.pem ends on", "renew it"]),
+        ([2, 10], "error", ["cert.pem is good from", "clock"]),
+    ] {
+        let made = made(times[0], times[1]);
+        let (said, found) = examined(&made, &key(&made));
+        assert_eq!(grade(&found, &words), grade_wanted);
+        assert_eq!(said.code, Some(i32::from(grade_wanted == "error")), "{words:?}");
+    }
+    let (said, found) = examined(&good, &key(&other));
+    assert_eq!((said.code, grade(&found, &["key.pem does not belong to the certificate"])), (Some(1), "error"));
+    let (_, found) = examined(&good, "no key");
+    assert_eq!(grade(&found, &["key.pem is no PEM file with a private key"]), "error");
+    files.write("cert.pem", "no certificate");
+    let config =
+        json!({ "upstreams": {}, "tls": { "cert": files.0.join("cert.pem"), "key": files.0.join("key.pem") } });
+    assert_eq!(grade(&files.examined(config).1, &["cert.pem is no PEM file with a certificate"]), "error");
+}
+
+/// Takes the file's rights from everybody else.
+fn private(path: &Path) {
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+}
