@@ -92,17 +92,13 @@ async fn run(
     (mut estate, mut predecessor): (Estate, Option<Predecessor>),
     program: &Program,
 ) -> ExitCode {
-    let mut sessions_move = false;
-    match predecessor.as_mut().map(Predecessor::may_begin) {
-        None => {}
-        Some(Ok(will)) => {
-            sessions_move = will.sessions_move;
-            estate.will = will;
-        }
-        Some(Err(error)) => {
+    match predecessor.as_mut().map(Predecessor::may_begin).transpose() {
+        Ok(will) => estate.will = will.unwrap_or_default(),
+        Err(error) => {
             return cannot_start(&format!("the process before does not let this one take its place: {error}"));
         }
     }
+    let sessions_move = estate.will.sessions_move;
     let signals = Signals::new();
     let keeper = Keeper::new(program.keeper());
     if let Some(Err(error)) = estate.keeper.take().map(|pipe| keeper.take_over(pipe)) {
