@@ -5,7 +5,6 @@
 //! This crate knows no HTTP, no config format, and not that protocol eras exist.
 
 pub mod admit;
-mod arrival;
 pub mod ask;
 pub mod bell;
 pub mod budget;
@@ -20,6 +19,7 @@ pub mod failure;
 mod fakes;
 pub mod fast;
 pub mod fuzzing;
+mod handover_arrival;
 pub mod hold;
 pub mod instant;
 pub mod live;
@@ -41,7 +41,6 @@ pub mod trace;
 pub mod upstream;
 
 pub use admit::{Admitted, Authenticated, Gates, admit, authenticate};
-pub use arrival::Arrival;
 pub use ask::{Ask, Question};
 pub use budget::Budgets;
 pub use call::{Call, Resume, SessionKey};
@@ -50,6 +49,7 @@ pub use catalog::Catalog;
 pub use causes::{causes, chain};
 pub use endpoint::Endpoint;
 pub use failure::{Failure, FailureKind};
+pub use handover_arrival::HandoverArrival;
 pub use names::{EndpointId, UpstreamId};
 pub use parked::{Parked, ParkedCall, ParkedId};
 pub use principal::Principal;

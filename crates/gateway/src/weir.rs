@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
 use weir_core::port::Action;
 use weir_core::telemetry::{instruments, unix_seconds};
-use weir_core::{Arrival, Catalog};
+use weir_core::{Catalog, HandoverArrival};
 use weir_front::InMemoryChannel;
 use weir_upstream::keeper::Keeper;
 
@@ -102,7 +102,7 @@ impl Weir {
     ) -> Result<Self, StartError> {
         let Estate { sealing, will, .. } = estate;
         let is_in_memory = listeners.clients.is_none();
-        let arrival = if will.sessions_move { Arrival::awaited() } else { Arrival::default() };
+        let arrival = if will.sessions_move { HandoverArrival::awaited() } else { HandoverArrival::default() };
         let base = Base::new(&config, sealing, keeper, arrival);
         let telemetry = Telemetry::start(&config.telemetry, base.metrics.clone(), base.factory.clone())?;
         let upstreams = build(&config, &[], &base.factory)?;

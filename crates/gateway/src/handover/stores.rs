@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use weir_core::port::{
     Expect, Fut, Record, RecordKey, RecordKind, Records, Replay, Replays, StoreError, StreamKey, Written,
 };
-use weir_core::{Arrival, SessionKey};
+use weir_core::{HandoverArrival, SessionKey};
 use weir_store::{MemoryRecords, MemoryReplays};
 
 use super::link::Link;
@@ -22,7 +22,7 @@ use super::message::{
 pub(crate) struct MovableRecords {
     own: MemoryRecords,
     location: RwLock<Location>,
-    arrival: Arrival,
+    arrival: HandoverArrival,
 }
 
 /// Where the records are.
@@ -37,7 +37,7 @@ enum Location {
 
 impl MovableRecords {
     /// Records of this process. Requests wait until those of the process before have arrived.
-    pub(crate) fn new(own: MemoryRecords, arrival: Arrival) -> Self {
+    pub(crate) fn new(own: MemoryRecords, arrival: HandoverArrival) -> Self {
         let location = if arrival.is_complete() { Location::Here } else { Location::Arriving };
         Self { own, location: RwLock::new(location), arrival }
     }

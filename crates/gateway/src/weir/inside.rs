@@ -7,7 +7,7 @@ use weir_core::bell::Bells;
 use weir_core::catalog::{CatalogPorts, CatalogSettings, SessionListTable};
 use weir_core::port::{Clock, Random};
 use weir_core::seal::{Key, Sealer};
-use weir_core::{Arrival, Budgets, Catalog, Router};
+use weir_core::{Budgets, Catalog, HandoverArrival, Router};
 use weir_policy::Blocked;
 use weir_policy::limit::Limits;
 use weir_policy::rules::Rules;
@@ -43,12 +43,17 @@ pub(super) struct Base {
     /// The parent of the child processes of upstreams.
     pub(super) keeper: Arc<Keeper>,
     /// The sessions and child processes of the process before.
-    arrival: Arrival,
+    arrival: HandoverArrival,
 }
 
 impl Base {
     /// `sealing` is the key that a process before left, and `arrival` what else it leaves.
-    pub(super) fn new(config: &Config, sealing: Option<Sealing>, keeper: Arc<Keeper>, arrival: Arrival) -> Self {
+    pub(super) fn new(
+        config: &Config,
+        sealing: Option<Sealing>,
+        keeper: Arc<Keeper>,
+        arrival: HandoverArrival,
+    ) -> Self {
         // First: an instrument that is used before it is installed measures nothing for ever.
         let metrics = Metrics::install(config.telemetry.measured);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());

@@ -14,7 +14,7 @@ use tokio::net::unix::pipe;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
-use weir_core::Arrival;
+use weir_core::HandoverArrival;
 
 use super::handle::ProcessHandle;
 use super::process::CLOSING;
@@ -38,7 +38,7 @@ pub struct Keeper {
     program: Option<KeeperProgram>,
     running: Mutex<Option<RunningKeeper>>,
     /// The children of the process before, for which starts wait.
-    arrival: OnceLock<Arrival>,
+    arrival: OnceLock<HandoverArrival>,
 }
 
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Keeper {
     }
 
     /// Has starts wait for the children of the process before. To be called once, before the first of them.
-    pub fn await_children(&self, arrival: Arrival) {
+    pub fn await_children(&self, arrival: HandoverArrival) {
         // There is one process before.
         let _first = self.arrival.set(arrival);
     }

@@ -4,6 +4,7 @@
 
 mod lists;
 mod moving;
+mod outgoing;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
@@ -18,7 +19,6 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use weir_core::budget::Reservation;
 use weir_core::catalog::SessionLists;
-use weir_core::port::Fut;
 use weir_core::reply::Reply;
 use weir_core::upstream::{About, Kinds, Outbound};
 use weir_core::{CapabilityClass, FailureKind, SessionKey};
@@ -29,16 +29,16 @@ use weir_wire::{LogLevel, Message, Revision, scan};
 
 pub(crate) use lists::list;
 pub(super) use moving::ExportedSession;
+use outgoing::farewell;
 
-use super::answer::Answer;
 use super::client::Http;
 use super::exchange::{self, Headed, PROTOCOL_VERSION, Refused, SESSION_ID};
 use super::reading::{self, Reading, Teller};
 use super::standing::{self, Standing};
 use super::standing_places::StandingPlaces;
-use super::talk::{self, Pending, Side};
+use super::talk::{self, Pending};
 use crate::judgment::Listener;
-use crate::outbox::{Outbox, Pushed};
+use crate::outbox::Outbox;
 use crate::refusal::Refusal;
 use crate::repeat;
 use crate::settle;
@@ -444,68 +444,6 @@ impl Session {
             let (site, http, headers) = (self.site.clone(), self.http(), self.headers());
             self.site.spawn(async move { farewell(&site, &http, headers).await });
         }
-    }
-}
-
-/// Tells a server that a session is over, where it takes that in time.
-async fn farewell(site: &Site, http: &Http, headers: Vec<(HeaderName, HeaderValue)>) {
-    let telling = async {
-        // Many sessions may end at once, and each takes a connection for this.
-        let _place = site.farewells.acquire().await;
-        http.send(http::Method::DELETE, headers, Bytes::new()).await
-    };
-    if let Ok(Err(error)) = tokio::time::timeout(FAREWELL, telling).await {
-        let refusal = exchange::unsent(site, error);
-        tracing::debug!(upstream = %site.id, error = %refusal.failure, "a session was not ended");
-    }
-}
-
-impl Side for Session {
-    fn send(&self, message: Bytes) {
-        let Some(reservation) = self.site.budgets.messages.try_reserve_of(self.site.owner(), message.len()) else {
-            if !self.outbox.over().is_cancelled() {
-                self.outbox.end();
-                self.overflowed();
-            }
-            return;
-        };
-        match self.outbox.push(message, (self.http(), reservation)) {
-            Pushed::Queued | Pushed::Over => return,
-            Pushed::Overflow => return self.overflowed(),
-            Pushed::Idle => {}
-        }
-        let (site, headers, outbox) = (self.site.clone(), self.headers(), self.outbox.clone());
-        self.site.spawn(async move {
-            let post = |message, (http, reservation): PostContext| {
-                let (site, headers) = (&site, headers.clone());
-                async move {
-                    let sent = settle::in_time(site, exchange::tell(site, &http, headers, message)).await;
-                    drop(reservation);
-                    if let Err(refusal) = sent {
-                        tracing::debug!(upstream = %site.id, error = %refusal.failure, "a message did not reach the upstream");
-                    }
-                }
-            };
-            outbox.run(post).await;
-        });
-    }
-
-    fn over(&self) -> Option<CancellationToken> {
-        Some(self.outbox.over().clone())
-    }
-
-    fn list_changed(&self, kinds: Kinds) -> bool {
-        let Some(lists) = self.lists.get() else { return false };
-        lists.changed(kinds);
-        true
-    }
-
-    fn cancel(&self, id: u64) {
-        self.send(lower::cancelled(id));
-    }
-
-    fn resume(self: Arc<Self>, last_event: String) -> Fut<'static, Option<Answer>> {
-        Box::pin(async move { reading::get(self, Some(last_event)).await })
     }
 }
 

@@ -4,9 +4,9 @@ use tokio::sync::watch;
 
 /// A flag that is set once all sessions and child processes have arrived. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Arrival(watch::Sender<bool>);
+pub struct HandoverArrival(watch::Sender<bool>);
 
-impl Arrival {
+impl HandoverArrival {
     /// The flag of a successor, not set yet.
     #[must_use]
     pub fn awaited() -> Self {
@@ -33,7 +33,7 @@ impl Arrival {
     }
 }
 
-impl Default for Arrival {
+impl Default for HandoverArrival {
     /// The flag of a process without a predecessor, set from the beginning.
     fn default() -> Self {
         Self(watch::Sender::new(true))
