@@ -111,6 +111,9 @@ pub struct Config {
 const FOR_GOOD: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// The longest drain where one client waits for the end of the process.
 const SHORT_DRAIN: Duration = Duration::from_secs(5);
+/// The wait of a host's first list for servers that are still starting. The host started them with weir, and many hosts ask once; SDKs
+/// give up after 60 s.
+const HOST_LIST_WAIT: Duration = Duration::from_secs(10);
 
 /// Whether an address can be reached from this machine alone.
 pub(crate) fn is_local(address: SocketAddr) -> bool {
@@ -148,6 +151,7 @@ impl Config {
         served.front.limits.session_idle = FOR_GOOD;
         served.front.limits.session_age = FOR_GOOD;
         served.drain = served.drain.min(SHORT_DRAIN);
+        served.catalog.first_list_wait = served.catalog.first_list_wait.max(HOST_LIST_WAIT);
         served
     }
 
