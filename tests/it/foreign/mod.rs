@@ -3,6 +3,7 @@
 mod asks;
 mod clients;
 mod dual;
+mod negotiation;
 mod old;
 mod own_methods;
 mod programs;
