@@ -24,6 +24,8 @@ struct World {
     gate: Gate,
     host: Host,
     revision: Revision,
+    /// The older of the revisions of host and server.
+    older: Revision,
     _file: Option<ConfigFile>,
     _relay: Option<SseRelay>,
 }
@@ -78,7 +80,7 @@ fn asking(builder: Builder, is_modern: bool) -> Builder {
 
 impl World {
     async fn start(server: Option<Revision>, revision: Revision, way: Form) -> Self {
-        let gate = Gate::new();
+        let (gate, older) = (Gate::new(), server.unwrap_or(Revision::MODERN).min(revision));
         let builder = server.map_or_else(Mockup::modern, Mockup::legacy);
         let builder = asking(builder, server.is_none())
             .with_library()
@@ -102,7 +104,7 @@ impl World {
         };
         let able = json!({ "sampling": {}, "elicitation": {}, "roots": { "listChanged": true } });
         let host = Host::able(revision, &[&target], able).await;
-        Self { server, gate, host, revision, _file: file, _relay: relay }
+        Self { server, gate, host, revision, older, _file: file, _relay: relay }
     }
 
     async fn lists_and_calls(&mut self) {
@@ -171,7 +173,7 @@ impl World {
     /// What the server asks reaches the host, and the host's answer the server.
     async fn questions(&mut self) {
         for (tool, method) in QUESTIONS {
-            let has_words = method != "elicitation/create" || self.revision >= Revision::V2025_06_18;
+            let has_words = method != "elicitation/create" || self.older.has_elicitation();
             if !has_words {
                 continue;
             }
