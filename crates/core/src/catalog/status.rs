@@ -82,6 +82,13 @@ impl UpstreamStatus {
             Some(_) => Reach::Down,
         }
     }
+
+    /// The cause why its list of tools cannot be read, or else the cause of its last failure, which may be past. For operators.
+    #[must_use]
+    pub fn cause(&self) -> Option<&str> {
+        let list = self.lists.first().and_then(|list| list.error.as_deref());
+        list.or(self.health.last_error.as_deref())
+    }
 }
 
 impl Catalog {

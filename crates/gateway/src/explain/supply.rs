@@ -41,8 +41,7 @@ impl Walk<'_> {
             let Some(status) = self.status(id) else { continue };
             let Some(list) = status.lists.first() else { continue };
             if matches!(list.state, "pending" | "down") {
-                let why =
-                    list.error.as_deref().or(status.health.last_error.as_deref()).unwrap_or("it has not answered yet");
+                let why = status.cause().unwrap_or("it has not answered yet");
                 self.say("upstream", Effect::Hides, format!("what `{id}` has is not known ({}): {why}", list.state));
             }
             if let Some(guard) = list.truncated {
@@ -94,7 +93,7 @@ impl Walk<'_> {
     pub(super) fn upstream(&mut self, id: &UpstreamId) {
         let Some(status) = self.status(id) else { return };
         let Some(list) = status.lists.first() else { return };
-        let why = list.error.as_deref().or(status.health.last_error.as_deref()).unwrap_or("no reason is known");
+        let why = status.cause().unwrap_or("no reason is known");
         if status.health.down || list.state == "down" {
             self.say("upstream", Effect::Refuses, format!("`{id}` cannot be reached: {why}"));
         } else if list.state == "stale" {

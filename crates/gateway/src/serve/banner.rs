@@ -161,9 +161,6 @@ fn next(before: Option<&ShownState>, upstream: &UpstreamStatus, now: SystemTime)
             }
         }
         (Reach::Unknown, Some(ShownState::Slow)) => ShownState::Slow,
-        _ => {
-            let cause = base.and_then(|list| list.error.as_deref()).or(upstream.health.last_error.as_deref());
-            ShownState::Down(one_line(cause.unwrap_or("it cannot be reached")))
-        }
+        _ => ShownState::Down(one_line(upstream.cause().unwrap_or("it cannot be reached"))),
     }
 }

@@ -91,8 +91,6 @@ impl RemoteGate {
     }
 
     fn cause(&self, remote: &UpstreamStatus) -> String {
-        let listed = remote.lists.first().and_then(|list| list.error.as_deref());
-        let cause = listed.or(remote.health.last_error.as_deref()).unwrap_or("it cannot be reached");
-        format!("{}: {}", self.url, one_line(cause))
+        format!("{}: {}", self.url, one_line(remote.cause().unwrap_or("it cannot be reached")))
     }
 }

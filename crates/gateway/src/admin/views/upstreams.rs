@@ -181,8 +181,7 @@ impl Upstream {
         };
         let since = status.closed.map(|closed| closed.since).or(base.map(|list| list.since)).unwrap_or(now);
         let state = state(status);
-        let error = base.and_then(|list| list.error.as_deref().map(str::to_owned));
-        let error = error.or_else(|| health.last_error.clone()).filter(|_| state != "up");
+        let error = status.cause().filter(|_| state != "up").map(str::to_owned);
         let failure = health.last_error.clone().zip(health.last_error_at);
         let starting = health.starting.clone();
         Self {
