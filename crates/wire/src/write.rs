@@ -152,6 +152,17 @@ pub fn task(name: &str) -> Bytes {
     out.freeze()
 }
 
+/// A message as one line, as standard streams carry it: line breaks between its tokens become blanks, and inside strings they are
+/// escaped.
+#[must_use]
+pub fn line(message: &[u8]) -> Bytes {
+    let mut line = BytesMut::with_capacity(message.len() + 1);
+    line.put_slice(message);
+    line.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
+    line.put_u8(b'\n');
+    line.freeze()
+}
+
 /// A whole notification message.
 #[must_use]
 pub fn notification(method: &str, params: Option<&[u8]>) -> Bytes {

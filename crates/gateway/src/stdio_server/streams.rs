@@ -69,7 +69,7 @@ fn next_line(input: &mut impl BufRead, longest: usize) -> io::Result<Option<Line
     let mut is_too_long = false;
     loop {
         let read = input.fill_buf()?;
-        let end = memchr(read);
+        let end = read.iter().position(|byte| *byte == b'\n');
         let part = &read[..end.unwrap_or(read.len())];
         is_too_long |= line.len() + part.len() > longest;
         if is_too_long {
@@ -90,10 +90,6 @@ fn next_line(input: &mut impl BufRead, longest: usize) -> io::Result<Option<Line
             (false, true) => line.clear(),
         }
     }
-}
-
-fn memchr(bytes: &[u8]) -> Option<usize> {
-    bytes.iter().position(|byte| *byte == b'\n')
 }
 
 /// Standard output, a message a line. Clones write to the same one.
@@ -131,12 +127,7 @@ impl StdoutWriter {
 
     /// Writes a message as one line; waits while the host reads slowly. Messages after the host closed its end are dropped.
     pub(super) async fn write(&self, message: &[u8]) {
-        let mut line = BytesMut::with_capacity(message.len() + 1);
-        line.put_slice(message);
-        // In JSON they are space between tokens: in a text they are escaped.
-        line.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
-        line.put_u8(b'\n');
-        let _closed = self.0.send(line.freeze()).await;
+        let _closed = self.0.send(weir_wire::write::line(message)).await;
     }
 
     /// Waits until the host has closed its end. Cancel safe.

@@ -358,15 +358,7 @@ async fn write<W: AsyncWrite + Unpin>(mut input: W, pipe: Arc<Pipe>, stop: Cance
             },
             message = pipe.next_message() => message,
         };
-        let mut line = BytesMut::with_capacity(message.len() + 1);
-        line.extend_from_slice(&message);
-        // Between the tokens of JSON line breaks are blanks, and inside strings they are escaped.
-        for byte in line.iter_mut() {
-            if matches!(*byte, b'\n' | b'\r') {
-                *byte = b' ';
-            }
-        }
-        line.extend_from_slice(b"\n");
+        let line = weir_wire::write::line(&message);
         tokio::select! {
             () = stop.cancelled() => return,
             written = input.write_all(&line) => if written.is_err() { return pipe.unwritable() },
