@@ -25,7 +25,7 @@ pub(crate) use error::ClientError;
 pub(crate) use lists::{ListedItems, MissingUpstream, ServerList};
 pub(crate) use respondent::{Answering, DeclinedRequest, Respondent};
 use transport::{Response, Transport};
-pub(crate) use transport::{Token, pool};
+pub(crate) use transport::{Token, bearer, pool};
 pub(crate) use unreachable::explain as explain_unreachable;
 
 use crate::terminal::note;

@@ -29,7 +29,6 @@ use weir_wire::message::{Notification, Request as HostRequest, Response as HostR
 use weir_wire::{ErrorObject, Incoming, Limits, Message, Method, RequestId, code, scan, write};
 
 pub(crate) use remote::{RemoteGate, remote_config};
-pub(crate) use request::authorization;
 
 use exchange::Exchange;
 use in_flight::InFlightRequests;

@@ -10,11 +10,12 @@ use http::{HeaderValue, Uri};
 use weir_upstream::keeper::Keeper;
 
 use super::{INTERRUPTED, NO, USAGE};
+use crate::client::bearer;
 use crate::config::{Config, InputSource, Loader, LogPlan, Report, Source};
 use crate::handover::Program;
 use crate::reload::{Follower, say};
 use crate::serve::{Signals, Wish, catch_file_size_limit};
-use crate::stdio_server::{self, RemoteGate, StdioServer, StdioSettings, remote_config};
+use crate::stdio_server::{RemoteGate, StdioServer, StdioSettings, remote_config};
 use crate::telemetry;
 use crate::terminal::{can_ask, one_line};
 use crate::weir::{StartError, Strictness, Weir};
@@ -164,7 +165,7 @@ fn from_url(url: String, options: &StdioOptions) -> Result<Served, NotServed> {
 
 fn authorization(options: &StdioOptions) -> Result<Option<HeaderValue>, NotServed> {
     let wrong = || (USAGE, "the token has characters that no header can have: give it as it was issued".to_owned());
-    options.token.as_deref().map(|token| stdio_server::authorization(token).ok_or_else(wrong)).transpose()
+    options.token.as_deref().map(|token| bearer(token).ok_or_else(wrong)).transpose()
 }
 
 /// The endpoint that is asked for; else the usual one; else the only one.

@@ -32,10 +32,15 @@ pub(crate) struct Token(HeaderValue);
 impl Token {
     /// A token as `--token` has it; `None` where no header can carry it.
     pub(crate) fn new(text: &str) -> Option<Self> {
-        let mut value = HeaderValue::from_str(&format!("Bearer {}", text.trim())).ok()?;
-        value.set_sensitive(true);
-        Some(Self(value))
+        bearer(text).map(Self)
     }
+}
+
+/// The whole `Authorization` header of a bearer token; `None` where no header can carry it.
+pub(crate) fn bearer(token: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim())).ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }
 
 impl fmt::Debug for Token {

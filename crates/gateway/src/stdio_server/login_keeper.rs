@@ -8,7 +8,7 @@ use url::Url;
 use weir_core::port::Fut;
 use weir_upstream::{KeepsTokens, KeptToken};
 
-use super::request::authorization;
+use crate::client::bearer;
 use crate::login::{self, Account, Accounts};
 use crate::terminal::one_line;
 
@@ -82,7 +82,7 @@ impl UserLogin {
         self.last().clone_from(&account);
         let account = account?;
         let lifetime = account.lifetime(SystemTime::now());
-        Some(KeptToken { header: authorization(account.access_token())?, lifetime })
+        Some(KeptToken { header: bearer(account.access_token())?, lifetime })
     }
 
     fn last(&self) -> MutexGuard<'_, Option<Account>> {

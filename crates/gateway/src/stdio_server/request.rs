@@ -105,10 +105,3 @@ impl RequestMaker {
         request
     }
 }
-
-/// The header of a credential; `None` where no header can carry it.
-pub(crate) fn authorization(token: &str) -> Option<HeaderValue> {
-    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim())).ok()?;
-    value.set_sensitive(true);
-    Some(value)
-}

@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use serde_json::Value;
 
 use super::super::{UNREACHABLE, USAGE};
-use crate::client::{explain_unreachable, pool};
+use crate::client::{bearer, explain_unreachable, pool};
 
 /// Changes are made at once; a reload starts what is new.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -43,12 +43,7 @@ impl Desk {
             }
             None => std::env::var("WEIR_ADMIN_TOKEN").ok().filter(|text| !text.trim().is_empty()),
         };
-        let header = |text: String| {
-            let mut value = HeaderValue::from_str(&format!("Bearer {}", text.trim()))
-                .map_err(|_| "the token has characters no header can have")?;
-            value.set_sensitive(true);
-            Ok::<_, String>(value)
-        };
+        let header = |text: String| bearer(&text).ok_or("the token has characters no header can have");
         Ok(Self { url: url.trim_end_matches('/').to_owned(), token: text.map(header).transpose()? })
     }
 
